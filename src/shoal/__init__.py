@@ -1,0 +1,1 @@
+"""Mirror Kafka topics by whole RecordBatches, on Spark."""

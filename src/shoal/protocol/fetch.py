@@ -1,0 +1,194 @@
+"""
+Fetch responses, v4 to v12, by hand: record sets stay views of the frame.
+
+Per version (``FetchResponse.json``): v5 adds log_start_offset, v7 an error
+code and a session id, v11 a preferred read replica; v12 is flexible. Topics
+go by name up to v12.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .primitives import (
+    INT32,
+    INT64,
+    read_array_length,
+    read_record_set,
+    read_string,
+    skip_tagged_fields,
+    unpack,
+    write_array_length,
+    write_string,
+    write_unsigned_varint,
+)
+
+__all__ = ["FetchResponse", "FetchedPartition", "decode_fetch_response", "encode_fetch_response"]
+
+FLEXIBLE_FROM = 12
+
+_PARTITION = struct.Struct(">ihqq")
+_ABORTED = struct.Struct(">qq")
+_SESSION = struct.Struct(">hi")
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedPartition:
+    """
+    One partition's part of a Fetch response.
+
+    Attributes:
+        error_code: Kafka's code, 0 for none.
+        high_watermark: Offset after the last record that all in-sync replicas have.
+        last_stable_offset: Offset of the first open transaction's first
+            record, or the high watermark.
+        log_start_offset: -1 before v5.
+        aborted_transactions: ``(producer_id, first_offset)`` pairs; empty with
+            ``read_uncommitted``.
+        record_set: Batches back to back, the last perhaps cut short; a view.
+        preferred_read_replica: A broker to ask instead (KIP-392), or -1.
+
+    """
+
+    topic: str
+    partition: int
+    error_code: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted_transactions: Sequence[tuple[int, int]]
+    record_set: memoryview
+    preferred_read_replica: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class FetchResponse:
+    """A whole Fetch response; the session fields are 0 before v7."""
+
+    throttle_time_ms: int
+    error_code: int
+    session_id: int
+    partitions: Sequence[FetchedPartition]
+
+
+def decode_fetch_response(frame: memoryview, version: int) -> FetchResponse:
+    """
+    Decode a response from its correlation id on.
+
+    Returns:
+        Record sets as views of ``frame``: valid until its buffer is reused.
+
+    Raises:
+        ProtocolError: It is cut short or malformed.
+
+    """
+    flexible = version >= FLEXIBLE_FROM
+    position = INT32.size  # the correlation id
+    if flexible:
+        position = skip_tagged_fields(frame, position)
+    (throttle_time_ms,) = unpack(INT32, frame, position)
+    position += INT32.size
+    error_code = session_id = 0
+    if version >= 7:
+        error_code, session_id = unpack(_SESSION, frame, position)
+        position += _SESSION.size
+    partitions: list[FetchedPartition] = []
+    topics, position = read_array_length(frame, position, flexible)
+    for _ in range(topics):
+        topic, position = read_string(frame, position, flexible)
+        count, position = read_array_length(frame, position, flexible)
+        for _ in range(count):
+            fetched, position = _decode_partition(frame, position, version, topic)
+            partitions.append(fetched)
+        if flexible:
+            position = skip_tagged_fields(frame, position)
+    return FetchResponse(throttle_time_ms, error_code, session_id, partitions)
+
+
+def _decode_partition(
+    frame: memoryview, position: int, version: int, topic: str
+) -> tuple[FetchedPartition, int]:
+    flexible = version >= FLEXIBLE_FROM
+    partition, error_code, high_watermark, last_stable_offset = unpack(_PARTITION, frame, position)
+    position += _PARTITION.size
+    log_start_offset = preferred_read_replica = -1
+    if version >= 5:
+        (log_start_offset,) = unpack(INT64, frame, position)
+        position += INT64.size
+    aborted: list[tuple[int, int]] = []
+    count, position = read_array_length(frame, position, flexible)
+    for _ in range(count):
+        producer_id, first_offset = unpack(_ABORTED, frame, position)
+        position += _ABORTED.size
+        if flexible:
+            position = skip_tagged_fields(frame, position)
+        aborted.append((producer_id, first_offset))
+    if version >= 11:
+        (preferred_read_replica,) = unpack(INT32, frame, position)
+        position += INT32.size
+    record_set, position = read_record_set(frame, position, flexible)
+    if flexible:
+        position = skip_tagged_fields(frame, position)
+    fetched = FetchedPartition(
+        topic,
+        partition,
+        error_code,
+        high_watermark,
+        last_stable_offset,
+        log_start_offset,
+        aborted,
+        record_set,
+        preferred_read_replica,
+    )
+    return fetched, position
+
+
+def encode_fetch_response(
+    response: FetchResponse, version: int, correlation_id: int
+) -> list[bytes | memoryview]:
+    """
+    Encode a response as parts for ``sendmsg``: the size, headers, and the record sets as they are.
+
+    An empty sequence of aborted transactions is sent as null, as a broker
+    does where the isolation level is ``read_uncommitted``.
+
+    """
+    flexible = version >= FLEXIBLE_FROM
+    tags = b"\0" if flexible else b""
+    head = [INT32.pack(correlation_id), tags, INT32.pack(response.throttle_time_ms)]
+    if version >= 7:
+        head.append(_SESSION.pack(response.error_code, response.session_id))
+    by_topic: dict[str, list[FetchedPartition]] = {}
+    for fetched in response.partitions:
+        by_topic.setdefault(fetched.topic, []).append(fetched)
+    head.append(write_array_length(len(by_topic), flexible))
+    parts: list[bytes | memoryview] = [b"".join(head)]
+    for topic, partitions in by_topic.items():
+        parts.append(write_string(topic, flexible) + write_array_length(len(partitions), flexible))
+        for fetched in partitions:
+            parts += _encode_partition(fetched, version)
+        parts.append(tags)
+    parts.append(tags)
+    return [INT32.pack(sum(map(len, parts))), *parts]
+
+
+def _encode_partition(fetched: FetchedPartition, version: int) -> list[bytes | memoryview]:
+    flexible = version >= FLEXIBLE_FROM
+    tags = b"\0" if flexible else b""
+    head = [
+        _PARTITION.pack(
+            fetched.partition, fetched.error_code, fetched.high_watermark, fetched.last_stable_offset
+        )
+    ]
+    if version >= 5:
+        head.append(INT64.pack(fetched.log_start_offset))
+    aborted = fetched.aborted_transactions
+    head.append(write_array_length(len(aborted) or -1, flexible))
+    head += [_ABORTED.pack(*transaction) + tags for transaction in aborted]
+    if version >= 11:
+        head.append(INT32.pack(fetched.preferred_read_replica))
+    size = len(fetched.record_set)
+    head.append(write_unsigned_varint(size + 1) if flexible else INT32.pack(size))
+    return [b"".join(head), fetched.record_set, tags]

@@ -1,0 +1,132 @@
+"""
+Kafka's wire types, in pairs of ``read_x`` and ``write_x``.
+
+A reader takes a buffer and a position and returns the value and the position
+after it. It raises :class:`~shoal.errors.ProtocolError` where the buffer ends
+too early or a length is out of bounds, and never allocates what a length
+merely claims. Strings and byte fields are of two kinds: the old one has a
+fixed-size length, the compact one (KIP-482) an unsigned varint that counts
+one more than the length.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from ..errors import ProtocolError
+
+__all__ = [
+    "INT16",
+    "INT32",
+    "INT64",
+    "read_array_length",
+    "read_record_set",
+    "read_string",
+    "read_unsigned_varint",
+    "skip_tagged_fields",
+    "unpack",
+    "write_array_length",
+    "write_string",
+    "write_unsigned_varint",
+]
+
+INT16 = struct.Struct(">h")
+INT32 = struct.Struct(">i")
+INT64 = struct.Struct(">q")
+
+
+def unpack(layout: struct.Struct, buffer: memoryview, position: int) -> tuple[int, ...]:
+    """Unpack fixed-size fields; the caller adds ``layout.size`` to its position."""
+    try:
+        return layout.unpack_from(buffer, position)
+    except struct.error as error:
+        raise ProtocolError(f"the message ends at {len(buffer)}: {error}") from error
+
+
+def read_unsigned_varint(buffer: memoryview, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        if position >= len(buffer):
+            raise ProtocolError(f"the message ends at {len(buffer)}, within a varint")
+        byte = buffer[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+        if shift > 28:
+            raise ProtocolError(f"a varint of more than 5 bytes at {position}")
+
+
+def write_unsigned_varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def _read_length(buffer: memoryview, position: int, layout: struct.Struct, compact: bool) -> tuple[int, int]:
+    """Read the length of a field of bytes; -1 is null. What it measures is there."""
+    if compact:
+        length, position = read_unsigned_varint(buffer, position)
+        length -= 1
+    else:
+        (length,) = unpack(layout, buffer, position)
+        position += layout.size
+    if not -1 <= length <= len(buffer) - position:
+        raise ProtocolError(f"a length of {length} at {position}, with {len(buffer) - position} bytes left")
+    return length, position
+
+
+def read_string(buffer: memoryview, position: int, compact: bool) -> tuple[str, int]:
+    """Read a string that may not be null."""
+    length, position = _read_length(buffer, position, INT16, compact)
+    if length < 0:
+        raise ProtocolError(f"null where a string belongs, at {position}")
+    try:
+        return str(buffer[position : position + length], "utf-8"), position + length
+    except UnicodeDecodeError as error:
+        raise ProtocolError(f"no UTF-8 at {position}") from error
+
+
+def write_string(value: str, compact: bool) -> bytes:
+    data = value.encode()
+    return (write_unsigned_varint(len(data) + 1) if compact else INT16.pack(len(data))) + data
+
+
+def read_record_set(buffer: memoryview, position: int, compact: bool) -> tuple[memoryview, int]:
+    """Read a record set as a view of the buffer; null is an empty one."""
+    length, position = _read_length(buffer, position, INT32, compact)
+    end = position + max(length, 0)
+    return buffer[position:end], end
+
+
+def read_array_length(buffer: memoryview, position: int, compact: bool) -> tuple[int, int]:
+    """Read how many elements follow; null counts as none. Each takes a byte at least."""
+    if compact:
+        length, position = read_unsigned_varint(buffer, position)
+        length -= 1
+    else:
+        (length,) = unpack(INT32, buffer, position)
+        position += INT32.size
+    if not -1 <= length <= len(buffer) - position:
+        raise ProtocolError(f"an array of {length} at {position}, with {len(buffer) - position} bytes left")
+    return max(length, 0), position
+
+
+def write_array_length(length: int, compact: bool) -> bytes:
+    return write_unsigned_varint(length + 1) if compact else INT32.pack(length)
+
+
+def skip_tagged_fields(buffer: memoryview, position: int) -> int:
+    """Skip what a newer broker may have added (KIP-482)."""
+    count, position = read_unsigned_varint(buffer, position)
+    for _ in range(count):
+        _, position = read_unsigned_varint(buffer, position)
+        size, position = read_unsigned_varint(buffer, position)
+        if size > len(buffer) - position:
+            raise ProtocolError(f"a tagged field of {size} bytes at {position}")
+        position += size
+    return position

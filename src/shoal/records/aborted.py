@@ -1,0 +1,95 @@
+"""
+Which batches belong to an aborted transaction.
+
+A ``read_committed`` Fetch response has all batches, and a list of
+``(producer_id, first_offset)`` for the aborted transactions among them.
+The rule is the Java consumer's (``CompletedFetch.nextFetchedRecord``).
+"""
+
+from __future__ import annotations
+
+import enum
+import heapq
+import struct
+from collections.abc import Iterable
+
+from ..errors import CorruptBatch
+from .batch import HEADER_SIZE, BatchHeader, RecordBatch
+
+__all__ = ["AbortedTransactions", "Marker", "read_marker"]
+
+
+class Marker(enum.IntEnum):
+    """The type in a control record's key; newer types are none of our business."""
+
+    ABORT = 0
+    COMMIT = 1
+
+
+class AbortedTransactions:
+    """
+    The aborted transactions of one partition in one Fetch response.
+
+    Show it every batch of magic 2, in order: :meth:`covers` for data,
+    :meth:`see_marker` for control batches.
+
+    """
+
+    def __init__(self, transactions: Iterable[tuple[int, int]]) -> None:
+        """Take ``(producer_id, first_offset)`` pairs in any order."""
+        self._upcoming = [(first_offset, producer_id) for producer_id, first_offset in transactions]
+        heapq.heapify(self._upcoming)
+        self._open: set[int] = set()
+
+    def covers(self, header: BatchHeader) -> bool:
+        """Whether a data batch is part of an aborted transaction."""
+        self._open_up_to(header.last_offset)
+        return header.is_transactional and header.producer_id in self._open
+
+    def see_marker(self, batch: RecordBatch) -> None:
+        """
+        Let a control batch end its producer's transaction.
+
+        Raises:
+            CorruptBatch: It holds no control record.
+
+        """
+        self._open_up_to(batch.header.last_offset)
+        if batch.header.producer_id in self._open and read_marker(batch) == Marker.ABORT:
+            self._open.discard(batch.header.producer_id)
+
+    def _open_up_to(self, offset: int) -> None:
+        while self._upcoming and self._upcoming[0][0] <= offset:
+            self._open.add(heapq.heappop(self._upcoming)[1])
+
+
+_KEY = struct.Struct(">hh")
+
+
+def read_marker(batch: RecordBatch) -> int:
+    """
+    Return the type of a control batch's one record (:class:`Marker`, or newer).
+
+    Control batches are never compressed: this opens no payload.
+
+    Raises:
+        CorruptBatch: There is no key of at least four bytes.
+
+    """
+    records = batch.view[HEADER_SIZE:]
+    try:
+        position = _skip_varint(records, 0)  # length
+        position += 1  # attributes
+        position = _skip_varint(records, position)  # timestamp delta
+        position = _skip_varint(records, position)  # offset delta
+        position = _skip_varint(records, position)  # key length
+        marker: int = _KEY.unpack_from(records, position)[1]
+    except (IndexError, struct.error):
+        raise CorruptBatch("a control batch without a control record", batch.header.base_offset) from None
+    return marker
+
+
+def _skip_varint(data: memoryview, position: int) -> int:
+    while data[position] & 0x80:
+        position += 1
+    return position + 1

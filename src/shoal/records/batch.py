@@ -1,0 +1,198 @@
+"""
+RecordBatch, magic 2: its header as values, its bytes as a view.
+
+=====  ===  ====================  ========================================
+ at    len  field                 covered by the CRC
+=====  ===  ====================  ========================================
+   0     8  base_offset           no: a broker rewrites it
+   8     4  batch_length          no: what follows, so the whole is 12 more
+  12     4  leader_epoch          no: a broker rewrites it
+  16     1  magic                 no
+  17     4  crc                   CRC-32C of everything from 21 on
+  21     2  attributes            yes
+  23     4  last_offset_delta     yes
+  27     8  base_timestamp        yes
+  35     8  max_timestamp         yes
+  43     8  producer_id           yes
+  51     2  producer_epoch        yes
+  53     4  base_sequence         yes
+  57     4  records_count         yes
+  61        records               yes; one compressed stream if there is a codec
+=====  ===  ====================  ========================================
+
+Big-endian. The layout is Kafka's ``DefaultRecordBatch``; magic 0 and 1 share
+its first 17 bytes, but for a CRC where magic 2 keeps the leader epoch.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ..errors import CorruptBatch
+
+__all__ = ["HEADER_SIZE", "BatchHeader", "Codec", "RecordBatch", "split"]
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_SIZE = _HEADER.size
+assert HEADER_SIZE == 61
+
+#: Offset and length: what `batch_length` does not count ("log overhead").
+LOG_OVERHEAD = 12
+MAGIC_OFFSET = 16
+
+#: The smallest message of magic 0: CRC, magic, attributes, two null lengths.
+_SMALLEST_LEGACY_LENGTH = 14
+
+CODEC_MASK = 0x07
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+DELETE_HORIZON = 0x40
+
+
+class Codec(enum.IntEnum):
+    """Bits 0 to 2 of a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class BatchHeader(NamedTuple):
+    """
+    The 61 bytes in front of a batch's records, in their order.
+
+    For a message of magic 0 or 1 only :attr:`base_offset`,
+    :attr:`batch_length` and :attr:`magic` mean anything.
+
+    """
+
+    base_offset: int
+    batch_length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    records_count: int
+
+    @property
+    def size(self) -> int:
+        """The whole batch in bytes, header included."""
+        return self.batch_length + LOG_OVERHEAD
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """The first offset after this batch."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec_id(self) -> int:
+        """Bits 0 to 2 of the attributes; 5 to 7 are no codec (see :class:`Codec`)."""
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return bool(self.attributes & LOG_APPEND_TIME)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL)
+
+    @property
+    def has_holes(self) -> bool:
+        """Whether compaction took records out, so that offsets are missing inside."""
+        return self.records_count != self.last_offset_delta + 1
+
+
+class RecordBatch(NamedTuple):
+    """A batch: its header's values as they were fetched, and a view of all its bytes."""
+
+    header: BatchHeader
+    view: memoryview
+
+    @property
+    def payload(self) -> memoryview:
+        """A view of the records, still compressed."""
+        return self.view[HEADER_SIZE:]
+
+
+def split(record_set: memoryview) -> Iterator[RecordBatch]:
+    """
+    Yield each whole batch of a record set, in the order of the log.
+
+    Args:
+        record_set: Zero or more batches back to back, as in one partition of
+            a Fetch response. The last may be cut short (KIP-74, and
+            ``ByteBufferLogInputStream``): the iteration ends before it, and
+            that is no error.
+
+    Yields:
+        Views into ``record_set``; nothing is copied.
+
+    Raises:
+        CorruptBatch: A length, magic or count that no broker sends.
+
+    """
+    position = 0
+    end = len(record_set)
+    while end - position > MAGIC_OFFSET:
+        magic = record_set[position + MAGIC_OFFSET]
+        if magic == 2:
+            if end - position < HEADER_SIZE:
+                return
+            header = BatchHeader._make(_HEADER.unpack_from(record_set, position))
+            _check(header, position)
+        else:
+            header = _legacy_header(record_set, position)
+        size = header.batch_length + LOG_OVERHEAD
+        if size > end - position:
+            return
+        yield RecordBatch(header, record_set[position : position + size])
+        position += size
+
+
+def _check(header: BatchHeader, position: int) -> None:
+    if header.batch_length < HEADER_SIZE - LOG_OVERHEAD:
+        raise CorruptBatch(f"batch length {header.batch_length} is shorter than a header", position)
+    if header.base_offset < 0:
+        raise CorruptBatch(f"base offset {header.base_offset} is negative", position)
+    # A holed batch keeps its range and an emptied one keeps its delta, but
+    # there are never more records than offsets.
+    if not 0 <= header.records_count <= header.last_offset_delta + 1:
+        raise CorruptBatch(
+            f"{header.records_count} records for an offset range of {header.last_offset_delta + 1}", position
+        )
+
+
+_LEGACY = struct.Struct(">qiIb")
+
+
+def _legacy_header(record_set: memoryview, position: int) -> BatchHeader:
+    """Read what a message of magic 0 or 1 has in common with a batch."""
+    offset, length, crc, magic = _LEGACY.unpack_from(record_set, position)
+    if magic not in (0, 1):
+        raise CorruptBatch(f"magic {magic} is none of 0, 1 and 2", position)
+    if length < _SMALLEST_LEGACY_LENGTH:
+        raise CorruptBatch(f"message length {length} is shorter than a message", position)
+    if offset < 0:
+        raise CorruptBatch(f"offset {offset} is negative", position)
+    return BatchHeader(offset, length, -1, magic, crc, 0, 0, -1, -1, -1, -1, -1, 1)

@@ -1,0 +1,66 @@
+"""One decision per batch, from its header."""
+
+from __future__ import annotations
+
+import enum
+
+from .aborted import AbortedTransactions
+from .batch import BatchHeader
+
+__all__ = ["Decision", "decide"]
+
+
+class Decision(enum.Enum):
+    """What becomes of a batch; the value is its name in progress and summaries."""
+
+    COPY = "copied"
+    DROP_CONTROL = "dropped: control"
+    DROP_ABORTED = "dropped: aborted"
+    DROP_EMPTY = "dropped: empty"
+    CROP = "crop"
+    REBUILD_HOLES = "rebuild: holes"
+    REBUILD_MAGIC = "rebuild: old format"
+
+    @property
+    def is_drop(self) -> bool:
+        return self in _DROPS
+
+    @property
+    def is_decoded(self) -> bool:
+        """Whether the records would have to be decoded and encoded anew."""
+        return self in _DECODED
+
+
+_DROPS = frozenset({Decision.DROP_CONTROL, Decision.DROP_ABORTED, Decision.DROP_EMPTY})
+_DECODED = frozenset({Decision.CROP, Decision.REBUILD_HOLES, Decision.REBUILD_MAGIC})
+
+
+def decide(header: BatchHeader, start_offset: int, aborted: AbortedTransactions | None) -> Decision:
+    """
+    Say what becomes of a batch.
+
+    Args:
+        header: The batch, as fetched.
+        start_offset: The first offset that is wanted; the batch ends at it or
+            later.
+        aborted: What the Fetch response said about aborted transactions, told
+            of every batch before this one; None with ``read_uncommitted``.
+
+    Returns:
+        The first that applies, in the order of the checks: a control batch is
+        a marker whatever else it is, and an aborted batch may have holes.
+
+    """
+    if header.magic != 2:
+        return Decision.REBUILD_MAGIC
+    if header.is_control:
+        return Decision.DROP_CONTROL
+    if aborted is not None and aborted.covers(header):
+        return Decision.DROP_ABORTED
+    if header.records_count == 0:
+        return Decision.DROP_EMPTY
+    if header.base_offset < start_offset:
+        return Decision.CROP
+    if header.has_holes:
+        return Decision.REBUILD_HOLES
+    return Decision.COPY

@@ -1,0 +1,59 @@
+"""
+Make a fetched batch one of ours: rewrite its header in place.
+
+What a client may not send is cleared (LogAppendTime, transactional and
+delete-horizon bits), the producer identity becomes ours, the base offset 0
+(``LogValidator`` accepts no other) and the leader epoch -1. Everything else
+stays: codec, count, create times, payload.
+
+Source producer ids are never kept: they collide with those that the
+destination hands out, and the broker then takes new batches for duplicates.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from .batch import DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL, RecordBatch
+from .checksum import crc_of_difference
+
+__all__ = ["stamp"]
+
+_BASE_OFFSET = struct.Struct(">q")
+_CRC_AND_ATTRIBUTES = struct.Struct(">Ih")
+_IDENTITY = struct.Struct(">qhi")
+_LEADER_EPOCH = struct.Struct(">i")
+
+CLEARED_ATTRIBUTES = LOG_APPEND_TIME | TRANSACTIONAL | DELETE_HORIZON
+_KEPT = ~CLEARED_ATTRIBUTES
+
+#: From the attributes to the base sequence: all that a stamp changes under the CRC.
+_FIRST, _END = 21, 57
+
+
+def stamp(batch: RecordBatch, producer_id: int, producer_epoch: int, base_sequence: int) -> int:
+    """
+    Rewrite the header in the batch's own buffer, and correct its CRC.
+
+    Args:
+        batch: A batch of magic 2 over a writable buffer. Its ``header`` keeps
+            the values that were fetched; the bytes change.
+        producer_id: Ours, for this destination partition.
+        producer_epoch: Its epoch.
+        base_sequence: Where the batch must land, modulo 2^31 (see DESIGN.md).
+
+    Returns:
+        The new CRC: the old one corrected for the bytes that changed, so a
+        payload that was damaged before still does not match it.
+
+    """
+    header, view = batch
+    old = int.from_bytes(view[_FIRST:_END])
+    _BASE_OFFSET.pack_into(view, 0, 0)
+    _LEADER_EPOCH.pack_into(view, 12, -1)
+    _CRC_AND_ATTRIBUTES.pack_into(view, 17, 0, header.attributes & _KEPT)
+    _IDENTITY.pack_into(view, 43, producer_id, producer_epoch, base_sequence)
+    difference = (old ^ int.from_bytes(view[_FIRST:_END])).to_bytes(_END - _FIRST)
+    crc = header.crc ^ crc_of_difference(difference, len(view) - _END)
+    _CRC_AND_ATTRIBUTES.pack_into(view, 17, crc, header.attributes & _KEPT)
+    return crc
