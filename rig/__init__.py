@@ -1,0 +1,70 @@
+"""
+The rig: real Apache Kafka for tests and benchmarks.
+
+It fetches Kafka's own jars with Maven, starts real KRaft clusters on loopback, loads them with
+confluent-kafka, and reads them back with confluent-kafka and Kafka's DumpLogSegments. Nothing in
+here imports shoal: what shoal did is judged by other people's code.
+
+    with two_clusters() as (source, destination):
+        expected = load_every_kind(source.bootstrap, "orders")
+        ...
+        assert_same_records(read_topic(source.bootstrap, "orders"),
+                            read_topic(destination.bootstrap, "orders"))
+"""
+
+from rig.cluster import (
+    BENCH_JVM,
+    QUICK_JVM,
+    KafkaCluster,
+    KafkaDidNotStart,
+    start_in_parallel,
+    two_clusters,
+)
+from rig.dump import DumpedBatch, dump_partition
+from rig.jars import KAFKA_VERSION, MissingKafka, jars, java
+from rig.load import (
+    CODECS,
+    create_topic,
+    load_aborted_transaction,
+    load_batch,
+    load_committed_transaction,
+    load_every_kind,
+    load_plain,
+)
+from rig.read import (
+    PartitionDigest,
+    assert_same_records,
+    digest_topic,
+    read_topic,
+)
+from rig.record import Record
+from rig.wait import TimedOut, wait_until
+
+__all__ = [
+    "BENCH_JVM",
+    "CODECS",
+    "KAFKA_VERSION",
+    "QUICK_JVM",
+    "DumpedBatch",
+    "KafkaCluster",
+    "KafkaDidNotStart",
+    "MissingKafka",
+    "PartitionDigest",
+    "Record",
+    "TimedOut",
+    "assert_same_records",
+    "create_topic",
+    "digest_topic",
+    "dump_partition",
+    "jars",
+    "java",
+    "load_aborted_transaction",
+    "load_batch",
+    "load_committed_transaction",
+    "load_every_kind",
+    "load_plain",
+    "read_topic",
+    "start_in_parallel",
+    "two_clusters",
+    "wait_until",
+]

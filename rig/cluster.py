@@ -1,0 +1,406 @@
+"""
+Real KRaft clusters on loopback, each broker a JVM of its own.
+
+Clusters of one or two brokers have one controller, in the first broker; with three or more every
+broker is a controller too, so that any one of them may be killed.
+"""
+
+import contextlib
+import random
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psutil
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from rig.jars import class_path, java
+from rig.process import peak_rss_of, spawn, tail
+from rig.wait import TimedOut, wait_until
+
+__all__ = [
+    "BENCH_JVM",
+    "QUICK_JVM",
+    "KafkaCluster",
+    "KafkaDidNotStart",
+    "start_in_parallel",
+    "two_clusters",
+]
+
+QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
+"""Starts soon, runs slowly: for tests. A broker's CPU measured with these means nothing."""
+
+BENCH_JVM = (
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+)
+"""What Kafka's own start scripts give a broker (KAFKA_JVM_PERFORMANCE_OPTS)."""
+
+_LOG4J = Path(__file__).parent / "log4j2.properties"
+_EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+class KafkaDidNotStart(Exception):
+    """A broker ended, or gave no answer before the deadline; the text has the end of its log."""
+
+
+@dataclass
+class _Broker:
+    node_id: int
+    port: int
+    controller_port: int | None
+    directory: Path
+    process: subprocess.Popen[bytes] | None = None
+    cpu_seconds_of_dead: float = 0.0
+    peak_rss_of_dead: int = 0
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "broker.log"
+
+    @property
+    def log_dir(self) -> Path:
+        return self.directory / "data"
+
+    @property
+    def properties(self) -> Path:
+        return self.directory / "server.properties"
+
+    def cpu_seconds(self) -> float:
+        return self.cpu_seconds_of_dead + (_cpu_seconds_of(self.process) if self.process else 0.0)
+
+    def peak_rss(self) -> int:
+        return max(self.peak_rss_of_dead, peak_rss_of(self.process.pid) if self.process else 0)
+
+    def remember_resources(self) -> None:
+        self.cpu_seconds_of_dead = self.cpu_seconds()
+        self.peak_rss_of_dead = self.peak_rss()
+
+
+@dataclass
+class KafkaCluster:
+    """
+    A cluster of real Kafka brokers, running inside a ``with`` block.
+
+    Node ids are 1 to ``brokers``. Ports, cluster id and data stay the same when a broker is
+    stopped or killed and started again. Everything is deleted at the end.
+
+    Args:
+        brokers: How many.
+        config: Broker properties, over the rig's own. The rig turns topic creation by clients
+            off and retention off (``log.retention.ms=-1``), since test records bear old
+            timestamps.
+        heap: The JVM's ``-Xmx``.
+        jvm: Further JVM options: ``QUICK_JVM`` or ``BENCH_JVM``.
+        start_timeout_s: How long a broker may take to answer Metadata.
+
+    Raises:
+        MissingKafka: On entry: no Java, no Maven, or the download failed.
+        KafkaDidNotStart: On entry, or in ``start`` and ``restart``.
+
+    """
+
+    brokers: int = 1
+    config: Mapping[str, object] = field(default_factory=dict)
+    heap: str = "768m"
+    jvm: Sequence[str] = QUICK_JVM
+    start_timeout_s: float = 120
+    cluster_id: str = field(default_factory=lambda: _random_uuid())
+    _nodes: dict[int, _Broker] = field(default_factory=dict, repr=False)
+    _directory: tempfile.TemporaryDirectory[str] | None = field(default=None, repr=False)
+
+    def __enter__(self) -> Self:
+        self._directory = tempfile.TemporaryDirectory(prefix="rig-kafka-", ignore_cleanup_errors=True)
+        try:
+            self._lay_out()
+            self._format()
+            for broker in self._nodes.values():
+                self._launch(broker)
+            for broker in self._nodes.values():
+                self._await_answer(broker, brokers=self.brokers)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def bootstrap(self) -> str:
+        """Bootstrap servers: ``127.0.0.1:port``, comma-separated."""
+        return ",".join(broker.address for broker in self._nodes.values())
+
+    @property
+    def node_ids(self) -> list[int]:
+        """Ids of all brokers, running or not."""
+        return list(self._nodes)
+
+    @property
+    def log_dirs(self) -> dict[int, Path]:
+        """Each broker's ``log.dirs``, by node id."""
+        return {node_id: broker.log_dir for node_id, broker in self._nodes.items()}
+
+    def address(self, node_id: int) -> str:
+        """Return one broker's ``127.0.0.1:port``."""
+        return self._nodes[node_id].address
+
+    def process_id(self, node_id: int) -> int:
+        """Return the process id of a running broker."""
+        process = self._nodes[node_id].process
+        if process is None:
+            raise ValueError(f"broker {node_id} is not running")
+        return process.pid
+
+    def output(self, node_id: int, lines: int = 30) -> str:
+        """Return the end of what a broker logged."""
+        return tail(self._nodes[node_id].log, lines)
+
+    def partition_dir(self, topic: str, partition: int, node_id: int = 1) -> Path:
+        """Return the directory of a partition's segments on one broker."""
+        return self._nodes[node_id].log_dir / f"{topic}-{partition}"
+
+    def cpu_seconds(self) -> float:
+        """Return user and system time of all brokers so far, dead ones included."""
+        return sum(broker.cpu_seconds() for broker in self._nodes.values())
+
+    def peak_rss(self) -> int:
+        """Return the sum of the brokers' highest resident set sizes, in bytes."""
+        return sum(broker.peak_rss() for broker in self._nodes.values())
+
+    def kill(self, node_id: int) -> None:
+        """End a broker by SIGKILL: no goodbye to the controller, nothing flushed."""
+        self._end(self._nodes[node_id], signal.SIGKILL, timeout_s=30)
+
+    def stop(self, node_id: int, timeout_s: float = 60) -> None:
+        """End a broker by SIGTERM: a controlled shutdown, killed after ``timeout_s``."""
+        self._end(self._nodes[node_id], signal.SIGTERM, timeout_s)
+
+    def start(self, node_id: int) -> None:
+        """Start a stopped broker on its port and data, and wait until it is part of the cluster."""
+        broker = self._nodes[node_id]
+        if broker.process is not None:
+            raise ValueError(f"broker {node_id} is running")
+        self._launch(broker)
+        self._await_answer(broker, brokers=1)
+
+    def restart(self, node_id: int) -> None:
+        """Stop a broker cleanly and start it again."""
+        self.stop(node_id)
+        self.start(node_id)
+
+    def close(self) -> None:
+        """Kill what runs and delete everything. Harmless when repeated."""
+        for broker in self._nodes.values():
+            self._end(broker, signal.SIGKILL, timeout_s=30)
+        if self._directory is not None:
+            self._directory.cleanup()
+
+    def _lay_out(self) -> None:
+        assert self._directory is not None
+        for node_id in range(1, self.brokers + 1):
+            is_controller = node_id == 1 or self.brokers >= 3
+            directory = Path(self._directory.name) / f"broker-{node_id}"
+            (directory / "tmp").mkdir(parents=True)
+            self._nodes[node_id] = _Broker(
+                node_id, _free_port(), _free_port() if is_controller else None, directory
+            )
+        for broker in self._nodes.values():
+            properties = {**self._default_properties(broker), **self.config}
+            broker.properties.write_text(_java_properties(properties))
+
+    def _default_properties(self, broker: _Broker) -> dict[str, object]:
+        replicas = 3 if self.brokers >= 3 else 1
+        client = f"PLAINTEXT://127.0.0.1:{broker.port}"
+        controller = f"CONTROLLER://127.0.0.1:{broker.controller_port}"
+        voters = (
+            f"{other.node_id}@127.0.0.1:{other.controller_port}"
+            for other in self._nodes.values()
+            if other.controller_port is not None
+        )
+        combined = broker.controller_port is not None
+        return {
+            "node.id": broker.node_id,
+            "process.roles": "broker,controller" if combined else "broker",
+            "listeners": f"{client},{controller}" if combined else client,
+            "advertised.listeners": client,
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.voters": ",".join(voters),
+            "log.dirs": broker.log_dir,
+            "log.retention.ms": -1,
+            "auto.create.topics.enable": "false",
+            "group.initial.rebalance.delay.ms": 0,
+            # A killed broker may register again only when its old session is over (9 s by default).
+            "broker.session.timeout.ms": 4000,
+            "broker.heartbeat.interval.ms": 500,
+            # Few partitions, since each costs files when the first group or transaction appears.
+            "offsets.topic.num.partitions": 4,
+            "offsets.topic.replication.factor": replicas,
+            "transaction.state.log.num.partitions": 4,
+            "transaction.state.log.replication.factor": replicas,
+            "transaction.state.log.min.isr": 1,
+            "share.coordinator.state.topic.replication.factor": replicas,
+            "share.coordinator.state.topic.min.isr": 1,
+        }
+
+    def _format(self) -> None:
+        formats = [self._launch_format(broker) for broker in self._nodes.values()]
+        for broker, process in zip(self._nodes.values(), formats, strict=True):
+            if process.wait(self.start_timeout_s) != 0:
+                raise KafkaDidNotStart(
+                    f"StorageTool format failed for broker {broker.node_id}:\n{tail(broker.log)}"
+                )
+
+    def _launch_format(self, broker: _Broker) -> subprocess.Popen[bytes]:
+        tool = ["kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c"]
+        arguments: list[str | Path] = [java(), *QUICK_JVM, *_jvm_options(broker), *tool, broker.properties]
+        return spawn(arguments, broker.log)
+
+    def _launch(self, broker: _Broker) -> None:
+        options = [f"-Xmx{self.heap}", *self.jvm, *_jvm_options(broker)]
+        broker.process = spawn([java(), *options, "kafka.Kafka", broker.properties], broker.log)
+
+    def _await_answer(self, broker: _Broker, brokers: int) -> None:
+        """Wait until this broker lists itself, and as many others as said, in its Metadata."""
+        client = AdminClient(
+            {
+                "bootstrap.servers": broker.address,
+                "reconnect.backoff.ms": 50,
+                "reconnect.backoff.max.ms": 200,
+                "log_level": 0,
+            }
+        )
+
+        def answers() -> bool:
+            assert broker.process is not None
+            if broker.process.poll() is not None:
+                raise KafkaDidNotStart(
+                    f"broker {broker.node_id} ended with {broker.process.returncode}:\n{tail(broker.log)}"
+                )
+            try:
+                found = client.list_topics(timeout=1).brokers
+            except KafkaException:
+                return False
+            return broker.node_id in found and len(found) >= brokers
+
+        try:
+            wait_until(answers, f"Metadata of broker {broker.node_id}", self.start_timeout_s)
+        except TimedOut as error:
+            raise KafkaDidNotStart(f"{error}:\n{tail(broker.log)}") from error
+
+    def _end(self, broker: _Broker, how: signal.Signals, timeout_s: float) -> None:
+        process = broker.process
+        if process is None:
+            return
+        broker.remember_resources()
+        broker.process = None
+        process.send_signal(how)
+        try:
+            process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def start_in_parallel(*clusters: KafkaCluster) -> Iterator[tuple[KafkaCluster, ...]]:
+    """Run several clusters, all started at the same time, inside one ``with`` block."""
+    with contextlib.ExitStack() as stack:
+        for cluster in clusters:
+            stack.callback(cluster.close)
+        with ThreadPoolExecutor(max_workers=len(clusters)) as starters:
+            starts = [starters.submit(cluster.__enter__) for cluster in clusters]
+        yield tuple(start.result() for start in starts)
+
+
+@contextlib.contextmanager
+def two_clusters(
+    brokers: int = 1,
+    config: Mapping[str, object] | None = None,
+    heap: str = "768m",
+    jvm: Sequence[str] = QUICK_JVM,
+) -> Iterator[tuple[KafkaCluster, KafkaCluster]]:
+    """Run a source and a destination cluster of the same shape, started in parallel."""
+    source, destination = (
+        KafkaCluster(brokers=brokers, config=config or {}, heap=heap, jvm=jvm) for _ in range(2)
+    )
+    with start_in_parallel(source, destination):
+        yield source, destination
+
+
+def _jvm_options(broker: _Broker) -> list[str]:
+    return [
+        # Codecs unpack native libraries there, and a killed JVM would leave them behind.
+        f"-Djava.io.tmpdir={broker.directory / 'tmp'}",
+        f"-Dlog4j2.configurationFile={_LOG4J}",
+        "-cp",
+        class_path(),
+    ]
+
+
+def _java_properties(properties: Mapping[str, object]) -> str:
+    return "".join(f"{name}={_java_value(value)}\n" for name, value in properties.items())
+
+
+def _java_value(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _random_uuid() -> str:
+    """Return a UUID as Kafka writes it: URL-safe base64, 22 characters, no leading dash."""
+    while True:
+        text = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text
+
+
+def _free_port() -> int:
+    """
+    Return a port that nobody listens on.
+
+    It is taken from below the ephemeral range: while a broker is down, an outgoing connection
+    (even the client's own, to this very port) could otherwise be given its port.
+    """
+    first_ephemeral = 32768
+    if _EPHEMERAL_PORTS.exists():
+        first_ephemeral = int(_EPHEMERAL_PORTS.read_text().split()[0])
+    highest = first_ephemeral - 1 if first_ephemeral > 12000 else 65535
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        port = random.randint(10000, highest)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise KafkaDidNotStart(f"no free port between 10000 and {highest}")
+
+
+def _cpu_seconds_of(process: subprocess.Popen[bytes]) -> float:
+    try:
+        times = psutil.Process(process.pid).cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return float(times.user + times.system)

@@ -1,0 +1,97 @@
+"""
+Kafka's own jars, fetched once by Maven and kept in ``.kafka/<version>/`` of the repository.
+
+A missing Kafka is an error here, never a reason to skip a test.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+__all__ = ["KAFKA_VERSION", "MissingKafka", "class_path", "jars", "java"]
+
+KAFKA_VERSION = "4.1.0"
+
+_POM = Path(__file__).parent / "pom.xml"
+_CACHE = Path(__file__).parent.parent / ".kafka"
+
+
+class MissingKafka(Exception):
+    """Kafka cannot be run here: no Java, no Maven, or the download failed."""
+
+
+def java() -> Path:
+    """
+    Return the ``java`` command: that of JAVA_HOME, else the first on PATH.
+
+    Raises:
+        MissingKafka: There is none.
+
+    """
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=str(Path(home) / "bin")) if home else None
+    found = found or shutil.which("java")
+    if found is None:
+        raise MissingKafka("no java found by JAVA_HOME or PATH: install a JDK or JRE, version 17 or later")
+    return Path(found)
+
+
+def jars(version: str = KAFKA_VERSION) -> Path:
+    """
+    Return the directory of all jars of this Kafka version, downloading them on the first call.
+
+    Two processes may call this at once: each downloads into a directory of its own, and the first
+    to finish gives it the final name, so that directory is always complete.
+
+    Raises:
+        MissingKafka: Maven is missing or failed; the text has its output.
+
+    """
+    directory = _CACHE / version
+    if not directory.exists():
+        _CACHE.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=_CACHE, prefix=f"{version}.") as download:
+            complete = Path(download) / "jars"
+            _download(version, complete)
+            _rename_unless_there(complete, directory)
+    return directory
+
+
+def class_path(version: str = KAFKA_VERSION) -> str:
+    """Return the value of java's ``-cp`` option for this Kafka version."""
+    return f"{jars(version)}{os.sep}*"
+
+
+def _download(version: str, directory: Path) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise MissingKafka(f"no mvn found on PATH: install Maven to fetch Kafka {version}")
+    java()
+    result = subprocess.run(
+        [
+            maven,
+            "--batch-mode",
+            "--quiet",
+            f"--file={_POM}",
+            "dependency:copy-dependencies",
+            "-DincludeScope=runtime",
+            f"-Dkafka.version={version}",
+            f"-DoutputDirectory={directory}",
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if result.returncode != 0 or not any(directory.glob("kafka_2.13-*.jar")):
+        raise MissingKafka(f"mvn could not fetch Kafka {version}:\n{result.stdout}")
+
+
+def _rename_unless_there(complete: Path, directory: Path) -> None:
+    try:
+        complete.rename(directory)
+    except OSError:
+        if not directory.exists():
+            raise

@@ -1,0 +1,353 @@
+"""
+Create topics and load them, with confluent-kafka.
+
+Every loader is deterministic by its seed and returns the records that it sent, by partition, as a
+``read_committed`` reader must see them.
+
+One batch is made by one flush: the linger is long, so nothing leaves the client before. (librdkafka
+sends a batch uncompressed where compression would not make it smaller.)
+"""
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from rig.record import Record
+from rig.wait import wait_until
+
+__all__ = [
+    "CODECS",
+    "Codec",
+    "create_topic",
+    "load_aborted_transaction",
+    "load_batch",
+    "load_committed_transaction",
+    "load_every_kind",
+    "load_plain",
+    "random_records",
+    "transactional_producer",
+]
+
+Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+Loaded = dict[int, list[Record]]
+
+CODECS: tuple[Codec, ...] = ("none", "gzip", "snappy", "lz4", "zstd")
+
+FIRST_TIMESTAMP = 1_600_000_000_000
+"""September 2020: explicit create times, so that a copy that loses them is seen."""
+
+LARGEST_BATCH = 1_000_000
+"""Bytes; just below a broker's default max.message.bytes of 1,048,588."""
+
+_FLUSH_TIMEOUT_S = 120
+_BATCH_BY_FLUSH: dict[str, object] = {
+    "linger.ms": 20_000,
+    "batch.num.messages": 1_000_000,
+    "batch.size": 2_000_000,
+    "message.max.bytes": 2_000_000,
+    "queue.buffering.max.kbytes": 1_000_000,
+    # Errors only: a coordinator that is still loading is retried, and no news.
+    "log_level": 3,
+}
+
+
+class LoadFailed(Exception):
+    """A record was not acknowledged; the text has librdkafka's reason."""
+
+
+def create_topic(
+    bootstrap: str,
+    topic: str,
+    partitions: int = 1,
+    replication_factor: int = 1,
+    config: Mapping[str, str] | None = None,
+) -> None:
+    """Create a topic and wait until every partition has a leader."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    new = NewTopic(topic, partitions, replication_factor, config=dict(config or {}))
+    admin.create_topics([new])[topic].result()
+
+    def has_leaders() -> bool:
+        found = admin.list_topics(topic, timeout=10).topics[topic].partitions
+        return len(found) == partitions and all(p.leader >= 0 for p in found.values())
+
+    wait_until(has_leaders, f"leaders of {topic}")
+
+
+def random_records(rng: random.Random, count: int, value_bytes: int) -> list[Record]:
+    """
+    Make records of every kind: keys, null and empty keys, headers, tombstones, empty values.
+
+    Args:
+        value_bytes: About the size of most values, half of it random words.
+
+    """
+    return [_random_record(rng, value_bytes) for _ in range(count)]
+
+
+def load_batch(
+    bootstrap: str,
+    topic: str,
+    partition: int,
+    records: Sequence[Record],
+    codec: Codec = "none",
+    idempotent: bool = True,
+) -> Loaded:
+    """Send these records to one partition as one batch, if they fit into one."""
+    producer = _producer(bootstrap, codec, idempotent)
+    _send_batch(producer, topic, partition, records)
+    return {partition: list(records)}
+
+
+def transactional_producer(bootstrap: str, transactional_id: str, codec: Codec = "none") -> Producer:
+    """Return a producer after ``init_transactions``, for tests that order transactions themselves."""
+    producer = _producer(bootstrap, codec, idempotent=True, transactional_id=transactional_id)
+    producer.init_transactions(60)
+    return producer
+
+
+def load_committed_transaction(
+    bootstrap: str,
+    topic: str,
+    records: Loaded,
+    codec: Codec = "none",
+    transactional_id: str = "committed",
+) -> Loaded:
+    """Send one batch a partition in a transaction and commit it."""
+    producer = transactional_producer(bootstrap, transactional_id, codec)
+    producer.begin_transaction()
+    _send_batches(producer, topic, records)
+    producer.commit_transaction(60)
+    return records
+
+
+def load_aborted_transaction(
+    bootstrap: str,
+    topic: str,
+    records: Loaded,
+    codec: Codec = "none",
+    transactional_id: str = "aborted",
+) -> Loaded:
+    """Send one batch a partition in a transaction and abort it; nothing remains to be read."""
+    producer = transactional_producer(bootstrap, transactional_id, codec)
+    producer.begin_transaction()
+    # Flushed first: librdkafka's abort would otherwise drop them before they reach the log.
+    _send_batches(producer, topic, records)
+    producer.abort_transaction(60)
+    return {partition: [] for partition in records}
+
+
+def load_every_kind(bootstrap: str, topic: str, partitions: int = 4, seed: int = 0) -> Loaded:
+    """
+    Create a topic and load it with every kind of batch that a Kafka 4 client can make.
+
+    For each codec: batches of 1 record to about 1 MB, by idempotent and plain producers; one
+    record of about 900 KB; a committed transaction; an aborted one, with batches of others in
+    between its own. About 12 MB.
+    """
+    create_topic(bootstrap, topic, partitions)
+    rng = random.Random(seed)
+    loaded: Loaded = {partition: [] for partition in range(partitions)}
+    for number, codec in enumerate(CODECS):
+        idempotent = _producer(bootstrap, codec, idempotent=True)
+        plain = _producer(bootstrap, codec, idempotent=False)
+        for step, records in enumerate(_batches_of_every_size(rng)):
+            partition = (number + step) % partitions
+            _send_batch((idempotent, plain)[step % 2], topic, partition, records)
+            loaded[partition] += records
+        transactional = transactional_producer(bootstrap, f"{topic}-{codec}", codec)
+        _load_transactions(transactional, idempotent, topic, rng, loaded)
+    return loaded
+
+
+def load_plain(
+    bootstrap: str,
+    topic: str,
+    codec: Codec,
+    records_per_batch: int,
+    total_bytes: int,
+    partitions: int = 4,
+    seed: int = 0,
+    create: bool = True,
+) -> int:
+    """
+    Load a large topic quickly: records of 1,000 bytes, JSON of random words and a running number.
+
+    Every batch has exactly ``records_per_batch`` records, the last of a partition perhaps fewer.
+
+    Args:
+        total_bytes: Of values, before compression.
+        create: False to add to a topic that exists.
+
+    Returns:
+        How many records were sent.
+
+    """
+    if create:
+        create_topic(bootstrap, topic, partitions)
+    count = total_bytes // 1000
+    values = _JsonValues(random.Random(seed))
+    failures: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            failures.append(error)
+
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "compression.codec": codec,
+            "enable.idempotence": True,
+            **_BATCH_BY_FLUSH,
+            "batch.num.messages": records_per_batch,
+            # Bounds what waits here; a full queue is the signal to let librdkafka catch up.
+            "queue.buffering.max.messages": max(20_000, 4 * records_per_batch * partitions),
+            # Only failures call back: a callback a record would halve the speed.
+            "delivery.report.only.error": True,
+        }
+    )
+    for number in range(count):
+        partition = number // records_per_batch % partitions
+        while True:
+            try:
+                producer.produce(
+                    topic,
+                    values.numbered(number),
+                    partition=partition,
+                    timestamp=FIRST_TIMESTAMP + number,
+                    on_delivery=delivered,
+                )
+                break
+            except BufferError:
+                producer.poll(0.1)
+    _flush(producer, failures)
+    return count
+
+
+class _JsonValues:
+    """1,000-byte JSON texts, from a pool larger than any codec's window but zstd's."""
+
+    POOL = 4096
+
+    def __init__(self, rng: random.Random) -> None:
+        words = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=8)) for _ in range(4000)]
+        self._tails = [self._tail(rng, words) for _ in range(self.POOL)]
+
+    @staticmethod
+    def _tail(rng: random.Random, words: Sequence[str]) -> bytes:
+        text = json.dumps({f"field{i}": " ".join(rng.choices(words, k=6)) for i in range(16)})
+        return text[1:].encode()[: 1000 - 22] + b'"}'
+
+    def numbered(self, number: int) -> bytes:
+        return b'{"n": %012d, ' % number + self._tails[number * 2654435761 % self.POOL]
+
+
+def _batches_of_every_size(rng: random.Random) -> list[list[Record]]:
+    """Return batches of 1 to 1,500 records, of about 100 bytes to a megabyte."""
+    large = replace(_random_record(rng, 10), value=_half_random(rng, 900_000))
+    return [
+        random_records(rng, 1, 100),
+        random_records(rng, 1, 100),
+        random_records(rng, 2, 100),
+        random_records(rng, 13, 300),
+        random_records(rng, 200, 300),
+        random_records(rng, 1500, 20),
+        random_records(rng, 1200, LARGEST_BATCH // 1000),
+        [large],
+    ]
+
+
+def _load_transactions(
+    transactional: Producer, idempotent: Producer, topic: str, rng: random.Random, loaded: Loaded
+) -> None:
+    """Commit a transaction, and abort one that others' batches interrupt, in every partition."""
+    committed = {partition: random_records(rng, 7, 200) for partition in loaded}
+    transactional.begin_transaction()
+    _send_batches(transactional, topic, committed)
+    transactional.commit_transaction(60)
+
+    between = {partition: random_records(rng, 3, 100) for partition in loaded}
+    transactional.begin_transaction()
+    _send_batches(transactional, topic, {p: random_records(rng, 5, 200) for p in loaded})
+    _send_batches(idempotent, topic, between)
+    _send_batches(transactional, topic, {p: random_records(rng, 1, 50) for p in loaded})
+    transactional.abort_transaction(60)
+
+    for partition in loaded:
+        loaded[partition] += committed[partition] + between[partition]
+
+
+def _producer(
+    bootstrap: str, codec: Codec, idempotent: bool, transactional_id: str | None = None
+) -> Producer:
+    config: dict[str, object] = {
+        "bootstrap.servers": bootstrap,
+        "compression.codec": codec,
+        "enable.idempotence": idempotent,
+        "acks": "all",
+        **_BATCH_BY_FLUSH,
+    }
+    if transactional_id is not None:
+        config["transactional.id"] = transactional_id
+    return Producer(config)
+
+
+def _send_batches(producer: Producer, topic: str, records: Loaded) -> None:
+    for partition, of_partition in records.items():
+        _send_batch(producer, topic, partition, of_partition)
+
+
+def _send_batch(producer: Producer, topic: str, partition: int, records: Sequence[Record]) -> None:
+    failures: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            failures.append(error)
+
+    for record in records:
+        producer.produce(
+            topic,
+            record.value,
+            record.key,
+            partition=partition,
+            headers=list(record.headers),
+            timestamp=record.timestamp,
+            on_delivery=delivered,
+        )
+    _flush(producer, failures)
+
+
+def _flush(producer: Producer, failures: Sequence[KafkaError]) -> None:
+    unsent = producer.flush(_FLUSH_TIMEOUT_S)
+    if failures or unsent:
+        raise LoadFailed(f"{len(failures)} records failed, {unsent} unsent: {failures[:1]}")
+
+
+def _random_record(rng: random.Random, value_bytes: int) -> Record:
+    return Record(
+        key=rng.choice([None, b"", b"k%d" % rng.randrange(100), rng.randbytes(20)]),
+        value=rng.choice([None, b"", *[_half_random(rng, value_bytes)] * 6]),
+        headers=rng.choice([(), (), _random_headers(rng)]),
+        timestamp=FIRST_TIMESTAMP + rng.randrange(100_000_000),
+    )
+
+
+def _random_headers(rng: random.Random) -> tuple[tuple[str, bytes | None], ...]:
+    """Return headers with a repeated name, a null and an empty value among them."""
+    return (
+        ("trace", rng.randbytes(16)),
+        ("trace", b"again"),
+        ("null", None),
+        ("empty", b""),
+        ("näme", "välue".encode()),
+    )[rng.randrange(5) :]
+
+
+def _half_random(rng: random.Random, size: int) -> bytes:
+    """Return bytes that compress to about a half, as most real data does."""
+    return rng.randbytes(size // 2) + b"shoal " * (size // 12)

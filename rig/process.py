@@ -1,0 +1,81 @@
+"""
+Child processes that never outlive this Python process.
+
+Linux can kill a child when its parent dies (``PR_SET_PDEATHSIG``), even by SIGKILL. But "parent"
+there means the *thread* that forked: a broker started from a worker thread would die with that
+thread. So every child is forked by one thread that lives as long as the process.
+"""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+__all__ = ["peak_rss_of", "spawn", "tail"]
+
+PR_SET_PDEATHSIG = 1
+
+_forker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rig-forker")
+# Loaded here, because loading a library between fork and exec could deadlock.
+_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+def _die_with_parent() -> None:
+    if _libc is not None:
+        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def spawn(
+    arguments: Sequence[str | Path], log: Path, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """
+    Start a child whose stdout and stderr are appended to ``log``.
+
+    It has a session of its own: a Ctrl-C in the terminal reaches only this process, which then
+    stops its children in order.
+
+    Args:
+        environment: Variables added to this process's own.
+
+    """
+
+    def fork() -> subprocess.Popen[bytes]:
+        with log.open("ab") as output:
+            return subprocess.Popen(
+                [str(argument) for argument in arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **(environment or {})},
+                start_new_session=True,
+                preexec_fn=_die_with_parent,
+            )
+
+    return _forker.submit(fork).result()
+
+
+def tail(log: Path, lines: int = 30) -> str:
+    """Return the last lines of a log file, for an error text."""
+    if not log.exists():
+        return "(no output)"
+    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+
+
+def peak_rss_of(process_id: int) -> int:
+    """
+    Return the highest resident set size that a live process ever had, in bytes.
+
+    Linux only (VmHWM in /proc); 0 for a process that is gone.
+    """
+    try:
+        status = Path(f"/proc/{process_id}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    for line in status.splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return 0

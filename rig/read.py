@@ -1,0 +1,210 @@
+"""Read topics back with confluent-kafka, and compare them record by record."""
+
+import hashlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Literal
+
+from confluent_kafka import (
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    KafkaError,
+    Message,
+    TopicPartition,
+)
+
+from rig.record import Record
+
+__all__ = ["PartitionDigest", "assert_same_records", "digest_topic", "read_topic"]
+
+Isolation = Literal["read_committed", "read_uncommitted"]
+
+_TIMESTAMP_TYPES = {
+    TIMESTAMP_CREATE_TIME: "CreateTime",
+    TIMESTAMP_LOG_APPEND_TIME: "LogAppendTime",
+}
+_QUERY_TIMEOUT_S = 30
+_SILENCE_TIMEOUT_S = 60
+# consume() returns no sooner than this unless it has all it was asked for.
+_CONSUME_TIMEOUT_S = 0.1
+
+
+class ReadFailed(Exception):
+    """The topic could not be read to its end; the text says where it stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDigest:
+    """
+    What `digest_topic` keeps of a partition.
+
+    Attributes:
+        count: Records.
+        sha256: Over key, value, headers and timestamp of every record, in order; not offsets.
+
+    """
+
+    count: int
+    sha256: str
+
+
+def read_topic(
+    bootstrap: str, topic: str, isolation: Isolation = "read_committed"
+) -> dict[int, list[Record]]:
+    """
+    Read a topic from its beginning up to the end offsets seen at the start, CRCs checked.
+
+    Raises:
+        ReadFailed: An error, or no record for a minute.
+
+    """
+    records: dict[int, list[Record]] = {}
+    for partition, of_partition in _batches(bootstrap, topic, isolation):
+        records.setdefault(partition, []).extend(of_partition)
+    return dict(sorted(records.items()))
+
+
+def digest_topic(
+    bootstrap: str, topic: str, isolation: Isolation = "read_committed"
+) -> dict[int, PartitionDigest]:
+    """Hash a topic that is too big for `read_topic`; equal digests mean the same records."""
+    hashes: dict[int, hashlib._Hash] = {}
+    counts: dict[int, int] = {}
+    for partition, records in _batches(bootstrap, topic, isolation):
+        of_partition = hashes.setdefault(partition, hashlib.sha256())
+        counts[partition] = counts.get(partition, 0) + len(records)
+        for record in records:
+            of_partition.update(_canonical(record))
+    return {p: PartitionDigest(counts[p], hashes[p].hexdigest()) for p in sorted(hashes)}
+
+
+def assert_same_records(
+    source: Mapping[int, Sequence[Record]], destination: Mapping[int, Sequence[Record]]
+) -> None:
+    """
+    Compare two readings by partition, order, key, value, headers and timestamp.
+
+    Offsets may differ: a mirror drops transaction markers and aborted records.
+
+    Raises:
+        AssertionError: Names the first difference.
+
+    """
+    assert sorted(source) == sorted(destination), (
+        f"partitions differ: {sorted(source)} in the source, {sorted(destination)} in the destination"
+    )
+    for partition in sorted(source):
+        _assert_same_partition(partition, source[partition], destination[partition])
+
+
+def _assert_same_partition(partition: int, source: Sequence[Record], destination: Sequence[Record]) -> None:
+    for index, (ours, theirs) in enumerate(zip(source, destination, strict=False)):
+        if not ours.same_content(theirs):
+            raise AssertionError(
+                f"partition {partition}, record number {index} differs:\n"
+                f"  source      {_brief(ours)}\n  destination {_brief(theirs)}"
+            )
+    if len(source) != len(destination):
+        longer = max(source, destination, key=len)
+        raise AssertionError(
+            f"partition {partition}: {len(source)} records in the source, {len(destination)} in "
+            f"the destination; the first without a partner: "
+            f"{_brief(longer[min(len(source), len(destination))])}"
+        )
+
+
+def _batches(bootstrap: str, topic: str, isolation: Isolation) -> Iterator[tuple[int, list[Record]]]:
+    """Yield ``(partition, records)``, at least once for each partition, in offset order."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "rig-read",  # demanded by librdkafka, never joined
+            "isolation.level": isolation,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "check.crcs": True,
+        }
+    )
+    with closing(consumer):
+        ends = _end_offsets(consumer, topic)
+        for partition in ends:
+            yield partition, []
+        yield from _read_until(consumer, topic, ends)
+
+
+def _end_offsets(consumer: Consumer, topic: str) -> dict[int, int]:
+    """Assign every partition from its beginning, and return their high watermarks."""
+    found = consumer.list_topics(topic, timeout=_QUERY_TIMEOUT_S).topics[topic]
+    if found.error is not None:
+        raise ReadFailed(f"{topic}: {found.error}")
+    ends: dict[int, int] = {}
+    starts: list[TopicPartition] = []
+    for partition in sorted(found.partitions):
+        low, ends[partition] = consumer.get_watermark_offsets(
+            TopicPartition(topic, partition), timeout=_QUERY_TIMEOUT_S
+        )
+        starts.append(TopicPartition(topic, partition, low))
+    consumer.assign(starts)
+    return ends
+
+
+def _read_until(
+    consumer: Consumer, topic: str, ends: Mapping[int, int]
+) -> Iterator[tuple[int, list[Record]]]:
+    """
+    Yield records until every partition has reached its end.
+
+    A partition is read when its last record is seen, or when the consumer meets the end of the
+    log: the last offsets may be markers and aborted records, which are never shown.
+    """
+    unread = {partition for partition, end in ends.items() if end > 0}
+    heard = time.monotonic()
+    while unread:
+        by_partition: dict[int, list[Record]] = {}
+        for message in consumer.consume(10_000, timeout=_CONSUME_TIMEOUT_S):
+            heard = time.monotonic()
+            partition, offset = message.partition() or 0, message.offset() or 0
+            error = message.error()
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                raise ReadFailed(f"{topic}-{partition} at {offset}: {error}")
+            if error is None and offset < ends[partition]:
+                by_partition.setdefault(partition, []).append(_record(message))
+            if error is not None or offset >= ends[partition] - 1:
+                unread.discard(partition)
+        yield from by_partition.items()
+        if time.monotonic() - heard > _SILENCE_TIMEOUT_S:
+            raise ReadFailed(f"{topic}: silent for {_SILENCE_TIMEOUT_S} s; not at the end: {unread}")
+
+
+def _record(message: Message) -> Record:
+    kind, timestamp = message.timestamp()
+    return Record(
+        key=message.key(),
+        value=message.value(),
+        headers=tuple(message.headers() or ()),
+        timestamp=timestamp,
+        timestamp_type=_TIMESTAMP_TYPES.get(kind, "none"),
+        offset=message.offset() or 0,
+    )
+
+
+def _canonical(record: Record) -> bytes:
+    """Return bytes that differ wherever two records differ."""
+    return repr((record.key, record.value, record.headers, record.timestamp)).encode()
+
+
+def _brief(record: Record) -> str:
+    def cut(data: bytes | None) -> str:
+        if data is None or len(data) <= 40:
+            return repr(data)
+        return f"{data[:24]!r}... ({len(data)} bytes, sha256 {hashlib.sha256(data).hexdigest()[:12]})"
+
+    headers = [(name, cut(value)) for name, value in record.headers]
+    return (
+        f"offset {record.offset} timestamp {record.timestamp} key {cut(record.key)} "
+        f"value {cut(record.value)} headers {headers}"
+    )

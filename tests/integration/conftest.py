@@ -1,0 +1,39 @@
+"""
+Two real Kafka clusters, shared by all integration tests of a run.
+
+Where Kafka cannot be fetched or started these fixtures fail; they never skip. A test that kills or
+restarts brokers starts a cluster of its own (`rig.KafkaCluster`).
+"""
+
+import re
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from rig import KafkaCluster, two_clusters
+
+_numbers = count()
+
+
+@pytest.fixture(scope="session")
+def both_clusters() -> Iterator[tuple[KafkaCluster, KafkaCluster]]:
+    with two_clusters() as pair:
+        yield pair
+
+
+@pytest.fixture(scope="session")
+def source_cluster(both_clusters: tuple[KafkaCluster, KafkaCluster]) -> KafkaCluster:
+    return both_clusters[0]
+
+
+@pytest.fixture(scope="session")
+def destination_cluster(both_clusters: tuple[KafkaCluster, KafkaCluster]) -> KafkaCluster:
+    return both_clusters[1]
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A topic name of this test's own; the topic is not created."""
+    name = re.sub(r"[^a-zA-Z0-9._-]", "-", request.node.name)
+    return f"{name[:100]}-{next(_numbers)}"

@@ -1,0 +1,181 @@
+"""The rig tells the truth: what the other integration tests rely on, shown for itself."""
+
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rig import (
+    CODECS,
+    KafkaCluster,
+    KafkaDidNotStart,
+    MissingKafka,
+    PartitionDigest,
+    Record,
+    assert_same_records,
+    create_topic,
+    digest_topic,
+    dump_partition,
+    java,
+    load_aborted_transaction,
+    load_batch,
+    load_committed_transaction,
+    load_every_kind,
+    load_plain,
+    read_topic,
+    wait_until,
+)
+
+RECORDS = [
+    Record(key=b"k%d" % i, value=b"v%d" % i, headers=(), timestamp=1_600_000_000_000 + i) for i in range(5)
+]
+
+
+def test_what_is_loaded_is_read_back(source_cluster: KafkaCluster, topic: str) -> None:
+    sent = load_every_kind(source_cluster.bootstrap, topic, partitions=3)
+    assert_same_records(sent, read_topic(source_cluster.bootstrap, topic))
+
+
+def test_every_kind_is_in_the_log(source_cluster: KafkaCluster, topic: str) -> None:
+    load_every_kind(source_cluster.bootstrap, topic, partitions=2)
+    batches = [
+        batch
+        for partition in range(2)
+        for batch in dump_partition(source_cluster.partition_dir(topic, partition))
+    ]
+    assert {batch.codec for batch in batches} == set(CODECS)
+    assert {batch.is_transactional for batch in batches} == {False, True}
+    assert {batch.is_control for batch in batches} == {False, True}
+    assert {batch.producer_id >= 0 for batch in batches} == {False, True}
+    assert min(batch.count for batch in batches) == 1
+    assert max(batch.count for batch in batches) == 1500
+    assert max(batch.size for batch in batches) > 850_000
+    assert all(batch.is_valid for batch in batches)
+
+
+def test_every_kind_of_record_is_among_them(source_cluster: KafkaCluster, topic: str) -> None:
+    sent = load_every_kind(source_cluster.bootstrap, topic, partitions=1)[0]
+    assert {record.key for record in sent} >= {None, b""}
+    assert {record.value for record in sent} >= {None, b""}
+    headers = {header for record in sent for header in record.headers}
+    assert {("null", None), ("empty", b"")} <= headers
+
+
+def test_an_aborted_transaction_is_absent(source_cluster: KafkaCluster, topic: str) -> None:
+    create_topic(source_cluster.bootstrap, topic)
+    load_aborted_transaction(source_cluster.bootstrap, topic, {0: RECORDS}, transactional_id=topic)
+    load_committed_transaction(source_cluster.bootstrap, topic, {0: RECORDS[:2]}, transactional_id=topic)
+    committed = read_topic(source_cluster.bootstrap, topic, "read_committed")[0]
+    everything = read_topic(source_cluster.bootstrap, topic, "read_uncommitted")[0]
+    assert [record.value for record in committed] == [b"v0", b"v1"]
+    assert [record.value for record in everything] == [b"v0", b"v1", b"v2", b"v3", b"v4", b"v0", b"v1"]
+
+
+def test_one_flush_is_one_batch(source_cluster: KafkaCluster, topic: str) -> None:
+    create_topic(source_cluster.bootstrap, topic)
+    for size in (1, 5, 3):
+        load_batch(source_cluster.bootstrap, topic, 0, RECORDS[:size], codec="lz4")
+    batches = dump_partition(source_cluster.partition_dir(topic, 0))
+    assert [batch.count for batch in batches] == [1, 5, 3]
+
+
+def test_a_plain_load_has_exact_batches(source_cluster: KafkaCluster, topic: str) -> None:
+    assert load_plain(source_cluster.bootstrap, topic, "lz4", 16, 1_000_000, partitions=2) == 1000
+    batches = dump_partition(source_cluster.partition_dir(topic, 0))
+    assert {batch.count for batch in batches[:-1]} == {16}
+    assert {len(r.value or b"") for r in read_topic(source_cluster.bootstrap, topic)[0]} == {1000}
+
+
+def test_the_same_seed_loads_the_same(source_cluster: KafkaCluster, topic: str) -> None:
+    digests: list[dict[int, PartitionDigest]] = []
+    for seed in (1, 1, 2):
+        name = f"{topic}-{len(digests)}"
+        create_topic(source_cluster.bootstrap, name, partitions=4)
+        load_plain(source_cluster.bootstrap, name, "zstd", 100, 400_000, seed=seed, create=False)
+        digests.append(digest_topic(source_cluster.bootstrap, name))
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_an_empty_partition_is_read_as_empty(source_cluster: KafkaCluster, topic: str) -> None:
+    create_topic(source_cluster.bootstrap, topic, partitions=2)
+    load_batch(source_cluster.bootstrap, topic, 1, RECORDS)
+    assert {p: len(records) for p, records in read_topic(source_cluster.bootstrap, topic).items()} == {
+        0: 0,
+        1: 5,
+    }
+
+
+@pytest.mark.parametrize(
+    ("copy", "difference"),
+    [
+        ({0: RECORDS, 1: []}, "partitions differ"),
+        ({0: RECORDS[:-1]}, "5 records in the source, 4 in the destination"),
+        ({0: [*RECORDS, RECORDS[0]]}, "5 records in the source, 6 in the destination"),
+        ({0: [RECORDS[1], RECORDS[0], *RECORDS[2:]]}, "record number 0 differs"),
+        ({0: [*RECORDS[:3], replace(RECORDS[3], value=None), RECORDS[4]]}, "record number 3 differs"),
+        ({0: [replace(RECORDS[0], key=b""), *RECORDS[1:]]}, "record number 0 differs"),
+        ({0: [replace(RECORDS[0], headers=(("h", None),)), *RECORDS[1:]]}, "record number 0 differs"),
+        ({0: [replace(RECORDS[0], timestamp=0), *RECORDS[1:]]}, "record number 0 differs"),
+    ],
+)
+def test_a_difference_is_found(copy: dict[int, list[Record]], difference: str) -> None:
+    assert_same_records({0: RECORDS}, {0: [replace(record, offset=7) for record in RECORDS]})
+    with pytest.raises(AssertionError, match=difference):
+        assert_same_records({0: RECORDS}, copy)
+
+
+def test_a_killed_broker_comes_back_with_its_data(topic: str) -> None:
+    with KafkaCluster() as cluster:
+        create_topic(cluster.bootstrap, topic)
+        sent = load_batch(cluster.bootstrap, topic, 0, RECORDS)
+        before = cluster.cpu_seconds()
+        cluster.kill(1)
+        cluster.start(1)
+        assert_same_records(sent, read_topic(cluster.bootstrap, topic))
+        assert cluster.cpu_seconds() > before > 0
+        assert cluster.peak_rss() > 50_000_000
+
+
+def test_a_broker_that_cannot_start_says_why() -> None:
+    cluster = KafkaCluster(config={"compression.type": "no-such-codec"})
+    with pytest.raises(KafkaDidNotStart, match="no-such-codec"), cluster:
+        pass
+
+
+def test_brokers_die_with_their_python() -> None:
+    program = (
+        "import sys, rig\n"
+        "with rig.KafkaCluster() as cluster:\n"
+        "    print(cluster.process_id(1), flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=Path(__file__).parents[2],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as python:
+        assert python.stdout is not None
+        broker = int(python.stdout.readline())
+        assert psutil.pid_exists(broker)
+        python.send_signal(signal.SIGKILL)
+        wait_until(lambda: not _runs(broker), "the end of the broker")
+
+
+def _runs(process_id: int) -> bool:
+    """A zombie does not run; nobody may be left to wait for it."""
+    try:
+        return bool(psutil.Process(process_id).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_a_missing_java_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(MissingKafka, match="no java"):
+        java()
