@@ -20,6 +20,7 @@ __all__ = [
     "INT32",
     "INT64",
     "read_array_length",
+    "read_nullable_string",
     "read_record_set",
     "read_string",
     "read_unsigned_varint",
@@ -80,15 +81,22 @@ def _read_length(buffer: memoryview, position: int, layout: struct.Struct, compa
     return length, position
 
 
-def read_string(buffer: memoryview, position: int, compact: bool) -> tuple[str, int]:
-    """Read a string that may not be null."""
+def read_nullable_string(buffer: memoryview, position: int, compact: bool) -> tuple[str | None, int]:
     length, position = _read_length(buffer, position, INT16, compact)
     if length < 0:
-        raise ProtocolError(f"null where a string belongs, at {position}")
+        return None, position
     try:
         return str(buffer[position : position + length], "utf-8"), position + length
     except UnicodeDecodeError as error:
         raise ProtocolError(f"no UTF-8 at {position}") from error
+
+
+def read_string(buffer: memoryview, position: int, compact: bool) -> tuple[str, int]:
+    """Read a string that may not be null."""
+    value, position = read_nullable_string(buffer, position, compact)
+    if value is None:
+        raise ProtocolError(f"null where a string belongs, at {position}")
+    return value, position
 
 
 def write_string(value: str, compact: bool) -> bytes:

@@ -1,7 +1,9 @@
 """
-Produce requests, v7 to v12, by hand: record sets go out as the views they came in.
+Produce, v3 to v12, by hand: record sets go out as the views they came in, and come in as views.
 
-The layout is the same from v3 on; v9 made it flexible (``ProduceRequest.json``).
+The request's layout is the same from v3 on; v9 made it flexible
+(``ProduceRequest.json``). The response gained the log's start in v5, record
+errors and a message in v8 (``ProduceResponse.json``); it is read from v7 on.
 Topics go by name up to v12.
 """
 
@@ -9,11 +11,30 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from .apis import ApiKey
-from .primitives import INT32, write_array_length, write_string, write_unsigned_varint
+from .primitives import (
+    INT32,
+    read_array_length,
+    read_nullable_string,
+    read_record_set,
+    read_string,
+    skip_tagged_fields,
+    unpack,
+    write_array_length,
+    write_string,
+    write_unsigned_varint,
+)
 
-__all__ = ["encode_produce_request"]
+__all__ = [
+    "ProduceOutcome",
+    "ProduceRequest",
+    "ProducedPartition",
+    "decode_produce_request",
+    "decode_produce_response",
+    "encode_produce_request",
+]
 
 FLEXIBLE_FROM = 9
 
@@ -72,3 +93,133 @@ def encode_produce_request(
         head += tags
     parts.append(head + tags)
     return [INT32.pack(sum(map(len, parts))), *parts]
+
+
+@dataclass(frozen=True, slots=True)
+class ProducedPartition:
+    """One partition's part of a Produce request; a null record set is an empty one."""
+
+    topic: str
+    partition: int
+    record_set: memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceRequest:
+    """A whole Produce request; a partition is listed as often as the client listed it."""
+
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    partitions: Sequence[ProducedPartition]
+
+
+def decode_produce_request(frame: memoryview, version: int) -> ProduceRequest:
+    """
+    Decode a request from its API key on.
+
+    Returns:
+        Record sets as views of ``frame``: valid until its buffer is reused.
+
+    Raises:
+        ProtocolError: It is cut short or malformed.
+
+    """
+    flexible = version >= FLEXIBLE_FROM
+    _, position = read_nullable_string(frame, _HEADER.size, compact=False)  # the client id
+    if flexible:
+        position = skip_tagged_fields(frame, position)
+    transactional_id, position = read_nullable_string(frame, position, flexible)
+    acks, timeout_ms = unpack(_ACKS_AND_TIMEOUT, frame, position)
+    position += _ACKS_AND_TIMEOUT.size
+    partitions: list[ProducedPartition] = []
+    topics, position = read_array_length(frame, position, flexible)
+    for _ in range(topics):
+        topic, position = read_string(frame, position, flexible)
+        count, position = read_array_length(frame, position, flexible)
+        for _ in range(count):
+            (partition,) = unpack(INT32, frame, position)
+            record_set, position = read_record_set(frame, position + INT32.size, flexible)
+            if flexible:
+                position = skip_tagged_fields(frame, position)
+            partitions.append(ProducedPartition(topic, partition, record_set))
+        if flexible:
+            position = skip_tagged_fields(frame, position)
+    return ProduceRequest(transactional_id, acks, timeout_ms, partitions)
+
+
+_PRODUCED = struct.Struct(">ihqqq")
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceOutcome:
+    """
+    One partition's part of a Produce response.
+
+    Attributes:
+        error_code: Kafka's code, 0 for none.
+        base_offset: Where the first batch landed, or -1.
+        log_append_time_ms: The broker's clock on a LogAppendTime topic, else -1.
+        log_start_offset: Of the partition, or -1.
+        error_message: The broker's own words, if it sent any.
+
+    """
+
+    topic: str
+    partition: int
+    error_code: int
+    base_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    error_message: str | None
+
+
+def decode_produce_response(frame: memoryview, version: int) -> list[ProduceOutcome]:
+    """
+    Decode a response from its correlation id on.
+
+    What follows the partitions (throttle time, tagged fields) is of no use here
+    and left unread.
+
+    Raises:
+        ProtocolError: It is cut short or malformed.
+
+    """
+    flexible = version >= FLEXIBLE_FROM
+    position = INT32.size  # the correlation id
+    if flexible:
+        position = skip_tagged_fields(frame, position)
+    produced: list[ProduceOutcome] = []
+    topics, position = read_array_length(frame, position, flexible)
+    for _ in range(topics):
+        topic, position = read_string(frame, position, flexible)
+        count, position = read_array_length(frame, position, flexible)
+        for _ in range(count):
+            partition, position = _decode_produced(frame, position, version, topic)
+            produced.append(partition)
+        if flexible:
+            position = skip_tagged_fields(frame, position)
+    return produced
+
+
+def _decode_produced(
+    frame: memoryview, position: int, version: int, topic: str
+) -> tuple[ProduceOutcome, int]:
+    flexible = version >= FLEXIBLE_FROM
+    number, error_code, base_offset, log_append_time_ms, log_start_offset = unpack(_PRODUCED, frame, position)
+    position += _PRODUCED.size
+    message = None
+    if version >= 8:
+        errors, position = read_array_length(frame, position, flexible)
+        for _ in range(errors):
+            position += INT32.size  # the batch's index
+            _, position = read_nullable_string(frame, position, flexible)
+            if flexible:
+                position = skip_tagged_fields(frame, position)
+        message, position = read_nullable_string(frame, position, flexible)
+    if flexible:
+        position = skip_tagged_fields(frame, position)
+    outcome = ProduceOutcome(
+        topic, number, error_code, base_offset, log_append_time_ms, log_start_offset, message
+    )
+    return outcome, position

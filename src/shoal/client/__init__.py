@@ -1,0 +1,1 @@
+"""Blocking sockets around the protocol: connections, metadata, offsets, groups."""

@@ -1,0 +1,147 @@
+"""Topics and configurations: describe, create; and producer ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ..errors import ErrorCode
+from ..protocol.apis import ApiKey
+from ..protocol.codec import request_class
+from .cluster import Cluster
+from .connection import raise_for
+
+__all__ = [
+    "ConfigEntry",
+    "NewTopic",
+    "create_topic",
+    "describe_broker_config",
+    "describe_topic_configs",
+    "init_producer_id",
+]
+
+_TOPIC = 2
+_BROKER = 4
+
+#: DescribeConfigs' ConfigSource of a value that was set on the topic itself.
+_DYNAMIC_TOPIC_CONFIG = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """A configuration's value, and whether it was set on the topic (not a default)."""
+
+    value: str | None
+    set_on_topic: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    name: str
+    partitions: int
+    replication_factor: int
+    configs: Mapping[str, str]
+
+
+def describe_topic_configs(cluster: Cluster, topics: Iterable[str]) -> dict[str, dict[str, ConfigEntry]]:
+    """
+    Return each topic's configuration, defaults included.
+
+    Raises:
+        BrokerError: One of them may not be described, or is not there.
+
+    """
+    resource = request_class(ApiKey.DESCRIBE_CONFIGS).DescribeConfigsResource
+    resources = [
+        resource(resource_type=_TOPIC, resource_name=name, configuration_keys=None) for name in topics
+    ]
+    if not resources:
+        return {}
+    response = cluster.any_connection().request(ApiKey.DESCRIBE_CONFIGS, resources=resources)
+    configs = {}
+    for result in response.results:
+        raise_for(
+            result.error_code,
+            f"the configuration of topic {result.resource_name} on {cluster}",
+            result.error_message,
+        )
+        configs[result.resource_name] = {
+            entry.name: ConfigEntry(entry.value, entry.config_source == _DYNAMIC_TOPIC_CONFIG)
+            for entry in result.configs
+        }
+    return configs
+
+
+def describe_broker_config(cluster: Cluster, node_id: int) -> dict[str, str | None]:
+    """
+    Return one broker's configuration.
+
+    Raises:
+        BrokerError: It may not be described.
+
+    """
+    resource = request_class(ApiKey.DESCRIBE_CONFIGS).DescribeConfigsResource(
+        resource_type=_BROKER, resource_name=str(node_id), configuration_keys=None
+    )
+    response = cluster.connection(node_id).request(ApiKey.DESCRIBE_CONFIGS, resources=[resource])
+    (result,) = response.results
+    raise_for(result.error_code, f"the configuration of broker {node_id} of {cluster}", result.error_message)
+    return {entry.name: entry.value for entry in result.configs}
+
+
+def create_topic(cluster: Cluster, topic: NewTopic) -> bool:
+    """
+    Create a topic.
+
+    Returns:
+        Whether it was created; False where it was there already.
+
+    Raises:
+        BrokerError: The cluster refuses; the error has its words.
+
+    """
+    creatable = request_class(ApiKey.CREATE_TOPICS).CreatableTopic
+    response = cluster.controller().request(
+        ApiKey.CREATE_TOPICS,
+        topics=[
+            creatable(
+                name=topic.name,
+                num_partitions=topic.partitions,
+                replication_factor=topic.replication_factor,
+                assignments=[],
+                configs=[
+                    creatable.CreatableTopicConfig(name=name, value=value)
+                    for name, value in topic.configs.items()
+                ],
+            )
+        ],
+        timeout_ms=cluster.config.request_timeout_ms,
+        validate_only=False,
+    )
+    (result,) = response.topics
+    if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
+        return False
+    raise_for(result.error_code, f"creating topic {topic.name} on {cluster}", result.error_message)
+    return True
+
+
+def init_producer_id(cluster: Cluster) -> tuple[int, int]:
+    """
+    Get a fresh idempotent producer id.
+
+    Returns:
+        The producer id and its epoch.
+
+    Raises:
+        BrokerError: The cluster refuses, or is not ready yet (retriable).
+
+    """
+    response = cluster.any_connection().request(
+        ApiKey.INIT_PRODUCER_ID,
+        transactional_id=None,
+        transaction_timeout_ms=cluster.config.request_timeout_ms,
+        producer_id=-1,
+        producer_epoch=-1,
+    )
+    raise_for(response.error_code, f"a producer id from {cluster}")
+    return response.producer_id, response.producer_epoch

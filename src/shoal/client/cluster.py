@@ -1,0 +1,218 @@
+"""A cluster: where its brokers are, who leads what, and a connection to each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from ..errors import BrokerError, Disconnected, ErrorCode, ProtocolError, ShoalError
+from ..protocol.apis import ApiKey
+from ..protocol.codec import request_class
+from .backoff import Backoff
+from .config import ClientConfig
+from .connection import Address, Connection, raise_for
+from .metadata import Metadata, PartitionMetadata, TopicPartition, read_metadata
+
+__all__ = ["Cluster", "is_transient", "patiently"]
+
+T = TypeVar("T")
+
+_GROUP_KEY_TYPE = 0
+
+
+def is_transient(error: ShoalError) -> bool:
+    """Whether time, new metadata or a new connection can heal it."""
+    return isinstance(error, Disconnected) or (isinstance(error, BrokerError) and error.retriable)
+
+
+def patiently(
+    operation: Callable[[], T], *, patience_s: float, pause: Callable[[float], object] = time.sleep
+) -> T:
+    """
+    Repeat an operation while it fails for a reason that time can heal.
+
+    Args:
+        operation: What to do; finds its connections anew at each try.
+        patience_s: After this long the last error is raised.
+        pause: Waits so many seconds; may raise to give up earlier.
+
+    """
+    deadline = time.monotonic() + patience_s
+    backoff = Backoff()
+    while True:
+        try:
+            return operation()
+        except ShoalError as error:
+            delay_s = backoff.next_delay_s()
+            if not is_transient(error) or time.monotonic() + delay_s > deadline:
+                raise
+            pause(delay_s)
+
+
+class Cluster:
+    """
+    Connections to a cluster's brokers, made when they are needed.
+
+    For the control plane: one connection a broker, one request at a time.
+    The connections that carry batches are opened with :meth:`connect` and
+    belong to who asked. Not for sharing between threads.
+
+    """
+
+    def __init__(self, config: ClientConfig) -> None:
+        self.config = config
+        self._connections: dict[int, Connection] = {}
+        self._bootstrap: Connection | None = None
+        self._metadata: Metadata | None = None
+        self._coordinators: dict[str, int] = {}
+
+    @property
+    def name(self) -> str:
+        """``source`` or ``destination``."""
+        return self.config.name
+
+    def __str__(self) -> str:
+        return f"the {self.name} cluster at {self.config.servers}"
+
+    # Metadata
+
+    def refresh(self, topics: Iterable[str] | None = None) -> Metadata:
+        """
+        Ask for metadata: of some topics (none is allowed), or of all.
+
+        Raises:
+            Disconnected: No broker that we know of answers.
+
+        """
+        topic = request_class(ApiKey.METADATA).MetadataRequestTopic
+        asked = None if topics is None else [topic(name=name) for name in topics]
+        last_error: ShoalError | None = None
+        for connection in self._anyone():
+            try:
+                response = connection.request(ApiKey.METADATA, topics=asked, allow_auto_topic_creation=False)
+            except (Disconnected, ProtocolError) as error:
+                last_error = error
+                continue
+            self._metadata = read_metadata(response)
+            return self._metadata
+        raise Disconnected(self.config.servers, f"{self} does not answer: {_reason(last_error)}")
+
+    def _anyone(self) -> Iterator[Connection]:
+        """Yield a connection to each broker that may answer, the open ones first."""
+        yield from [each for each in self._connections.values() if not each.closed]
+        if self._bootstrap and not self._bootstrap.closed:
+            yield self._bootstrap
+        known = list(self._metadata.brokers.values()) if self._metadata else []
+        errors: list[Disconnected] = []
+        for address in dict.fromkeys([*self.config.bootstrap, *known]):
+            try:
+                self._bootstrap = self._open(address)
+            except (Disconnected, ProtocolError) as error:
+                errors.append(
+                    error if isinstance(error, Disconnected) else Disconnected(str(address), str(error))
+                )
+                continue
+            yield self._bootstrap
+        if errors:
+            raise Disconnected(
+                self.config.servers,
+                f"{self} does not answer: " + "; ".join(dict.fromkeys(map(_reason, errors))),
+            )
+
+    @property
+    def metadata(self) -> Metadata:
+        """The newest metadata; asks for the brokers if nothing was asked before."""
+        return self._metadata or self.refresh([])
+
+    def partition(self, partition: TopicPartition) -> PartitionMetadata:
+        """
+        Return what is known of a partition that has a leader.
+
+        Raises:
+            BrokerError: Retriable: it is not known, or has no leader now.
+
+        """
+        topic = self.metadata.topics.get(partition.topic)
+        found = topic.partitions.get(partition.partition) if topic else None
+        if found is None:
+            code = self.metadata.errors.get(partition.topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise BrokerError(code, f"{partition} on {self}")
+        if found.leader not in self.metadata.brokers:
+            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition} on {self}")
+        return found
+
+    # Connections
+
+    def _open(self, address: Address, *, abort_on_close: bool = False) -> Connection:
+        return Connection(
+            address,
+            client_id=self.config.client_id,
+            timeout_s=self.config.request_timeout_s,
+            abort_on_close=abort_on_close,
+        )
+
+    def connect(self, node_id: int, *, abort_on_close: bool = False) -> Connection:
+        """Open a connection that the caller owns (see :class:`Connection` for the argument)."""
+        return self._open(self._address(node_id), abort_on_close=abort_on_close)
+
+    def connection(self, node_id: int) -> Connection:
+        """Return the control-plane connection to a broker."""
+        connection = self._connections.get(node_id)
+        if connection is None or connection.closed or connection.address != self._address(node_id):
+            connection = self._connections[node_id] = self._open(self._address(node_id))
+        return connection
+
+    def any_connection(self) -> Connection:
+        """Return a control-plane connection to whoever answers."""
+        for connection in self._anyone():
+            return connection
+        raise Disconnected(self.config.servers, "no broker answers")
+
+    def controller(self) -> Connection:
+        """Return a connection to the broker that takes changes of topics."""
+        controller = self.metadata.controller
+        return self.connection(controller) if controller in self.metadata.brokers else self.any_connection()
+
+    def _address(self, node_id: int) -> Address:
+        address = self.metadata.brokers.get(node_id)
+        if address is None:
+            raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, f"node {node_id} of {self}")
+        return address
+
+    def coordinator(self, group: str) -> Connection:
+        """Return a connection to a group's coordinator; :meth:`forget_coordinator` when it says it is not."""
+        node_id = self._coordinators.get(group)
+        if node_id is None or node_id not in self.metadata.brokers:
+            response = self.any_connection().request(
+                ApiKey.FIND_COORDINATOR, key=group, key_type=_GROUP_KEY_TYPE
+            )
+            raise_for(
+                response.error_code, f"the coordinator of group {group!r} on {self}", response.error_message
+            )
+            node_id = self._coordinators[group] = response.node_id
+            if node_id not in self.metadata.brokers:
+                self.refresh([])
+        return self.connection(node_id)
+
+    def forget_coordinator(self, group: str) -> None:
+        self._coordinators.pop(group, None)
+
+    def close(self) -> None:
+        for connection in [*self._connections.values(), self._bootstrap]:
+            if connection:
+                connection.close()
+        self._connections.clear()
+        self._bootstrap = None
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+def _reason(error: ShoalError | None) -> str:
+    if isinstance(error, Disconnected):
+        return error.reason
+    return str(error) if error else "nobody is known"

@@ -1,0 +1,164 @@
+"""How to reach a cluster, in the words of Kafka's Java clients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from ..errors import ConfigError
+from .connection import Address, parse_bootstrap
+
+__all__ = ["ClientConfig", "IsolationLevel"]
+
+
+DEFAULT_CLIENT_ID = "shoal"
+#: As in Kafka's own clients.
+DEFAULT_REQUEST_TIMEOUT_MS = 30_000
+
+
+class IsolationLevel(Enum):
+    """Whether batches of aborted and unfinished transactions are seen; the value is Fetch's code."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+#: Properties of Java's consumers and producers that mean nothing here:
+#: shoal has its own way for what they tune, or has no use for it.
+_NO_MEANING = frozenset(
+    """
+    acks allow.auto.create.topics auto.commit.interval.ms auto.include.jmx.reporter auto.offset.reset
+    batch.size buffer.memory compression.gzip.level compression.lz4.level compression.type
+    compression.zstd.level connections.max.idle.ms delivery.timeout.ms enable.auto.commit
+    enable.idempotence enable.metrics.push exclude.internal.topics fetch.max.bytes fetch.max.wait.ms
+    fetch.min.bytes group.id group.instance.id group.protocol heartbeat.interval.ms key.deserializer
+    key.serializer linger.ms max.block.ms max.in.flight.requests.per.connection
+    max.partition.fetch.bytes max.poll.interval.ms max.poll.records max.request.size metadata.max.age.ms
+    metadata.max.idle.ms metric.reporters metrics.num.samples metrics.recording.level
+    metrics.sample.window.ms partition.assignment.strategy partitioner.class receive.buffer.bytes
+    reconnect.backoff.max.ms reconnect.backoff.ms retries retry.backoff.max.ms retry.backoff.ms
+    send.buffer.bytes session.timeout.ms socket.connection.setup.timeout.max.ms
+    socket.connection.setup.timeout.ms transaction.timeout.ms value.deserializer value.serializer
+    check.crcs default.api.timeout.ms
+    """.split()  # noqa: SIM905
+)
+
+#: Properties that change what is copied or how a broker is reached, with the
+#: values that shoal can honour. Any other value is refused.
+_HONOURED: Mapping[str, frozenset[str]] = {
+    "security.protocol": frozenset({"PLAINTEXT"}),
+    "client.dns.lookup": frozenset({"use_all_dns_ips"}),
+}
+
+#: The beginnings of properties that belong to a security.protocol other than PLAINTEXT.
+_SECURITY_PREFIXES = ("ssl.", "sasl.")
+
+#: Properties that name code or a transaction: they cannot be honoured here.
+_REFUSED = frozenset({"transactional.id", "interceptor.classes", "client.rack"})
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConfig:
+    """
+    How to reach one cluster.
+
+    Attributes:
+        name: ``source`` or ``destination``: which side errors speak of.
+        bootstrap: Where to ask first.
+        client_id: Shown in the brokers' logs, metrics and quotas.
+        request_timeout_ms: For a connection, and for each answer on it.
+        isolation_level: What a fetch sees of transactions.
+
+    """
+
+    name: str
+    bootstrap: tuple[Address, ...]
+    client_id: str = DEFAULT_CLIENT_ID
+    request_timeout_ms: int = DEFAULT_REQUEST_TIMEOUT_MS
+    isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
+
+    @classmethod
+    def from_properties(
+        cls, name: str, properties: Mapping[str, str], *, where: str | None = None
+    ) -> tuple[ClientConfig, list[str]]:
+        """
+        Read a Java client's properties.
+
+        Args:
+            name: ``source`` or ``destination``.
+            properties: By their Java names.
+            where: What errors and warnings call them, e.g. the file's name.
+
+        Returns:
+            The configuration, and a warning for each property that is not known.
+
+        Raises:
+            ConfigError: A property that cannot be honoured, or a value that makes no sense.
+
+        """
+        where = where or f"the {name} cluster's configuration"
+        warnings = []
+        for key, value in properties.items():
+            if key in _REFUSED or not _is_honoured(key, value):
+                raise ConfigError(f"{where}: shoal cannot honour {key}={_shown(key, value)}; remove it")
+            if not _is_known(key):
+                warnings.append(f"{where}: shoal does not know the property {key!r}; it has no effect")
+        if "bootstrap.servers" not in properties:
+            raise ConfigError(f"{where}: no bootstrap.servers")
+        try:
+            bootstrap = tuple(parse_bootstrap(properties["bootstrap.servers"]))
+        except ValueError as error:
+            raise ConfigError(f"{where}: bootstrap.servers: {error}") from None
+        config = cls(
+            name,
+            bootstrap,
+            properties.get("client.id") or DEFAULT_CLIENT_ID,
+            _positive(properties, "request.timeout.ms", DEFAULT_REQUEST_TIMEOUT_MS, where),
+            _isolation_level(properties, where),
+        )
+        return config, warnings
+
+    @property
+    def request_timeout_s(self) -> float:
+        return self.request_timeout_ms / 1000
+
+    @property
+    def servers(self) -> str:
+        """``HOST:PORT[,HOST:PORT…]``"""
+        return ",".join(map(str, self.bootstrap))
+
+
+_READ = frozenset({"bootstrap.servers", "client.id", "request.timeout.ms", "isolation.level"})
+
+
+def _is_known(key: str) -> bool:
+    return key in _READ or key in _NO_MEANING or key in _HONOURED or key.startswith(_SECURITY_PREFIXES)
+
+
+def _is_honoured(key: str, value: str) -> bool:
+    return key not in _HONOURED or value in _HONOURED[key]
+
+
+def _shown(key: str, value: str) -> str:
+    """Keep secrets out of messages."""
+    return "…" if key.startswith(_SECURITY_PREFIXES) else value
+
+
+def _positive(properties: Mapping[str, str], key: str, default: int, where: str) -> int:
+    value = properties.get(key, str(default))
+    if not value.isdecimal() or int(value) == 0:
+        raise ConfigError(f"{where}: {key}={value} is no positive number of milliseconds")
+    return int(value)
+
+
+def _isolation_level(properties: Mapping[str, str], where: str) -> IsolationLevel:
+    # Java's consumers default to read_uncommitted; a mirror that copied
+    # aborted data would turn it into good data at the destination.
+    value = properties.get("isolation.level", "read_committed")
+    try:
+        return IsolationLevel[value.upper()]
+    except KeyError:
+        raise ConfigError(
+            f"{where}: isolation.level={value} is neither read_committed nor read_uncommitted"
+        ) from None

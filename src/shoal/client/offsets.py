@@ -1,0 +1,146 @@
+"""Where a log begins and ends, asked of the leaders."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from ..errors import BrokerError, ErrorCode, ShoalError
+from ..protocol.apis import ApiKey
+from ..protocol.codec import request_class
+from .cluster import Cluster
+from .config import IsolationLevel
+from .metadata import TopicPartition
+
+__all__ = ["EARLIEST", "LATEST", "list_offsets", "log_end_offsets"]
+
+#: ListOffsets' special timestamps.
+LATEST = -1
+EARLIEST = -2
+
+Answers = dict[TopicPartition, int | ShoalError]
+T = TypeVar("T")
+
+
+def list_offsets(
+    cluster: Cluster,
+    timestamps: Mapping[TopicPartition, int],
+    isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+) -> Answers:
+    """
+    Ask each partition's leader for the offset of a timestamp.
+
+    Args:
+        cluster: With metadata of the partitions.
+        timestamps: Milliseconds, :data:`EARLIEST` (the log's start) or
+            :data:`LATEST` (the high watermark; with ``READ_COMMITTED`` the
+            last stable offset).
+        isolation_level: See there.
+
+    Returns:
+        For each partition an offset (-1: no record at or after the
+        timestamp), or the error that stands in its way.
+
+    """
+    request = request_class(ApiKey.LIST_OFFSETS)
+    topic, entry = request.ListOffsetsTopic, request.ListOffsetsTopic.ListOffsetsPartition
+
+    def ask(node_id: int, partitions: list[TopicPartition]) -> Answers:
+        by_topic = _by_topic(
+            partitions, lambda each: entry(partition_index=each.partition, timestamp=timestamps[each])
+        )
+        response = cluster.connection(node_id).request(
+            ApiKey.LIST_OFFSETS,
+            replica_id=-1,
+            isolation_level=isolation_level.value,
+            topics=[topic(name=name, partitions=entries) for name, entries in by_topic.items()],
+        )
+        return {
+            TopicPartition(answered.name, each.partition_index): _answer(
+                each.error_code,
+                each.offset,
+                f"ListOffsets of {answered.name}-{each.partition_index} on {cluster}",
+            )
+            for answered in response.topics
+            for each in answered.partitions
+        }
+
+    return _ask_leaders(cluster, timestamps, ask)
+
+
+def log_end_offsets(cluster: Cluster, partitions: Iterable[TopicPartition]) -> Answers:
+    """
+    Ask each partition's leader for its log end: the offset after its last record.
+
+    ListOffsets answers the high watermark, which may lag behind; the end
+    offset of the leader's current epoch (OffsetForLeaderEpoch, KIP-320) is
+    the log's end itself.
+
+    Returns:
+        For each partition an offset, or the error that stands in its way.
+
+    """
+    request = request_class(ApiKey.OFFSET_FOR_LEADER_EPOCH)
+    topic, entry = request.OffsetForLeaderTopic, request.OffsetForLeaderTopic.OffsetForLeaderPartition
+
+    def ask(node_id: int, asked: list[TopicPartition]) -> Answers:
+        def with_epoch(each: TopicPartition) -> Any:
+            epoch = cluster.partition(each).leader_epoch
+            return entry(partition=each.partition, current_leader_epoch=epoch, leader_epoch=epoch)
+
+        response = cluster.connection(node_id).request(
+            ApiKey.OFFSET_FOR_LEADER_EPOCH,
+            replica_id=-1,
+            topics=[
+                topic(topic=name, partitions=entries)
+                for name, entries in _by_topic(asked, with_epoch).items()
+            ],
+        )
+        return {
+            TopicPartition(answered.topic, each.partition): _answer(
+                each.error_code
+                if each.error_code or each.end_offset >= 0
+                else ErrorCode.UNKNOWN_LEADER_EPOCH,
+                each.end_offset,
+                f"OffsetForLeaderEpoch of {answered.topic}-{each.partition} on {cluster}",
+            )
+            for answered in response.topics
+            for each in answered.partitions
+        }
+
+    return _ask_leaders(cluster, partitions, ask)
+
+
+def _answer(error_code: int, offset: int, where: str) -> int | ShoalError:
+    return BrokerError(error_code, where) if error_code else offset
+
+
+def _by_topic(
+    partitions: Iterable[TopicPartition], make: Callable[[TopicPartition], T]
+) -> dict[str, list[T]]:
+    entries: dict[str, list[T]] = defaultdict(list)
+    for partition in partitions:
+        entries[partition.topic].append(make(partition))
+    return entries
+
+
+def _ask_leaders(
+    cluster: Cluster,
+    partitions: Iterable[TopicPartition],
+    ask: Callable[[int, list[TopicPartition]], Answers],
+) -> Answers:
+    """Ask each leader for its partitions in one request, and collect the answers and errors."""
+    answers: Answers = {}
+    by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
+    for partition in partitions:
+        try:
+            by_leader[cluster.partition(partition).leader].append(partition)
+        except ShoalError as error:
+            answers[partition] = error
+    for leader, led in by_leader.items():
+        try:
+            answers.update(ask(leader, led))
+        except ShoalError as error:
+            answers.update(dict.fromkeys(led, error))
+    return answers

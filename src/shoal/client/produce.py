@@ -1,0 +1,103 @@
+"""Produce batches to one leader, several requests in flight."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..errors import ProtocolError
+from ..protocol.apis import ApiKey
+from ..protocol.produce import decode_produce_response, encode_produce_request
+from .connection import Connection
+from .metadata import TopicPartition
+
+__all__ = ["ACKS_ALL", "Acknowledgement", "Producer"]
+
+ACKS_ALL = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledgement:
+    """
+    What a broker said about one partition's batches.
+
+    Attributes:
+        error_code: Kafka's code, 0 for none.
+        base_offset: Where the first batch landed, or -1.
+        message: The broker's own words, if it sent any.
+
+    """
+
+    error_code: int
+    base_offset: int
+    message: str | None
+
+
+class Producer:
+    """
+    Sends batches as they are, and returns what became of them.
+
+    The views that were sent must stay as they are until they are
+    acknowledged: nothing is copied.
+
+    """
+
+    def __init__(self, connection: Connection, *, timeout_ms: int) -> None:
+        """
+        Take over a connection.
+
+        Args:
+            connection: To the partitions' leader; closed with :meth:`close`.
+            timeout_ms: How long the broker may wait for its in-sync replicas.
+
+        """
+        self._connection = connection
+        self._timeout_ms = timeout_ms
+        self._version = connection.version(ApiKey.PRODUCE)
+        self._sent: deque[frozenset[TopicPartition]] = deque()
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that are not answered yet."""
+        return len(self._sent)
+
+    def send(self, batches: Mapping[TopicPartition, Sequence[memoryview]]) -> None:
+        """Send one request with acks=all; a mapping cannot list a partition twice."""
+        topics: dict[str, list[tuple[int, Sequence[memoryview]]]] = defaultdict(list)
+        for (topic, partition), views in batches.items():
+            topics[topic].append((partition, views))
+        correlation_id = self._connection.next_correlation_id()
+        parts = encode_produce_request(
+            topics,
+            version=self._version,
+            correlation_id=correlation_id,
+            client_id=self._connection.client_id,
+            acks=ACKS_ALL,
+            timeout_ms=self._timeout_ms,
+        )
+        self._sent.append(frozenset(batches))
+        self._connection.send_parts(parts, ApiKey.PRODUCE, self._version, correlation_id)
+
+    def receive(self) -> dict[TopicPartition, Acknowledgement]:
+        """
+        Wait for the oldest request's answer.
+
+        Raises:
+            ProtocolError: It speaks of other partitions than the request.
+
+        """
+        frame = self._connection.receive()
+        answers = {
+            TopicPartition(each.topic, each.partition): Acknowledgement(
+                each.error_code, each.base_offset, each.error_message
+            )
+            for each in decode_produce_response(frame, self._version)
+        }
+        if answers.keys() != self._sent.popleft():
+            self._connection.close()
+            raise ProtocolError(f"{self._connection.address} acknowledged other partitions than were sent")
+        return answers
+
+    def close(self) -> None:
+        self._connection.close()
