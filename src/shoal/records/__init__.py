@@ -5,7 +5,7 @@ Nothing here does I/O, knows Kafka's messages, or opens a payload.
 """
 
 from .aborted import AbortedTransactions
-from .batch import HEADER_SIZE, BatchHeader, Codec, RecordBatch, split
+from .batch import HEADER_SIZE, BatchHeader, Codec, RecordBatch, read_header, split
 from .checksum import crc32c, verify_crc
 from .decide import Decision, decide
 from .fingerprint import Fingerprint, fingerprint
@@ -22,6 +22,7 @@ __all__ = [
     "crc32c",
     "decide",
     "fingerprint",
+    "read_header",
     "split",
     "stamp",
     "verify_crc",

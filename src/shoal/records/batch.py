@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 from ..errors import CorruptBatch
 
-__all__ = ["HEADER_SIZE", "BatchHeader", "Codec", "RecordBatch", "split"]
+__all__ = ["HEADER_SIZE", "BatchHeader", "Codec", "RecordBatch", "read_header", "split"]
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE = _HEADER.size
@@ -135,6 +135,11 @@ class RecordBatch(NamedTuple):
         return self.view[HEADER_SIZE:]
 
 
+def read_header(record_set: memoryview, position: int = 0) -> BatchHeader:
+    """Read the 61 bytes at ``position`` as a header of magic 2, whatever they say; they must be there."""
+    return BatchHeader._make(_HEADER.unpack_from(record_set, position))
+
+
 def split(record_set: memoryview) -> Iterator[RecordBatch]:
     """
     Yield each whole batch of a record set, in the order of the log.
@@ -159,7 +164,7 @@ def split(record_set: memoryview) -> Iterator[RecordBatch]:
         if magic == 2:
             if end - position < HEADER_SIZE:
                 return
-            header = BatchHeader._make(_HEADER.unpack_from(record_set, position))
+            header = read_header(record_set, position)
             _check(header, position)
         else:
             header = _legacy_header(record_set, position)
