@@ -1,0 +1,1 @@
+"""Plan, copy, resume, commit: the mirror without Spark."""

@@ -1,0 +1,114 @@
+"""
+A committed position is a pair: where to go on in the source, and where that lands.
+
+The source offset is the group's committed offset, as Kafka's tools show it.
+All else is in the commit's metadata: ``shoal1`` and a JSON object. At most
+4,096 bytes (the broker's ``offset.metadata.max.bytes``), in practice 400.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from ..client.groups import Committed
+
+__all__ = ["Identity", "Pair"]
+
+#: In front of the JSON; the number is the version of its layout.
+_PREFIX = "shoal1"
+
+_SEQUENCES = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """
+    Who writes to a destination partition.
+
+    Attributes:
+        producer_id: From the destination's InitProducerId; one a partition.
+        producer_epoch: Its epoch.
+        base: The destination offset that has sequence 0; 0 as long as nobody
+            else wrote to the partition.
+
+    """
+
+    producer_id: int
+    producer_epoch: int
+    base: int = 0
+
+    def sequence(self, destination_offset: int) -> int:
+        """Return the sequence of a batch that lands at an offset: the offset itself, modulo 2^31."""
+        return (destination_offset - self.base) % _SEQUENCES
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """
+    Everything before ``source_offset`` is at the destination, before ``destination_offset``.
+
+    Attributes:
+        source_offset: The next source offset to mirror.
+        destination_offset: Where its first record lands.
+        identity: Who writes there.
+        origin: ``(source offset, destination offset)`` where the mirror of
+            this partition began.
+        last_batch: CRC of the fingerprint of the batch that ends at
+            ``destination_offset``; None before the first.
+        source_topic_id: As text; None where the cluster has no topic ids.
+        destination_topic_id: Likewise.
+        destination_leader_epoch: In which the last batch was acknowledged.
+        rules: A digest of everything that decides what is copied.
+
+    """
+
+    source_offset: int
+    destination_offset: int
+    identity: Identity
+    origin: tuple[int, int]
+    last_batch: int | None
+    source_topic_id: str | None
+    destination_topic_id: str | None
+    destination_leader_epoch: int
+    rules: str
+
+    def to_committed(self) -> Committed:
+        """Return what a group commits."""
+        values = {
+            "destination": self.destination_offset,
+            "producer": [self.identity.producer_id, self.identity.producer_epoch, self.identity.base],
+            "origin": self.origin,
+            "last": self.last_batch,
+            "topics": [self.source_topic_id, self.destination_topic_id],
+            "epoch": self.destination_leader_epoch,
+            "rules": self.rules,
+        }
+        return Committed(self.source_offset, _PREFIX + json.dumps(values, separators=(",", ":")))
+
+    @classmethod
+    def from_committed(cls, committed: Committed) -> Pair | None:
+        """Read a commit back; None where it is not one of ours (then it is no pair)."""
+        if not committed.metadata.startswith(_PREFIX):
+            return None
+        try:
+            return cls._from_values(committed.offset, json.loads(committed.metadata[len(_PREFIX) :]))
+        except (ValueError, KeyError, TypeError):
+            return None
+
+    @classmethod
+    def _from_values(cls, source_offset: int, values: dict[str, Any]) -> Pair:
+        source_topic_id, destination_topic_id = values["topics"]
+        origin_source, origin_destination = values["origin"]
+        return cls(
+            source_offset,
+            values["destination"],
+            Identity(*values["producer"]),
+            (origin_source, origin_destination),
+            values["last"],
+            source_topic_id,
+            destination_topic_id,
+            values["epoch"],
+            values["rules"],
+        )
