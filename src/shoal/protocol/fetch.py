@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from .primitives import (
     INT32,
     INT64,
+    expect_end,
     read_array_length,
     read_record_set,
     read_string,
@@ -81,7 +82,7 @@ def decode_fetch_response(frame: memoryview, version: int) -> FetchResponse:
         Record sets as views of ``frame``: valid until its buffer is reused.
 
     Raises:
-        ProtocolError: It is cut short or malformed.
+        ProtocolError: It is cut short, malformed or longer than its fields.
 
     """
     flexible = version >= FLEXIBLE_FROM
@@ -104,6 +105,9 @@ def decode_fetch_response(frame: memoryview, version: int) -> FetchResponse:
             partitions.append(fetched)
         if flexible:
             position = skip_tagged_fields(frame, position)
+    if flexible:
+        position = skip_tagged_fields(frame, position)
+    expect_end(frame, position)
     return FetchResponse(throttle_time_ms, error_code, session_id, partitions)
 
 

@@ -19,6 +19,7 @@ __all__ = [
     "INT16",
     "INT32",
     "INT64",
+    "expect_end",
     "read_array_length",
     "read_nullable_string",
     "read_record_set",
@@ -138,3 +139,13 @@ def skip_tagged_fields(buffer: memoryview, position: int) -> int:
             raise ProtocolError(f"a tagged field of {size} bytes at {position}")
         position += size
     return position
+
+
+def expect_end(buffer: memoryview, position: int) -> None:
+    """
+    Check that a message ends where its frame does.
+
+    If it does not, the two sides mean different versions, or the stream is out of step.
+    """
+    if position != len(buffer):
+        raise ProtocolError(f"a message of {len(buffer)} bytes whose fields end at {position}")

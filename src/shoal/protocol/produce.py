@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from .apis import ApiKey
 from .primitives import (
     INT32,
+    expect_end,
     read_array_length,
     read_nullable_string,
     read_record_set,
@@ -57,7 +58,7 @@ def encode_produce_request(
     Args:
         topics: For each topic ``(partition, batches)``, the batches in order.
             A partition must be listed once only: a broker keeps the last of
-            two, drops the other and reports success.
+            two, drops the other and reports success. So that is refused.
         version: 7 to 12.
         correlation_id: Comes back in the response.
         client_id: Of the request header.
@@ -66,6 +67,9 @@ def encode_produce_request(
 
     Returns:
         The size, then header pieces and the batches alternately.
+
+    Raises:
+        ValueError: A partition is listed twice.
 
     """
     flexible = version >= FLEXIBLE_FROM
@@ -83,6 +87,8 @@ def encode_produce_request(
     parts: list[bytes | memoryview] = []
     for topic, partitions in topics.items():
         entries = list(partitions)
+        if len({partition for partition, _ in entries}) != len(entries):
+            raise ValueError(f"a partition of {topic!r} is listed twice in one Produce request")
         head += write_string(topic, flexible) + write_array_length(len(entries), flexible)
         for partition, batches in entries:
             size = sum(map(len, batches))
@@ -122,7 +128,7 @@ def decode_produce_request(frame: memoryview, version: int) -> ProduceRequest:
         Record sets as views of ``frame``: valid until its buffer is reused.
 
     Raises:
-        ProtocolError: It is cut short or malformed.
+        ProtocolError: It is cut short, malformed or longer than its fields.
 
     """
     flexible = version >= FLEXIBLE_FROM
@@ -145,6 +151,9 @@ def decode_produce_request(frame: memoryview, version: int) -> ProduceRequest:
             partitions.append(ProducedPartition(topic, partition, record_set))
         if flexible:
             position = skip_tagged_fields(frame, position)
+    if flexible:
+        position = skip_tagged_fields(frame, position)
+    expect_end(frame, position)
     return ProduceRequest(transactional_id, acks, timeout_ms, partitions)
 
 
@@ -178,11 +187,11 @@ def decode_produce_response(frame: memoryview, version: int) -> list[ProduceOutc
     """
     Decode a response from its correlation id on.
 
-    What follows the partitions (throttle time, tagged fields) is of no use here
-    and left unread.
+    The throttle time is not returned: the broker itself stops reading from a
+    connection that it throttles (KIP-219).
 
     Raises:
-        ProtocolError: It is cut short or malformed.
+        ProtocolError: It is cut short, malformed or longer than its fields.
 
     """
     flexible = version >= FLEXIBLE_FROM
@@ -199,6 +208,10 @@ def decode_produce_response(frame: memoryview, version: int) -> list[ProduceOutc
             produced.append(partition)
         if flexible:
             position = skip_tagged_fields(frame, position)
+    position += INT32.size  # throttle_time_ms
+    if flexible:
+        position = skip_tagged_fields(frame, position)
+    expect_end(frame, position)
     return produced
 
 

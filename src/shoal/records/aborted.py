@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterable
 
 from ..errors import CorruptBatch
-from .batch import HEADER_SIZE, BatchHeader, RecordBatch
+from .batch import BatchHeader, RecordBatch
 
 __all__ = ["AbortedTransactions", "Marker", "read_marker"]
 
@@ -50,13 +50,18 @@ class AbortedTransactions:
         """
         Let a control batch end its producer's transaction.
 
+        One that compaction has emptied ends nothing, as in the Java consumer.
+
         Raises:
-            CorruptBatch: It holds no control record.
+            CorruptBatch: It should hold a control record, and does not.
 
         """
-        self._open_up_to(batch.header.last_offset)
-        if batch.header.producer_id in self._open and read_marker(batch) == Marker.ABORT:
-            self._open.discard(batch.header.producer_id)
+        header = batch.header
+        self._open_up_to(header.last_offset)
+        if header.records_count == 0:
+            return
+        if header.producer_id in self._open and read_marker(batch) == Marker.ABORT:
+            self._open.discard(header.producer_id)
 
     def _open_up_to(self, offset: int) -> None:
         while self._upcoming and self._upcoming[0][0] <= offset:
@@ -73,23 +78,34 @@ def read_marker(batch: RecordBatch) -> int:
     Control batches are never compressed: this opens no payload.
 
     Raises:
-        CorruptBatch: There is no key of at least four bytes.
+        CorruptBatch: It is compressed, or there is no key of at least four bytes.
 
     """
-    records = batch.view[HEADER_SIZE:]
+    base_offset = batch.header.base_offset
+    if batch.header.codec_id != 0:
+        raise CorruptBatch("a control batch that is compressed", base_offset)
+    records = batch.payload
     try:
-        position = _skip_varint(records, 0)  # length
+        _, position = _read_varint(records, 0)  # length
         position += 1  # attributes
-        position = _skip_varint(records, position)  # timestamp delta
-        position = _skip_varint(records, position)  # offset delta
-        position = _skip_varint(records, position)  # key length
+        _, position = _read_varint(records, position)  # timestamp delta
+        _, position = _read_varint(records, position)  # offset delta
+        key_length, position = _read_varint(records, position)
         marker: int = _KEY.unpack_from(records, position)[1]
     except (IndexError, struct.error):
-        raise CorruptBatch("a control batch without a control record", batch.header.base_offset) from None
+        raise CorruptBatch("a control batch without a control record", base_offset) from None
+    if key_length < _KEY.size:
+        raise CorruptBatch(f"a control record with a key of {key_length} bytes", base_offset)
     return marker
 
 
-def _skip_varint(data: memoryview, position: int) -> int:
-    while data[position] & 0x80:
+def _read_varint(data: memoryview, position: int) -> tuple[int, int]:
+    """Read a zigzag varint of up to ten bytes; return it and the position after it."""
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = data[position]
         position += 1
-    return position + 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value >> 1 ^ -(value & 1), position
+    raise IndexError(position)

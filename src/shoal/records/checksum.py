@@ -10,14 +10,19 @@ still betrays a bit that flipped in the payload.
 
 from __future__ import annotations
 
+import zlib
+
 from fastcrc import crc32
 
 from ..errors import CorruptBatch
-from .batch import RecordBatch
+from .batch import MAGIC_OFFSET, RecordBatch
 
 __all__ = ["crc32c", "crc_of_difference", "verify_crc"]
 
+CRC_OFFSET = 17
 CRC_COVERS_FROM = 21
+#: Messages of magic 0 and 1 keep their CRC where magic 2 keeps the leader epoch.
+_LEGACY_CRC_OFFSET = 12
 
 _ALL_ONES = 0xFFFFFFFF
 _ZEROS = memoryview(bytes(1 << 16))
@@ -29,19 +34,20 @@ def crc32c(data: bytes | memoryview, initial: int | None = None) -> int:
     return crc
 
 
-def crc_of_difference(difference: bytes, unchanged_after: int) -> int:
+def crc_of_difference(before: int, after: int, unchanged_after: int) -> int:
     """
-    Return what to xor to a CRC-32C when bytes under it change.
+    Return what to xor to a CRC-32C when a part of what it covers changes.
 
     Args:
-        difference: Old bytes xor new bytes of the part that changed.
+        before: CRC-32C of that part by itself, as it was.
+        after: CRC-32C of that part as it is now; it is as long as before.
         unchanged_after: How many covered bytes follow that part.
 
     """
-    # Started from all ones, the register is zero and the result has no
-    # final xor: that leaves the linear part. The zeros stand for the
-    # unchanged bytes; they come from the cache, not from the payload.
-    crc = crc32c(difference, _ALL_ONES)
+    # Seen as the register of a CRC without initial value and final xor, the
+    # difference has only to be shifted by the length of what follows. Zeros
+    # do that; they come from the cache, the payload would come from memory.
+    crc = before ^ after ^ _ALL_ONES
     while unchanged_after > len(_ZEROS):
         crc = crc32c(_ZEROS, crc)
         unchanged_after -= len(_ZEROS)
@@ -50,14 +56,20 @@ def crc_of_difference(difference: bytes, unchanged_after: int) -> int:
 
 def verify_crc(batch: RecordBatch) -> None:
     """
-    Check a batch of magic 2 against its own CRC-32C; reads the whole payload.
+    Check a batch against the checksum in its own bytes; reads the whole payload.
+
+    That is CRC-32C for magic 2, and CRC-32 for the messages of magic 0 and 1.
 
     Raises:
         CorruptBatch: They do not match.
 
     """
-    computed = crc32c(batch.view[CRC_COVERS_FROM:])
-    if computed != batch.header.crc:
-        raise CorruptBatch(
-            f"CRC-32C is {computed:#010x}, the header says {batch.header.crc:#010x}", batch.header.base_offset
-        )
+    header, view = batch
+    if header.magic == 2:
+        stored = int.from_bytes(view[CRC_OFFSET:CRC_COVERS_FROM])
+        computed = crc32c(view[CRC_COVERS_FROM:])
+    else:
+        stored = int.from_bytes(view[_LEGACY_CRC_OFFSET:MAGIC_OFFSET])
+        computed = zlib.crc32(view[MAGIC_OFFSET:])
+    if computed != stored:
+        raise CorruptBatch(f"its CRC is {computed:#010x}, the header says {stored:#010x}", header.base_offset)

@@ -1,9 +1,10 @@
 """
 What a batch is, apart from what a mirror or a broker must change about it.
 
-Left out: base offset, leader epoch, producer identity, the bits that a stamp
-clears, and ``max_timestamp``. The last is a summary that a broker corrects
-by itself (``setMaxTimestamp``: it differs on a LogAppendTime topic); the
+Left out: base offset, leader epoch, producer identity, all attributes but the
+codec and the control bit, and ``max_timestamp``. The last is a summary that a
+broker corrects by itself (``setMaxTimestamp``: it differs on a LogAppendTime
+topic, and writing it clears the attribute bits that have no meaning); the
 records' own timestamps are ``base_timestamp`` and deltas in the payload, and
 both count.
 """
@@ -13,14 +14,13 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from .batch import RecordBatch
-from .checksum import crc_of_difference
-from .stamp import CLEARED_ATTRIBUTES
+from .batch import CODEC_MASK, CONTROL, RecordBatch
+from .checksum import crc32c, crc_of_difference
 
 __all__ = ["Fingerprint", "fingerprint"]
 
 _COVERED = struct.Struct(">hiqqqhi")
-_FIRST, _END = 21, 57
+_END = 57
 
 
 class Fingerprint(NamedTuple):
@@ -46,13 +46,22 @@ def fingerprint(batch: RecordBatch) -> Fingerprint:
     Return the fingerprint of a batch of magic 2, from its header and its CRC.
 
     The payload is not read: it is vouched for by the CRC in the header. Call
-    :func:`~shoal.records.verify_crc` first where that is in doubt.
+    :func:`~shoal.records.verify_crc` first where that is in doubt. All comes
+    from the header as it was fetched, so a stamp in between changes nothing.
 
     """
     header = batch.header
-    old = int.from_bytes(batch.view[_FIRST:_END])
+    before = _COVERED.pack(
+        header.attributes,
+        header.last_offset_delta,
+        header.base_timestamp,
+        header.max_timestamp,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+    )
     normal = _COVERED.pack(
-        header.attributes & ~CLEARED_ATTRIBUTES,
+        header.attributes & (CODEC_MASK | CONTROL),
         header.last_offset_delta,
         header.base_timestamp,
         0,  # max_timestamp
@@ -60,6 +69,5 @@ def fingerprint(batch: RecordBatch) -> Fingerprint:
         -1,  # producer_epoch
         -1,  # base_sequence
     )
-    difference = (old ^ int.from_bytes(normal)).to_bytes(_END - _FIRST)
-    crc = header.crc ^ crc_of_difference(difference, len(batch.view) - _END)
+    crc = header.crc ^ crc_of_difference(crc32c(before), crc32c(normal), header.size - _END)
     return Fingerprint(crc, header.size, header.records_count, header.base_timestamp)

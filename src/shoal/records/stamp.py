@@ -15,14 +15,15 @@ from __future__ import annotations
 import struct
 
 from .batch import DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL, RecordBatch
-from .checksum import crc_of_difference
+from .checksum import CRC_OFFSET, crc32c, crc_of_difference
 
 __all__ = ["stamp"]
 
 _BASE_OFFSET = struct.Struct(">q")
-_CRC_AND_ATTRIBUTES = struct.Struct(">Ih")
-_IDENTITY = struct.Struct(">qhi")
 _LEADER_EPOCH = struct.Struct(">i")
+_CRC = struct.Struct(">I")
+_ATTRIBUTES = struct.Struct(">h")
+_IDENTITY = struct.Struct(">qhi")
 
 CLEARED_ATTRIBUTES = LOG_APPEND_TIME | TRANSACTIONAL | DELETE_HORIZON
 _KEPT = ~CLEARED_ATTRIBUTES
@@ -34,6 +35,9 @@ _FIRST, _END = 21, 57
 def stamp(batch: RecordBatch, producer_id: int, producer_epoch: int, base_sequence: int) -> int:
     """
     Rewrite the header in the batch's own buffer, and correct its CRC.
+
+    A stamped batch may be stamped again: all that is corrected is read from
+    the bytes, not from the header as it was fetched.
 
     Args:
         batch: A batch of magic 2 over a writable buffer. Its ``header`` keeps
@@ -48,12 +52,13 @@ def stamp(batch: RecordBatch, producer_id: int, producer_epoch: int, base_sequen
 
     """
     header, view = batch
-    old = int.from_bytes(view[_FIRST:_END])
+    changing = view[_FIRST:_END]
+    before = crc32c(changing)
     _BASE_OFFSET.pack_into(view, 0, 0)
     _LEADER_EPOCH.pack_into(view, 12, -1)
-    _CRC_AND_ATTRIBUTES.pack_into(view, 17, 0, header.attributes & _KEPT)
+    _ATTRIBUTES.pack_into(view, _FIRST, header.attributes & _KEPT)
     _IDENTITY.pack_into(view, 43, producer_id, producer_epoch, base_sequence)
-    difference = (old ^ int.from_bytes(view[_FIRST:_END])).to_bytes(_END - _FIRST)
-    crc = header.crc ^ crc_of_difference(difference, len(view) - _END)
-    _CRC_AND_ATTRIBUTES.pack_into(view, 17, crc, header.attributes & _KEPT)
+    crc: int = _CRC.unpack_from(view, CRC_OFFSET)[0]
+    crc ^= crc_of_difference(before, crc32c(changing), len(view) - _END)
+    _CRC.pack_into(view, CRC_OFFSET, crc)
     return crc
