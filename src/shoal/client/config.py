@@ -119,6 +119,15 @@ class ClientConfig:
         )
         return config, warnings
 
+    def to_properties(self) -> dict[str, str]:
+        """Return the properties that :meth:`from_properties` makes the same configuration of."""
+        return {
+            "bootstrap.servers": self.servers,
+            "client.id": self.client_id,
+            "request.timeout.ms": str(self.request_timeout_ms),
+            "isolation.level": self.isolation_level.name.lower(),
+        }
+
     @property
     def request_timeout_s(self) -> float:
         return self.request_timeout_ms / 1000

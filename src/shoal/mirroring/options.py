@@ -1,0 +1,298 @@
+"""
+Every option of one mirror.
+
+The command line, ``shoal.mirror(...)`` and Spark's data source parse theirs
+into a :class:`MirrorOptions`, once; nothing below them sees a string.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from ..client.config import ClientConfig
+from ..client.offsets import EARLIEST, LATEST
+from ..errors import ConfigError
+from .topics import TopicSelection
+
+__all__ = [
+    "DEFAULT_COMMIT_INTERVAL_MS",
+    "DEFAULT_FETCH_BUFFER_BYTES",
+    "DEFAULT_MASTER",
+    "MirrorOptions",
+    "Start",
+    "default_group",
+    "parse_bytes",
+]
+
+DEFAULT_FETCH_BUFFER_BYTES = 16 * 1024 * 1024
+DEFAULT_COMMIT_INTERVAL_MS = 5_000
+DEFAULT_MASTER = "local[*]"
+
+#: A batch larger than this cannot come: brokers and clients agree on 1 MiB
+#: unless told otherwise. A fetch that gets less still gets one batch (KIP-74).
+_LEAST_FETCH_BUFFER_BYTES = 1024 * 1024
+
+_UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """
+    Where a partition begins that has no committed pair.
+
+    Attributes:
+        timestamp_ms: The first record at or after it; or ListOffsets'
+            ``EARLIEST`` or ``LATEST``.
+
+    """
+
+    timestamp_ms: int = EARLIEST
+
+    @classmethod
+    def parse(cls, text: str) -> Start:
+        """
+        Read ``earliest``, ``latest``, milliseconds since 1970, or an ISO-8601 time.
+
+        A time without an offset is UTC, as in ``kafka-consumer-groups --to-datetime``.
+
+        Raises:
+            ConfigError: It is none of these.
+
+        """
+        if text.lower() in _NAMED_STARTS:
+            return cls(_NAMED_STARTS[text.lower()])
+        if text.isdecimal():
+            return cls(int(text))
+        try:
+            time = datetime.fromisoformat(text)
+        except ValueError:
+            time = None
+        if time is None or (timestamp_s := _in_utc(time).timestamp()) < 0:
+            raise ConfigError(
+                f"--start {text}: neither earliest nor latest nor a time "
+                "(milliseconds since 1970, or as in 2026-01-31T12:00:00Z)"
+            )
+        return cls(round(timestamp_s * 1000))
+
+    def __str__(self) -> str:
+        """Return what :meth:`parse` reads."""
+        names = {timestamp_ms: name for name, timestamp_ms in _NAMED_STARTS.items()}
+        return names.get(self.timestamp_ms, str(self.timestamp_ms))
+
+
+_NAMED_STARTS = {"earliest": EARLIEST, "latest": LATEST}
+
+
+def _in_utc(time: datetime) -> datetime:
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorOptions:
+    """
+    Attributes:
+        source: How to reach the cluster to read from.
+        destination: How to reach the cluster to write to.
+        topics: Which topics, and their names at the destination.
+        group: The consumer group on the source cluster that holds the
+            position; None for :func:`default_group`.
+        once: Copy up to the end offsets seen at the start, then end.
+        start: For partitions without a committed pair.
+        replication_factor: Of topics that are created; None for the source's,
+            or what the destination can hold.
+        fetch_buffer_bytes: Of each lane: one Spark task at work.
+        commit_interval_ms: Between two commits of a partition's position.
+        allow_nonempty: Also copy into a destination partition that holds
+            records which are not the source's, without a committed pair.
+        master: Spark's.
+        checkpoint: Spark's checkpoint directory; None for one by group, under
+            the user's state directory.
+        spark_conf: Pairs of a name and a value.
+
+    """
+
+    source: ClientConfig
+    destination: ClientConfig
+    topics: TopicSelection
+    group: str | None = None
+    once: bool = False
+    start: Start = Start()
+    replication_factor: int | None = None
+    fetch_buffer_bytes: int = DEFAULT_FETCH_BUFFER_BYTES
+    commit_interval_ms: int = DEFAULT_COMMIT_INTERVAL_MS
+    allow_nonempty: bool = False
+    master: str = DEFAULT_MASTER
+    checkpoint: str | None = None
+    spark_conf: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.group == "":
+            raise ConfigError("--group: the name of a group cannot be empty")
+        if self.replication_factor is not None and not 0 < self.replication_factor < 2**15:
+            raise ConfigError(f"--replication-factor {self.replication_factor}: not between 1 and 32767")
+        if self.fetch_buffer_bytes < _LEAST_FETCH_BUFFER_BYTES:
+            raise ConfigError(
+                f"--fetch-buffer-bytes {self.fetch_buffer_bytes}: less than {_LEAST_FETCH_BUFFER_BYTES}, "
+                "which one batch may need"
+            )
+        if self.commit_interval_ms <= 0:
+            raise ConfigError(f"--commit-interval-ms {self.commit_interval_ms}: not above 0")
+
+    def rules(self) -> str:
+        """
+        Return a digest of everything that decides what is copied of a partition.
+
+        It is stored in each committed pair, and a mirror with other rules
+        refuses to go on from there: a resumed position is found by walking
+        the source with the same decisions. Which topics are selected, where
+        a new partition starts and how fast it goes do not belong here.
+
+        Returns:
+            Sixteen hexadecimal digits. The same for the same rules in every
+            version of shoal that decides alike.
+
+        """
+        decisive = {"isolation.level": self.source.isolation_level.name.lower()}
+        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
+
+    # As strings: Spark hands a data source its options as a dict[str, str],
+    # and forgets the case of their names.
+
+    def to_strings(self) -> dict[str, str]:
+        """
+        Return the options as a data source takes them. May hold secrets: not for logs.
+
+        The clusters' are the Java clients' properties behind ``source.`` and ``destination.``.
+        """
+        values = {
+            "topics": self.topics.topics,
+            "exclude": self.topics.exclude,
+            "rename": self.topics.rename,
+            "group": self.group,
+            "once": _boolean_to_string(self.once),
+            "start": str(self.start),
+            "replication-factor": _optional_to_string(self.replication_factor),
+            "fetch-buffer-bytes": str(self.fetch_buffer_bytes),
+            "commit-interval-ms": str(self.commit_interval_ms),
+            "allow-nonempty": _boolean_to_string(self.allow_nonempty),
+            "master": self.master,
+            "checkpoint": self.checkpoint,
+            "conf": json.dumps(dict(self.spark_conf)),
+        }
+        strings = {name: value for name, value in values.items() if value is not None}
+        for config in (self.source, self.destination):
+            strings |= {f"{config.name}.{key}": value for key, value in config.to_properties().items()}
+        return strings
+
+    @classmethod
+    def from_strings(cls, strings: Mapping[str, str]) -> MirrorOptions:
+        """
+        Read options by their names on the command line, without the dashes in front.
+
+        Raises:
+            ConfigError: One is not known, missing, or makes no sense; names it.
+
+        """
+        options = {name.lower(): value for name, value in strings.items()}
+        source, _ = ClientConfig.from_properties("source", _behind("source.", options))
+        destination, _ = ClientConfig.from_properties("destination", _behind("destination.", options))
+        if "topics" not in options:
+            raise ConfigError("--topics is missing")
+        selection = TopicSelection(
+            options.pop("topics"), options.pop("exclude", None), options.pop("rename", None)
+        )
+        known = {_field(name): _READ[name](name, options.pop(name)) for name in _READ if name in options}
+        if options:
+            raise ConfigError(f"shoal does not know the option {', '.join(sorted(options))}")
+        return cls(source, destination, selection, **known)  # type: ignore[arg-type]
+
+
+def default_group(source_cluster_id: str | None, destination_cluster_id: str | None) -> str:
+    """
+    Return the group of a mirror that was not given one.
+
+    Raises:
+        ConfigError: A cluster is too old to have an id (before Kafka 0.10.1).
+
+    """
+    if not source_cluster_id or not destination_cluster_id:
+        side = "destination" if source_cluster_id else "source"
+        raise ConfigError(
+            f"the {side} cluster has no id to make the group's name from; name one with --group"
+        )
+    return f"shoal.{source_cluster_id}.{destination_cluster_id}"
+
+
+def parse_bytes(option: str, text: str) -> int:
+    """
+    Read a number of bytes: ``16777216``, ``16384k`` or ``16m``, as Spark writes sizes.
+
+    Raises:
+        ConfigError: It is none; names the option.
+
+    """
+    match = re.fullmatch(r"(\d+)([kmg]?)b?", text.lower())
+    if match is None:
+        raise ConfigError(f"--{option} {text}: no number of bytes, as 16777216 or 16m")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def _parse_integer(option: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ConfigError(f"--{option} {text}: no number") from None
+
+
+def _parse_boolean(option: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ConfigError(f"--{option} {text}: neither true nor false")
+    return text.lower() == "true"
+
+
+def _parse_conf(option: str, text: str) -> tuple[tuple[str, str], ...]:
+    try:
+        return tuple((str(name), str(value)) for name, value in json.loads(text).items())
+    except (ValueError, AttributeError):
+        raise ConfigError(f"--{option}: no JSON object of Spark's settings") from None
+
+
+def _parse_string(_: str, text: str) -> str:
+    return text
+
+
+_READ = {
+    "group": _parse_string,
+    "once": _parse_boolean,
+    "start": lambda _, text: Start.parse(text),
+    "replication-factor": _parse_integer,
+    "fetch-buffer-bytes": parse_bytes,
+    "commit-interval-ms": _parse_integer,
+    "allow-nonempty": _parse_boolean,
+    "master": _parse_string,
+    "checkpoint": _parse_string,
+    "conf": _parse_conf,
+}
+
+
+def _field(option: str) -> str:
+    return "spark_conf" if option == "conf" else option.replace("-", "_")
+
+
+def _behind(prefix: str, options: dict[str, str]) -> dict[str, str]:
+    """Take the options whose names begin with a prefix out, without it."""
+    names = [name for name in options if name.startswith(prefix)]
+    return {name.removeprefix(prefix): options.pop(name) for name in names}
+
+
+def _boolean_to_string(value: bool) -> str:
+    return str(value).lower()
+
+
+def _optional_to_string(value: int | None) -> str | None:
+    return None if value is None else str(value)

@@ -1,0 +1,117 @@
+"""How far a mirror is while it runs, and what it did in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+__all__ = ["Progress", "Summary"]
+
+EXIT_DONE = 0
+EXIT_FAILED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """
+    One report of a mirror at work. Totals are since its start.
+
+    Partitions are the source's, as ``topic-number``.
+
+    Attributes:
+        elapsed_s: Since the start.
+        partitions: How many there are.
+        done: How many have nothing left to copy now.
+        stopped: Why, by partition: these need a person.
+        waiting: What for, by partition: time can heal these.
+        records: That were acknowledged at the destination.
+        batches: Likewise.
+        bytes_in: Fetched from the source.
+        bytes_out: Produced to the destination.
+        records_per_s: Of late.
+        bytes_per_s: Of late; of ``bytes_out``.
+        lag_records: Between the positions and the ends that were last seen:
+            in offsets, so transaction markers and holes count too.
+        remaining_s: Until ``lag_records`` is nothing, at this rate; None
+            where there is no telling.
+        decisions: How many batches met which (copy, drop …).
+        retries: Requests that had to be repeated.
+
+    """
+
+    elapsed_s: float
+    partitions: int
+    done: int
+    stopped: Mapping[str, str]
+    waiting: Mapping[str, str]
+    records: int
+    batches: int
+    bytes_in: int
+    bytes_out: int
+    records_per_s: float
+    bytes_per_s: float
+    lag_records: int
+    remaining_s: float | None
+    decisions: Mapping[str, int]
+    retries: int
+
+    def to_json_object(self) -> dict[str, Any]:
+        return {"type": "progress", **asdict(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """
+    What a mirror did from its start to its end.
+
+    Attributes:
+        group: The consumer group that holds the position.
+        topics: The destination's names by the source's.
+        elapsed_s: From start to end, Spark's own start included.
+        python_cpu_s: Of all of our Python processes, user and system.
+        jvm_cpu_s: Of Spark's JVM, likewise.
+        partitions: How many were mirrored.
+        stopped: Why, by partition: these need a person.
+        warnings: Sentences: what, where, what to do.
+        records: That were acknowledged at the destination.
+        batches: Likewise.
+        bytes_in: Fetched from the source.
+        bytes_out: Produced to the destination.
+        decisions: How many batches met which (copy, drop …).
+        retries: Requests that had to be repeated.
+
+    """
+
+    group: str
+    topics: Mapping[str, str]
+    elapsed_s: float
+    python_cpu_s: float
+    jvm_cpu_s: float
+    partitions: int
+    stopped: Mapping[str, str]
+    warnings: tuple[str, ...]
+    records: int
+    batches: int
+    bytes_in: int
+    bytes_out: int
+    decisions: Mapping[str, int]
+    retries: int
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Of ``bytes_out``, over the whole time."""
+        return self.bytes_out / self.elapsed_s if self.elapsed_s > 0 else 0.0
+
+    @property
+    def exit_code(self) -> int:
+        """0; or 1 where a partition was stopped."""
+        return EXIT_FAILED if self.stopped else EXIT_DONE
+
+    def to_json_object(self) -> dict[str, Any]:
+        return {
+            "type": "summary",
+            **asdict(self),
+            "bytes_per_s": self.bytes_per_s,
+            "exit_code": self.exit_code,
+        }
