@@ -81,10 +81,14 @@ class Cluster:
         """
         Ask for metadata: of some topics (none is allowed), or of all.
 
+        What was known of other topics is kept where only some are asked for.
+
         Raises:
             Disconnected: No broker that we know of answers.
 
         """
+        if topics is not None:
+            topics = list(topics)
         topic = request_class(ApiKey.METADATA).MetadataRequestTopic
         asked = None if topics is None else [topic(name=name) for name in topics]
         last_error: ShoalError | None = None
@@ -94,8 +98,11 @@ class Cluster:
             except (Disconnected, ProtocolError) as error:
                 last_error = error
                 continue
-            self._metadata = read_metadata(response)
-            return self._metadata
+            answer = read_metadata(response)
+            if topics is not None and self._metadata:
+                answer = answer.with_others_from(self._metadata)
+            self._metadata = answer
+            return answer
         raise Disconnected(self.config.servers, f"{self} does not answer: {_reason(last_error)}")
 
     def _anyone(self) -> Iterator[Connection]:

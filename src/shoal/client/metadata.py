@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ..errors import ErrorCode
@@ -68,6 +68,15 @@ class Metadata:
     controller: int
     topics: Mapping[str, TopicMetadata]
     errors: Mapping[str, ErrorCode]
+
+    def with_others_from(self, older: Metadata) -> Metadata:
+        """Return this metadata, and older knowledge of the topics that it does not speak of."""
+        others = {
+            name: topic
+            for name, topic in older.topics.items()
+            if name not in self.topics and name not in self.errors
+        }
+        return replace(self, topics={**others, **self.topics})
 
 
 def read_metadata(response: Any) -> Metadata:

@@ -1,0 +1,246 @@
+"""
+The control connection: from each task to the driver.
+
+Spark gives a Python task neither a signal to stop nor a way to report. One
+TCP connection serves for all: the driver says who commits, renews the lease,
+and asks for an end; the task reports what it did. When it breaks, the task is
+an orphan and stops producing.
+
+Lines of JSON. The task's first is ``{"hello": token}``; the driver answers
+with its state, and again whenever that changes::
+
+    {"stop": false, "lease_s": 20.0, "membership": ["member-id", 7, "instance-id"]}
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import socket
+import socketserver
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ..client.groups import Membership
+from ..errors import Disconnected, Stopped
+
+__all__ = ["Control", "ControlConnection", "ControlServer", "Uncontrolled"]
+
+_CONNECT_TIMEOUT_S = 10.0
+
+
+class Control(Protocol):
+    """What a task knows of its driver."""
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether the task should finish what is in flight, commit and end."""
+
+    def check_lease(self) -> None:
+        """Raise :class:`~shoal.errors.Stopped` where nothing more may be produced."""
+
+    def membership(self) -> Membership:
+        """Who commits, for the moment."""
+
+    def report(self, message: dict[str, Any]) -> None:
+        """Tell the driver; what cannot be told is dropped."""
+
+    def wait(self, seconds: float) -> None:
+        """Wait, but not longer than until a stop is requested."""
+
+
+class Uncontrolled:
+    """A task without a driver of ours: it runs to its end and holds no group."""
+
+    stop_requested = False
+
+    def check_lease(self) -> None:
+        """Nobody takes it away."""
+
+    def membership(self) -> Membership:
+        return Membership()
+
+    def report(self, message: dict[str, Any]) -> None:
+        """Nobody listens."""
+
+    def wait(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+class ControlConnection:
+    """A task's end. A thread reads what the driver says."""
+
+    def __init__(self, address: tuple[str, int], token: str) -> None:
+        """
+        Connect, and wait for the driver's first word.
+
+        Raises:
+            Stopped: There is no driver (any more): the task is an orphan.
+
+        """
+        self._changed = threading.Condition()
+        self._stop = False
+        self._lease_until: float | None = None
+        self._membership = Membership()
+        try:
+            self._socket = socket.create_connection(address, _CONNECT_TIMEOUT_S)
+            self._socket.sendall(_line({"hello": token}))
+        except OSError as error:
+            raise Stopped(f"the driver at {address[0]}:{address[1]} is gone: {error}") from error
+        self._lines = self._socket.makefile("rb")
+        self._hear(self._lines.readline())
+        self._socket.settimeout(None)
+        self._thread = threading.Thread(target=self._listen, name="shoal-control", daemon=True)
+        self._thread.start()
+
+    def _listen(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            for line in self._lines:
+                self._hear(line)
+        self._hear(b"")
+
+    def _hear(self, line: bytes) -> None:
+        with self._changed:
+            if not line:
+                self._stop = True
+                self._lease_until = 0.0
+            else:
+                state = json.loads(line)
+                self._stop = state["stop"]
+                self._lease_until = time.monotonic() + state["lease_s"]
+                self._membership = Membership(*state["membership"])
+            self._changed.notify_all()
+
+    @property
+    def stop_requested(self) -> bool:
+        return self._stop
+
+    def check_lease(self) -> None:
+        if self._lease_until is not None and time.monotonic() >= self._lease_until:
+            raise Stopped("the driver is gone, or lost the consumer group: nothing more is produced")
+
+    def membership(self) -> Membership:
+        return self._membership
+
+    def report(self, message: dict[str, Any]) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.sendall(_line(message))
+
+    def wait(self, seconds: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._stop, timeout=seconds)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._lines.close()
+        self._socket.close()
+
+    def __enter__(self) -> ControlConnection:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+class ControlServer:
+    """
+    The driver's end: listens in threads, calls ``on_report`` from any of them.
+
+    Attributes:
+        address: Host and port for the tasks.
+        token: What a task must say first.
+
+    """
+
+    def __init__(self, host: str, token: str, on_report: Callable[[dict[str, Any]], None]) -> None:
+        self.token = token
+        self._on_report = on_report
+        self._lock = threading.Lock()
+        self._tasks: set[socket.socket] = set()
+        self._stop = False
+        self._membership = Membership()
+        self._lease_until = time.monotonic()
+        serve = self._serve
+
+        class Handler(socketserver.StreamRequestHandler):
+            def handle(self) -> None:
+                serve(self.connection, self.rfile)
+
+        class Server(socketserver.ThreadingTCPServer):
+            daemon_threads = True
+            allow_reuse_address = True
+
+        try:
+            self._server = Server((host, 0), Handler)
+        except OSError as error:
+            raise Disconnected(host, f"cannot listen for the tasks: {error}") from error
+        self.address: tuple[str, int] = (host, self._server.server_address[1])
+        self._thread = threading.Thread(target=self._server.serve_forever, name="shoal-control", daemon=True)
+        self._thread.start()
+
+    def _serve(self, connection: socket.socket, lines: Any) -> None:
+        try:
+            hello = json.loads(lines.readline() or b"{}")
+            if not hmac.compare_digest(str(hello.get("hello")), self.token):
+                return
+            with self._lock:
+                self._tasks.add(connection)
+                connection.sendall(self._state())
+            for line in lines:
+                self._on_report(json.loads(line))
+        except (OSError, ValueError):
+            return  # a task that went away; Spark knows what to do about it
+        finally:
+            with self._lock:
+                self._tasks.discard(connection)
+
+    def _state(self) -> bytes:
+        membership = self._membership
+        return _line(
+            {
+                "stop": self._stop,
+                "lease_s": max(0.0, self._lease_until - time.monotonic()),
+                "membership": [membership.member_id, membership.generation, membership.instance_id],
+            }
+        )
+
+    def renew(self, membership: Membership, lease_s: float) -> None:
+        """Let the tasks produce for so long, and commit as this member."""
+        with self._lock:
+            self._membership = membership
+            self._lease_until = time.monotonic() + lease_s
+            self._tell_all()
+
+    def request_stop(self) -> None:
+        """Ask all tasks, and those to come, to finish what is in flight, commit and end."""
+        with self._lock:
+            self._stop = True
+            self._tell_all()
+
+    def _tell_all(self) -> None:
+        for connection in self._tasks:
+            with contextlib.suppress(OSError):
+                connection.sendall(self._state())
+
+    @property
+    def stop_requested(self) -> bool:
+        return self._stop
+
+    def close(self) -> None:
+        """Stop listening; tasks that still run are orphans then."""
+        self._server.shutdown()
+        self._server.server_close()
+        with self._lock:
+            for connection in self._tasks:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+
+
+def _line(message: dict[str, Any]) -> bytes:
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"

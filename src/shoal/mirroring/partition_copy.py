@@ -1,0 +1,343 @@
+"""One partition in a task: where it stands between the two clusters."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from dataclasses import dataclass, replace
+
+from ..client.backoff import Backoff
+from ..client.config import IsolationLevel
+from ..errors import CorruptBatch, PartitionStopped, UnsupportedBatch
+from ..protocol.fetch import FetchedPartition
+from ..records import (
+    AbortedTransactions,
+    Codec,
+    Decision,
+    RecordBatch,
+    decide,
+    fingerprint,
+    split,
+    stamp,
+    verify_crc,
+)
+from ..records.batch import read_header
+from .pair import Pair
+from .ranges import CopyRange
+
+__all__ = ["AcknowledgedRun", "Outgoing", "PartitionCopy"]
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """A stamped batch on its way; ``source_end`` is the next source offset after it."""
+
+    view: memoryview
+    source_start: int
+    source_end: int
+    destination_offset: int
+    records_count: int
+    max_timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AcknowledgedRun:
+    """
+    Source offsets from ``source_start`` to before ``source_end`` are at ``destination_start`` and on.
+
+    One by one, so that such runs translate a consumer's offset from one cluster to the other.
+    """
+
+    source_start: int
+    source_end: int
+    destination_start: int
+
+
+class PartitionCopy:
+    """
+    The state of one partition's copying.
+
+    Between :meth:`align` and :meth:`fail` it is aligned: the destination's
+    log end is ``pair.destination_offset``, or what is in flight makes it so.
+
+    Attributes:
+        range: What to copy.
+        pair: Up to where everything is acknowledged; None before the first alignment.
+        fetch_offset: The next source offset to fetch; ahead of the pair by
+            what is queued and in flight.
+        stopped: Why this partition cannot go on, once it cannot.
+        waiting_for: What it waits for, while it waits.
+
+    """
+
+    def __init__(self, copy_range: CopyRange) -> None:
+        self.range = copy_range
+        self.source = copy_range.source
+        self.destination = copy_range.destination
+        self.pair: Pair | None = None
+        self.aligned = False
+        self.fetch_offset = -1
+        self.queue: deque[Outgoing] = deque()
+        self.in_flight: deque[Outgoing] = deque()
+        self.stopped: PartitionStopped | None = None
+        self.waiting_for: str | None = None
+        self._refusal: PartitionStopped | None = None
+        self._next_destination = -1
+        self._established = False
+        self._remembered_until_ms = 0
+        self._last_view: memoryview | None = None
+        self._dropped: Counter[Decision] = Counter()
+        self._suspects: set[int] = set()
+        self._backoff = Backoff()
+        self._retry_at = 0.0
+        # Taken by whoever reports: what was acknowledged since the last report.
+        self.decisions: Counter[Decision] = Counter()
+        self.records = 0
+        self.bytes_out = 0
+        self.runs: list[AcknowledgedRun] = []
+        self.retries = 0
+
+    # Where it stands
+
+    @property
+    def is_done(self) -> bool:
+        """Whether everything of the range is acknowledged (not necessarily committed)."""
+        return self.aligned and self.pair is not None and self.pair.source_offset >= self.range.end_offset
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing left to do: done, or stopped."""
+        return self.stopped is not None or self.is_done
+
+    @property
+    def wants_data(self) -> bool:
+        """Whether there is more to fetch."""
+        return self.aligned and self._refusal is None and self.fetch_offset < self.range.end_offset
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it waits for nothing, or has waited long enough to be tried again."""
+        return time.monotonic() >= self._retry_at
+
+    @property
+    def retry_at(self) -> float:
+        """When to try again, on the monotonic clock."""
+        return self._retry_at
+
+    # Alignment
+
+    def align(self, pair: Pair) -> None:
+        """Go on from a pair that was found to be what the destination holds."""
+        self.pair = pair
+        self.aligned = True
+        # An identity's first request goes alone: a broker that does not know
+        # the producer id accepts any sequence, so a second request could
+        # take the place of a first that failed.
+        self._established = False
+        self._rewind()
+
+    def _rewind(self) -> None:
+        assert self.pair is not None
+        self.queue.clear()
+        self._dropped.clear()
+        self.fetch_offset = self.pair.source_offset
+        self._next_destination = self.pair.destination_offset
+        self._last_view = None
+
+    def refetch(self) -> None:
+        """Forget what is queued; fetch again from the last acknowledged offset. Nothing is in flight."""
+        if self.in_flight:
+            self.lose_track()
+        elif self.aligned:
+            self._rewind()
+
+    def lose_track(self) -> None:
+        """What is in flight has an unknown outcome: the destination has to be asked before anything else."""
+        self.aligned = False
+        self.queue.clear()
+        self.in_flight.clear()
+        self._dropped.clear()
+        self._last_view = None
+
+    def wait(self, reason: str) -> None:
+        """Wait a while for something that time can heal."""
+        self.waiting_for = reason
+        self.retries += 1
+        self._retry_at = time.monotonic() + self._backoff.next_delay_s()
+
+    def stop(self, reason: str) -> None:
+        """Give up on this partition, with a sentence."""
+        self.stop_with(PartitionStopped(*self.source, self.pair.source_offset if self.pair else -1, reason))
+
+    def stop_with(self, error: PartitionStopped) -> None:
+        self.stopped = error
+        self.waiting_for = None
+        self.lose_track()
+
+    # Fetched data
+
+    def take(self, fetched: FetchedPartition, isolation_level: IsolationLevel) -> None:
+        """
+        Decide on each fetched batch, stamp those that are copied, and queue them.
+
+        The batches are stamped in the fetch buffer: the queue holds views of it.
+        A batch that cannot be copied is remembered, and stops the partition
+        when everything before it is acknowledged.
+
+        """
+        aborted = (
+            AbortedTransactions(fetched.aborted_transactions)
+            if isolation_level is IsolationLevel.READ_COMMITTED
+            else None
+        )
+        try:
+            for batch in split(fetched.record_set):
+                if batch.header.base_offset >= self.range.end_offset:
+                    self.fetch_offset = self.range.end_offset
+                    break
+                self._take_batch(batch, aborted)
+        except UnsupportedBatch as error:
+            self._refuse(error.base_offset, str(error))
+        except CorruptBatch as error:
+            self.suspect(self.fetch_offset, f"the source cluster sent it damaged: {error.reason}")
+
+    def _take_batch(self, batch: RecordBatch, aborted: AbortedTransactions | None) -> None:
+        header = batch.header
+        decision = decide(header, self.fetch_offset, aborted)
+        if decision is Decision.COPY:
+            self._queue(batch)
+        elif decision.is_drop:
+            verify_crc(batch)  # a flipped attribute bit must not become a silent loss
+            if decision is Decision.DROP_CONTROL and aborted is not None:
+                aborted.see_marker(batch)
+            if header.last_offset < self.fetch_offset:
+                return  # all of it lies before the range
+            self._dropped[decision] += 1
+        elif header.magic == 2 and header.last_offset < self.fetch_offset:
+            return
+        else:
+            raise UnsupportedBatch(_WHY_NOT[decision], header.base_offset)
+        self.fetch_offset = header.next_offset
+
+    def _queue(self, batch: RecordBatch) -> None:
+        header = batch.header
+        if header.codec_id > Codec.ZSTD:
+            raise UnsupportedBatch(
+                f"its codec is {header.codec_id}, which Kafka does not have", header.base_offset
+            )
+        assert self.pair is not None
+        identity = self.pair.identity
+        sequence = identity.sequence(self._next_destination)
+        stamp(batch, identity.producer_id, identity.producer_epoch, sequence)
+        self.queue.append(
+            Outgoing(
+                batch.view,
+                header.base_offset,
+                header.next_offset,
+                self._next_destination,
+                header.records_count,
+                header.max_timestamp,
+            )
+        )
+        self._next_destination += header.records_count
+
+    def _refuse(self, offset: int, reason: str) -> PartitionStopped:
+        self._refusal = PartitionStopped(*self.source, offset, reason)
+        return self._refusal
+
+    def suspect(self, offset: int, reason: str) -> None:
+        """The batch at an offset is damaged, or refused as if it were: fetch it once more, then stop."""
+        if offset in self._suspects:
+            refusal = self._refuse(offset, f"{reason}; a second try ended the same")
+            if not self.aligned:
+                self.stop_with(refusal)
+        else:
+            self._suspects.add(offset)
+            self.wait(f"a second try of the batch at offset {offset}: {reason}")
+
+    def skip_gap(self) -> None:
+        """There is nothing between here and the range's end: compaction or deletion took it."""
+        self.fetch_offset = self.range.end_offset
+
+    # Sending
+
+    def may_send(self, now_ms: float) -> bool:
+        """Whether the next queued batch may go out now (the rules: DESIGN.md, "Exactly once")."""
+        if not self.queue:
+            return False
+        return not self.in_flight or (self._established and now_ms < self._remembered_until_ms)
+
+    def next_to_send(self) -> Outgoing:
+        """Move the next batch from the queue to what is in flight."""
+        outgoing = self.queue.popleft()
+        self.in_flight.append(outgoing)
+        return outgoing
+
+    def acknowledge(self, outgoing: Outgoing, remembered_for_ms: int) -> None:
+        """
+        Advance the pair past a batch that landed where it should.
+
+        Args:
+            outgoing: The oldest that was in flight.
+            remembered_for_ms: How long after a batch's newest timestamp the
+                destination surely knows the producer id.
+
+        """
+        assert self.pair is not None
+        self._established = True
+        self._remembered_until_ms = outgoing.max_timestamp_ms + remembered_for_ms
+        self._last_view = outgoing.view
+        self.pair = replace(
+            self.pair,
+            source_offset=outgoing.source_end,
+            destination_offset=outgoing.destination_offset + outgoing.records_count,
+        )
+        self.decisions[Decision.COPY] += 1
+        self.records += outgoing.records_count
+        self.bytes_out += len(outgoing.view)
+        self._extend_runs(outgoing)
+        self._backoff.reset()
+        self.waiting_for = None
+
+    def _extend_runs(self, outgoing: Outgoing) -> None:
+        start, landed = outgoing.source_start, outgoing.destination_offset
+        if self.runs:
+            last = self.runs[-1]
+            if last.source_end == start and start - last.source_start == landed - last.destination_start:
+                self.runs[-1] = AcknowledgedRun(
+                    last.source_start, outgoing.source_end, last.destination_start
+                )
+                return
+        self.runs.append(AcknowledgedRun(start, outgoing.source_end, landed))
+
+    def settle(self, leader_epoch: int) -> None:
+        """
+        Bring the pair up to date when nothing is queued or in flight.
+
+        Must be called before the fetch buffer is used again: it reads the
+        last acknowledged batch in it.
+
+        """
+        if not self.aligned or self.queue or self.in_flight or self.pair is None:
+            return
+        last_batch = self.pair.last_batch
+        if self._last_view is not None:
+            last_batch = fingerprint(RecordBatch(read_header(self._last_view), self._last_view)).crc
+            self._last_view = None
+        self.pair = replace(
+            self.pair,
+            source_offset=max(self.pair.source_offset, self.fetch_offset),
+            last_batch=last_batch,
+            destination_leader_epoch=leader_epoch,
+        )
+        self.decisions += self._dropped
+        self._dropped.clear()
+        if self._refusal is not None:
+            self.stop_with(self._refusal)
+
+
+_WHY_NOT = {
+    Decision.CROP: "copying begins in the middle of it, so it would have to be decoded and cropped",
+    Decision.REBUILD_HOLES: "compaction took records out of it, so it would have to be decoded and rebuilt",
+    Decision.REBUILD_MAGIC: "its message format is that of Kafka before 0.11, so it would have to be rebuilt",
+}

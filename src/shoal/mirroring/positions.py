@@ -1,0 +1,53 @@
+"""Where pairs are kept. A seam: some may read the source cluster, but not commit there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from ..client.cluster import Cluster
+from ..client.groups import Membership, commit_offsets, fetch_offsets
+from ..client.metadata import TopicPartition
+from .pair import Pair
+
+__all__ = ["GroupPositions", "Positions"]
+
+
+class Positions(Protocol):
+    """Pairs by source partition; what is committed is what is read after any crash."""
+
+    def read(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Pair]:
+        """Return the pairs of those partitions that have one."""
+
+    def commit(self, pairs: Mapping[TopicPartition, Pair]) -> None:
+        """Commit; raises a :class:`~shoal.errors.ShoalError` where any pair was not committed."""
+
+
+class GroupPositions:
+    """Pairs in the offsets of a consumer group on the source cluster."""
+
+    def __init__(self, cluster: Cluster, group: str, membership: Callable[[], Membership]) -> None:
+        """
+        Take a cluster's control-plane connections.
+
+        Args:
+            cluster: The source.
+            group: The group's name.
+            membership: Who commits, asked at each commit: a mirror that lost
+                its group commits nothing more.
+
+        """
+        self._cluster = cluster
+        self._group = group
+        self._membership = membership
+
+    def read(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Pair]:
+        committed = fetch_offsets(self._cluster, self._group, partitions)
+        pairs = {partition: Pair.from_committed(each) for partition, each in committed.items()}
+        return {partition: pair for partition, pair in pairs.items() if pair is not None}
+
+    def commit(self, pairs: Mapping[TopicPartition, Pair]) -> None:
+        positions = {partition: pair.to_committed() for partition, pair in pairs.items()}
+        refused = commit_offsets(self._cluster, self._group, positions, self._membership())
+        for error in refused.values():
+            raise error

@@ -1,0 +1,287 @@
+"""
+The copy loop: from one source leader to one destination leader.
+
+A fetch brings record sets of many partitions; their batches are stamped where
+they lie in the buffer and go out as views of it, one batch of a partition in
+a request (a stock broker takes no more), many partitions together, several
+requests in flight. The next fetch is already asked for. Before the buffer is
+used again, everything in it is acknowledged or given up.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from ..client.cluster import Cluster
+from ..client.fetch import Fetcher, FetchFrom
+from ..client.metadata import TopicPartition
+from ..client.offsets import EARLIEST, list_offsets
+from ..client.produce import Acknowledgement, Producer
+from ..errors import ErrorCode, ProtocolError
+from ..protocol.fetch import FetchedPartition, FetchResponse
+from .control import Control
+from .partition_copy import Outgoing, PartitionCopy
+from .settings import CopySettings
+
+__all__ = ["FETCH_MAX_WAIT_MS", "MAX_REQUESTS_IN_FLIGHT", "Route"]
+
+#: A broker remembers the last 5 batches of a producer id (ProducerStateEntry):
+#: more in flight could not be recognised when they are sent again.
+MAX_REQUESTS_IN_FLIGHT = 5
+
+#: One request's batches; brokers refuse requests of more than 100 MiB (socket.request.max.bytes).
+_REQUEST_BYTES = 8 * 1024 * 1024
+
+FETCH_MAX_WAIT_MS = 500
+
+#: What the destination's brokers know of a producer id is checked every
+#: 10 minutes (producer.id.expiration.check.interval.ms) and may be forgotten
+#: at once by a restart; clocks differ too.
+_FORGETTING_MARGIN_MS = 30 * 60 * 1000
+
+#: The broker refused before it wrote anything: ask for the leader, then for the log end, and send again.
+_NOT_WRITTEN = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
+#: The broker may have written it.
+_PERHAPS_WRITTEN = frozenset(
+    {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.NETWORK_EXCEPTION}
+)
+#: The bytes may have been damaged on their way: worth a second fetch.
+_BYTES_REFUSED = frozenset({ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD})
+#: Once may be our own doing (a lost acknowledgement): the log end decides. Again is somebody else's.
+_SEQUENCE_REFUSED = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+
+_WHAT_TO_DO = {
+    ErrorCode.MESSAGE_TOO_LARGE: "raise max.message.bytes of the destination topic",
+    ErrorCode.RECORD_LIST_TOO_LARGE: "raise segment.bytes of the destination topic",
+    ErrorCode.INVALID_TIMESTAMP: "widen message.timestamp.before.max.ms and message.timestamp.after.max.ms of the "
+    "destination topic",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "allow WRITE on the destination topic",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "allow IDEMPOTENT_WRITE on the destination cluster",
+    ErrorCode.INVALID_PRODUCER_EPOCH: "look for another mirror that writes to this partition",
+}
+
+
+class Route:
+    """
+    Copies partitions that share a source leader and a destination leader.
+
+    :meth:`run` returns when each of them is done, stopped, or has left: one
+    that fails leaves at once, and finds its way back by being realigned.
+
+    """
+
+    def __init__(
+        self,
+        copies: Sequence[PartitionCopy],
+        fetcher: Fetcher,
+        producer: Producer,
+        *,
+        source: Cluster,
+        destination: Cluster,
+        settings: CopySettings,
+        control: Control,
+        on_progress: Callable[[int], None],
+    ) -> None:
+        """
+        Args:
+            copies: Aligned partitions.
+            fetcher: On a connection to their source leader.
+            producer: On a connection to their destination leader.
+            source: For what the leader's errors mean.
+            destination: For the leader epochs.
+            settings: Of the mirror.
+            control: Asked before each fetch and each request.
+            on_progress: Called with the bytes that were fetched, each time
+                that nothing is in flight and the pairs are up to date.
+        """
+        self._copies = {copy.source: copy for copy in copies}
+        self._by_destination = {copy.destination: copy for copy in copies}
+        self._order = deque(copies)
+        self._fetcher = fetcher
+        self._producer = producer
+        self._source = source
+        self._destination = destination
+        self._settings = settings
+        self._control = control
+        self._on_progress = on_progress
+        self._asked: dict[TopicPartition, int] = {}
+        self._remembered_for_ms = max(0, settings.producer_id_expiration_ms - _FORGETTING_MARGIN_MS)
+
+    def run(self) -> None:
+        """
+        Copy until nothing is left to fetch, or a stop is requested.
+
+        Raises:
+            Disconnected: Either leader is gone. Partitions with requests in
+                flight have lost track; the others can go on elsewhere.
+            Stopped: The lease lapsed; likewise.
+
+        """
+        try:
+            self._ask_for_more()
+            while self._fetcher.is_waiting and not self._control.stop_requested:
+                response = self._fetcher.receive()
+                self._take(response)
+                self._ask_for_more()
+                self._produce_all()
+                self._settle(sum(len(each.record_set) for each in response.partitions))
+        except BaseException:
+            for copy in self._order:
+                copy.refetch()
+            raise
+
+    # Fetching
+
+    def _ask_for_more(self) -> None:
+        wanted = [
+            FetchFrom(copy.source, copy.fetch_offset)
+            for copy in self._order
+            if copy.wants_data and copy.is_due
+        ]
+        self._asked = dict(wanted)
+        if wanted:
+            self._fetcher.send(wanted)
+
+    def _take(self, response: FetchResponse) -> None:
+        if response.error_code:
+            raise ProtocolError(f"Fetch from {self._source}: error {response.error_code}")
+        for fetched in response.partitions:
+            partition = TopicPartition(fetched.topic, fetched.partition)
+            copy = self._copies.get(partition)
+            # A partition that failed since it was asked for has moved back.
+            if copy and copy.aligned and copy.fetch_offset == self._asked.get(partition):
+                self._take_partition(copy, fetched, throttled=response.throttle_time_ms > 0)
+
+    def _take_partition(self, copy: PartitionCopy, fetched: FetchedPartition, *, throttled: bool) -> None:
+        if fetched.error_code:
+            self._source_refuses(copy, ErrorCode.of(fetched.error_code))
+        elif len(fetched.record_set):
+            copy.take(fetched, self._settings.source.isolation_level)
+            # Who got something stands behind who got nothing, the next time.
+            self._order.remove(copy)
+            self._order.append(copy)
+        elif not throttled and self._is_first(copy) and self._end(fetched) >= copy.range.end_offset:
+            # The first in a request gets its next batch, if there is one.
+            copy.skip_gap()
+
+    def _is_first(self, copy: PartitionCopy) -> bool:
+        return next(iter(self._asked)) == copy.source
+
+    def _end(self, fetched: FetchedPartition) -> int:
+        return fetched.last_stable_offset if fetched.last_stable_offset >= 0 else fetched.high_watermark
+
+    def _source_refuses(self, copy: PartitionCopy, code: ErrorCode) -> None:
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            start = list_offsets(self._source, {copy.source: EARLIEST})[copy.source]
+            copy.stop(
+                f"{self._source} does not have offset {copy.fetch_offset} any more, its log begins at {start}: its "
+                "retention overtook the mirror, or the topic was truncated"
+            )
+        elif code.retriable:
+            copy.lose_track()
+            copy.wait(f"the source's leader ({code.name})")
+        else:
+            copy.stop(f"{self._source} refuses to be read: error {int(code)} {code.name}")
+
+    # Producing
+
+    def _produce_all(self) -> None:
+        """Send all that is queued, and wait until nothing is in flight."""
+        ready = deque(copy for copy in self._order if copy.queue)
+        while True:
+            while self._producer.in_flight < MAX_REQUESTS_IN_FLIGHT:
+                batches = self._next_request(ready)
+                if not batches:
+                    break
+                self._control.check_lease()
+                self._producer.send(batches)
+            if not self._producer.in_flight:
+                return
+            for partition, acknowledgement in self._producer.receive().items():
+                self._acknowledge(self._by_destination[partition], acknowledgement)
+
+    def _next_request(self, ready: deque[PartitionCopy]) -> dict[TopicPartition, tuple[memoryview]]:
+        """Take one batch of each partition that may send, up to a request's size."""
+        batches: dict[TopicPartition, tuple[memoryview]] = {}
+        size = 0
+        now_ms = time.time() * 1000
+        for _ in range(len(ready)):
+            copy = ready.popleft()
+            if copy.may_send(now_ms):
+                view = copy.next_to_send().view
+                batches[copy.destination] = (view,)
+                size += len(view)
+            if copy.queue:
+                ready.append(copy)
+            if size >= _REQUEST_BYTES:
+                break
+        return batches
+
+    def _acknowledge(self, copy: PartitionCopy, answer: Acknowledgement) -> None:
+        if not copy.in_flight:
+            return  # it failed with an earlier request; realigning will tell what became of this one
+        outgoing = copy.in_flight.popleft()
+        if answer.error_code:
+            self._destination_refuses(copy, outgoing, answer)
+        elif answer.base_offset == outgoing.destination_offset:
+            copy.acknowledge(outgoing, self._remembered_for_ms)
+        else:
+            self._landed_elsewhere(copy, outgoing, answer.base_offset)
+
+    def _landed_elsewhere(self, copy: PartitionCopy, outgoing: Outgoing, base_offset: int) -> None:
+        expected = outgoing.destination_offset
+        why = (
+            "somebody else writes to this partition"
+            if base_offset > expected
+            else "the destination lost its tail (unclean leader election?)"
+        )
+        copy.stop(
+            f"the batch at source offset {outgoing.source_start} landed at offset {base_offset} of {copy.destination} on "
+            f"{self._destination} instead of {expected}: {why}"
+        )
+
+    def _destination_refuses(self, copy: PartitionCopy, outgoing: Outgoing, answer: Acknowledgement) -> None:
+        code = ErrorCode.of(answer.error_code)
+        named = f"error {answer.error_code} {code.name}" + (f" ({answer.message})" if answer.message else "")
+        if code in _NOT_WRITTEN or code in _PERHAPS_WRITTEN:
+            copy.lose_track()
+            copy.wait(f"{copy.destination} on {self._destination}: {named}")
+        elif code in _BYTES_REFUSED or code in _SEQUENCE_REFUSED:
+            what = (
+                f"{self._destination} refuses the batch at source offset {outgoing.source_start} with {named}"
+            )
+            copy.lose_track()
+            copy.suspect(outgoing.source_start, what)
+        else:
+            what_to_do = _WHAT_TO_DO.get(code, "look into the broker's log")
+            copy.stop(
+                f"{self._destination} refuses the batch at source offset {outgoing.source_start} "
+                f"({outgoing.records_count} records, {len(outgoing.view)} bytes) with {named}: {what_to_do}"
+            )
+
+    def _settle(self, fetched_bytes: int) -> None:
+        for copy in self._order:
+            if copy.aligned:
+                copy.settle(self._destination.partition(copy.destination).leader_epoch)
+        self._on_progress(fetched_bytes)

@@ -1,0 +1,37 @@
+"""What a task has to know to copy; travels from the driver to the tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..client.config import ClientConfig
+
+__all__ = ["CopySettings"]
+
+
+@dataclass(frozen=True, slots=True)
+class CopySettings:
+    """
+    Attributes:
+        source: How to reach the source cluster; its isolation level decides
+            what is copied of transactions.
+        destination: How to reach the destination cluster.
+        group: The consumer group on the source cluster that holds the pairs.
+        rules: A digest of what decides what is copied; stored in the pairs.
+        fetch_buffer_bytes: The one big allocation of a task.
+        commit_interval_ms: How often a task commits what was acknowledged.
+        allow_nonempty: Begin in a destination partition that holds records
+            which are not the source's.
+        producer_id_expiration_ms: After this long without a newer batch the
+            destination's brokers forget a producer id (broker configuration
+            ``producer.id.expiration.ms``).
+    """
+
+    source: ClientConfig
+    destination: ClientConfig
+    group: str
+    rules: str
+    fetch_buffer_bytes: int = 16 * 1024 * 1024
+    commit_interval_ms: int = 5_000
+    allow_nonempty: bool = False
+    producer_id_expiration_ms: int = 86_400_000
