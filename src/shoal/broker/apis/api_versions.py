@@ -1,0 +1,62 @@
+"""
+ApiVersions (API key 18), v0 to v4: which APIs, in which versions.
+
+A version that is too new is answered too: error 35 in a body of v0 that names
+this API alone, so that the client can ask again (KIP-511).
+
+Produce is announced from v0 on, though it is served from v3: librdkafka takes
+the compression codecs for unsupported otherwise (KAFKA-18659, as in Kafka 4).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ErrorCode
+from ...protocol.apis import ApiKey
+from ...protocol.codec import response_class
+from ..call import Call
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+__all__ = ["handle", "unsupported_version"]
+
+_Response = response_class(ApiKey.API_VERSIONS)
+_Version = _Response.ApiVersion
+
+_ANNOUNCED_OLDEST = {ApiKey.PRODUCE: 0}
+
+#: Names and versions of client software (KIP-511).
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def handle(broker: Broker, call: Call, request: Any) -> Any:
+    if call.version >= 3 and not (
+        _SOFTWARE.fullmatch(request.client_software_name)
+        and _SOFTWARE.fullmatch(request.client_software_version)
+    ):
+        return _Response(version=call.version, error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+    return _Response(
+        version=call.version,
+        error_code=ErrorCode.NONE,
+        api_keys=[
+            _Version(
+                api_key=api.key,
+                min_version=_ANNOUNCED_OLDEST.get(api.key, api.oldest),
+                max_version=api.newest,
+            )
+            for api in broker.apis.values()
+        ],
+    )
+
+
+def unsupported_version(broker: Broker) -> Any:
+    """Return the answer to a version that this broker does not know."""
+    api = broker.apis[ApiKey.API_VERSIONS]
+    return _Response(
+        version=0,
+        error_code=ErrorCode.UNSUPPORTED_VERSION,
+        api_keys=[_Version(api_key=api.key, min_version=api.oldest, max_version=api.newest)],
+    )

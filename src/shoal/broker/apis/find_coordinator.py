@@ -1,0 +1,58 @@
+"""FindCoordinator (API key 10), v0 to v4: who coordinates a group or a transactional id: this broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ErrorCode
+from ...protocol.apis import ApiKey
+from ...protocol.codec import response_class
+from ..call import Call
+from ..refusal import Refused
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+__all__ = ["handle"]
+
+_Response = response_class(ApiKey.FIND_COORDINATOR)
+_Coordinator = _Response.Coordinator
+
+_GROUP, _TRANSACTION = 0, 1
+
+#: From this version on a request may name several (KIP-699).
+_BATCHED_FROM = 4
+
+
+def handle(broker: Broker, call: Call, request: Any) -> Any:
+    if call.version >= _BATCHED_FROM:
+        coordinators = [
+            _Coordinator(key=key, **_answer(broker, call, request.key_type, key))
+            for key in request.coordinator_keys
+        ]
+        return _Response(version=call.version, coordinators=coordinators)
+    return _Response(version=call.version, **_answer(broker, call, request.key_type, request.key))
+
+
+def _answer(broker: Broker, call: Call, key_type: int, key: str) -> dict[str, Any]:
+    try:
+        call.check_before()
+        if key_type not in (_GROUP, _TRANSACTION):
+            raise Refused(ErrorCode.INVALID_REQUEST, f"there is no coordinator of type {key_type}")
+        if key_type == _GROUP and not key:
+            raise Refused(ErrorCode.INVALID_GROUP_ID, "a group id may not be empty")
+    except Refused as refused:
+        return {
+            "node_id": -1,
+            "host": "",
+            "port": -1,
+            "error_code": refused.code,
+            "error_message": refused.message,
+        }
+    return {
+        "node_id": broker.node_id,
+        "host": broker.host,
+        "port": broker.port,
+        "error_code": ErrorCode.NONE,
+        "error_message": None,
+    }

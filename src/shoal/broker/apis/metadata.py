@@ -1,0 +1,95 @@
+"""
+Metadata (API key 3), v1 to v12: the broker, the topics and their partitions.
+
+There is one broker, which leads every partition and is the controller. Topics
+may be asked for by id from v10 on. A topic that is not there is created if
+``auto.create.topics.enable`` says so and the client agrees.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ErrorCode
+from ...protocol.apis import ApiKey
+from ...protocol.codec import response_class
+from ..call import Call
+from ..refusal import Refused
+from ..topics import Topic, check_topic_name
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+__all__ = ["handle"]
+
+_Response = response_class(ApiKey.METADATA)
+_Broker = _Response.MetadataResponseBroker
+_Topic = _Response.MetadataResponseTopic
+_Partition = _Topic.MetadataResponsePartition
+
+_NO_ID = uuid.UUID(int=0)
+
+
+def handle(broker: Broker, call: Call, request: Any) -> Any:
+    if request.topics is None:
+        topics = [_described(broker, topic) for topic in broker.topics]
+    else:
+        topics = [_answer(broker, call, request, wanted) for wanted in request.topics]
+    return _Response(
+        version=call.version,
+        brokers=[_Broker(node_id=broker.node_id, host=broker.host, port=broker.port, rack=None)],
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        topics=topics,
+    )
+
+
+def _answer(broker: Broker, call: Call, request: Any, wanted: Any) -> Any:
+    name = wanted.name
+    try:
+        call.check_before(name or "")
+        if name is None:
+            topic = broker.topics.with_id(wanted.topic_id)
+            if topic is None:
+                raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {wanted.topic_id}")
+        else:
+            topic = broker.topics.get(name) or _created(broker, request, name)
+    except Refused as refused:
+        topic_id = wanted.topic_id if name is None else _NO_ID
+        return _Topic(error_code=refused.code, name=name, topic_id=topic_id, partitions=[])
+    return _described(broker, topic)
+
+
+def _created(broker: Broker, request: Any, name: str) -> Topic:
+    check_topic_name(name)
+    if not (request.allow_auto_topic_creation and broker.config["auto.create.topics.enable"] == "true"):
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+    try:
+        return broker.topics.create(name, int(broker.config["num.partitions"]), {})
+    except Refused as refused:
+        # Another connection may have been quicker.
+        topic = broker.topics.get(name)
+        if topic is None:
+            raise refused
+        return topic
+
+
+def _described(broker: Broker, topic: Topic) -> Any:
+    return _Topic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            _Partition(
+                error_code=ErrorCode.NONE,
+                partition_index=number,
+                leader_id=broker.node_id,
+                leader_epoch=log.leader_epoch,
+                replica_nodes=[broker.node_id],
+                isr_nodes=[broker.node_id],
+                offline_replicas=[],
+            )
+            for number, log in enumerate(topic.logs)
+        ],
+    )

@@ -1,0 +1,178 @@
+"""The embedded broker: what a test or the demo starts."""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import itertools
+import socket
+import threading
+import uuid
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from ..errors import ConfigError
+from .apis.table import APIS
+from .config import BROKER_SETTINGS, check_settings
+from .dispatch import answer
+from .faults import Faults
+from .log import Log
+from .refusal import Refused
+from .server import Server
+from .topics import Topic, Topics
+from .waiting import Purgatory
+
+__all__ = ["Broker"]
+
+
+class ProducerIds:
+    """Producer ids that were never given before."""
+
+    def __init__(self) -> None:
+        self._next = itertools.count(1000)
+        self._lock = threading.Lock()
+
+    def new(self) -> int:
+        with self._lock:
+            return next(self._next)
+
+
+class Broker:
+    """
+    A Kafka cluster of one broker, in memory, in threads of this process.
+
+    For demos and tests; it listens on the loopback interface only. Use it as a
+    context manager, or call :meth:`start` and :meth:`stop`.
+
+    Attributes:
+        host: What it listens on, and tells clients to connect to.
+        node_id: Its id in the cluster.
+        cluster_id: The cluster's.
+        config: The broker's settings, defaults included, by Kafka's names.
+        topics: The topics with their logs.
+        faults: What shall go wrong (see :class:`~shoal.broker.faults.Faults`).
+
+    """
+
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        cluster_id: str | None = None,
+        config: Mapping[str, str] | None = None,
+        node_id: int = 1,
+    ) -> None:
+        """
+        Make a broker; it listens once it is started.
+
+        Args:
+            host: A loopback address, or a name for one.
+            port: 0 for a free one.
+            cluster_id: A random one if it is not given.
+            config: Broker settings that are not the defaults, as text.
+            node_id: Its id in the cluster.
+
+        Raises:
+            ConfigError: A setting is unknown or wrong, or the address is not a loopback one.
+
+        """
+        _check_loopback(host)
+        try:
+            check_settings(BROKER_SETTINGS, config or {})
+        except Refused as refused:
+            raise ConfigError(f"broker: {refused.message}") from refused
+        self.host = host
+        self.node_id = node_id
+        self.cluster_id = cluster_id or _random_cluster_id()
+        self.config = {name: setting.default for name, setting in BROKER_SETTINGS.items()} | dict(
+            config or {}
+        )
+        self.apis = APIS
+        self.faults = Faults()
+        self.producer_ids = ProducerIds()
+        self.topics = Topics(self.config)
+        self.purgatory = Purgatory()
+        self._server = Server(
+            host,
+            port,
+            int(self.config["socket.request.max.bytes"]),
+            lambda frame, client_host: answer(self, frame, client_host),
+        )
+        self._was_started = False
+
+    @property
+    def port(self) -> int:
+        """Where it listens; known once it was started, and the same after a restart."""
+        return self._server.port
+
+    @property
+    def bootstrap(self) -> str:
+        """The address for ``bootstrap.servers``."""
+        return f"{self.host}:{self.port}"
+
+    def start(self) -> None:
+        """
+        Begin to listen; after a stop, with everything that was in memory.
+
+        A restart is one of Kafka's, seen from outside: partitions get a new
+        leader epoch, and producers whose state is too old are forgotten.
+
+        Raises:
+            OSError: The port is taken.
+
+        """
+        if self._was_started:
+            self.topics.begin_leader_epoch()
+        self._was_started = True
+        self.purgatory.open()
+        self._server.start()
+
+    def stop(self) -> None:
+        """Close every connection and the port; keep logs, groups and transactions in memory."""
+        self.purgatory.close()
+        self._server.stop()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> Topic:
+        """
+        Create a topic without a client.
+
+        Raises:
+            Refused: It exists, or its name, its number of partitions or a setting is wrong.
+
+        """
+        return self.topics.create(name, partitions, config or {})
+
+    def log(self, topic: str, partition: int = 0) -> Log:
+        """
+        Return a partition's log, to look into or to store batches in as they are.
+
+        Raises:
+            Refused: There is none.
+
+        """
+        return self.topics.log(topic, partition)
+
+
+def _check_loopback(host: str) -> None:
+    addresses = {info[4][0] for info in socket.getaddrinfo(host, None)}
+    if not all(ipaddress.ip_address(address).is_loopback for address in addresses):
+        raise ConfigError(f"the embedded broker listens on loopback addresses only, not on {host!r}")
+
+
+def _random_cluster_id() -> str:
+    """22 characters of URL-safe base64, as Kafka makes them."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

@@ -1,0 +1,59 @@
+"""A request as its handler sees it, apart from its body."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..protocol.apis import ApiKey
+from .faults import Fault
+from .refusal import Refused
+
+__all__ = ["Call"]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """
+    Who asks what, and the fault that the request meets, if it meets one.
+
+    Attributes:
+        api: The API.
+        version: Of the request, and so of the response.
+        client_id: As the client calls itself.
+        client_host: Its address.
+        fault: What a test wants to go wrong.
+
+    """
+
+    api: ApiKey
+    version: int
+    client_id: str
+    client_host: str
+    fault: Fault | None = None
+
+    def check_before(self, topic: str = "", partition: int = -1) -> None:
+        """
+        Let a fault refuse the request, or its part for one partition, before it has any effect.
+
+        Raises:
+            Refused: With the fault's error.
+
+        """
+        self._check("before", topic, partition)
+
+    def check_after(self, topic: str = "", partition: int = -1) -> None:
+        """
+        Let a fault answer an error for what took effect.
+
+        Raises:
+            Refused: With the fault's error.
+
+        """
+        self._check("after", topic, partition)
+
+    def _check(self, effect: str, topic: str, partition: int) -> None:
+        fault = self.fault
+        if fault is None or fault.error is None or fault.effect != effect:
+            return
+        if not topic or fault.concerns(topic, partition):
+            raise Refused(fault.error, "a fault that a test asked for")

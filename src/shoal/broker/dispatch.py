@@ -1,0 +1,128 @@
+"""From a request's frame to the frames of its answer: find the API, decode, handle, encode."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ProtocolError
+from ..protocol.apis import ApiKey
+from ..protocol.codec import RequestHeader, decode_request, encode_response, read_request_header
+from ..protocol.fetch import FetchResponse, encode_fetch_response
+from ..protocol.produce import ProduceRequest, decode_produce_request
+from .apis.api_versions import unsupported_version
+from .apis.table import Api
+from .call import Call
+from .faults import Fault
+from .waiting import BrokerStopped
+
+if TYPE_CHECKING:
+    from .broker import Broker
+
+__all__ = ["CloseConnection", "answer"]
+
+_log = logging.getLogger("shoal.broker")
+
+
+class CloseConnection(Exception):
+    """There will be no answer; the connection ends here."""
+
+
+def answer(broker: Broker, frame: memoryview, client_host: str) -> Sequence[bytes | memoryview]:
+    """
+    Serve one request.
+
+    Args:
+        broker: Whose state it reads and changes.
+        frame: The request without its size. May be reused afterwards.
+        client_host: Where it came from.
+
+    Returns:
+        The answer, size included, as parts for ``sendmsg``; none where the
+        client wants none.
+
+    Raises:
+        CloseConnection: The request cannot be read, its API or version is not
+            served, or a fault says so.
+
+    """
+    try:
+        header = read_request_header(frame)
+        api = broker.apis.get(header.api_key)  # type: ignore[call-overload]
+        if api is None or not api.oldest <= header.api_version <= api.newest:
+            return _without_api(broker, header)
+        request = _decode(header, frame)
+    except ProtocolError as error:
+        raise CloseConnection(str(error)) from error
+    return _serve(broker, api, header, request, client_host)
+
+
+def _without_api(broker: Broker, header: RequestHeader) -> Sequence[bytes | memoryview]:
+    if header.api_key != ApiKey.API_VERSIONS:
+        # Kafka has no answer to this either: it could not know how to encode it.
+        raise CloseConnection(f"API {header.api_key} is not served in version {header.api_version}")
+    return [encode_response(unsupported_version(broker), header.correlation_id)]
+
+
+def _decode(header: RequestHeader, frame: memoryview) -> Any:
+    if header.api_key == ApiKey.PRODUCE:
+        return decode_produce_request(frame, header.api_version)
+    return decode_request(header, frame)
+
+
+def _serve(
+    broker: Broker, api: Api, header: RequestHeader, request: Any, client_host: str
+) -> Sequence[bytes | memoryview]:
+    fault = broker.faults.take(api.key, _partitions_of(request)) if broker.faults else None
+    if fault is not None:
+        _before(fault)
+    call = Call(api.key, header.api_version, header.client_id or "", client_host, fault)
+    try:
+        response = api.handle(broker, call, request)
+    except BrokerStopped:
+        raise CloseConnection("the broker stopped") from None
+    except Exception as error:
+        _log.exception("%s v%d failed", api.key.name, header.api_version)
+        raise CloseConnection("the request failed") from error
+    if fault is not None and fault.drop == "after":
+        raise CloseConnection("a fault that a test asked for")
+    return _encode(header, request, response)
+
+
+def _before(fault: Fault) -> None:
+    if fault.delay_s:
+        time.sleep(fault.delay_s)
+    if fault.drop == "before":
+        raise CloseConnection("a fault that a test asked for")
+
+
+def _encode(header: RequestHeader, request: Any, response: Any) -> Sequence[bytes | memoryview]:
+    if isinstance(request, ProduceRequest) and request.acks == 0:
+        if any(part.error_code for topic in response.responses for part in topic.partition_responses):
+            # All that Kafka can do to tell the client, which expects no answer.
+            raise CloseConnection("an error with acks=0")
+        return []
+    if isinstance(response, FetchResponse):
+        return encode_fetch_response(response, header.api_version, header.correlation_id)
+    return [encode_response(response, header.correlation_id)]
+
+
+def _partitions_of(request: Any) -> set[tuple[str, int]]:
+    """Return the partitions that a request names, for faults; a topic without any has -1."""
+    if isinstance(request, ProduceRequest):
+        return {(entry.topic, entry.partition) for entry in request.partitions}
+    found: set[tuple[str, int]] = set()
+    for topic in _field(request, "topics") or ():
+        name = topic if isinstance(topic, str) else _field(topic, "name", "topic")
+        for partition in _field(topic, "partitions", "partition_indexes") or (-1,):
+            number = (
+                partition if isinstance(partition, int) else _field(partition, "partition_index", "partition")
+            )
+            found.add((name, number))
+    return found
+
+
+def _field(message: Any, *names: str) -> Any:
+    return next((getattr(message, name) for name in names if hasattr(message, name)), None)

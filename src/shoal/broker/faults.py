@@ -1,0 +1,123 @@
+"""
+Faults on demand: what a test makes go wrong, and how often.
+
+A fault is found by the API of a request. It may delay the request, drop the
+connection before or after the request took effect, or answer an error code.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ..errors import ErrorCode
+from ..protocol.apis import ApiKey
+
+__all__ = ["Fault", "Faults"]
+
+
+@dataclass(slots=True, eq=False)
+class Fault:
+    """
+    One thing that goes wrong.
+
+    Attributes:
+        api: Whose requests.
+        times: How many requests it meets; None for all until it is removed.
+        error: The code to answer.
+        effect: ``"before"``: nothing is done and the error is answered.
+            ``"after"``: the request takes effect, and the error is answered all
+            the same, as with a time-out.
+        drop: Close the connection in place of an answer, before or after the
+            request took effect.
+        delay_s: Wait so long, in seconds, before anything else.
+        topic: Only requests for this topic; where an API answers for each
+            partition, the error is for those of this topic alone.
+        partition: Likewise.
+        hits: How many requests it met.
+
+    """
+
+    api: ApiKey
+    times: int | None = 1
+    error: ErrorCode | None = None
+    effect: Literal["before", "after"] = "before"
+    drop: Literal["before", "after"] | None = None
+    delay_s: float = 0.0
+    topic: str | None = None
+    partition: int | None = None
+    hits: int = field(default=0, init=False)
+
+    def concerns(self, topic: str, partition: int) -> bool:
+        return self.topic in (None, topic) and self.partition in (None, partition)
+
+
+class Faults:
+    """The faults of a broker. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._faults: list[Fault] = []
+
+    def __bool__(self) -> bool:
+        """Whether any fault is waiting."""
+        return bool(self._faults)
+
+    def add(
+        self,
+        api: ApiKey,
+        *,
+        times: int | None = 1,
+        error: ErrorCode | None = None,
+        effect: Literal["before", "after"] = "before",
+        drop: Literal["before", "after"] | None = None,
+        delay_s: float = 0.0,
+        topic: str | None = None,
+        partition: int | None = None,
+    ) -> Fault:
+        """Add a fault (see :class:`Fault`); of several for an API, the oldest goes first."""
+        fault = Fault(api, times, error, effect, drop, delay_s, topic, partition)
+        with self._changed:
+            self._faults.append(fault)
+        return fault
+
+    def remove(self, fault: Fault) -> None:
+        """Let it go wrong no more; no matter if it is used up."""
+        with self._changed:
+            if fault in self._faults:
+                self._faults.remove(fault)
+
+    def clear(self) -> None:
+        with self._changed:
+            self._faults.clear()
+
+    def wait_for(self, fault: Fault, hits: int = 1, timeout_s: float = 10.0) -> bool:
+        """Wait until a fault has met so many requests; tell whether it did in time."""
+        with self._changed:
+            return self._changed.wait_for(lambda: fault.hits >= hits, timeout_s)
+
+    def take(self, api: ApiKey, partitions: set[tuple[str, int]]) -> Fault | None:
+        """
+        Return the fault that a request meets, and count it.
+
+        Args:
+            api: The request's.
+            partitions: Those it names, as far as the API names any.
+
+        """
+        with self._changed:
+            for fault in self._faults:
+                if fault.api is api and _meets(fault, partitions):
+                    fault.hits += 1
+                    if fault.hits == fault.times:
+                        self._faults.remove(fault)
+                    self._changed.notify_all()
+                    return fault
+        return None
+
+
+def _meets(fault: Fault, partitions: set[tuple[str, int]]) -> bool:
+    if fault.topic is None and fault.partition is None:
+        return True
+    return any(fault.concerns(*each) for each in partitions)

@@ -1,0 +1,443 @@
+"""
+A partition's log: stored batches, and all that a broker knows about them.
+
+Appending copies a batch once, from the request into a segment, and writes
+over it what is the broker's: base offset and leader epoch, which are not under
+the CRC, and on a LogAppendTime topic the timestamp. Reading copies nothing: a
+read is a slice of a segment, cut where the size limit falls, in the middle of
+a batch if need be (KIP-74).
+
+There is one replica, so the high watermark is the log's end.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..errors import ErrorCode
+from ..records import BatchHeader, Codec, RecordBatch, crc32c, read_header, split
+from ..records.aborted import Marker, read_marker
+from .config import TopicConfig
+from .marker import end_transaction_marker
+from .producers import Producers
+from .refusal import Refused
+from .segment import Segment
+from .transaction_index import TransactionIndex
+from .validate import HeaderChange
+from .walk import walk
+
+__all__ = ["AppendInfo", "Log", "ReadInfo", "TimestampAndOffset", "now_ms"]
+
+_BASE_OFFSET = struct.Struct(">q")
+_LEADER_EPOCH = struct.Struct(">i")
+_LEADER_EPOCH_OFFSET = 12
+_CRC = struct.Struct(">I")
+_CRC_OFFSET = 17
+_CRC_COVERS_FROM = 21
+_ATTRIBUTES = struct.Struct(">h")
+_ATTRIBUTES_OFFSET = 21
+_MAX_TIMESTAMP = struct.Struct(">q")
+_MAX_TIMESTAMP_OFFSET = 35
+
+#: A segment is twice the one before it, so that an idle partition costs little and a big one has few.
+_FIRST_SEGMENT_BYTES = 64 * 1024
+_LARGEST_SEGMENT_BYTES = 16 * 1024 * 1024
+
+_EMPTY = memoryview(b"")
+
+
+def now_ms() -> int:
+    """Return the time, in Kafka's unit."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class AppendInfo:
+    """
+    Where a batch is in the log, whether it was written now or before.
+
+    Attributes:
+        base_offset: Of its first record.
+        log_append_time_ms: -1 where the create times were kept.
+        is_duplicate: It was there already, and nothing was written.
+
+    """
+
+    base_offset: int
+    log_append_time_ms: int
+    is_duplicate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReadInfo:
+    """
+    A slice of the log, and the offsets at the time.
+
+    Attributes:
+        record_set: Batches, beginning with the one that holds the offset
+            asked for; the last may be cut. A view of the segment.
+        high_watermark: The log's end.
+        last_stable_offset: Where the oldest open transaction begins, or the end.
+        log_start_offset: The first offset that is still there.
+        aborted_transactions: ``(producer_id, first_offset)``, for read_committed.
+
+    """
+
+    record_set: memoryview
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted_transactions: Sequence[tuple[int, int]]
+
+
+class TimestampAndOffset(NamedTuple):
+    """An answer to a question about time; both are -1 where there is none."""
+
+    timestamp: int
+    offset: int
+
+
+class Log:
+    """
+    One partition's batches in memory. Safe to use from several threads.
+
+    Attributes:
+        config: The topic's, replaced when it is altered.
+        leader_epoch: Goes into every batch; rises with every start of the broker.
+
+    """
+
+    def __init__(self, name: str, config: TopicConfig) -> None:
+        """Make an empty log; the name is for messages, as ``topic-partition``."""
+        self.name = name
+        self.config = config
+        self.leader_epoch = 0
+        self._lock = threading.Lock()
+        self._segments = [Segment(0, _FIRST_SEGMENT_BYTES)]
+        self._log_start_offset = 0
+        self._log_end_offset = 0
+        self._epoch_starts = [(0, 0)]
+        self._producers = Producers()
+        self._transactions = TransactionIndex()
+        self._watchers: set[threading.Event] = set()
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._log_end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        return self._log_end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        with self._lock:
+            return self._last_stable_offset()
+
+    def _last_stable_offset(self) -> int:
+        unstable = self._transactions.first_unstable_offset
+        return self._log_end_offset if unstable is None else unstable
+
+    # Appending
+
+    def append(self, batch: RecordBatch, change: HeaderChange | None) -> AppendInfo:
+        """
+        Append a batch from a client, or find that it was appended before.
+
+        Args:
+            batch: One that was validated; its bytes are copied.
+            change: What validation wants changed in its header.
+
+        Raises:
+            Refused: For its size, its epoch or its sequence.
+
+        """
+        header = batch.header
+        if header.size > self.config.segment_bytes:
+            raise Refused(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"a batch of {header.size} bytes exceeds segment.bytes, {self.config.segment_bytes}",
+            )
+        with self._lock:
+            if header.producer_id < 0:
+                header = self._write(batch, change)
+                return _append_info(header)
+            producer = self._producers.get(header.producer_id)
+            duplicate = producer.duplicate_of(header)
+            if duplicate is not None:
+                return AppendInfo(duplicate.first_offset, duplicate.timestamp, is_duplicate=True)
+            producer.check(header)
+            header = self._write(batch, change)
+            producer.appended(header)
+            self._producers.keep(producer)
+            if header.is_transactional:
+                self._transactions.begin(header.producer_id, header.base_offset)
+            return _append_info(header)
+
+    def append_marker(
+        self, producer_id: int, producer_epoch: int, marker: Marker, coordinator_epoch: int
+    ) -> None:
+        """
+        End a producer's transaction with a control batch of ours.
+
+        Raises:
+            Refused: With INVALID_PRODUCER_EPOCH, for an epoch older than the producer's.
+
+        """
+        with self._lock:
+            producer = self._producers.get(producer_id)
+            if producer_epoch < producer.epoch:
+                raise Refused(
+                    ErrorCode.INVALID_PRODUCER_EPOCH,
+                    f"a marker of epoch {producer_epoch} after {producer.epoch}",
+                )
+            data = memoryview(
+                end_transaction_marker(producer_id, producer_epoch, marker, coordinator_epoch, now_ms())
+            )
+            header = self._write(RecordBatch(read_header(data), data), None)
+            producer.set_epoch(producer_epoch)
+            producer.coordinator_epoch = coordinator_epoch
+            producer.last_timestamp = header.max_timestamp
+            self._producers.keep(producer)
+            self._transactions.end(producer_id, header.base_offset, marker is Marker.ABORT)
+
+    def store(self, record_set: bytes | memoryview) -> None:
+        """
+        Append batches as they are, offsets and all, as a follower does.
+
+        For tests that need what no client can produce: holes, empty batches,
+        old formats. Nothing is checked but that the offsets ascend.
+
+        Raises:
+            ValueError: They do not.
+
+        """
+        with self._lock:
+            for batch in split(memoryview(record_set)):
+                if batch.header.base_offset < self._log_end_offset:
+                    raise ValueError(
+                        f"offset {batch.header.base_offset} is not {self._log_end_offset} or later"
+                    )
+                self._store(batch)
+                self._log_end_offset = batch.header.next_offset
+            self._tell_watchers()
+
+    def _store(self, batch: RecordBatch) -> None:
+        header = batch.header
+        self._segment_for(header.size, header.base_offset).append(batch.view, header)
+        if header.magic != 2 or header.producer_id < 0:
+            return
+        if header.is_control:
+            aborted = read_marker(batch) == Marker.ABORT
+            self._transactions.end(header.producer_id, header.base_offset, aborted)
+            return
+        producer = self._producers.get(header.producer_id)
+        producer.appended(header)
+        self._producers.keep(producer)
+        if header.is_transactional:
+            self._transactions.begin(header.producer_id, header.base_offset)
+
+    def _write(self, batch: RecordBatch, change: HeaderChange | None) -> BatchHeader:
+        """Copy a batch into the log, make it ours, and return its header as it is now."""
+        header = batch.header._replace(base_offset=self._log_end_offset, leader_epoch=self.leader_epoch)
+        if change is not None:
+            header = header._replace(attributes=change.attributes, max_timestamp=change.max_timestamp)
+        stored = self._segment_for(header.size, header.base_offset).append(batch.view, header)
+        _BASE_OFFSET.pack_into(stored, 0, header.base_offset)
+        _LEADER_EPOCH.pack_into(stored, _LEADER_EPOCH_OFFSET, header.leader_epoch)
+        if change is not None:
+            _ATTRIBUTES.pack_into(stored, _ATTRIBUTES_OFFSET, change.attributes)
+            _MAX_TIMESTAMP.pack_into(stored, _MAX_TIMESTAMP_OFFSET, change.max_timestamp)
+            _CRC.pack_into(stored, _CRC_OFFSET, crc32c(stored[_CRC_COVERS_FROM:]))
+        self._log_end_offset = header.next_offset
+        self._tell_watchers()
+        return header
+
+    def _segment_for(self, size: int, base_offset: int) -> Segment:
+        active = self._segments[-1]
+        if active.has_room(size):
+            return active
+        limit = min(_LARGEST_SEGMENT_BYTES, self.config.segment_bytes)
+        segment = Segment(base_offset, max(size, min(2 * active.capacity, limit)))
+        if active.batch_count == 0:
+            self._segments[-1] = segment
+        else:
+            self._segments.append(segment)
+        return segment
+
+    # Reading
+
+    def read(self, offset: int, max_bytes: int, *, committed: bool, at_least_one_batch: bool) -> ReadInfo:
+        """
+        Read from the batch that holds an offset on.
+
+        Args:
+            offset: Where to begin; the log's end gives nothing.
+            max_bytes: The most to return; the last batch is cut to fit.
+            committed: Stop where the oldest open transaction begins, and tell
+                of the aborted ones (isolation level read_committed).
+            at_least_one_batch: Return the first batch whole, however large.
+                Without it, one that does not fit gives nothing.
+
+        Raises:
+            Refused: With OFFSET_OUT_OF_RANGE.
+
+        """
+        with self._lock:
+            if not self._log_start_offset <= offset <= self._log_end_offset:
+                raise Refused(
+                    ErrorCode.OFFSET_OUT_OF_RANGE,
+                    f"{self.name} has {self._log_start_offset} to {self._log_end_offset}, not {offset}",
+                )
+            last_stable_offset = self._last_stable_offset()
+            upper_offset = last_stable_offset if committed else self._log_end_offset
+            record_set, end_offset = self._slice(offset, upper_offset, max_bytes, at_least_one_batch)
+            aborted: Sequence[tuple[int, int]] = ()
+            if committed and record_set:
+                aborted = self._transactions.aborted_in(offset, end_offset)
+            return ReadInfo(
+                record_set, self._log_end_offset, last_stable_offset, self._log_start_offset, aborted
+            )
+
+    def _slice(
+        self, offset: int, upper_offset: int, max_bytes: int, at_least_one_batch: bool
+    ) -> tuple[memoryview, int]:
+        """Return a slice of one segment, and the offset after it."""
+        located = self._locate(offset)
+        if located is None:
+            return _EMPTY, offset
+        segment, index = located
+        start = segment.position(index)
+        limit = segment.position_of_offset(upper_offset)
+        first_batch_end = segment.position(index + 1)
+        if limit <= start or (first_batch_end - start > max_bytes and not at_least_one_batch):
+            return _EMPTY, offset
+        end = min(limit, max(start + max_bytes, first_batch_end if at_least_one_batch else 0))
+        end_offset = segment.offset_after(end)
+        return segment.read(start, end), upper_offset if end_offset is None else min(end_offset, upper_offset)
+
+    def _locate(self, offset: int) -> tuple[Segment, int] | None:
+        """Find the first batch that ends at an offset or after it."""
+        for segment in self._segments_from(offset):
+            for index in range(segment.index_of_offset(offset), segment.batch_count):
+                if next(split(segment.batch(index))).header.last_offset >= offset:
+                    return segment, index
+        return None
+
+    def _segments_from(self, offset: int) -> Iterator[Segment]:
+        """Yield the segment that an offset belongs to, and those after it."""
+        low, high = 0, len(self._segments)
+        while low < high:
+            middle = (low + high) // 2
+            if self._segments[middle].base_offset <= offset:
+                low = middle + 1
+            else:
+                high = middle
+        yield from self._segments[max(low - 1, 0) :]
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampAndOffset:
+        """
+        Find the first record with a timestamp or a later one.
+
+        In a compressed batch, which is not opened, that is the first record of
+        the batch; Kafka would name the very record.
+
+        """
+        with self._lock:
+            for segment in self._segments:
+                if segment.largest_timestamp >= timestamp_ms:
+                    batch = next(split(segment.batch(segment.index_of_timestamp(timestamp_ms))))
+                    return _first_record_since(batch, timestamp_ms)
+            return TimestampAndOffset(-1, -1)
+
+    def offset_of_max_timestamp(self) -> TimestampAndOffset:
+        """Find the first record with the largest timestamp (ListOffsets -3, KIP-734)."""
+        with self._lock:
+            largest = max(segment.largest_timestamp for segment in self._segments)
+        return self.offset_for_timestamp(largest) if largest >= 0 else TimestampAndOffset(-1, -1)
+
+    @contextmanager
+    def watched(self, by: threading.Event) -> Iterator[None]:
+        """Set an event whenever there is more to read."""
+        with self._lock:
+            self._watchers.add(by)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._watchers.discard(by)
+
+    def _tell_watchers(self) -> None:
+        for watcher in self._watchers:
+            watcher.set()
+
+    # Leader epochs
+
+    def begin_leader_epoch(self, leader_epoch: int) -> None:
+        """Take a new leader epoch, from the log's end on."""
+        with self._lock:
+            self.leader_epoch = leader_epoch
+            self._epoch_starts.append((leader_epoch, self._log_end_offset))
+
+    def check_leader_epoch(self, expected: int) -> None:
+        """
+        Hold a client's idea of the leader epoch against the true one; -1 is no idea (KIP-320).
+
+        Raises:
+            Refused: With FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH.
+
+        """
+        if expected < 0 or expected == self.leader_epoch:
+            return
+        code = (
+            ErrorCode.FENCED_LEADER_EPOCH if expected < self.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
+        )
+        raise Refused(code, f"the leader epoch of {self.name} is {self.leader_epoch}, not {expected}")
+
+    def end_of_leader_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        """
+        Return the largest epoch up to this one that was, and the offset after its last record.
+
+        ``LeaderEpochFileCache.endOffsetFor``: the current epoch ends at the
+        log's end; one that was never heard of gives (-1, -1).
+
+        """
+        with self._lock:
+            if leader_epoch == self.leader_epoch:
+                return leader_epoch, self._log_end_offset
+            later = [start for epoch, start in self._epoch_starts if epoch > leader_epoch]
+            earlier = [epoch for epoch, _ in self._epoch_starts if epoch <= leader_epoch]
+            if leader_epoch < 0 or not later:
+                return -1, -1
+            return (earlier[-1] if earlier else leader_epoch), later[0]
+
+    # Housekeeping
+
+    def forget_expired_producers(self, now: int, expiration_ms: int) -> None:
+        """Forget producers whose last batch is older than ``producer.id.expiration.ms``."""
+        with self._lock:
+            self._producers.forget_expired(now, expiration_ms, self._transactions.open)
+
+
+def _append_info(header: BatchHeader) -> AppendInfo:
+    append_time = header.max_timestamp if header.is_log_append_time else -1
+    return AppendInfo(header.base_offset, append_time, is_duplicate=False)
+
+
+def _first_record_since(batch: RecordBatch, timestamp_ms: int) -> TimestampAndOffset:
+    header = batch.header
+    if header.magic == 2 and header.codec_id == Codec.NONE:
+        for record in walk(header, batch.payload):
+            if record.timestamp >= timestamp_ms:
+                return TimestampAndOffset(record.timestamp, header.base_offset + record.offset_delta)
+    return TimestampAndOffset(max(header.base_timestamp, timestamp_ms), header.base_offset)

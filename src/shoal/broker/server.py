@@ -1,0 +1,196 @@
+"""
+The broker's sockets: a thread that accepts, and a thread for each connection.
+
+The requests of a connection are served one after the other and answered in
+order, as Kafka does, which mutes a connection until its answer is sent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import socket
+import struct
+import threading
+from collections.abc import Callable, Sequence
+
+from .dispatch import CloseConnection
+
+__all__ = ["Server"]
+
+_log = logging.getLogger("shoal.broker")
+
+_SIZE = struct.Struct(">i")
+
+#: How many parts `sendmsg` takes at once (IOV_MAX on Linux and macOS).
+_MAX_PARTS = 1024
+
+#: A connection keeps its receive buffer up to this size from request to request.
+_KEPT_BUFFER_BYTES = 32 * 1024 * 1024
+
+#: A frame's buffer grows with what arrives: a length alone allocates no more than this.
+_STEP_BYTES = 1024 * 1024
+
+Answer = Callable[[memoryview, str], Sequence[bytes | memoryview]]
+
+
+class Server:
+    """
+    Listens on one address while it is started.
+
+    Attributes:
+        port: Where it listens; from the first start on.
+
+    """
+
+    def __init__(self, host: str, port: int, max_request_bytes: int, answer: Answer) -> None:
+        """
+        Prepare a server; nothing listens yet.
+
+        Args:
+            host: The address to bind.
+            port: The port, or 0 for a free one, which is kept for every later start.
+            max_request_bytes: A larger frame closes its connection.
+            answer: What serves a request: from its frame, and the client's
+                address, to the parts of the answer.
+
+        """
+        self.port = port
+        self._host = host
+        self._max_request_bytes = max_request_bytes
+        self._answer = answer
+        self._listener: socket.socket | None = None
+        self._threads: set[threading.Thread] = set()
+        self._sockets: set[socket.socket] = set()
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """
+        Listen, and serve in threads of our own.
+
+        Raises:
+            OSError: The port is taken.
+
+        """
+        family, _, _, _, address = socket.getaddrinfo(self._host, self.port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(128)
+        except OSError:
+            listener.close()
+            raise
+        self.port = listener.getsockname()[1]
+        self._listener = listener
+        self._run(self._accept, listener)
+
+    def stop(self) -> None:
+        """Close every connection, and return when all threads ended."""
+        with self._lock:
+            listener, self._listener = self._listener, None
+            sockets, threads = list(self._sockets), list(self._threads)
+        if listener is None:
+            return
+        for each in (listener, *sockets):
+            # Wakes the thread that waits in accept or recv, which then closes it.
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        for thread in threads:
+            thread.join()
+
+    def _run(self, target: Callable[[socket.socket], None], sock: socket.socket) -> None:
+        def run() -> None:
+            try:
+                target(sock)
+            finally:
+                sock.close()
+                with self._lock:
+                    self._sockets.discard(sock)
+                    self._threads.discard(thread)
+
+        thread = threading.Thread(target=run, name=f"shoal-broker-{self.port}", daemon=True)
+        with self._lock:
+            self._threads.add(thread)
+        thread.start()
+
+    def _accept(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError as error:
+                if error.errno in (errno.ECONNABORTED, errno.EINTR):
+                    continue
+                return
+            with self._lock:
+                stopped = self._listener is not listener
+                if not stopped:
+                    self._sockets.add(client)
+            if stopped:
+                client.close()
+                return
+            self._run(self._serve, client)
+
+    def _serve(self, client: socket.socket) -> None:
+        try:
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            host = client.getpeername()[0]
+            receiver = _Receiver(client, self._max_request_bytes)
+            while (frame := receiver.receive()) is not None:
+                _send(client, self._answer(frame, host))
+        except CloseConnection as reason:
+            _log.debug("closing a connection: %s", reason)
+        except OSError as error:
+            _log.debug("a connection ended: %s", error)
+
+
+class _Receiver:
+    """Reads frames from a socket into one buffer, which grows as needed."""
+
+    def __init__(self, sock: socket.socket, max_bytes: int) -> None:
+        self._sock = sock
+        self._max_bytes = max_bytes
+        self._buffer = bytearray(64 * 1024)
+
+    def receive(self) -> memoryview | None:
+        """Return the next frame, valid until the next call; None at the end."""
+        if len(self._buffer) > _KEPT_BUFFER_BYTES:
+            self._buffer = bytearray(64 * 1024)
+        if not self._fill(0, _SIZE.size):
+            return None
+        (size,) = _SIZE.unpack_from(self._buffer)
+        if not 0 <= size <= self._max_bytes:
+            raise CloseConnection(f"a frame of {size} bytes")
+        received = 0
+        while received < size:
+            end = min(size, received + max(_STEP_BYTES, received))
+            if end > len(self._buffer):
+                self._buffer = self._buffer[:received] + bytearray(end - received)
+            if not self._fill(received, end):
+                raise CloseConnection("the client went away within a request")
+            received = end
+        return memoryview(self._buffer)[:size]
+
+    def _fill(self, start: int, end: int) -> bool:
+        """Receive the bytes from ``start`` to ``end``; tell whether the client sent them all."""
+        view = memoryview(self._buffer)
+        while start < end:
+            count = self._sock.recv_into(view[start:end])
+            if count == 0:
+                return False
+            start += count
+        return True
+
+
+def _send(sock: socket.socket, parts: Sequence[bytes | memoryview]) -> None:
+    """Send all parts, whatever their number, without joining them."""
+    left = [memoryview(part) for part in parts if len(part)]
+    position = 0
+    while position < len(left):
+        sent = sock.sendmsg(left[position : position + _MAX_PARTS])
+        while position < len(left) and sent >= len(left[position]):
+            sent -= len(left[position])
+            position += 1
+        if sent:
+            left[position] = left[position][sent:]

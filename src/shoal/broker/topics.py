@@ -1,0 +1,166 @@
+"""The topics of the broker: their names, ids, partitions and settings."""
+
+from __future__ import annotations
+
+import re
+import threading
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ..errors import ErrorCode
+from .config import TOPIC_SETTINGS, TopicConfig, check_settings
+from .log import Log
+from .refusal import Refused
+
+__all__ = ["Topic", "Topics", "check_topic_name"]
+
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def check_topic_name(name: str) -> None:
+    """
+    Check a name by Kafka's rule (``org.apache.kafka.common.internals.Topic``).
+
+    Raises:
+        Refused: With INVALID_TOPIC_EXCEPTION.
+
+    """
+    if name in (".", "..") or not _LEGAL_NAME.fullmatch(name):
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {name!r}")
+
+
+@dataclass(slots=True)
+class Topic:
+    """
+    A topic and its logs, one for each partition.
+
+    Attributes:
+        name: Its name.
+        topic_id: Another topic of the same name, created later, has another.
+        logs: By partition number.
+        overrides: The settings it was given; what is missing comes from the broker.
+
+    """
+
+    name: str
+    topic_id: uuid.UUID
+    logs: list[Log]
+    overrides: dict[str, str] = field(default_factory=dict)
+
+
+class Topics:
+    """All topics, by name and by id. Safe to use from several threads."""
+
+    def __init__(self, broker_config: Mapping[str, str]) -> None:
+        """Begin without topics; the broker's settings are what theirs fall back to."""
+        self._broker_config = broker_config
+        self._lock = threading.RLock()
+        self._by_name: dict[str, Topic] = {}
+
+    def __iter__(self) -> Iterator[Topic]:
+        with self._lock:
+            topics = list(self._by_name.values())
+        return iter(topics)
+
+    def get(self, name: str) -> Topic | None:
+        return self._by_name.get(name)
+
+    def with_id(self, topic_id: uuid.UUID) -> Topic | None:
+        return next((topic for topic in self if topic.topic_id == topic_id), None)
+
+    def topic(self, name: str) -> Topic:
+        """
+        Return a topic.
+
+        Raises:
+            Refused: With UNKNOWN_TOPIC_OR_PARTITION.
+
+        """
+        topic = self.get(name)
+        if topic is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        return topic
+
+    def log(self, name: str, partition: int) -> Log:
+        """
+        Return a partition's log.
+
+        Raises:
+            Refused: With UNKNOWN_TOPIC_OR_PARTITION.
+
+        """
+        topic = self.get(name)
+        if topic is None or not 0 <= partition < len(topic.logs):
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{partition}")
+        return topic.logs[partition]
+
+    def check_new(self, name: str, partitions: int, overrides: Mapping[str, str | None]) -> None:
+        """
+        Say whether a topic can be created.
+
+        Raises:
+            Refused: With INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS or INVALID_CONFIG.
+
+        """
+        check_topic_name(name)
+        with self._lock:
+            if name in self._by_name:
+                raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name!r} already exists.")
+            # Metrics replace '.' by '_', so Kafka allows but one of two such names.
+            clash = next((other for other in self._by_name if _metric(other) == _metric(name)), None)
+        if clash is not None:
+            raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic {name!r} collides with {clash!r}")
+        if partitions <= 0:
+            raise Refused(
+                ErrorCode.INVALID_PARTITIONS,
+                f"Number of partitions was set to an invalid value: {partitions}",
+            )
+        check_settings(TOPIC_SETTINGS, overrides)
+
+    def create(self, name: str, partitions: int, overrides: Mapping[str, str]) -> Topic:
+        """
+        Create a topic.
+
+        Raises:
+            Refused: As :meth:`check_new` says.
+
+        """
+        with self._lock:
+            self.check_new(name, partitions, overrides)
+            topic = Topic(name, uuid.uuid4(), [], dict(overrides))
+            self._add_logs(topic, partitions)
+            self._by_name[name] = topic
+            return topic
+
+    def grow(self, topic: Topic, partitions: int) -> None:
+        """Give a topic more partitions, up to that many."""
+        with self._lock:
+            self._add_logs(topic, partitions)
+
+    def _add_logs(self, topic: Topic, partitions: int) -> None:
+        config = TopicConfig.of(topic.overrides, self._broker_config)
+        for number in range(len(topic.logs), partitions):
+            topic.logs.append(Log(f"{topic.name}-{number}", config))
+
+    def delete(self, topic: Topic) -> None:
+        with self._lock:
+            self._by_name.pop(topic.name, None)
+
+    def alter(self, topic: Topic, overrides: Mapping[str, str]) -> None:
+        """Replace a topic's own settings; they hold from the next request on."""
+        with self._lock:
+            topic.overrides = dict(overrides)
+            config = TopicConfig.of(topic.overrides, self._broker_config)
+            for log in topic.logs:
+                log.config = config
+
+    def begin_leader_epoch(self) -> None:
+        """Have every partition elect its leader again, which is the same: its epoch rises."""
+        for topic in self:
+            for log in topic.logs:
+                log.begin_leader_epoch(log.leader_epoch + 1)
+
+
+def _metric(name: str) -> str:
+    return name.replace(".", "_")
