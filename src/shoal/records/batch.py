@@ -183,9 +183,9 @@ def _check(header: BatchHeader, position: int) -> None:
         raise CorruptBatch(f"batch length {header.batch_length} is shorter than a header", position)
     if header.base_offset < 0:
         raise CorruptBatch(f"base offset {header.base_offset} is negative", position)
-    # A holed batch keeps its range and an emptied one keeps its delta, but
-    # there are never more records than offsets.
-    if not 0 <= header.records_count <= header.last_offset_delta + 1:
+    # A holed batch keeps its range and so does an emptied one: there is always
+    # an offset to go on from, and there are never more records than offsets.
+    if header.last_offset_delta < 0 or not 0 <= header.records_count <= header.last_offset_delta + 1:
         raise CorruptBatch(
             f"{header.records_count} records for an offset range of {header.last_offset_delta + 1}", position
         )

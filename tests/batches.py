@@ -1,0 +1,204 @@
+"""
+Record batches for tests, built field by field so that any of them can be wrong on purpose.
+
+Nothing here uses ``shoal.records`` to write bytes, and the checksum is
+aiokafka's: what these functions build is not what the code under test thinks.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from aiokafka.codec import gzip_encode, lz4_encode, snappy_encode, zstd_encode
+from aiokafka.record.util import calc_crc32c
+
+from shoal.records import Codec, RecordBatch, split
+
+__all__ = [
+    "CONTROL",
+    "DELETE_HORIZON",
+    "LOG_APPEND_TIME",
+    "TRANSACTIONAL",
+    "Record",
+    "batch",
+    "marker",
+    "message",
+    "patched",
+    "payload",
+    "raw_batch",
+    "view",
+]
+
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+DELETE_HORIZON = 0x40
+
+TIMESTAMP = 1_600_000_000_000
+
+_BEFORE_CRC = struct.Struct(">qiib")
+_COVERED = struct.Struct(">hiqqqhii")
+
+_COMPRESS = {
+    Codec.NONE: bytes,
+    Codec.GZIP: gzip_encode,
+    Codec.SNAPPY: snappy_encode,
+    Codec.LZ4: lz4_encode,
+    Codec.ZSTD: zstd_encode,
+}
+
+
+class Record(NamedTuple):
+    """One record; the deltas are to its batch's base offset and base timestamp."""
+
+    value: bytes | None = b"value"
+    key: bytes | None = b"key"
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    offset_delta: int = 0
+    timestamp_delta: int = 0
+
+
+def _varint(value: int) -> bytes:
+    zigzag = value << 1 if value >= 0 else (-value << 1) - 1
+    encoded = bytearray()
+    while zigzag > 0x7F:
+        encoded.append(zigzag & 0x7F | 0x80)
+        zigzag >>= 7
+    encoded.append(zigzag)
+    return bytes(encoded)
+
+
+def _sized(data: bytes | None) -> bytes:
+    return _varint(-1) if data is None else _varint(len(data)) + data
+
+
+def payload(records: Sequence[Record], codec: Codec = Codec.NONE) -> bytes:
+    """Encode the records of a batch of magic 2."""
+    encoded = bytearray()
+    for record in records:
+        body = (
+            b"\0"
+            + _varint(record.timestamp_delta)
+            + _varint(record.offset_delta)
+            + _sized(record.key)
+            + _sized(record.value)
+            + _varint(len(record.headers))
+            + b"".join(_sized(name.encode()) + _sized(value) for name, value in record.headers)
+        )
+        encoded += _varint(len(body)) + body
+    return bytes(_COMPRESS[codec](bytes(encoded)))
+
+
+def raw_batch(
+    records: bytes = b"",
+    *,
+    base_offset: int = 0,
+    batch_length: int | None = None,
+    leader_epoch: int = 0,
+    magic: int = 2,
+    crc: int | None = None,
+    attributes: int = 0,
+    last_offset_delta: int = 0,
+    base_timestamp: int = TIMESTAMP,
+    max_timestamp: int = TIMESTAMP,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    records_count: int = 1,
+) -> bytearray:
+    """Write a header before some bytes; length and CRC are right unless they are given."""
+    covered = (
+        _COVERED.pack(
+            attributes,
+            last_offset_delta,
+            base_timestamp,
+            max_timestamp,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            records_count,
+        )
+        + records
+    )
+    head = _BEFORE_CRC.pack(
+        base_offset, len(covered) + 9 if batch_length is None else batch_length, leader_epoch, magic
+    )
+    return bytearray(head + (calc_crc32c(covered) if crc is None else crc).to_bytes(4) + covered)
+
+
+def batch(
+    values: Sequence[bytes] | int = 1,
+    *,
+    base_offset: int = 0,
+    codec: Codec = Codec.NONE,
+    flags: int = 0,
+    leader_epoch: int = 0,
+    base_timestamp: int = TIMESTAMP,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    holes: Sequence[int] = (),
+) -> bytearray:
+    """
+    Build a batch as a broker keeps it.
+
+    ``values`` are those of the records, or how many to make up; ``holes`` are
+    offset deltas that compaction took out. Writable, as a receive buffer is.
+    """
+    if isinstance(values, int):
+        values = [b"value %d" % number for number in range(values)]
+    records = [
+        Record(value, b"key %d" % delta, offset_delta=delta, timestamp_delta=delta)
+        for delta, value in enumerate(values)
+        if delta not in holes
+    ]
+    return raw_batch(
+        payload(records, codec) if records else b"",
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        attributes=codec | flags,
+        last_offset_delta=len(values) - 1,
+        base_timestamp=base_timestamp,
+        max_timestamp=base_timestamp + max(len(values) - 1, 0),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        records_count=len(records),
+    )
+
+
+def marker(kind: int, producer_id: int, *, base_offset: int = 0) -> bytearray:
+    """Build a transaction marker as a coordinator has it written: 0 aborts, 1 commits."""
+    record = Record(value=struct.pack(">hi", 0, 7), key=struct.pack(">hh", 0, kind))
+    return raw_batch(
+        payload([record]),
+        base_offset=base_offset,
+        attributes=TRANSACTIONAL | CONTROL,
+        producer_id=producer_id,
+        producer_epoch=0,
+    )
+
+
+def message(magic: int, value: bytes = b"value", *, offset: int = 0, attributes: int = 0) -> bytearray:
+    """Build a message of magic 0 or 1; one with a codec in its attributes wraps others in its value."""
+    timestamp = struct.pack(">q", TIMESTAMP) if magic else b""
+    covered = struct.pack(">bb", magic, attributes) + timestamp + struct.pack(">ii", -1, len(value)) + value
+    return bytearray(struct.pack(">qiI", offset, len(covered) + 4, zlib.crc32(covered)) + covered)
+
+
+def patched(original: bytes | bytearray, position: int, replacement: bytes) -> bytearray:
+    """Overwrite bytes of a batch of magic 2 and make its CRC right again."""
+    changed = bytearray(original)
+    changed[position : position + len(replacement)] = replacement
+    changed[17:21] = calc_crc32c(bytes(changed[21:])).to_bytes(4)
+    return changed
+
+
+def view(data: bytes | bytearray) -> RecordBatch:
+    """Return the one batch that ``data`` is."""
+    (found,) = split(memoryview(data))
+    assert len(found.view) == len(data)
+    return found

@@ -1,0 +1,256 @@
+"""Aborted transactions, against a model that knows each batch's transaction."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from dataclasses import dataclass, field
+
+import pytest
+from batches import CONTROL, TRANSACTIONAL, Record, batch, marker, patched, payload, raw_batch, view
+from hypothesis import example, given
+from hypothesis import strategies as st
+from kafka.record.default_records import ControlRecord, DefaultRecordBatch
+from strategies import damaged
+
+from shoal.errors import CorruptBatch
+from shoal.records import AbortedTransactions, Codec, Decision, RecordBatch, decide, split
+from shoal.records.aborted import Marker, read_marker
+
+ABORT, COMMIT = Marker.ABORT, Marker.COMMIT
+
+
+def data(producer_id: int, base_offset: int, count: int = 1) -> bytearray:
+    return batch(count, base_offset=base_offset, flags=TRANSACTIONAL, producer_id=producer_id)
+
+
+def kept(log: list[bytearray], aborted: list[tuple[int, int]]) -> list[int]:
+    """Base offsets of the batches that a mirror would copy."""
+    transactions = AbortedTransactions(aborted)
+    offsets = []
+    for found in split(memoryview(bytearray().join(log))):
+        decision = decide(found.header, 0, transactions)
+        if decision is Decision.DROP_CONTROL:
+            transactions.see_marker(found)
+        elif decision is Decision.COPY:
+            offsets.append(found.header.base_offset)
+    return offsets
+
+
+def test_an_aborted_transaction_is_left_out() -> None:
+    log = [data(1, 0), data(1, 1), marker(ABORT, 1, base_offset=2), data(1, 3)]
+    assert kept(log, [(1, 0)]) == [3]
+
+
+def test_an_aborted_transaction_after_a_committed_one_of_the_same_producer() -> None:
+    log = [data(1, 0), marker(COMMIT, 1, base_offset=1), data(1, 2), marker(ABORT, 1, base_offset=3)]
+    assert kept(log, [(1, 2)]) == [0]
+
+
+def test_a_committed_transaction_after_an_aborted_one_of_the_same_producer() -> None:
+    log = [data(1, 0), marker(ABORT, 1, base_offset=1), data(1, 2), marker(COMMIT, 1, base_offset=3)]
+    assert kept(log, [(1, 0)]) == [2]
+
+
+def test_two_aborted_transactions_of_a_producer_in_a_row() -> None:
+    log = [
+        data(1, 0),
+        marker(ABORT, 1, base_offset=1),
+        data(1, 2),
+        marker(ABORT, 1, base_offset=3),
+        data(1, 4),
+    ]
+    assert kept(log, [(1, 2), (1, 0)]) == [4]
+
+
+def test_a_transaction_that_began_before_the_fetch_offset() -> None:
+    log = [data(1, 10), marker(ABORT, 1, base_offset=11), data(1, 12)]
+    assert kept(log, [(1, 3)]) == [12]
+
+
+def test_a_transaction_that_begins_within_a_batch() -> None:
+    assert kept([data(1, 5, count=4)], [(1, 8)]) == []
+
+
+def test_another_producers_marker_ends_nothing() -> None:
+    log = [data(1, 0), marker(ABORT, 2, base_offset=1), data(1, 2), data(2, 3)]
+    assert kept(log, [(1, 0)]) == [3]
+
+
+def test_a_commit_marker_ends_no_aborted_transaction() -> None:
+    log = [data(1, 0), marker(COMMIT, 1, base_offset=1), data(1, 2)]
+    assert kept(log, [(1, 0)]) == []
+
+
+def test_a_marker_of_an_unknown_type_ends_nothing() -> None:
+    log = [data(1, 0), marker(9, 1, base_offset=1), data(1, 2)]
+    assert kept(log, [(1, 0)]) == []
+
+
+def test_what_is_not_transactional_is_kept_even_from_an_aborting_producer() -> None:
+    log = [data(1, 0), batch(1, base_offset=1, producer_id=1), batch(1, base_offset=2)]
+    assert kept(log, [(1, 0)]) == [1, 2]
+
+
+def test_a_marker_that_compaction_emptied_ends_nothing() -> None:
+    """As in ``CompletedFetch.containsAbortMarker``."""
+    emptied = raw_batch(base_offset=1, attributes=TRANSACTIONAL | CONTROL, producer_id=1, records_count=0)
+    assert kept([data(1, 0), emptied, data(1, 2)], [(1, 0)]) == []
+
+
+def test_a_marker_is_opened_only_if_it_matters() -> None:
+    broken = raw_batch(b"", base_offset=1, attributes=TRANSACTIONAL | CONTROL, producer_id=1)
+    transactions = AbortedTransactions([(2, 0)])
+    transactions.see_marker(view(broken))
+    with pytest.raises(CorruptBatch):
+        AbortedTransactions([(1, 0)]).see_marker(view(broken))
+
+
+# The model: a log in which every batch knows the transaction that it is part of.
+
+
+@dataclass
+class Transaction:
+    producer_id: int
+    is_aborted: bool = False
+    offsets: list[int] = field(default_factory=list)
+    marker_offset: int = -1
+
+
+@dataclass
+class Log:
+    """A partition that several producers write to, and what a broker would say about it."""
+
+    batches: list[tuple[int, bytearray, Transaction | None]] = field(default_factory=list)
+    finished: list[Transaction] = field(default_factory=list)
+    end: int = 0
+
+    def append(self, written: bytearray, transaction: Transaction | None, count: int = 1) -> None:
+        self.batches.append((self.end, written, transaction))
+        self.end += count
+
+    def aborted_from(self, fetch_offset: int, end: int) -> list[tuple[int, int]]:
+        """As ``LocalLog.addAbortedTransactions``: what ended at the offset or later, and began before the end."""
+        return [
+            (each.producer_id, each.offsets[0])
+            for each in self.finished
+            if each.is_aborted
+            and each.offsets
+            and each.marker_offset >= fetch_offset
+            and each.offsets[0] < end
+        ]
+
+
+def write_log(draw: random.Random) -> Log:
+    log = Log()
+    running: dict[int, Transaction] = {}
+    for _ in range(draw.randint(1, 40)):
+        producer_id = draw.randint(1, 4)
+        action = draw.choice(["data", "data", "data", "abort", "commit", "plain"])
+        if action == "data":
+            transaction = running.setdefault(producer_id, Transaction(producer_id))
+            count = draw.randint(1, 3)
+            transaction.offsets.append(log.end)
+            log.append(data(producer_id, log.end, count), transaction, count)
+        elif action == "plain":
+            log.append(batch(1, base_offset=log.end, producer_id=draw.choice([-1, producer_id])), None)
+        else:
+            end_transaction(log, running.pop(producer_id, Transaction(producer_id)), action == "abort")
+    for transaction in running.values():
+        end_transaction(log, transaction, draw.random() < 0.5)
+    return log
+
+
+def end_transaction(log: Log, transaction: Transaction, is_aborted: bool) -> None:
+    """Write a marker; also to a partition that the transaction never wrote to."""
+    transaction.is_aborted = is_aborted
+    transaction.marker_offset = log.end
+    log.finished.append(transaction)
+    kind = ABORT if is_aborted else COMMIT
+    log.append(marker(kind, transaction.producer_id, base_offset=log.end), None)
+
+
+@given(st.randoms(use_true_random=False))
+def test_exactly_the_batches_of_aborted_transactions_are_left_out(draw: random.Random) -> None:
+    log = write_log(draw)
+    first = draw.randrange(len(log.batches))
+    last = draw.randrange(first, len(log.batches))
+    fetched = log.batches[first : last + 1]
+    # A fetch may begin within a batch and gets all of it.
+    begins = [*(offset for offset, _, _ in log.batches), log.end]
+    fetch_offset = draw.randrange(begins[first], begins[first + 1])
+    end = begins[last + 1]
+    aborted = log.aborted_from(fetch_offset, end)
+    draw.shuffle(aborted)
+    expected = [
+        offset
+        for offset, written, transaction in fetched
+        if not view(written).header.is_control and (transaction is None or not transaction.is_aborted)
+    ]
+    assert kept([written for _, written, _ in fetched], aborted) == expected
+
+
+# Control records.
+
+
+@pytest.mark.parametrize("kind", [0, 1, 2, 6, 300, -1])
+def test_a_markers_type_is_read_as_another_library_reads_it(kind: int) -> None:
+    written = marker(kind, 1)
+    (theirs,) = DefaultRecordBatch(bytes(written))
+    assert isinstance(theirs, ControlRecord)
+    assert read_marker(view(written)) == theirs.type == kind
+
+
+def test_a_marker_of_literal_bytes() -> None:
+    """An abort, as Kafka's ``MemoryRecords.writeEndTransactionalMarker`` writes it."""
+    record = bytes.fromhex("20 00 00 00 08 00000000 0c 000000000001 00")
+    assert read_marker(view(raw_batch(record, attributes=TRANSACTIONAL | CONTROL))) == ABORT
+
+
+def test_a_control_record_may_have_deltas_of_several_bytes() -> None:
+    record = Record(b"", key=b"\0\0\0\1", offset_delta=2**31, timestamp_delta=-(2**62))
+    assert read_marker(view(raw_batch(payload([record]), attributes=CONTROL))) == COMMIT
+
+
+def control(records: bytes, codec: Codec = Codec.NONE) -> RecordBatch:
+    return view(raw_batch(records, attributes=CONTROL | codec, base_offset=33))
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [
+        (control(b""), "without a control record"),
+        (control(b"\xff" * 60), "without a control record"),
+        (control(payload([Record(b"abcdef", key=None)])), "key of -1 bytes"),
+        (control(payload([Record(b"abcdef", key=b"\0\0\0")])), "key of 3 bytes"),
+        (control(payload([Record(key=b"\0\0\0\0")], Codec.GZIP), Codec.GZIP), "compressed"),
+    ],
+)
+def test_a_control_batch_without_a_readable_marker_is_corrupt(broken: RecordBatch, reason: str) -> None:
+    with pytest.raises(CorruptBatch, match=reason) as caught:
+        read_marker(broken)
+    assert caught.value.position == 33
+
+
+def test_a_marker_cut_before_the_end_of_its_key_is_corrupt() -> None:
+    whole = bytes(view(marker(ABORT, 1)).payload)
+    key_end = whole.index(b"\x08") + 5
+    for cut in range(len(whole)):
+        if cut < key_end:
+            with pytest.raises(CorruptBatch):
+                read_marker(control(whole[:cut]))
+        else:
+            assert read_marker(control(whole[:cut])) == ABORT
+
+
+@given(st.binary(max_size=40) | damaged(st.just(bytes(view(marker(1, 1)).payload))))
+@example(b"\x80" * 1000)
+def test_arbitrary_control_records_have_a_type_or_are_corrupt(records: bytes) -> None:
+    with contextlib.suppress(CorruptBatch):
+        assert -(2**15) <= read_marker(control(records)) < 2**15
+
+
+def test_a_damaged_marker_is_still_damaged_when_it_is_read() -> None:
+    """Reading trusts the CRC: the mirror checks that before it drops a batch."""
+    flipped = patched(marker(ABORT, 1), 61 + 8, b"\1")
+    assert read_marker(view(flipped)) == COMMIT

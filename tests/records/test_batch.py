@@ -1,0 +1,268 @@
+"""Splitting record sets, and what a header says."""
+
+from __future__ import annotations
+
+import pytest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
+from batches import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, batch, marker, message, raw_batch, view
+from hypothesis import example, given
+from hypothesis import strategies as st
+from kafka.record.default_records import DefaultRecordBatch
+from kafka.record.memory_records import MemoryRecords
+from strategies import damaged, record_sets
+
+from shoal.errors import CorruptBatch
+from shoal.records import HEADER_SIZE, BatchHeader, Codec, read_header, split
+
+# One record of a transaction, compressed with zstd, as aiokafka 0.14 wrote it;
+# offset and leader epoch as a broker would have set them.
+LITERAL = bytes.fromhex(
+    "00000000000003e8"  # base_offset 1000
+    "00000057"  # batch_length 87
+    "00000005"  # leader_epoch
+    "02"  # magic
+    "ef91c613"  # crc
+    "0014"  # attributes: zstd, transactional
+    "00000001"  # last_offset_delta
+    "00000174876e8000"  # base_timestamp
+    "00000174876e8001"  # max_timestamp
+    "000000000000007b"  # producer_id 123
+    "0004"  # producer_epoch
+    "00000005"  # base_sequence
+    "00000002"  # records_count
+    "28b52ffd207aed0000b818000000026b02760202680278d60100020201c80176000100400a9a"
+)
+LITERAL_HEADER = BatchHeader(
+    base_offset=1000,
+    batch_length=87,
+    leader_epoch=5,
+    magic=2,
+    crc=0xEF91C613,
+    attributes=0x14,
+    last_offset_delta=1,
+    base_timestamp=1_600_000_000_000,
+    max_timestamp=1_600_000_000_001,
+    producer_id=123,
+    producer_epoch=4,
+    base_sequence=5,
+    records_count=2,
+)
+
+
+def test_literal_bytes_are_read_as_the_header_they_are() -> None:
+    found = view(LITERAL)
+    assert found.header == LITERAL_HEADER
+    assert found.view == LITERAL
+    assert found.payload == LITERAL[61:]
+
+
+def test_the_header_written_by_the_tests_builder_is_the_same_literal_bytes() -> None:
+    fields = LITERAL_HEADER._asdict()
+    assert raw_batch(LITERAL[61:], **fields) == LITERAL
+    del fields["crc"], fields["batch_length"]
+    assert raw_batch(LITERAL[61:], **fields) == LITERAL
+
+
+def test_read_header_reads_whatever_stands_at_a_position() -> None:
+    assert read_header(memoryview(b"x" * 7 + LITERAL), 7) == LITERAL_HEADER
+    assert read_header(memoryview(b"\xff" * HEADER_SIZE)).batch_length == -1
+
+
+def test_a_header_tells_sizes_and_offsets() -> None:
+    header = view(LITERAL).header
+    assert header.size == len(LITERAL)
+    assert header.last_offset == 1001
+    assert header.next_offset == 1002
+
+
+@pytest.mark.parametrize(
+    ("attributes", "codec_id", "log_append_time", "transactional", "control"),
+    [
+        (0, Codec.NONE, False, False, False),
+        (Codec.ZSTD | LOG_APPEND_TIME, Codec.ZSTD, True, False, False),
+        (Codec.LZ4 | TRANSACTIONAL, Codec.LZ4, False, True, False),
+        (TRANSACTIONAL | CONTROL, Codec.NONE, False, True, True),
+        (7, 7, False, False, False),
+        (-1, 7, True, True, True),
+        (-0x80, Codec.NONE, False, False, False),
+    ],
+)
+def test_a_header_tells_its_attributes(
+    attributes: int, codec_id: int, log_append_time: bool, transactional: bool, control: bool
+) -> None:
+    header = view(raw_batch(attributes=attributes)).header
+    assert header.codec_id == codec_id
+    assert header.is_log_append_time is log_append_time
+    assert header.is_transactional is transactional
+    assert header.is_control is control
+
+
+@pytest.mark.parametrize(
+    ("count", "holes", "expected"), [(1, (), False), (3, (), False), (3, (1,), True), (3, (0, 1, 2), True)]
+)
+def test_a_batch_with_fewer_records_than_offsets_has_holes(
+    count: int, holes: tuple[int, ...], expected: bool
+) -> None:
+    assert view(batch(count, holes=holes)).header.has_holes is expected
+
+
+def test_nothing_is_split_into_nothing() -> None:
+    assert list(split(memoryview(b""))) == []
+
+
+def test_batches_come_in_the_order_of_the_log_as_views_of_the_record_set() -> None:
+    first, second = batch(2, base_offset=5), batch(1, base_offset=7, codec=Codec.GZIP)
+    record_set = first + second
+    found = list(split(memoryview(record_set)))
+    assert [each.view for each in found] == [first, second]
+    assert [each.header.base_offset for each in found] == [5, 7]
+    record_set[len(first)] = 0x7F
+    assert found[1].view[0] == 0x7F
+
+
+def test_a_record_set_may_mix_magics() -> None:
+    parts = [message(0, offset=1), message(1, offset=2), batch(1, base_offset=3), message(1, offset=4)]
+    found = list(split(memoryview(bytearray().join(parts))))
+    assert [each.view for each in found] == parts
+    assert [each.header.magic for each in found] == [0, 1, 2, 1]
+    assert [each.header.next_offset for each in found] == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("last", [LITERAL, batch(3), marker(0, 1), message(0), message(1)])
+def test_a_last_batch_that_is_cut_anywhere_is_left_out(last: bytes) -> None:
+    whole = batch(2)
+    for cut in range(len(last)):
+        assert [each.view for each in split(memoryview(whole + last[:cut]))] == [whole]
+    assert [each.view for each in split(memoryview(whole + last))] == [whole, last]
+
+
+@pytest.mark.parametrize("trailing", [b"\0", b"\xff" * 16, LITERAL[:60], batch(1)[:-1], message(1)[:-1]])
+def test_whole_batches_are_found_whatever_short_piece_follows(trailing: bytes) -> None:
+    assert [each.view for each in split(memoryview(LITERAL + trailing))] == [LITERAL]
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (raw_batch(magic=3), "magic 3"),
+        (raw_batch(magic=-1), "magic -1"),
+        (raw_batch(batch_length=48), "batch length 48"),
+        (raw_batch(batch_length=-1), "batch length -1"),
+        (raw_batch(batch_length=-(2**31)), "batch length"),
+        (raw_batch(base_offset=-1), "base offset -1"),
+        (raw_batch(records_count=2), "2 records for an offset range of 1"),
+        (raw_batch(records_count=-1), "-1 records"),
+        (raw_batch(last_offset_delta=-1, records_count=1), "1 records for an offset range of 0"),
+        (raw_batch(last_offset_delta=-1, records_count=0), "0 records for an offset range of 0"),
+        (message(1, offset=-1), "offset -1"),
+        (message(0)[:8] + b"\0\0\0\x0d" + message(0)[12:], "message length 13"),
+        (message(1)[:8] + b"\xff\xff\xff\xff" + message(1)[12:], "message length -1"),
+    ],
+)
+def test_what_no_broker_sends_is_corrupt_and_says_where(data: bytearray, reason: str) -> None:
+    before = batch(1)
+    found = split(memoryview(before + data))
+    assert next(found).view == before
+    with pytest.raises(CorruptBatch, match=reason) as caught:
+        next(found)
+    assert caught.value.position == len(before)
+
+
+def test_the_most_offsets_and_the_most_records_of_a_batch_are_allowed() -> None:
+    header = view(raw_batch(last_offset_delta=2**31 - 2, records_count=2**31 - 1)).header
+    assert not header.has_holes
+    assert view(raw_batch(last_offset_delta=2**31 - 1, records_count=0)).header.next_offset == 2**31
+
+
+@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize("transactional", [False, True])
+def test_batches_of_another_library_are_read_as_that_library_and_a_third_read_them(
+    codec: Codec, transactional: bool
+) -> None:
+    builder = DefaultRecordBatchBuilder(2, codec, transactional, 77, 3, 12, 1 << 20)
+    for offset in range(3):
+        builder.append(offset, 1_600_000_000_000 + offset, b"key", b"value " * 50, headers=[("name", b"x")])
+    data = bytes(builder.build())
+    header = view(data).header
+    third = DefaultRecordBatch(data)
+    assert header == BatchHeader(
+        base_offset=third.base_offset,
+        batch_length=len(data) - 12,
+        leader_epoch=third.leader_epoch,
+        magic=third.magic,
+        crc=third.crc,
+        attributes=codec | (TRANSACTIONAL if transactional else 0),
+        last_offset_delta=2,
+        base_timestamp=1_600_000_000_000,
+        max_timestamp=1_600_000_000_002,
+        producer_id=77,
+        producer_epoch=3,
+        base_sequence=12,
+        records_count=3,
+    )
+    assert header.next_offset == third.next_offset
+    assert header.size == third.size_in_bytes
+    assert header.codec_id == third.compression_type == codec
+
+
+@pytest.mark.parametrize(
+    ("magic", "codec"),
+    [
+        (0, Codec.NONE),
+        (0, Codec.GZIP),
+        (0, Codec.SNAPPY),
+        (1, Codec.NONE),
+        (1, Codec.GZIP),
+        (1, Codec.SNAPPY),
+        (1, Codec.LZ4),
+    ],
+)
+def test_old_message_sets_of_another_library_are_split_as_a_third_splits_them(
+    magic: int, codec: Codec
+) -> None:
+    builder = LegacyRecordBatchBuilder(magic=magic, compression_type=codec, batch_size=1 << 20)
+    for offset in range(3):
+        builder.append(offset, 1_600_000_000_000, b"key", b"value " * 50)
+    data = bytes(builder.build())
+    found = list(split(memoryview(data)))
+    third = MemoryRecords(data)
+    sizes = []
+    while (each := third.next_batch()) is not None:
+        sizes.append(each.size_in_bytes)
+    assert [batch.header.size for batch in found] == sizes
+    assert len(found) == (3 if codec == Codec.NONE else 1)
+    assert {batch.header.magic for batch in found} == {magic}
+
+
+@given(record_sets())
+def test_split_and_join_is_identity(record_set: bytearray) -> None:
+    found = list(split(memoryview(record_set)))
+    assert b"".join(each.view for each in found) == record_set
+    assert all(each.header == view(bytes(each.view)).header for each in found)
+
+
+@given(st.binary(max_size=400) | damaged(record_sets().map(bytes)))
+@example(b"\xff" * 100)
+@example(b"\0" * 100)
+def test_arbitrary_bytes_give_batches_or_are_corrupt(data: bytes) -> None:
+    position = 0
+    try:
+        for found in split(memoryview(data)):
+            assert found.view == data[position : position + found.header.size]
+            assert found.header.next_offset > found.header.last_offset >= found.header.base_offset >= 0
+            position += found.header.size
+    except CorruptBatch as error:
+        assert error.position == position  # noqa: PT017
+
+
+@given(record_sets(), st.data())
+def test_a_cut_record_set_gives_the_batches_before_the_cut(
+    record_set: bytearray, data: st.DataObject
+) -> None:
+    cut = data.draw(st.integers(0, len(record_set)))
+    whole = list(split(memoryview(record_set)))
+    found = list(split(memoryview(record_set)[:cut]))
+    assert found == whole[: len(found)]
+    missing = whole[len(found) : len(found) + 1]
+    assert sum(each.header.size for each in found + missing) > cut or not missing

@@ -1,0 +1,85 @@
+"""CRC-32C, its correction, and the check of a batch against its own."""
+
+from __future__ import annotations
+
+import pytest
+from aiokafka.record.util import calc_crc32c
+from batches import batch, marker, message, view
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.errors import CorruptBatch
+from shoal.records import Codec, crc32c, stamp, verify_crc
+from shoal.records.checksum import crc_of_difference
+
+
+def test_crc32c_of_its_published_check_value() -> None:
+    assert crc32c(b"123456789") == 0xE3069283
+    assert crc32c(b"") == 0
+
+
+@given(st.binary(max_size=300), st.binary(max_size=300))
+def test_a_crc_can_be_continued_and_equals_another_librarys(first: bytes, second: bytes) -> None:
+    assert crc32c(memoryview(second), crc32c(first)) == calc_crc32c(first + second)
+
+
+@pytest.mark.parametrize("following", [0, 1, 61, 65_535, 65_536, 65_537, 3 * 65_536, 1_000_003])
+@pytest.mark.parametrize(
+    ("old", "new"), [(b"\0", b"\1"), (b"old value", b"new value"), (b"", b""), (b"a", b"a")]
+)
+def test_a_corrected_crc_equals_a_recomputed_one(old: bytes, new: bytes, following: int) -> None:
+    head, tail = b"before", bytes(range(256)) * (following // 256) + b"x" * (following % 256)
+    difference = crc_of_difference(crc32c(old), crc32c(new), len(tail))
+    assert crc32c(head + old + tail) ^ difference == crc32c(head + new + tail)
+
+
+@given(st.data(), st.binary(max_size=50), st.binary(min_size=1, max_size=50), st.binary(max_size=300))
+def test_any_change_in_the_middle_can_be_corrected_for(
+    data: st.DataObject, head: bytes, old: bytes, tail: bytes
+) -> None:
+    new = data.draw(st.binary(min_size=len(old), max_size=len(old)))
+    difference = crc_of_difference(crc32c(old), crc32c(new), len(tail))
+    assert crc32c(head + old + tail) ^ difference == crc32c(head + new + tail)
+
+
+WHOLE = [
+    batch(3),
+    batch(3, codec=Codec.ZSTD, base_offset=9, leader_epoch=4),
+    marker(1, 5),
+    message(0),
+    message(1, offset=8),
+]
+
+
+@pytest.mark.parametrize("whole", WHOLE)
+def test_a_sound_batch_passes(whole: bytearray) -> None:
+    verify_crc(view(whole))
+
+
+@pytest.mark.parametrize("whole", WHOLE)
+def test_a_bit_that_flipped_anywhere_under_the_checksum_is_found(whole: bytearray) -> None:
+    magic = whole[16]
+    covered_from = 21 if magic == 2 else 17  # the magic itself decides how the rest is read
+    for position in range(covered_from, len(whole)):
+        flipped = bytearray(whole)
+        found = view(flipped)
+        flipped[position] ^= 0x10
+        with pytest.raises(CorruptBatch, match=r"its CRC is 0x[0-9a-f]{8}, the header says 0x[0-9a-f]{8}"):
+            verify_crc(found)
+
+
+def test_a_wrong_checksum_says_the_offset_of_its_batch() -> None:
+    damaged = batch(1, base_offset=42)
+    damaged[-1] ^= 1
+    with pytest.raises(CorruptBatch) as caught:
+        verify_crc(view(damaged))
+    assert caught.value.position == 42
+
+
+def test_a_batch_is_checked_against_its_bytes_also_after_a_stamp() -> None:
+    found = view(batch(2))
+    stamp(found, 1, 2, 3)
+    verify_crc(found)
+    found.view[-1] ^= 1
+    with pytest.raises(CorruptBatch):
+        verify_crc(found)

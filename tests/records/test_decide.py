@@ -1,0 +1,99 @@
+"""One decision per batch, in the order of the table in DESIGN.md."""
+
+from __future__ import annotations
+
+import pytest
+from batches import CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL, batch, marker, message, view
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import batches
+
+from shoal.records import AbortedTransactions, Codec, Decision, decide
+
+ABORTED_PRODUCER = 7
+
+
+def decision(data: bytearray, start_offset: int = 0, aborted: bool = True) -> Decision:
+    transactions = AbortedTransactions([(ABORTED_PRODUCER, 0)]) if aborted else None
+    return decide(view(data).header, start_offset, transactions)
+
+
+@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize("flags", [0, LOG_APPEND_TIME, TRANSACTIONAL, DELETE_HORIZON])
+@pytest.mark.parametrize("aborted", [False, True])
+def test_a_whole_batch_is_copied(codec: Codec, flags: int, aborted: bool) -> None:
+    whole = batch(3, base_offset=5, codec=codec, flags=flags, producer_id=1)
+    assert decision(whole, 5, aborted) is Decision.COPY
+    assert decision(whole, 0, aborted) is Decision.COPY
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (marker(0, 1), Decision.DROP_CONTROL),
+        (marker(1, ABORTED_PRODUCER), Decision.DROP_CONTROL),
+        (batch(2, holes=[0, 1], flags=CONTROL), Decision.DROP_CONTROL),
+        (batch(2, flags=TRANSACTIONAL, producer_id=ABORTED_PRODUCER), Decision.DROP_ABORTED),
+        (batch(2, flags=TRANSACTIONAL, producer_id=ABORTED_PRODUCER, holes=[0]), Decision.DROP_ABORTED),
+        (batch(2, producer_id=ABORTED_PRODUCER), Decision.COPY),
+        (batch(2, flags=TRANSACTIONAL, producer_id=1), Decision.COPY),
+        (batch(2, holes=[0, 1]), Decision.DROP_EMPTY),
+        (batch(2, holes=[1]), Decision.REBUILD_HOLES),
+        (message(0), Decision.REBUILD_MAGIC),
+        (message(1, attributes=1), Decision.REBUILD_MAGIC),
+    ],
+)
+def test_what_is_not_whole_is_dropped_or_rebuilt(data: bytearray, expected: Decision) -> None:
+    assert decision(data) is expected
+
+
+@pytest.mark.parametrize("holes", [(), (1,), (0,), (0, 2)])
+def test_a_batch_that_begins_before_the_range_is_cropped_whatever_its_holes(
+    holes: tuple[int, ...],
+) -> None:
+    data = batch(4, base_offset=10, holes=holes)
+    assert decision(data, 11) is Decision.CROP
+    assert decision(data, 13) is Decision.CROP
+    assert decision(data, 10) is not Decision.CROP
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (marker(0, ABORTED_PRODUCER, base_offset=10), Decision.DROP_CONTROL),
+        (
+            batch(3, base_offset=10, flags=TRANSACTIONAL, producer_id=ABORTED_PRODUCER),
+            Decision.DROP_ABORTED,
+        ),
+        (batch(3, base_offset=10, holes=[0, 1, 2]), Decision.DROP_EMPTY),
+        (message(1, offset=10), Decision.REBUILD_MAGIC),
+    ],
+)
+def test_what_is_dropped_or_of_an_old_format_is_not_cropped(data: bytearray, expected: Decision) -> None:
+    assert decision(data, 11) is expected
+
+
+def test_nothing_is_aborted_where_uncommitted_records_are_read() -> None:
+    data = batch(2, flags=TRANSACTIONAL, producer_id=ABORTED_PRODUCER)
+    assert decision(data, aborted=False) is Decision.COPY
+
+
+@given(batches(), st.integers(0, 2**62))
+def test_every_header_gets_a_decision_and_a_copy_is_all_that_a_broker_demands(
+    data: bytearray, start_offset: int
+) -> None:
+    header = view(data).header
+    made = decide(header, start_offset, AbortedTransactions([(header.producer_id, 0)]))
+    copied = (
+        not header.is_control
+        and not header.is_transactional
+        and header.records_count == header.last_offset_delta + 1
+        and header.base_offset >= start_offset
+    )
+    assert (made is Decision.COPY) == copied
+
+
+def test_each_decision_is_a_copy_a_drop_or_needs_decoding() -> None:
+    for each in Decision:
+        assert (each is Decision.COPY) + each.is_drop + each.is_decoded == 1
+    assert {each.is_drop for each in Decision} == {each.is_decoded for each in Decision} == {True, False}
