@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from confluent_kafka import KafkaError, Message, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from rig.record import Record
 from rig.wait import wait_until
@@ -67,16 +67,22 @@ def create_topic(
     replication_factor: int = 1,
     config: Mapping[str, str] | None = None,
 ) -> None:
-    """Create a topic and wait until every partition has a leader."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    """Create a topic and wait until every partition's leader answers for it."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
     new = NewTopic(topic, partitions, replication_factor, config=dict(config or {}))
     admin.create_topics([new])[topic].result()
+    latest = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(partitions)}
 
-    def has_leaders() -> bool:
-        found = admin.list_topics(topic, timeout=10).topics[topic].partitions
-        return len(found) == partitions and all(p.leader >= 0 for p in found.values())
+    def leaders_answer() -> bool:
+        """Metadata names a leader before that broker has heard of it, and for so long it refuses."""
+        try:
+            for answer in admin.list_offsets(latest, request_timeout=10).values():
+                answer.result()
+        except KafkaException:
+            return False
+        return True
 
-    wait_until(has_leaders, f"leaders of {topic}")
+    wait_until(leaders_answer, f"leaders of {topic}")
 
 
 def random_records(rng: random.Random, count: int, value_bytes: int) -> list[Record]:

@@ -1,0 +1,71 @@
+"""
+Frames of a real Kafka broker, byte by byte; see README.md.
+
+    from vectors import vector
+    frame = vector("fetch-v12-gzip.response").frame
+"""
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Vector", "vector", "vectors"]
+
+_DIRECTORY = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Vector:
+    """
+    One recorded frame.
+
+    Attributes:
+        name: The file's name without ``.bin``; a response's ends in ``.response``.
+        broker: Which Kafka answered, e.g. "Apache Kafka 4.1.0".
+        api: Kafka's name, e.g. "Fetch".
+        direction: "request" or "response".
+        what: What was done to get it.
+        codec: Of the batches in it, where they have one.
+        fields: The whole message as kafka-python decodes it; in place of record sets, the number
+            of their bytes.
+        batches: The batches of a Fetch response or Produce request as kafka-python decodes their
+            headers, by "topic-partition", whole ones only.
+        records: What confluent-kafka reads from the topic under read_committed, by
+            "topic-partition", where the frame holds the whole partition.
+
+    """
+
+    name: str
+    broker: str
+    api: str
+    api_key: int
+    version: int
+    direction: str
+    what: str
+    codec: str | None
+    correlation_id: int
+    size: int
+    sha256: str
+    fields: dict[str, Any]
+    batches: dict[str, list[dict[str, Any]]]
+    records: dict[str, list[dict[str, Any]]] | None
+
+    @property
+    def frame(self) -> bytes:
+        """The frame, header included, without the four bytes of its size."""
+        return (_DIRECTORY / f"{self.name}.bin").read_bytes()
+
+
+@cache
+def vectors() -> tuple[Vector, ...]:
+    """Return all vectors, in the order of recording."""
+    index = json.loads((_DIRECTORY / "index.json").read_text())
+    return tuple(Vector(**entry) for entry in index)
+
+
+@cache
+def vector(name: str) -> Vector:
+    """Return the vector of this name."""
+    return next(vector for vector in vectors() if vector.name == name)

@@ -1,0 +1,49 @@
+"""The vectors are what their index says; shown with kio, which had no part in recording them."""
+
+import hashlib
+import io
+from typing import Any
+
+import pytest
+from kio.index import load_request_schema, load_response_schema
+from kio.serial import entity_reader, entity_writer
+
+from vectors import Vector, vectors
+
+EVERY_VECTOR = pytest.mark.parametrize("recorded", vectors(), ids=lambda recorded: recorded.name)
+
+
+@EVERY_VECTOR
+def test_the_file_is_the_one_recorded(recorded: Vector) -> None:
+    assert len(recorded.frame) == recorded.size
+    assert hashlib.sha256(recorded.frame).hexdigest() == recorded.sha256
+
+
+@EVERY_VECTOR
+def test_kio_reads_the_same_message_and_writes_the_same_bytes(recorded: Vector) -> None:
+    header, message = kio_decode(recorded)
+    assert header.correlation_id == recorded.correlation_id
+    written = io.BytesIO()
+    entity_writer(type(header))(written, header)
+    entity_writer(type(message))(written, message)
+    assert written.getvalue() == recorded.frame
+
+
+def kio_decode(recorded: Vector) -> tuple[Any, Any]:
+    load = load_request_schema if recorded.direction == "request" else load_response_schema
+    schema = load(recorded.api_key, recorded.version)
+    header, size = entity_reader(schema.__header_schema__)(recorded.frame, 0)
+    message, rest = entity_reader(schema)(recorded.frame, size)
+    assert size + rest == len(recorded.frame)
+    return header, message
+
+
+def test_only_a_recorded_flip_is_a_bad_crc() -> None:
+    bad = {
+        recorded.name
+        for recorded in vectors()
+        for batches in recorded.batches.values()
+        for batch in batches
+        if not batch["crc_is_valid"]
+    }
+    assert bad == {"produce-v12-refused-bad-crc.request", "produce-v12-refused-bad-crc-gzip.request"}
