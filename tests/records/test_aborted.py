@@ -130,7 +130,7 @@ class Log:
         self.end += count
 
     def aborted_from(self, fetch_offset: int, end: int) -> list[tuple[int, int]]:
-        """As ``LocalLog.addAbortedTransactions``: what ended at the offset or later, and began before the end."""
+        """As ``LocalLog.addAbortedTransactions``: ended at the offset or later, and began before the end."""
         return [
             (each.producer_id, each.offsets[0])
             for each in self.finished

@@ -1,0 +1,130 @@
+"""The exception tree, its sentences, and Kafka's error codes."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import re
+
+import kio.schema.errors
+import pytest
+
+from shoal import errors
+from shoal.errors import (
+    BrokerError,
+    ConfigError,
+    CorruptBatch,
+    Disconnected,
+    ErrorCode,
+    GroupHeld,
+    PartitionStopped,
+    ProtocolError,
+    ShoalError,
+    Stopped,
+    UnsupportedBatch,
+)
+
+EXAMPLES = [
+    (ConfigError("no topic matches 'orders.*'"), "no topic matches 'orders.*'"),
+    (CorruptBatch("magic 7 is none of 0, 1 and 2", 61), "corrupt batch at 61: magic 7 is none of 0, 1 and 2"),
+    (
+        UnsupportedBatch("it has holes", 1000),
+        "the batch at offset 1000 cannot be copied as it is: it has holes",
+    ),
+    (ProtocolError("a response of 3 bytes"), "a response of 3 bytes"),
+    (Disconnected("kafka:9092", "no answer in time"), "no connection to kafka:9092: no answer in time"),
+    (
+        BrokerError(6, "Produce to orders-3"),
+        "Produce to orders-3: error 6 NOT_LEADER_OR_FOLLOWER",
+    ),
+    (
+        BrokerError(ErrorCode.INVALID_RECORD, "Produce to orders-3", "one batch per partition"),
+        "Produce to orders-3: error 87 INVALID_RECORD (one batch per partition)",
+    ),
+    (
+        BrokerError(999, "Fetch of orders-3"),
+        "Fetch of orders-3: error 999 UNKNOWN_SERVER_ERROR",
+    ),
+    (
+        GroupHeld("shoal-orders", "shoal-1 at 10.0.0.7"),
+        "the consumer group 'shoal-orders' on the source cluster is held by shoal-1 at 10.0.0.7; "
+        "stop that mirror, or give this one a group of its own with --group",
+    ),
+    (Stopped("the driver is gone"), "the driver is gone"),
+    (
+        PartitionStopped("orders", 3, 1000, "the destination lost its last 5 records"),
+        "orders-3 stopped at source offset 1000: the destination lost its last 5 records",
+    ),
+]
+
+
+def exceptions() -> set[str]:
+    return {
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, Exception) and value.__module__ == errors.__name__
+    }
+
+
+def test_every_exception_is_drawn_in_the_tree_and_exported() -> None:
+    assert errors.__doc__ is not None
+    drawn = re.findall(r"^ {4}(?:[├└]── )?(\w+) {2,}\S", errors.__doc__, re.MULTILINE)
+    assert set(drawn) == exceptions()
+    assert len(drawn) == len(set(drawn))
+    assert set(errors.__all__) == exceptions() | {"ErrorCode"}
+
+
+def test_the_tree_is_drawn_as_it_is() -> None:
+    """One root, and a class for each reaction directly under it."""
+    assert errors.__doc__ is not None
+    for name in re.findall(r"[├└]── (\w+)", errors.__doc__):
+        assert getattr(errors, name).__base__ is ShoalError
+
+
+@pytest.mark.parametrize(("error", "sentence"), EXAMPLES)
+def test_an_error_reads_as_a_sentence(error: ShoalError, sentence: str) -> None:
+    assert str(error) == sentence
+
+
+def test_every_exception_has_an_example_here() -> None:
+    assert {type(error).__name__ for error, _ in EXAMPLES} == exceptions() - {"ShoalError"}
+
+
+@pytest.mark.parametrize(("error", "sentence"), EXAMPLES)
+def test_an_error_survives_the_way_from_a_task_to_the_driver(error: ShoalError, sentence: str) -> None:
+    for received in (pickle.loads(pickle.dumps(error)), copy.deepcopy(error)):
+        assert type(received) is type(error)
+        assert str(received) == sentence
+        assert vars(received) == vars(error)
+
+
+def test_an_error_carries_what_it_speaks_of() -> None:
+    assert CorruptBatch("reason").position == 0
+    refused = BrokerError(999, "where", "detail")
+    assert (refused.code, refused.raw_code, refused.where, refused.detail) == (-1, 999, "where", "detail")
+    stopped = PartitionStopped("orders", 3, 1000, "reason")
+    assert (stopped.topic, stopped.partition, stopped.offset, stopped.reason) == ("orders", 3, 1000, "reason")
+    assert UnsupportedBatch("reason", 7).base_offset == 7
+    assert Disconnected("kafka:9092", "reason").address == "kafka:9092"
+    assert GroupHeld("group", "holder").holder == "holder"
+
+
+@pytest.mark.parametrize(("code", "retriable"), [(6, True), (7, True), (87, False), (0, False), (999, False)])
+def test_a_broker_error_says_whether_time_can_heal_it(code: int, retriable: bool) -> None:
+    assert BrokerError(code, "somewhere").retriable is retriable
+
+
+def test_the_codes_equal_another_librarys_table() -> None:
+    ours = {code.value: (code.name, code.retriable) for code in ErrorCode}
+    theirs = {code.value: (code.name.upper(), code.retriable) for code in kio.schema.errors.ErrorCode}
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("code", [-2, 9999, 2**15 - 1])
+def test_a_code_that_a_newer_broker_made_up_is_an_unknown_server_error(code: int) -> None:
+    assert ErrorCode.of(code) is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_a_known_code_is_itself() -> None:
+    assert all(ErrorCode.of(int(code)) is code for code in ErrorCode)
+    assert pickle.loads(pickle.dumps(ErrorCode.CORRUPT_MESSAGE)) is ErrorCode.CORRUPT_MESSAGE
