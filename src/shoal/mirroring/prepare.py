@@ -1,0 +1,361 @@
+"""
+Before a mirror begins: which topics, and whether the destination can take them.
+
+Runs on the driver, with metadata and configurations only. Missing topics are
+created; what is wrong with an existing one is told before the first batch.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+
+from ..client.admin import (
+    ConfigEntry,
+    NewTopic,
+    create_topic,
+    describe_broker_config,
+    describe_topic_configs,
+)
+from ..client.cluster import Cluster, patiently
+from ..client.metadata import TopicMetadata, TopicPartition
+from ..errors import BrokerError, ConfigError, ErrorCode, ShoalError
+from .options import MirrorOptions, default_group
+from .topic_configs import Finding, TopicState, compare, configs_of_copy
+
+__all__ = ["DEFAULT_PRODUCER_ID_EXPIRATION_MS", "Prepared", "PreparedTopic", "prepare"]
+
+#: Kafka's default; for brokers that do not tell.
+DEFAULT_PRODUCER_ID_EXPIRATION_MS = 86_400_000
+
+#: So long for a created topic to get its leaders, and for what else time can heal.
+_PATIENCE_S = 60.0
+
+#: So many topics are named in one warning.
+_NAMED = 5
+
+#: The code of a topic's or broker's configuration that we may not read.
+_NOT_ALLOWED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED})
+
+Configs = Mapping[str, ConfigEntry]
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTopic:
+    """
+    Attributes:
+        source: Its name at the source.
+        destination: Its name at the destination.
+        partitions: At the source; the destination has at least as many.
+        created: Whether it was created just now, so that it is empty.
+    """
+
+    source: str
+    destination: str
+    partitions: int
+    created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """
+    What a mirror begins with.
+
+    Attributes:
+        group: The consumer group on the source cluster.
+        source_cluster_id: None where the cluster is too old to have one.
+        destination_cluster_id: Likewise.
+        topics: By their names at the source, sorted.
+        warnings: Sentences: what, where, what to do.
+        producer_id_expiration_ms: After so long without a batch, the
+            destination's brokers forget a producer id's sequence.
+
+    """
+
+    group: str
+    source_cluster_id: str | None
+    destination_cluster_id: str | None
+    topics: Mapping[str, PreparedTopic]
+    warnings: tuple[str, ...]
+    producer_id_expiration_ms: int
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The destination's names by the source's."""
+        return {name: topic.destination for name, topic in self.topics.items()}
+
+    @property
+    def created(self) -> list[str]:
+        """The destination topics that were not there before."""
+        return [topic.destination for topic in self.topics.values() if topic.created]
+
+
+def prepare(
+    options: MirrorOptions, source: Cluster, destination: Cluster, *, patience_s: float = _PATIENCE_S
+) -> Prepared:
+    """
+    Resolve the selection, create what is missing at the destination, check the rest.
+
+    May be called again while the mirror runs, to notice new topics.
+
+    Args:
+        options: Of the mirror.
+        source: Its metadata of all topics is refreshed.
+        destination: Its metadata of the copies is refreshed, leaders included.
+        patience_s: How long to wait for leaders and other things that time can heal.
+
+    Raises:
+        ConfigError: Nothing is selected, or the destination cannot take it; says what to do.
+        BrokerError: A cluster refuses, or leaders did not come in time.
+        Disconnected: A cluster does not answer.
+
+    """
+    return _Preparation(options, source, destination, patience_s).run()
+
+
+class _Preparation:
+    """One run of :func:`prepare`: what it found so far."""
+
+    def __init__(
+        self, options: MirrorOptions, source: Cluster, destination: Cluster, patience_s: float
+    ) -> None:
+        self._options = options
+        self._source = source
+        self._destination = destination
+        self._patience_s = patience_s
+        self._warnings: list[str] = []
+
+    def run(self) -> Prepared:
+        names = self._select()
+        # All that the destination says of the topics; and its brokers, for the replication factor.
+        self._destination.refresh(names.values())
+        self._check_not_fed_by_itself(names)
+        self._check_destination(names)
+        group = self._options.group or default_group(
+            self._source.metadata.cluster_id, self._destination.metadata.cluster_id
+        )
+        source_configs = self._describe(self._source, names)
+        created = self._create_missing(names, source_configs)
+        self._compare(names, source_configs)
+        return Prepared(
+            group,
+            self._source.metadata.cluster_id,
+            self._destination.metadata.cluster_id,
+            {
+                name: PreparedTopic(
+                    name,
+                    destination,
+                    len(self._source.metadata.topics[name].partitions),
+                    destination in created,
+                )
+                for name, destination in names.items()
+            },
+            tuple(self._warnings),
+            self._producer_id_expiration_ms(),
+        )
+
+    # What is selected
+
+    def _select(self) -> dict[str, str]:
+        topics = self._source.refresh().topics
+        names = self._options.topics.select(topics)
+        missing = [self._describe_missing(name) for name in self._options.topics.missing(topics)]
+        if missing and (self._options.once or not names):
+            raise ConfigError(f"--topics: {'; '.join(missing)}")
+        self._warnings += [f"{each}; it is mirrored as soon as it can be seen" for each in missing]
+        if not names:
+            raise ConfigError(f"--topics {self._options.topics.topics}: matches no topic of {self._source}")
+        return names
+
+    def _describe_missing(self, topic: str) -> str:
+        code = self._source.refresh([topic]).errors.get(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if code in _NOT_ALLOWED:
+            return f"topic {topic} of {self._source} may not be seen by this principal (allow DESCRIBE on it)"
+        return f"there is no topic {topic} on {self._source}"
+
+    def _check_not_fed_by_itself(self, names: Mapping[str, str]) -> None:
+        """Refuse to mirror a cluster into itself, unless no copy would be mirrored again."""
+        cluster_id = self._source.metadata.cluster_id
+        if cluster_id is None or cluster_id != self._destination.metadata.cluster_id:
+            return
+        for name, copy in names.items():
+            if self._options.topics.matches(TopicMetadata(copy, None, False, {})):
+                raise ConfigError(
+                    f"source and destination are the same cluster ({cluster_id}), and the copy of topic "
+                    f"{name}, {copy}, would be mirrored again; give --rename and --exclude "
+                    "(or --topics) that keep copies and originals apart"
+                )
+
+    # Configurations
+
+    def _describe(self, cluster: Cluster, topics: Iterable[str]) -> dict[str, Configs]:
+        """Return the configurations of those topics that may be described; warn of the others."""
+        topics = list(topics)
+        try:
+            return dict(self._patiently_describe(cluster, topics))
+        except BrokerError as error:
+            if error.code not in _NOT_ALLOWED:
+                raise
+        described: dict[str, Configs] = {}
+        refused = []
+        for topic in topics:
+            try:
+                described.update(self._patiently_describe(cluster, [topic]))
+            except BrokerError as error:
+                if error.code not in _NOT_ALLOWED:
+                    raise
+                refused.append(topic)
+        self._warnings.append(
+            f"{_topics(refused)} of {cluster} may not be described by this principal, so sizes, timestamps, "
+            "compression and retention were not compared; allow DESCRIBE_CONFIGS on it"
+        )
+        return described
+
+    def _patiently_describe(self, cluster: Cluster, topics: Sequence[str]) -> Mapping[str, Configs]:
+        return patiently(lambda: describe_topic_configs(cluster, topics), patience_s=self._patience_s)
+
+    def _compare(self, names: Mapping[str, str], source_configs: Mapping[str, Configs]) -> None:
+        destination_configs = self._describe(self._destination, names.values())
+        topics_by_finding: dict[Finding, list[str]] = defaultdict(list)
+        for name, copy in names.items():
+            source = _state(self._source.metadata.topics[name], source_configs.get(name))
+            destination = _state(self._destination.metadata.topics[copy], destination_configs.get(copy))
+            for finding in compare(source, destination):
+                topics_by_finding[finding].append(copy)
+        sentences = {
+            finding: f"{_topics(topics)} on {self._destination}: {finding.text}"
+            for finding, topics in topics_by_finding.items()
+        }
+        errors = [sentence for finding, sentence in sentences.items() if finding.fatal]
+        if errors:
+            raise ConfigError("; ".join(errors))
+        self._warnings += sentences.values()
+
+    # Creating
+
+    def _check_destination(self, names: Mapping[str, str]) -> None:
+        metadata = self._destination.metadata
+        for copy in names.values():
+            if copy in metadata.topics and metadata.topics[copy].internal:
+                raise ConfigError(
+                    f"topic {copy} is internal to {self._destination}; --rename must not lead there"
+                )
+        refused = [copy for copy in names.values() if metadata.errors.get(copy) in _NOT_ALLOWED]
+        if refused:
+            raise ConfigError(
+                f"{_topics(refused)} of {self._destination} may not be seen by this principal; "
+                "allow DESCRIBE and WRITE on it (and CREATE, where it does not exist)"
+            )
+
+    def _create_missing(
+        self, names: Mapping[str, str], source_configs: Mapping[str, Configs]
+    ) -> frozenset[str]:
+        missing = {
+            name: copy for name, copy in names.items() if copy not in self._destination.metadata.topics
+        }
+        for name, copy in missing.items():
+            if name not in source_configs:
+                raise ConfigError(
+                    f"topic {copy} does not exist on {self._destination}, and this principal may not read "
+                    f"the configuration of {name} on {self._source} to create it alike; allow "
+                    "DESCRIBE_CONFIGS on it, or create the topic yourself with compression.type=producer"
+                )
+        self._warn_of_fewer_replicas(missing)
+        created = frozenset(
+            copy for name, copy in missing.items() if self._create(name, copy, source_configs[name])
+        )
+        self._await_leaders(names)
+        return created
+
+    def _create(self, name: str, copy: str, source_configs: Configs) -> bool:
+        source = _state(self._source.metadata.topics[name], source_configs)
+        topic = NewTopic(
+            copy,
+            source.partitions,
+            self._replication_factor(name),
+            configs_of_copy(
+                source,
+                knows_timestamp_after=any(
+                    "log.message.timestamp.after.max.ms" in configs for configs in self._broker_configs
+                ),
+            ),
+        )
+        try:
+            return patiently(lambda: create_topic(self._destination, topic), patience_s=self._patience_s)
+        except BrokerError as error:
+            if error.retriable:
+                raise
+            raise ConfigError(
+                f"{error}; change what is refused, or create the topic yourself with "
+                f"{topic.partitions} partitions and compression.type=producer"
+            ) from error
+
+    def _replication_factor(self, name: str) -> int:
+        """Return the one asked for; else the source's, or as many as there are brokers."""
+        if self._options.replication_factor is not None:
+            return self._options.replication_factor
+        return min(
+            _replicas(self._source.metadata.topics[name]) or 1, len(self._destination.metadata.brokers)
+        )
+
+    def _warn_of_fewer_replicas(self, missing: Mapping[str, str]) -> None:
+        brokers = len(self._destination.metadata.brokers)
+        fewer = [
+            copy
+            for name, copy in missing.items()
+            if self._options.replication_factor is None
+            and _replicas(self._source.metadata.topics[name]) > brokers
+        ]
+        if fewer:
+            self._warnings.append(
+                f"{_topics(fewer)} on {self._destination}: created with {brokers} replicas, as many as there "
+                "are brokers; the source has more"
+            )
+
+    def _await_leaders(self, names: Mapping[str, str]) -> None:
+        """Wait until each destination partition that a mirror writes to has a leader."""
+
+        def check() -> None:
+            self._destination.refresh(names.values())
+            for name, copy in names.items():
+                topic = self._destination.metadata.topics.get(copy)
+                partitions = topic.partitions if topic else self._source.metadata.topics[name].partitions
+                for number in partitions:
+                    self._destination.partition(TopicPartition(copy, number))
+
+        patiently(check, patience_s=self._patience_s)
+
+    # Brokers
+
+    @cached_property
+    def _broker_configs(self) -> list[dict[str, str | None]]:
+        """Of those destination brokers that tell."""
+        told = []
+        for node_id in self._destination.metadata.brokers:
+            # A broker that is down, or ACLs: neither is in the way of a mirror.
+            with suppress(ShoalError):
+                told.append(describe_broker_config(self._destination, node_id))
+        return told
+
+    def _producer_id_expiration_ms(self) -> int:
+        """Return the shortest of the destination's brokers."""
+        told = [configs.get("producer.id.expiration.ms") for configs in self._broker_configs]
+        return min(map(int, filter(None, told)), default=DEFAULT_PRODUCER_ID_EXPIRATION_MS)
+
+
+def _state(topic: TopicMetadata, configs: Configs | None) -> TopicState:
+    return TopicState(len(topic.partitions), _replicas(topic), configs or {})
+
+
+def _replicas(topic: TopicMetadata) -> int:
+    return min((len(partition.replicas) for partition in topic.partitions.values()), default=0)
+
+
+def _topics(names: Sequence[str]) -> str:
+    """``topic a``, ``topics a, b and 3 more``"""
+    named = ", ".join(names[:_NAMED])
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"topic{'s' if len(names) > 1 else ''} {named}{more}"

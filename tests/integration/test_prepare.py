@@ -1,0 +1,158 @@
+"""Preparing a mirror between real clusters: what is created, what is said."""
+
+from dataclasses import replace
+
+import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource
+
+from rig import KafkaCluster, create_topic
+from shoal.client.cluster import Cluster, patiently
+from shoal.client.config import ClientConfig
+from shoal.client.metadata import TopicPartition
+from shoal.errors import ConfigError
+from shoal.mirroring.options import MirrorOptions
+from shoal.mirroring.prepare import Prepared, PreparedTopic, prepare
+from shoal.mirroring.topics import TopicSelection
+
+
+class Sides:
+    """Both clusters, as shoal and as other people's clients see them."""
+
+    def __init__(self, source: KafkaCluster, destination: KafkaCluster) -> None:
+        self.source = source
+        self.destination = destination
+
+    def prepare(self, topics: str, rename: str | None = None, **changes: object) -> Prepared:
+        options = MirrorOptions(
+            config_of("source", self.source),
+            config_of("destination", self.destination),
+            TopicSelection(topics, rename=rename),
+        )
+        options = replace(options, **changes)  # type: ignore[arg-type]
+        with Cluster(options.source) as source, Cluster(options.destination) as destination:
+            prepared = prepare(options, source, destination)
+            for topic in prepared.topics.values():
+                for number in range(topic.partitions):
+                    assert destination.partition(TopicPartition(topic.destination, number)).leader >= 0
+            return prepared
+
+
+def config_of(name: str, cluster: KafkaCluster) -> ClientConfig:
+    config, _ = ClientConfig.from_properties(name, {"bootstrap.servers": cluster.bootstrap})
+    return config
+
+
+def configs_set_on(cluster: KafkaCluster, topic: str) -> dict[str, str]:
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    entries = admin.describe_configs([resource])[resource].result()
+    dynamic_topic_config = 1
+    return {name: entry.value for name, entry in entries.items() if entry.source == dynamic_topic_config}
+
+
+@pytest.fixture
+def sides(source_cluster: KafkaCluster, destination_cluster: KafkaCluster) -> Sides:
+    return Sides(source_cluster, destination_cluster)
+
+
+def test_a_missing_topic_is_created_like_the_source(sides: Sides, topic: str) -> None:
+    create_topic(
+        sides.source.bootstrap,
+        topic,
+        partitions=3,
+        config={
+            "segment.ms": "3600000",
+            "max.message.bytes": "2000000",
+            "message.timestamp.type": "LogAppendTime",
+        },
+    )
+    prepared = sides.prepare(topic)
+    assert prepared.topics == {topic: PreparedTopic(topic, topic, 3, created=True)}
+    assert prepared.group == f"shoal.{sides.source.cluster_id}.{sides.destination.cluster_id}"
+    assert prepared.producer_id_expiration_ms == 86_400_000
+    assert configs_set_on(sides.destination, topic) == {
+        "compression.type": "producer",
+        "cleanup.policy": "delete",
+        "max.message.bytes": "2000000",
+        "message.timestamp.after.max.ms": "3600000",
+        "retention.bytes": "-1",
+        "retention.ms": "-1",  # the rig's brokers' default
+        "segment.ms": "3600000",
+    }
+    (warning,) = prepared.warnings
+    assert warning.startswith(
+        f"topic {topic} on the destination cluster at {sides.destination.bootstrap}: the source has"
+    )
+
+
+def test_an_existing_topic_is_left_alone(sides: Sides, topic: str) -> None:
+    create_topic(sides.source.bootstrap, topic)
+    assert sides.prepare(topic).created == [topic]
+    again = sides.prepare(topic)
+    assert (again.created, again.warnings) == ([], ())
+
+
+def test_everything_wrong_is_told_at_once(sides: Sides, topic: str) -> None:
+    create_topic(sides.source.bootstrap, topic, partitions=2)
+    create_topic(
+        sides.destination.bootstrap, topic, config={"max.message.bytes": "1000", "compression.type": "gzip"}
+    )
+    with pytest.raises(ConfigError) as caught:
+        sides.prepare(topic)
+    assert "has 1 partitions and the source 2" in str(caught.value)
+    assert "max.message.bytes is 1000" in str(caught.value)
+
+
+def test_topics_with_the_same_trouble_share_a_warning(sides: Sides, topic: str) -> None:
+    for name in (f"{topic}-a", f"{topic}-b"):
+        create_topic(sides.source.bootstrap, name)
+        create_topic(sides.destination.bootstrap, name, config={"compression.type": "lz4"})
+    (warning,) = sides.prepare(f"({topic}-.)").warnings
+    assert warning.startswith(f"topics {topic}-a, {topic}-b on the destination cluster")
+
+
+def test_more_replicas_than_brokers_are_refused_in_the_clusters_words(sides: Sides, topic: str) -> None:
+    create_topic(sides.source.bootstrap, topic, partitions=2)
+    with pytest.raises(
+        ConfigError, match=rf"creating topic {topic} on .*INVALID_REPLICATION_FACTOR.*with 2 partitions"
+    ):
+        sides.prepare(topic, replication_factor=3)
+
+
+def test_a_mirror_into_the_same_cluster_needs_a_rename_that_keeps_topics_apart(
+    source_cluster: KafkaCluster, topic: str
+) -> None:
+    sides = Sides(source_cluster, source_cluster)
+    create_topic(sides.source.bootstrap, topic)
+    with pytest.raises(ConfigError, match="source and destination are the same cluster"):
+        sides.prepare(topic)
+    with pytest.raises(
+        ConfigError, match=f"the copy of topic {topic}, {topic}.copy, would be mirrored again"
+    ):
+        sides.prepare(f"({topic}.*)", rename=r"(.*)=\1.copy")
+    assert sides.prepare(topic, rename=r"(.*)=\1.copy").names == {topic: f"{topic}.copy"}
+
+
+def test_a_topic_that_is_not_there_is_an_error(sides: Sides, topic: str) -> None:
+    create_topic(sides.source.bootstrap, topic)
+    with pytest.raises(ConfigError, match=f"--topics: there is no topic {topic}-x on the source cluster"):
+        sides.prepare(f"{topic},{topic}-x", once=True)
+    with pytest.raises(ConfigError, match="matches no topic of the source cluster"):
+        sides.prepare(f"({topic}-x)")
+
+
+def test_a_mirror_that_goes_on_waits_for_a_topic_that_is_not_there(sides: Sides, topic: str) -> None:
+    create_topic(sides.source.bootstrap, topic)
+    prepared = sides.prepare(f"{topic},{topic}-x")
+    assert list(prepared.topics) == [topic]
+    (warning,) = prepared.warnings
+    assert warning.endswith("it is mirrored as soon as it can be seen")
+
+
+def test_no_topic_may_land_on_an_internal_one(sides: Sides, topic: str) -> None:
+    create_topic(sides.source.bootstrap, topic)
+    with Cluster(config_of("destination", sides.destination)) as destination:
+        # A cluster has no __consumer_offsets before somebody asks for a group's coordinator.
+        patiently(lambda: destination.coordinator(topic), patience_s=60)
+    with pytest.raises(ConfigError, match="__consumer_offsets is internal to the destination cluster"):
+        sides.prepare(topic, rename=".*=__consumer_offsets")
