@@ -14,9 +14,12 @@ from typing import Self
 
 from ..errors import ConfigError
 from .apis.table import APIS
+from .clock import now_ms
 from .config import BROKER_SETTINGS, check_settings
 from .dispatch import answer
 from .faults import Faults
+from .groups import Groups
+from .housekeeping import Chore, Housekeeper
 from .log import Log
 from .refusal import Refused
 from .server import Server
@@ -24,6 +27,9 @@ from .topics import Topic, Topics
 from .waiting import Purgatory
 
 __all__ = ["Broker"]
+
+#: How often sessions and transactions are looked at, in seconds.
+_TIMEOUT_CHECK_S = 0.1
 
 
 class ProducerIds:
@@ -51,6 +57,7 @@ class Broker:
         cluster_id: The cluster's.
         config: The broker's settings, defaults included, by Kafka's names.
         topics: The topics with their logs.
+        groups: The consumer groups with their offsets.
         faults: What shall go wrong (see :class:`~shoal.broker.faults.Faults`).
 
     """
@@ -93,12 +100,22 @@ class Broker:
         self.faults = Faults()
         self.producer_ids = ProducerIds()
         self.topics = Topics(self.config)
+        self.groups = Groups(self.config)
         self.purgatory = Purgatory()
         self._server = Server(
             host,
             port,
             int(self.config["socket.request.max.bytes"]),
             lambda frame, client_host: answer(self, frame, client_host),
+        )
+        self._housekeeper = Housekeeper(
+            [
+                Chore(_TIMEOUT_CHECK_S, self.groups.expire),
+                Chore(
+                    int(self.config["producer.id.expiration.check.interval.ms"]) / 1000,
+                    self._forget_expired_producers,
+                ),
+            ]
         )
         self._was_started = False
 
@@ -125,13 +142,18 @@ class Broker:
         """
         if self._was_started:
             self.topics.begin_leader_epoch()
+            self._forget_expired_producers()
         self._was_started = True
         self.purgatory.open()
+        self.groups.open()
         self._server.start()
+        self._housekeeper.start()
 
     def stop(self) -> None:
         """Close every connection and the port; keep logs, groups and transactions in memory."""
+        self._housekeeper.stop()
         self.purgatory.close()
+        self.groups.close()
         self._server.stop()
 
     def __enter__(self) -> Self:
@@ -165,6 +187,12 @@ class Broker:
 
         """
         return self.topics.log(topic, partition)
+
+    def _forget_expired_producers(self) -> None:
+        expiration_ms = int(self.config["producer.id.expiration.ms"])
+        for topic in self.topics:
+            for log in topic.logs:
+                log.forget_expired_producers(now_ms(), expiration_ms)
 
 
 def _check_loopback(host: str) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import struct
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from typing import NamedTuple
 from ..errors import ErrorCode
 from ..records import BatchHeader, Codec, RecordBatch, crc32c, read_header, split
 from ..records.aborted import Marker, read_marker
+from .clock import now_ms
 from .config import TopicConfig
 from .marker import end_transaction_marker
 from .producers import Producers
@@ -32,7 +32,7 @@ from .transaction_index import TransactionIndex
 from .validate import HeaderChange
 from .walk import walk
 
-__all__ = ["AppendInfo", "Log", "ReadInfo", "TimestampAndOffset", "now_ms"]
+__all__ = ["AppendInfo", "Log", "ReadInfo", "TimestampAndOffset"]
 
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
@@ -50,11 +50,6 @@ _FIRST_SEGMENT_BYTES = 64 * 1024
 _LARGEST_SEGMENT_BYTES = 16 * 1024 * 1024
 
 _EMPTY = memoryview(b"")
-
-
-def now_ms() -> int:
-    """Return the time, in Kafka's unit."""
-    return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,8 @@ from ...protocol.codec import response_class
 from ...protocol.produce import ProduceRequest
 from ...records import RecordBatch
 from ..call import Call
-from ..log import AppendInfo, now_ms
+from ..clock import now_ms
+from ..log import AppendInfo
 from ..refusal import Refused
 from ..validate import check_batch, sole_batch, validate
 

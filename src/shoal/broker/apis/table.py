@@ -10,12 +10,22 @@ from ...protocol.apis import ApiKey
 from ..call import Call
 from . import (
     api_versions,
+    delete_groups,
+    describe_groups,
     fetch,
     find_coordinator,
+    heartbeat,
     init_producer_id,
+    join_group,
+    leave_group,
+    list_groups,
     list_offsets,
     metadata,
+    offset_commit,
+    offset_fetch,
+    offset_for_leader_epoch,
     produce,
+    sync_group,
 )
 
 if TYPE_CHECKING:
@@ -65,7 +75,17 @@ APIS = _table(
     Api(ApiKey.FETCH, 4, 12, fetch.handle),
     Api(ApiKey.LIST_OFFSETS, 1, 8, list_offsets.handle),
     Api(ApiKey.METADATA, 1, 12, metadata.handle),
+    Api(ApiKey.OFFSET_COMMIT, 2, 9, offset_commit.handle),
+    Api(ApiKey.OFFSET_FETCH, 1, 9, offset_fetch.handle),
     Api(ApiKey.FIND_COORDINATOR, 0, 4, find_coordinator.handle),
+    Api(ApiKey.JOIN_GROUP, 0, 9, join_group.handle),
+    Api(ApiKey.HEARTBEAT, 0, 4, heartbeat.handle),
+    Api(ApiKey.LEAVE_GROUP, 0, 5, leave_group.handle),
+    Api(ApiKey.SYNC_GROUP, 0, 5, sync_group.handle),
+    Api(ApiKey.DESCRIBE_GROUPS, 0, 6, describe_groups.handle),
+    Api(ApiKey.LIST_GROUPS, 0, 5, list_groups.handle),
     Api(ApiKey.API_VERSIONS, 0, 4, api_versions.handle),
     Api(ApiKey.INIT_PRODUCER_ID, 0, 5, init_producer_id.handle),
+    Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, offset_for_leader_epoch.handle),
+    Api(ApiKey.DELETE_GROUPS, 0, 2, delete_groups.handle),
 )

@@ -1,0 +1,36 @@
+"""DeleteGroups (API key 42), v0 to v2: delete groups without members, and their offsets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ErrorCode
+from ...protocol.apis import ApiKey
+from ...protocol.codec import response_class
+from ..call import Call
+from ..refusal import Refused
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+__all__ = ["handle"]
+
+_Response = response_class(ApiKey.DELETE_GROUPS)
+_Result = _Response.DeletableGroupResult
+
+
+def handle(broker: Broker, call: Call, request: Any) -> Any:
+    results = [
+        _Result(group_id=group_id, error_code=_delete(broker, call, group_id))
+        for group_id in request.groups_names
+    ]
+    return _Response(version=call.version, results=results)
+
+
+def _delete(broker: Broker, call: Call, group_id: str) -> ErrorCode:
+    try:
+        call.check_before()
+        broker.groups.delete(group_id)
+    except Refused as refused:
+        return refused.code
+    return ErrorCode.NONE

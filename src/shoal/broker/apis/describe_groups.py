@@ -1,0 +1,79 @@
+"""
+DescribeGroups (API key 15), v0 to v6: the state of groups and their members.
+
+Subscriptions and assignments are shown while the group is stable. A group
+that is not there is "Dead"; from v6 on it is GROUP_ID_NOT_FOUND as well.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ErrorCode
+from ...protocol.apis import ApiKey
+from ...protocol.codec import response_class
+from ..call import Call
+from ..group import Group, GroupState, Member
+from ..refusal import Refused
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+__all__ = ["handle"]
+
+_Response = response_class(ApiKey.DESCRIBE_GROUPS)
+_Group = _Response.DescribedGroup
+_Member = _Group.DescribedGroupMember
+
+_NOT_FOUND_FROM = 6
+
+
+def handle(broker: Broker, call: Call, request: Any) -> Any:
+    return _Response(
+        version=call.version, groups=[_describe(broker, call, group_id) for group_id in request.groups]
+    )
+
+
+def _describe(broker: Broker, call: Call, group_id: str) -> Any:
+    try:
+        call.check_before()
+    except Refused as refused:
+        return _empty(group_id, GroupState.DEAD, refused.code)
+    described = broker.groups.read(group_id, _described)
+    if described.group_state == GroupState.DEAD.value and call.version >= _NOT_FOUND_FROM:
+        return _empty(group_id, GroupState.DEAD, ErrorCode.GROUP_ID_NOT_FOUND)
+    return described
+
+
+def _empty(group_id: str, state: GroupState, error: ErrorCode) -> Any:
+    return _Group(
+        error_code=error,
+        group_id=group_id,
+        group_state=state.value,
+        protocol_type="",
+        protocol_data="",
+        members=[],
+    )
+
+
+def _described(group: Group) -> Any:
+    stable = group.state is GroupState.STABLE
+    return _Group(
+        error_code=ErrorCode.NONE,
+        group_id=group.group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol_name if stable else "",
+        members=[_described_member(group, member, stable) for member in group.members.values()],
+    )
+
+
+def _described_member(group: Group, member: Member, stable: bool) -> Any:
+    return _Member(
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=f"/{member.client_host}",  # as Java prints an address
+        member_metadata=member.protocols.get(group.protocol_name, b"") if stable else b"",
+        member_assignment=member.assignment if stable else b"",
+    )

@@ -1,0 +1,31 @@
+"""Heartbeat (API key 12), v0 to v4: keep a member's session, and learn of a rebalance."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ErrorCode
+from ...protocol.apis import ApiKey
+from ...protocol.codec import response_class
+from ..call import Call
+from ..refusal import Refused
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+__all__ = ["handle"]
+
+_Response = response_class(ApiKey.HEARTBEAT)
+
+
+def handle(broker: Broker, call: Call, request: Any) -> Any:
+    error = ErrorCode.NONE
+    try:
+        call.check_before()
+        broker.groups.heartbeat(
+            request.group_id, request.member_id, request.group_instance_id, request.generation_id
+        )
+        call.check_after()
+    except Refused as refused:
+        error = refused.code
+    return _Response(version=call.version, error_code=error)

@@ -1,0 +1,77 @@
+"""
+JoinGroup (API key 11), v0 to v9: become a member of a group, and wait for the others.
+
+Version notes: a rebalance timeout from v1; from v4 a new member gets its id
+with error 79 first (KIP-394); instance ids from v5 (KIP-345); the protocol
+type in the answer from v7; skip_assignment from v9 (KIP-814).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ErrorCode
+from ...protocol.apis import ApiKey
+from ...protocol.codec import response_class
+from ..call import Call
+from ..groups import Join, MemberIdRequired
+from ..refusal import Refused
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+__all__ = ["handle"]
+
+_Response = response_class(ApiKey.JOIN_GROUP)
+_Member = _Response.JoinGroupResponseMember
+
+#: From this version on no protocol is null; before, it is empty.
+_NULL_PROTOCOL_FROM = 7
+
+
+def handle(broker: Broker, call: Call, request: Any) -> Any:
+    try:
+        call.check_before()
+        result = broker.groups.join(_join(call, request))
+        call.check_after()
+    except Refused as refused:
+        member_id = refused.member_id if isinstance(refused, MemberIdRequired) else request.member_id
+        return _Response(
+            version=call.version,
+            error_code=refused.code,
+            generation_id=-1,
+            protocol_name=None if call.version >= _NULL_PROTOCOL_FROM else "",
+            leader="",
+            member_id=member_id,
+            members=[],
+        )
+    return _Response(
+        version=call.version,
+        error_code=ErrorCode.NONE,
+        generation_id=result.generation,
+        protocol_type=result.protocol_type,
+        protocol_name=result.protocol_name,
+        leader=result.leader,
+        skip_assignment=result.skip_assignment,
+        member_id=result.member_id,
+        members=[
+            _Member(member_id=member_id, group_instance_id=instance_id, metadata=metadata)
+            for member_id, instance_id, metadata in result.members
+        ],
+    )
+
+
+def _join(call: Call, request: Any) -> Join:
+    rebalance_timeout_ms = request.rebalance_timeout_ms if call.version >= 1 else request.session_timeout_ms
+    return Join(
+        request.group_id,
+        request.member_id,
+        request.group_instance_id,
+        request.protocol_type,
+        {protocol.name: bytes(protocol.metadata) for protocol in request.protocols},
+        request.session_timeout_ms,
+        rebalance_timeout_ms,
+        call.client_id,
+        call.client_host,
+        call.version,
+    )

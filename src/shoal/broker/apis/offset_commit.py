@@ -1,0 +1,94 @@
+"""
+OffsetCommit (API key 8), v2 to v9: keep a group's positions.
+
+A position in a partition that is not there, and one with too much metadata,
+are refused by themselves; a member that may not commit, for all partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ErrorCode
+from ...protocol.apis import ApiKey
+from ...protocol.codec import response_class
+from ..call import Call
+from ..clock import now_ms
+from ..group import CommittedOffset
+from ..refusal import Refused
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+__all__ = ["committed_offset", "handle"]
+
+_Response = response_class(ApiKey.OFFSET_COMMIT)
+_Topic = _Response.OffsetCommitResponseTopic
+_Partition = _Topic.OffsetCommitResponsePartition
+
+
+def handle(broker: Broker, call: Call, request: Any) -> Any:
+    errors: dict[tuple[str, int], ErrorCode] = {}
+    offsets: dict[tuple[str, int], CommittedOffset] = {}
+    for topic, partition in _partitions(request):
+        key = (topic.name, partition.partition_index)
+        errors[key] = ErrorCode.NONE
+        try:
+            call.check_before(*key)
+            broker.topics.log(*key)
+            offsets[key] = committed_offset(broker, partition)
+        except Refused as refused:
+            errors[key] = refused.code
+    try:
+        broker.groups.check_commit(
+            request.group_id,
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id_or_member_epoch,
+            call.version,
+        )
+        broker.groups.commit(request.group_id, offsets)
+        call.check_after()
+    except Refused as refused:
+        errors |= dict.fromkeys(offsets, refused.code)
+    return _response(call, request, errors)
+
+
+def committed_offset(broker: Broker, partition: Any) -> CommittedOffset:
+    """
+    Return a partition's position as it is kept; for transactional commits too.
+
+    Raises:
+        Refused: With OFFSET_METADATA_TOO_LARGE.
+
+    """
+    metadata = partition.committed_metadata or ""
+    if len(metadata) > int(broker.config["offset.metadata.max.bytes"]):
+        raise Refused(ErrorCode.OFFSET_METADATA_TOO_LARGE, f"metadata of {len(metadata)} characters")
+    return CommittedOffset(partition.committed_offset, partition.committed_leader_epoch, metadata, now_ms())
+
+
+def _partitions(request: Any) -> Iterator[tuple[Any, Any]]:
+    for topic in request.topics:
+        for partition in topic.partitions:
+            yield topic, partition
+
+
+def _response(call: Call, request: Any, errors: dict[tuple[str, int], ErrorCode]) -> Any:
+    return _Response(
+        version=call.version,
+        topics=[
+            _Topic(
+                name=topic.name,
+                partitions=[
+                    _Partition(
+                        partition_index=partition.partition_index,
+                        error_code=errors[topic.name, partition.partition_index],
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )

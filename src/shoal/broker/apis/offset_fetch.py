@@ -1,0 +1,105 @@
+"""
+OffsetFetch (API key 9), v1 to v9: read a group's positions.
+
+No position is offset -1, and no error. With ``require_stable`` (v7, KIP-447) a
+position that an open transaction would move is UNSTABLE_OFFSET_COMMIT. From v8
+on a request names several groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ErrorCode
+from ...protocol.apis import ApiKey
+from ...protocol.codec import response_class
+from ..call import Call
+from ..group import CommittedOffset, Group
+from ..refusal import Refused
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+__all__ = ["handle"]
+
+_Response = response_class(ApiKey.OFFSET_FETCH)
+_Topic = _Response.OffsetFetchResponseTopic
+_Partition = _Topic.OffsetFetchResponsePartition
+_Group = _Response.OffsetFetchResponseGroup
+_GroupTopic = _Group.OffsetFetchResponseTopics
+_GroupPartition = _GroupTopic.OffsetFetchResponsePartitions
+
+_SEVERAL_GROUPS_FROM = 8
+
+_NONE = CommittedOffset(-1, -1, "", -1)
+
+_Wanted = Sequence[tuple[str, Sequence[int]]]
+_Found = Mapping[str, Sequence[tuple[int, ErrorCode, CommittedOffset]]]
+
+
+def handle(broker: Broker, call: Call, request: Any) -> Any:
+    if call.version >= _SEVERAL_GROUPS_FROM:
+        groups = [_group_response(broker, call, request, group) for group in request.groups]
+        return _Response(version=call.version, groups=groups)
+    try:
+        found = _find(broker, call, request.group_id, request.topics, request.require_stable)
+    except Refused as refused:
+        return _Response(version=call.version, error_code=refused.code, topics=[])
+    return _Response(
+        version=call.version, error_code=ErrorCode.NONE, topics=_topics(found, _Topic, _Partition)
+    )
+
+
+def _group_response(broker: Broker, call: Call, request: Any, wanted: Any) -> Any:
+    try:
+        found = _find(broker, call, wanted.group_id, wanted.topics, request.require_stable)
+    except Refused as refused:
+        return _Group(group_id=wanted.group_id, error_code=refused.code, topics=[])
+    return _Group(
+        group_id=wanted.group_id,
+        error_code=ErrorCode.NONE,
+        topics=_topics(found, _GroupTopic, _GroupPartition),
+    )
+
+
+def _find(
+    broker: Broker, call: Call, group_id: str, topics: Iterable[Any] | None, require_stable: bool
+) -> _Found:
+    call.check_before()
+    wanted = None if topics is None else [(topic.name, topic.partition_indexes) for topic in topics]
+    return broker.groups.read(group_id, lambda group: _read(group, wanted, require_stable))
+
+
+def _read(group: Group, wanted: _Wanted | None, require_stable: bool) -> _Found:
+    """Read the positions that are wanted, or all that there are."""
+    found: dict[str, list[tuple[int, ErrorCode, CommittedOffset]]] = {}
+    keys = (
+        list(group.offsets) if wanted is None else [(topic, each) for topic, some in wanted for each in some]
+    )
+    for topic, partition in keys:
+        if require_stable and group.has_pending_offset(topic, partition):
+            answer = (partition, ErrorCode.UNSTABLE_OFFSET_COMMIT, _NONE)
+        else:
+            answer = (partition, ErrorCode.NONE, group.offsets.get((topic, partition), _NONE))
+        found.setdefault(topic, []).append(answer)
+    return found
+
+
+def _topics(found: _Found, topic_class: Any, partition_class: Any) -> list[Any]:
+    return [
+        topic_class(
+            name=topic,
+            partitions=[
+                partition_class(
+                    partition_index=partition,
+                    committed_offset=committed.offset,
+                    committed_leader_epoch=committed.leader_epoch,
+                    metadata=committed.metadata,
+                    error_code=error,
+                )
+                for partition, error, committed in partitions
+            ],
+        )
+        for topic, partitions in found.items()
+    ]

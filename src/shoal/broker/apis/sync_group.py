@@ -1,0 +1,44 @@
+"""SyncGroup (API key 14), v0 to v5: hand the assignment in (the leader), and wait for one's own part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ErrorCode
+from ...protocol.apis import ApiKey
+from ...protocol.codec import response_class
+from ..call import Call
+from ..groups import Sync
+from ..refusal import Refused
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+__all__ = ["handle"]
+
+_Response = response_class(ApiKey.SYNC_GROUP)
+
+
+def handle(broker: Broker, call: Call, request: Any) -> Any:
+    sync = Sync(
+        request.group_id,
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id,
+        request.protocol_type,
+        request.protocol_name,
+        {each.member_id: bytes(each.assignment) for each in request.assignments},
+    )
+    try:
+        call.check_before()
+        result = broker.groups.sync(sync)
+        call.check_after()
+    except Refused as refused:
+        return _Response(version=call.version, error_code=refused.code, assignment=b"")
+    return _Response(
+        version=call.version,
+        error_code=ErrorCode.NONE,
+        protocol_type=result.protocol_type,
+        protocol_name=result.protocol_name,
+        assignment=result.assignment,
+    )

@@ -1,0 +1,351 @@
+"""
+One consumer group of the classic protocol: its members, its generation, its offsets.
+
+States and transitions are those of Kafka's ``ClassicGroup``::
+
+    EMPTY --join--> PREPARING_REBALANCE --all joined--> COMPLETING_REBALANCE --leader synced--> STABLE
+      ^                    ^  |                                   |                               |
+      +--nobody joined-----+--+-----------------------------------+--join, leave, time-out--------+
+
+A group does no waiting and knows no threads: what a member waits for is a
+:class:`Pending` that gets its result sooner or later. The coordinator
+(:mod:`.groups`) guards all groups by one lock, and waits.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypeVar
+
+from ..errors import ErrorCode
+from .clock import now_ms
+from .refusal import Refused
+
+__all__ = ["CommittedOffset", "Group", "GroupState", "JoinResult", "Member", "Pending", "SyncResult"]
+
+Result = TypeVar("Result")
+
+
+class GroupState(enum.Enum):
+    """The value is the name in DescribeGroups and ListGroups."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class Pending(Generic[Result]):
+    """What a member waits for: a result, or a refusal."""
+
+    def __init__(self) -> None:
+        self.result: Result | Refused | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JoinResult:
+    """
+    What a member learns when a generation begins.
+
+    Attributes:
+        members: ``(member id, instance id, subscription)`` of all, for the
+            leader alone.
+        skip_assignment: The leader is to leave the assignment as it is (KIP-814).
+
+    """
+
+    generation: int
+    protocol_type: str
+    protocol_name: str
+    leader: str
+    member_id: str
+    members: Sequence[tuple[str, str | None, bytes]] = ()
+    skip_assignment: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SyncResult:
+    """A member's part of the assignment."""
+
+    protocol_type: str
+    protocol_name: str
+    assignment: bytes
+
+
+class CommittedOffset(NamedTuple):
+    """A group's position in a partition; the time in milliseconds."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    committed_at_ms: int
+
+
+@dataclass(slots=True)
+class Member:
+    """
+    A member of a group.
+
+    Attributes:
+        protocols: What it could do, by name, the one it likes best first; the
+            value is for the leader to read.
+        expires_at: When its session ends if it is not heard of before, on the
+            monotonic clock.
+        joining: Set while it waits for the other members to join.
+        syncing: Set while it waits for the leader's assignment.
+        synced: Whether it asked for this generation's assignment.
+
+    """
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_s: float
+    rebalance_timeout_s: float
+    protocols: Mapping[str, bytes]
+    expires_at: float = 0.0
+    assignment: bytes = b""
+    joining: Pending[JoinResult] | None = None
+    syncing: Pending[SyncResult] | None = None
+    synced: bool = False
+
+    def heard_of(self, now: float) -> None:
+        self.expires_at = now + self.session_timeout_s
+
+    def answer_join(self, answer: JoinResult | Refused) -> None:
+        if self.joining is not None:
+            self.joining.result, self.joining = answer, None
+
+    def answer_sync(self, answer: SyncResult | Refused) -> None:
+        if self.syncing is not None:
+            self.syncing.result, self.syncing = answer, None
+
+
+@dataclass(slots=True)
+class Group:
+    """
+    A consumer group.
+
+    Attributes:
+        group_id: Its name.
+        members: By member id, in the order in which they came.
+        promised: Member ids that were handed out (error 79, KIP-394) and have
+            not joined yet, and when each lapses.
+        leader: The member that makes the assignment.
+        deadline: In PREPARING and COMPLETING_REBALANCE, when those lose their
+            place that did not join or sync.
+        not_before: In PREPARING_REBALANCE, when it may end at the earliest.
+        offsets: Committed positions, by topic and partition.
+        pending_offsets: Those of open transactions, by producer id.
+        empty_since_ms: Since when it has had no members.
+
+    """
+
+    group_id: str
+    state: GroupState = GroupState.EMPTY
+    generation: int = 0
+    protocol_type: str = ""
+    protocol_name: str = ""
+    leader: str = ""
+    members: dict[str, Member] = field(default_factory=dict)
+    promised: dict[str, float] = field(default_factory=dict)
+    deadline: float = 0.0
+    not_before: float = 0.0
+    offsets: dict[tuple[str, int], CommittedOffset] = field(default_factory=dict)
+    pending_offsets: dict[int, dict[tuple[str, int], CommittedOffset]] = field(default_factory=dict)
+    empty_since_ms: int = 0
+
+    # Members
+
+    def static_member(self, instance_id: str) -> Member | None:
+        return next((each for each in self.members.values() if each.instance_id == instance_id), None)
+
+    def member(self, member_id: str, instance_id: str | None) -> Member:
+        """
+        Return the member that a request speaks for.
+
+        Raises:
+            Refused: With FENCED_INSTANCE_ID where another process took the
+                instance id over, else with UNKNOWN_MEMBER_ID.
+
+        """
+        if instance_id is not None:
+            static = self.static_member(instance_id)
+            if static is None:
+                raise _unknown_member(self, member_id)
+            if static.member_id != member_id:
+                raise Refused(
+                    ErrorCode.FENCED_INSTANCE_ID,
+                    f"instance id {instance_id!r} belongs to {static.member_id!r}",
+                )
+        member = self.members.get(member_id)
+        if member is None:
+            raise _unknown_member(self, member_id)
+        return member
+
+    def check_generation(self, generation: int) -> None:
+        """
+        Refuse another generation than the current one.
+
+        Raises:
+            Refused: With ILLEGAL_GENERATION.
+
+        """
+        if generation != self.generation:
+            raise Refused(
+                ErrorCode.ILLEGAL_GENERATION,
+                f"the generation of group {self.group_id!r} is {self.generation}, not {generation}",
+            )
+
+    def check_protocols(self, protocol_type: str, names: Sequence[str]) -> None:
+        """
+        Refuse a member that has no protocol in common with all the others.
+
+        Raises:
+            Refused: With INCONSISTENT_GROUP_PROTOCOL; the group is not disturbed.
+
+        """
+        if self.state is GroupState.EMPTY:
+            fits = bool(protocol_type and names)
+        else:
+            fits = protocol_type == self.protocol_type and not self._common_protocols().isdisjoint(names)
+        if not fits:
+            raise Refused(
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+                f"group {self.group_id!r} has none of the protocols {protocol_type}:{list(names)}",
+            )
+
+    def _common_protocols(self) -> set[str]:
+        counts = Counter(name for member in self.members.values() for name in member.protocols)
+        return {name for name, count in counts.items() if count == len(self.members)}
+
+    def select_protocol(self) -> str:
+        """Return the protocol with the most votes; each member votes for the first that all have."""
+        common = self._common_protocols()
+        votes = Counter(
+            next(name for name in member.protocols if name in common) for member in self.members.values()
+        )
+        return votes.most_common(1)[0][0]
+
+    def add(self, member: Member, protocol_type: str) -> None:
+        self.promised.pop(member.member_id, None)
+        if not self.members:
+            self.protocol_type = protocol_type
+        self.members[member.member_id] = member
+        self.leader = self.leader or member.member_id
+
+    def remove(self, member: Member, refused: Refused, now: float) -> None:
+        """Take a member out, answer what it waits for, and let the others rebalance."""
+        member.answer_join(refused)
+        member.answer_sync(refused)
+        self.members.pop(member.member_id, None)
+        if self.leader == member.member_id:
+            self.leader = next(iter(self.members), "")
+        if self.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+            self.prepare_rebalance(now)
+        self.try_complete_join(now)
+
+    def replace_static(self, member: Member, member_id: str) -> None:
+        """Give a static member's place to a new process, and fence the old one (KIP-345)."""
+        fenced = Refused(ErrorCode.FENCED_INSTANCE_ID, f"{member_id!r} took {member.instance_id!r} over")
+        member.answer_join(fenced)
+        member.answer_sync(fenced)
+        if self.leader == member.member_id:
+            self.leader = member_id
+        del self.members[member.member_id]
+        member.member_id = member_id
+        self.members[member_id] = member
+
+    # Rebalances
+
+    def prepare_rebalance(self, now: float, initial_delay_s: float = 0.0) -> None:
+        """Ask all members to join again; those that wait for an assignment learn it at once."""
+        again = Refused(ErrorCode.REBALANCE_IN_PROGRESS, f"group {self.group_id!r} rebalances")
+        for member in self.members.values():
+            member.answer_sync(again)
+            member.assignment = b""
+        longest = max((member.rebalance_timeout_s for member in self.members.values()), default=0.0)
+        self.deadline = now + longest
+        self.not_before = now + initial_delay_s
+        self.state = GroupState.PREPARING_REBALANCE
+
+    def try_complete_join(self, now: float) -> None:
+        """End the rebalance's first half, if everybody joined or time is up."""
+        if self.state is not GroupState.PREPARING_REBALANCE or now < self.not_before:
+            return
+        all_joined = not self.promised and all(member.joining for member in self.members.values())
+        if all_joined or now >= self.deadline:
+            self._complete_join(now)
+
+    def _complete_join(self, now: float) -> None:
+        # A static member keeps its place until its session ends (KIP-345).
+        late = [m for m in self.members.values() if m.joining is None and m.instance_id is None]
+        for member in late:
+            del self.members[member.member_id]
+        self.generation += 1
+        if not self.members:
+            self.state = GroupState.EMPTY
+            self.empty_since_ms = now_ms()
+            self.protocol_name = self.leader = ""
+            return
+        joined = [member.member_id for member in self.members.values() if member.joining]
+        if self.leader not in joined:
+            self.leader = next(iter(joined or self.members))
+        self.protocol_name = self.select_protocol()
+        self.state = GroupState.COMPLETING_REBALANCE
+        self.deadline = now + max(member.rebalance_timeout_s for member in self.members.values())
+        for member in self.members.values():
+            member.synced = False
+            member.heard_of(now)
+            member.answer_join(self.join_result(member))
+
+    def join_result(self, member: Member) -> JoinResult:
+        """Return what a member learns of the current generation."""
+        members: list[tuple[str, str | None, bytes]] = []
+        if member.member_id == self.leader:
+            members = [
+                (each.member_id, each.instance_id, each.protocols.get(self.protocol_name, b""))
+                for each in self.members.values()
+            ]
+        return JoinResult(
+            self.generation, self.protocol_type, self.protocol_name, self.leader, member.member_id, members
+        )
+
+    def assign(self, assignments: Mapping[str, bytes], now: float) -> None:
+        """Take the leader's assignment: the group is stable, and every member that waits gets its part."""
+        self.state = GroupState.STABLE
+        for member in self.members.values():
+            member.assignment = assignments.get(member.member_id, b"")
+            member.heard_of(now)
+            member.answer_sync(self.sync_result(member))
+
+    def sync_result(self, member: Member) -> SyncResult:
+        return SyncResult(self.protocol_type, self.protocol_name, member.assignment)
+
+    def expire(self, now: float) -> None:
+        """Remove those that were not heard of in time, and end what took too long."""
+        self.promised = {member_id: until for member_id, until in self.promised.items() if until > now}
+        gone = Refused(ErrorCode.UNKNOWN_MEMBER_ID, "the session timed out")
+        for member in list(self.members.values()):
+            waiting = member.joining is not None or member.syncing is not None
+            if member.expires_at <= now and not waiting:
+                self.remove(member, gone, now)
+        if self.state is GroupState.COMPLETING_REBALANCE and now >= self.deadline:
+            for member in [each for each in self.members.values() if not each.synced]:
+                self.remove(member, gone, now)
+        self.try_complete_join(now)
+
+    # Offsets
+
+    def has_pending_offset(self, topic: str, partition: int) -> bool:
+        """Whether an open transaction would move this position (KIP-447)."""
+        return any((topic, partition) in offsets for offsets in self.pending_offsets.values())
+
+
+def _unknown_member(group: Group, member_id: str) -> Refused:
+    return Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group.group_id!r} has no member {member_id!r}")

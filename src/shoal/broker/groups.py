@@ -1,0 +1,468 @@
+"""
+The group coordinator: what members and their offsets may do.
+
+The classic protocol of Kafka's ``GroupMetadataManager``: join, sync,
+heartbeat, leave, and commits. JoinGroup and SyncGroup wait, in the
+connection's thread, until the group is ready. One lock guards all groups.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ..errors import ErrorCode
+from .clock import now_ms
+from .group import (
+    CommittedOffset,
+    Group,
+    GroupState,
+    JoinResult,
+    Member,
+    Pending,
+    Result,
+    SyncResult,
+)
+from .refusal import Refused
+from .waiting import BrokerStopped
+
+__all__ = ["Groups", "Join", "MemberIdRequired", "Sync"]
+
+#: From this version of JoinGroup on, a new member gets its id first and joins with it (KIP-394).
+MEMBER_ID_REQUIRED_FROM = 4
+
+#: From this version on the leader can be told to leave the assignment alone (KIP-814).
+SKIP_ASSIGNMENT_FROM = 9
+
+
+class MemberIdRequired(Refused):
+    """
+    A new member is to join again, with an id.
+
+    Attributes:
+        member_id: The id.
+
+    """
+
+    def __init__(self, member_id: str) -> None:
+        super().__init__(ErrorCode.MEMBER_ID_REQUIRED, "join again with the member id given")
+        self.member_id = member_id
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A JoinGroup request; the protocols by name, the best one first."""
+
+    group_id: str
+    member_id: str
+    instance_id: str | None
+    protocol_type: str
+    protocols: Mapping[str, bytes]
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    client_id: str
+    client_host: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """A SyncGroup request; protocol type and name are None before v5, assignments are the leader's."""
+
+    group_id: str
+    member_id: str
+    instance_id: str | None
+    generation: int
+    protocol_type: str | None
+    protocol_name: str | None
+    assignments: Mapping[str, bytes]
+
+
+class Groups:
+    """All consumer groups. Safe to use from several threads."""
+
+    def __init__(self, broker_config: Mapping[str, str]) -> None:
+        """Begin without groups; the broker's settings have the limits."""
+        self._config = broker_config
+        self._changed = threading.Condition()
+        self._groups: dict[str, Group] = {}
+        self._closed = False
+
+    def open(self) -> None:
+        """Begin, or go on after a stop: every session begins anew."""
+        with self._changed:
+            self._closed = False
+            now = time.monotonic()
+            for group in self._groups.values():
+                for member in group.members.values():
+                    member.joining = member.syncing = None
+                    member.heard_of(now)
+                if group.state in (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE):
+                    group.prepare_rebalance(now)
+
+    def close(self) -> None:
+        """Wake everyone who waits, and let nobody wait any more."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def expire(self) -> None:
+        """Let time pass: to be called again and again."""
+        with self._changing() as now:
+            for group in self._groups.values():
+                group.expire(now)
+
+    @contextmanager
+    def _changing(self) -> Iterator[float]:
+        """Hold the lock, and wake those that wait for what changed; gives the monotonic time."""
+        with self._changed:
+            try:
+                yield time.monotonic()
+            finally:
+                self._changed.notify_all()
+
+    def _wait(self, pending: Pending[Result]) -> Result:
+        with self._changed:
+            while pending.result is None:
+                if self._closed:
+                    raise BrokerStopped
+                self._changed.wait()
+            if isinstance(pending.result, Refused):
+                raise pending.result
+            return pending.result
+
+    # Membership
+
+    def join(self, join: Join) -> JoinResult:
+        """
+        Join a group, and wait until all of its members did.
+
+        Raises:
+            Refused: With INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT,
+                UNKNOWN_MEMBER_ID, INCONSISTENT_GROUP_PROTOCOL,
+                GROUP_MAX_SIZE_REACHED or FENCED_INSTANCE_ID.
+            MemberIdRequired: Try again with the id.
+            BrokerStopped: It stopped meanwhile.
+
+        """
+        self._check_join(join)
+        with self._changing() as now:
+            outcome = self._join(join, now)
+        return outcome if isinstance(outcome, JoinResult) else self._wait(outcome)
+
+    def _check_join(self, join: Join) -> None:
+        if not join.group_id:
+            raise Refused(ErrorCode.INVALID_GROUP_ID, "a group id may not be empty")
+        shortest = int(self._config["group.min.session.timeout.ms"])
+        longest = int(self._config["group.max.session.timeout.ms"])
+        if not shortest <= join.session_timeout_ms <= longest:
+            raise Refused(
+                ErrorCode.INVALID_SESSION_TIMEOUT,
+                f"a session timeout of {join.session_timeout_ms} ms is not within {shortest} and {longest}",
+            )
+
+    def _join(self, join: Join, now: float) -> JoinResult | Pending[JoinResult]:
+        group = self._groups.get(join.group_id)
+        if group is None:
+            if join.member_id:
+                raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {join.group_id!r}")
+            group = Group(join.group_id, empty_since_ms=now_ms())
+        group.check_protocols(join.protocol_type, list(join.protocols))
+        self._groups[join.group_id] = group
+        if not join.member_id:
+            return self._join_new(group, join, now)
+        if join.member_id in group.promised:
+            return self._join_as(group, join, join.member_id, now)
+        return self._join_again(group, join, now)
+
+    def _join_new(self, group: Group, join: Join, now: float) -> JoinResult | Pending[JoinResult]:
+        member_id = f"{join.instance_id or join.client_id}-{uuid.uuid4()}"
+        static = group.static_member(join.instance_id) if join.instance_id is not None else None
+        if static is not None:
+            return self._take_over(group, static, member_id, join, now)
+        if len(group.members) + len(group.promised) >= int(self._config["group.max.size"]):
+            raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, f"group {group.group_id!r} is full")
+        if join.instance_id is None and join.version >= MEMBER_ID_REQUIRED_FROM:
+            group.promised[member_id] = now + join.session_timeout_ms / 1000
+            raise MemberIdRequired(member_id)
+        return self._join_as(group, join, member_id, now)
+
+    def _join_as(self, group: Group, join: Join, member_id: str, now: float) -> Pending[JoinResult]:
+        member = Member(
+            member_id,
+            join.instance_id,
+            join.client_id,
+            join.client_host,
+            join.session_timeout_ms / 1000,
+            join.rebalance_timeout_ms / 1000,
+            join.protocols,
+        )
+        group.add(member, join.protocol_type)
+        return self._rebalance(group, member, now)
+
+    def _take_over(
+        self, group: Group, member: Member, member_id: str, join: Join, now: float
+    ) -> JoinResult | Pending[JoinResult]:
+        """Let a restarted static member go on; a stable group is not disturbed (KIP-345)."""
+        leader_before = group.leader
+        group.replace_static(member, member_id)
+        _update(member, join, now)
+        if group.state is not GroupState.STABLE or group.select_protocol() != group.protocol_name:
+            return self._rebalance(group, member, now)
+        result = group.join_result(member)
+        if join.version >= SKIP_ASSIGNMENT_FROM:
+            is_leader = group.leader == member_id
+            return JoinResult(
+                result.generation,
+                result.protocol_type,
+                result.protocol_name,
+                result.leader,
+                member_id,
+                result.members,
+                skip_assignment=is_leader,
+            )
+        # The old id: a leader that knew itself would assign anew, and nobody waits for that.
+        return JoinResult(
+            result.generation, result.protocol_type, result.protocol_name, leader_before, member_id
+        )
+
+    def _join_again(self, group: Group, join: Join, now: float) -> JoinResult | Pending[JoinResult]:
+        member = group.member(join.member_id, join.instance_id)
+        same = list(member.protocols.items()) == list(join.protocols.items())
+        is_leader = group.leader == member.member_id
+        if group.state is GroupState.COMPLETING_REBALANCE and same:
+            # It did not get the answer to its JoinGroup.
+            member.heard_of(now)
+            return group.join_result(member)
+        if group.state is GroupState.STABLE and same and not is_leader:
+            member.heard_of(now)
+            return group.join_result(member)
+        _update(member, join, now)
+        return self._rebalance(group, member, now)
+
+    def _rebalance(self, group: Group, member: Member, now: float) -> Pending[JoinResult]:
+        """Have a member wait for all the others to join."""
+        member.answer_join(Refused(ErrorCode.REBALANCE_IN_PROGRESS, "the member joined again"))
+        member.heard_of(now)
+        member.joining = pending = Pending[JoinResult]()
+        if group.state is not GroupState.PREPARING_REBALANCE:
+            was_empty = group.state is GroupState.EMPTY
+            delay_s = int(self._config["group.initial.rebalance.delay.ms"]) / 1000 if was_empty else 0.0
+            group.prepare_rebalance(now, delay_s)
+        group.try_complete_join(now)
+        return pending
+
+    def sync(self, sync: Sync) -> SyncResult:
+        """
+        Give the assignment (the leader), and wait for one's own part.
+
+        Raises:
+            Refused: With UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
+                ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL or REBALANCE_IN_PROGRESS.
+            BrokerStopped: It stopped meanwhile.
+
+        """
+        with self._changing() as now:
+            outcome = self._sync(sync, now)
+        return outcome if isinstance(outcome, SyncResult) else self._wait(outcome)
+
+    def _sync(self, sync: Sync, now: float) -> SyncResult | Pending[SyncResult]:
+        group = self._known(sync.group_id)
+        member = group.member(sync.member_id, sync.instance_id)
+        group.check_generation(sync.generation)
+        _check_same_protocol(group, sync)
+        if group.state is GroupState.PREPARING_REBALANCE:
+            raise Refused(ErrorCode.REBALANCE_IN_PROGRESS, f"group {group.group_id!r} rebalances")
+        member.heard_of(now)
+        member.synced = True
+        if group.state is GroupState.STABLE:
+            return group.sync_result(member)
+        member.answer_sync(Refused(ErrorCode.REBALANCE_IN_PROGRESS, "the member synced again"))
+        member.syncing = pending = Pending[SyncResult]()
+        if group.leader == member.member_id:
+            group.assign(sync.assignments, now)
+        return pending
+
+    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> None:
+        """
+        Keep a member's session.
+
+        Raises:
+            Refused: With UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
+                ILLEGAL_GENERATION, or REBALANCE_IN_PROGRESS: it is to join again.
+
+        """
+        with self._changing() as now:
+            group = self._known(group_id)
+            member = group.member(member_id, instance_id)
+            group.check_generation(generation)
+            member.heard_of(now)
+            if group.state is GroupState.PREPARING_REBALANCE:
+                raise Refused(ErrorCode.REBALANCE_IN_PROGRESS, f"group {group_id!r} rebalances")
+
+    def leave(self, group_id: str, member_id: str, instance_id: str | None) -> None:
+        """
+        Take a member out; a static one may be named by its instance id alone.
+
+        Raises:
+            Refused: With UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID.
+
+        """
+        with self._changing() as now:
+            group = self._known(group_id)
+            if group.promised.pop(member_id, None) is not None:
+                group.try_complete_join(now)
+                return
+            static = group.static_member(instance_id) if instance_id is not None else None
+            if static is not None and not member_id:
+                member_id = static.member_id
+            member = group.member(member_id, instance_id)
+            group.remove(member, Refused(ErrorCode.UNKNOWN_MEMBER_ID, "the member left"), now)
+
+    def _known(self, group_id: str) -> Group:
+        group = self._groups.get(group_id)
+        if group is None:
+            raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {group_id!r}")
+        return group
+
+    # Offsets
+
+    def check_commit(
+        self, group_id: str, member_id: str, instance_id: str | None, generation: int, version: int
+    ) -> None:
+        """
+        Say whether a member, or somebody who is none, may commit offsets now.
+
+        Who is no member, with generation -1, may as long as the group has no
+        members (``ClassicGroup.validateOffsetCommit``).
+
+        Raises:
+            Refused: With ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID,
+                FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS or GROUP_ID_NOT_FOUND.
+
+        """
+        with self._changed:
+            group = self._groups.get(group_id)
+            if group is None:
+                if generation >= 0:
+                    # GROUP_ID_NOT_FOUND came with OffsetCommit v9 (KIP-848).
+                    code = ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION
+                    raise Refused(code, f"there is no group {group_id!r}")
+                return
+            if generation < 0 and group.state is GroupState.EMPTY:
+                return
+            if generation < 0 and not member_id and instance_id is None:
+                raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group_id!r} has members")
+            self._check_member_commit(group, member_id, instance_id, generation)
+            if group.state is GroupState.COMPLETING_REBALANCE:
+                raise Refused(ErrorCode.REBALANCE_IN_PROGRESS, f"group {group_id!r} rebalances")
+
+    def check_transactional_commit(
+        self, group_id: str, member_id: str, instance_id: str | None, generation: int
+    ) -> None:
+        """
+        Say whether offsets may be committed as part of a transaction (KIP-447).
+
+        A producer that names no member is trusted, whatever the group's state.
+
+        Raises:
+            Refused: With ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID.
+
+        """
+        if generation < 0 and not member_id and instance_id is None:
+            return
+        with self._changed:
+            group = self._groups.get(group_id)
+            if group is None:
+                raise Refused(ErrorCode.ILLEGAL_GENERATION, f"there is no group {group_id!r}")
+            self._check_member_commit(group, member_id, instance_id, generation)
+
+    def _check_member_commit(
+        self, group: Group, member_id: str, instance_id: str | None, generation: int
+    ) -> None:
+        member = group.member(member_id, instance_id)
+        group.check_generation(generation)
+        member.heard_of(time.monotonic())
+
+    def commit(
+        self,
+        group_id: str,
+        offsets: Mapping[tuple[str, int], CommittedOffset],
+        producer_id: int | None = None,
+    ) -> None:
+        """Keep positions; those of a producer's transaction, until it ends, apart."""
+        with self._changing():
+            group = self._groups.setdefault(group_id, Group(group_id, empty_since_ms=now_ms()))
+            kept = group.offsets if producer_id is None else group.pending_offsets.setdefault(producer_id, {})
+            kept.update(offsets)
+
+    def end_transaction(self, group_id: str, producer_id: int, *, committed: bool) -> None:
+        """Take over, or forget, what a producer committed in its transaction."""
+        with self._changing():
+            group = self._groups.get(group_id)
+            pending = group.pending_offsets.pop(producer_id, {}) if group is not None else {}
+            if group is not None and committed:
+                group.offsets.update(pending)
+
+    def read(self, group_id: str, read: Callable[[Group], Result]) -> Result:
+        """
+        Read something of a group under the lock; of an empty one, state DEAD, where there is none.
+
+        The function must not keep the group.
+
+        """
+        with self._changed:
+            return read(self._groups.get(group_id) or Group(group_id, GroupState.DEAD))
+
+    def read_all(self, read: Callable[[Group], Result]) -> list[Result]:
+        """Read something of every group, as :meth:`read` does of one."""
+        with self._changed:
+            return [read(group) for group in self._groups.values()]
+
+    def delete(self, group_id: str) -> None:
+        """
+        Delete a group and its offsets.
+
+        Raises:
+            Refused: With GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP.
+
+        """
+        with self._changed:
+            group = self._groups.get(group_id)
+            if group is None:
+                raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
+            if group.state is not GroupState.EMPTY:
+                raise Refused(ErrorCode.NON_EMPTY_GROUP, f"group {group_id!r} has members")
+            del self._groups[group_id]
+
+    def forget_topic(self, topic: str) -> None:
+        """Forget all positions in a topic that was deleted."""
+        with self._changed:
+            for group in self._groups.values():
+                for offsets in (group.offsets, *group.pending_offsets.values()):
+                    for key in [key for key in offsets if key[0] == topic]:
+                        del offsets[key]
+
+
+def _update(member: Member, join: Join, now: float) -> None:
+    member.protocols = join.protocols
+    member.session_timeout_s = join.session_timeout_ms / 1000
+    member.rebalance_timeout_s = join.rebalance_timeout_ms / 1000
+    member.client_id = join.client_id
+    member.client_host = join.client_host
+    member.heard_of(now)
+
+
+def _check_same_protocol(group: Group, sync: Sync) -> None:
+    if sync.protocol_type not in (None, group.protocol_type) or sync.protocol_name not in (
+        None,
+        group.protocol_name,
+    ):
+        raise Refused(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+            f"group {group.group_id!r} has protocol {group.protocol_type}:{group.protocol_name}",
+        )
