@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import base64
 import ipaddress
-import itertools
 import socket
-import threading
 import uuid
 from collections.abc import Mapping
 from types import TracebackType
@@ -24,24 +22,13 @@ from .log import Log
 from .refusal import Refused
 from .server import Server
 from .topics import Topic, Topics
+from .transactions import ProducerIds, Transactions
 from .waiting import Purgatory
 
 __all__ = ["Broker"]
 
 #: How often sessions and transactions are looked at, in seconds.
 _TIMEOUT_CHECK_S = 0.1
-
-
-class ProducerIds:
-    """Producer ids that were never given before."""
-
-    def __init__(self) -> None:
-        self._next = itertools.count(1000)
-        self._lock = threading.Lock()
-
-    def new(self) -> int:
-        with self._lock:
-            return next(self._next)
 
 
 class Broker:
@@ -58,6 +45,8 @@ class Broker:
         config: The broker's settings, defaults included, by Kafka's names.
         topics: The topics with their logs.
         groups: The consumer groups with their offsets.
+        transactions: The transactional ids.
+        producer_ids: Where new producer ids come from.
         faults: What shall go wrong (see :class:`~shoal.broker.faults.Faults`).
 
     """
@@ -101,6 +90,7 @@ class Broker:
         self.producer_ids = ProducerIds()
         self.topics = Topics(self.config)
         self.groups = Groups(self.config)
+        self.transactions = Transactions(self.config, self.topics, self.groups, self.producer_ids)
         self.purgatory = Purgatory()
         self._server = Server(
             host,
@@ -111,6 +101,7 @@ class Broker:
         self._housekeeper = Housekeeper(
             [
                 Chore(_TIMEOUT_CHECK_S, self.groups.expire),
+                Chore(_TIMEOUT_CHECK_S, self.transactions.expire),
                 Chore(
                     int(self.config["producer.id.expiration.check.interval.ms"]) / 1000,
                     self._forget_expired_producers,

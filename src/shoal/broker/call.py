@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..errors import ErrorCode
 from ..protocol.apis import ApiKey
 from .faults import Fault
 from .refusal import Refused
@@ -50,6 +51,12 @@ class Call:
 
         """
         self._check("after", topic, partition)
+
+    def code_of(self, refused: Refused, *, fenced_from: int) -> ErrorCode:
+        """Return a refusal's code; PRODUCER_FENCED is none that a version before that one knows (KIP-588)."""
+        if refused.code is ErrorCode.PRODUCER_FENCED and self.version < fenced_from:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        return refused.code
 
     def _check(self, effect: str, topic: str, partition: int) -> None:
         fault = self.fault

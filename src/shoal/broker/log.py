@@ -32,7 +32,7 @@ from .transaction_index import TransactionIndex
 from .validate import HeaderChange
 from .walk import walk
 
-__all__ = ["AppendInfo", "Log", "ReadInfo", "TimestampAndOffset"]
+__all__ = ["AppendInfo", "Log", "ProducerSnapshot", "ReadInfo", "TimestampAndOffset"]
 
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
@@ -96,6 +96,26 @@ class TimestampAndOffset(NamedTuple):
 
     timestamp: int
     offset: int
+
+
+class ProducerSnapshot(NamedTuple):
+    """
+    What DescribeProducers tells of one producer.
+
+    Attributes:
+        last_sequence: -1 for none, as after a marker with a new epoch.
+        last_timestamp: In milliseconds.
+        coordinator_epoch: Of the last marker, or -1.
+        transaction_start: Where its open transaction begins, or -1.
+
+    """
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int
+    transaction_start: int
 
 
 class Log:
@@ -416,7 +436,26 @@ class Log:
                 return -1, -1
             return (earlier[-1] if earlier else leader_epoch), later[0]
 
-    # Housekeeping
+    # Producers
+
+    def producers(self) -> list[ProducerSnapshot]:
+        """Return everyone that wrote here and is not forgotten."""
+        with self._lock:
+            return [
+                ProducerSnapshot(
+                    producer.producer_id,
+                    producer.epoch,
+                    producer.last_sequence,
+                    producer.last_timestamp,
+                    producer.coordinator_epoch,
+                    self._transactions.open.get(producer.producer_id, -1),
+                )
+                for producer in self._producers
+            ]
+
+    def has_open_transaction(self, producer_id: int) -> bool:
+        with self._lock:
+            return producer_id in self._transactions.open
 
     def forget_expired_producers(self, now: int, expiration_ms: int) -> None:
         """Forget producers whose last batch is older than ``producer.id.expiration.ms``."""

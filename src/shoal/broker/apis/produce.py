@@ -24,7 +24,7 @@ from ...errors import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
 from ...protocol.produce import ProduceRequest
-from ...records import RecordBatch
+from ...records import BatchHeader, RecordBatch
 from ..call import Call
 from ..clock import now_ms
 from ..log import AppendInfo
@@ -43,6 +43,13 @@ _RecordError = _Partition.BatchIndexAndErrorMessage
 
 _TRANSACTIONAL_BIT = 0x10
 _ATTRIBUTES_LOW_BYTE = 22
+
+
+_ABORTABLE_FROM = 11
+_ADDS_PARTITION_FROM = 12
+
+#: What a producer is told in place of the coordinator's code (``AddPartitionsToTxnManager``).
+_TO_PRODUCERS = {ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +106,30 @@ def _append(
     broker: Broker, call: Call, request: ProduceRequest, topic: str, partition: int, batch: RecordBatch
 ) -> AppendInfo:
     log = broker.topics.log(topic, partition)
+    header, transactional_id = batch.header, request.transactional_id
+    if header.is_transactional and not log.has_open_transaction(header.producer_id):
+        assert transactional_id is not None, "handle refuses the request without it"
+        _check_transaction(broker, call, transactional_id, topic, partition, header)
     check_batch(batch, log.config)
     return log.append(batch, validate(batch, log.config, now_ms()))
+
+
+def _check_transaction(
+    broker: Broker, call: Call, transactional_id: str, topic: str, partition: int, header: BatchHeader
+) -> None:
+    """Have the coordinator confirm that the partition is part of the transaction, or make it so (KIP-890)."""
+    producer_id, epoch = header.producer_id, header.producer_epoch
+    key = (topic, partition)
+    try:
+        if call.version >= _ADDS_PARTITION_FROM:
+            broker.transactions.add_partitions(transactional_id, producer_id, epoch, [key])
+        else:
+            broker.transactions.check_partition(transactional_id, producer_id, epoch, key)
+    except Refused as refused:
+        code = _TO_PRODUCERS.get(refused.code, refused.code)
+        if code is ErrorCode.TRANSACTION_ABORTABLE and call.version < _ABORTABLE_FROM:
+            code = ErrorCode.INVALID_TXN_STATE
+        raise Refused(code, refused.message) from refused
 
 
 def _response(call: Call, outcomes: list[_Outcome]) -> Any:

@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ...protocol.apis import ApiKey
 from ..call import Call
 from . import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     api_versions,
     delete_groups,
     describe_groups,
+    describe_producers,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -26,6 +30,7 @@ from . import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    txn_offset_commit,
 )
 
 if TYPE_CHECKING:
@@ -87,5 +92,10 @@ APIS = _table(
     Api(ApiKey.API_VERSIONS, 0, 4, api_versions.handle),
     Api(ApiKey.INIT_PRODUCER_ID, 0, 5, init_producer_id.handle),
     Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, offset_for_leader_epoch.handle),
+    Api(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 3, add_partitions_to_txn.handle),
+    Api(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4, add_offsets_to_txn.handle),
+    Api(ApiKey.END_TXN, 0, 4, end_txn.handle),
+    Api(ApiKey.TXN_OFFSET_COMMIT, 0, 4, txn_offset_commit.handle),
     Api(ApiKey.DELETE_GROUPS, 0, 2, delete_groups.handle),
+    Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, describe_producers.handle),
 )

@@ -1,0 +1,33 @@
+"""AddOffsetsToTxn (API key 25), v0 to v4: make a group's offsets part of a transaction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ErrorCode
+from ...protocol.apis import ApiKey
+from ...protocol.codec import response_class
+from ..call import Call
+from ..refusal import Refused
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+__all__ = ["handle"]
+
+_Response = response_class(ApiKey.ADD_OFFSETS_TO_TXN)
+
+_FENCED_FROM = 2
+
+
+def handle(broker: Broker, call: Call, request: Any) -> Any:
+    error = ErrorCode.NONE
+    try:
+        call.check_before()
+        broker.transactions.add_offsets(
+            request.transactional_id, request.producer_id, request.producer_epoch, request.group_id
+        )
+        call.check_after()
+    except Refused as refused:
+        error = call.code_of(refused, fenced_from=_FENCED_FROM)
+    return _Response(version=call.version, error_code=error)
