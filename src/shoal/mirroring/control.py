@@ -9,7 +9,7 @@ an orphan and stops producing.
 Lines of JSON. The task's first is ``{"hello": token}``; the driver answers
 with its state, and again whenever that changes::
 
-    {"stop": false, "lease_s": 20.0, "membership": ["member-id", 7, "instance-id"]}
+    {"stop": false, "lease_s": 20.0, "membership": ["member-id", 7, "instance-id"], "excluded": [["topic", 3]]}
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ import socket
 import socketserver
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from ..client.groups import Membership
+from ..client.metadata import TopicPartition
 from ..errors import Disconnected, Stopped
 
 __all__ = ["Control", "ControlConnection", "ControlServer", "Uncontrolled"]
@@ -71,7 +72,13 @@ class Uncontrolled:
 
 
 class ControlConnection:
-    """A task's end. A thread reads what the driver says."""
+    """
+    A task's end. A thread reads what the driver says.
+
+    Attributes:
+        excluded: Source partitions that are stopped: not to be planned again.
+
+    """
 
     def __init__(self, address: tuple[str, int], token: str) -> None:
         """
@@ -85,6 +92,7 @@ class ControlConnection:
         self._stop = False
         self._lease_until: float | None = None
         self._membership = Membership()
+        self.excluded: frozenset[TopicPartition] = frozenset()
         try:
             self._socket = socket.create_connection(address, _CONNECT_TIMEOUT_S)
             self._socket.sendall(_line({"hello": token}))
@@ -112,6 +120,7 @@ class ControlConnection:
                 self._stop = state["stop"]
                 self._lease_until = time.monotonic() + state["lease_s"]
                 self._membership = Membership(*state["membership"])
+                self.excluded = frozenset(TopicPartition(*each) for each in state["excluded"])
             self._changed.notify_all()
 
     @property
@@ -164,6 +173,7 @@ class ControlServer:
         self._tasks: set[socket.socket] = set()
         self._stop = False
         self._membership = Membership()
+        self._excluded: frozenset[TopicPartition] = frozenset()
         self._lease_until = time.monotonic()
         serve = self._serve
 
@@ -206,6 +216,7 @@ class ControlServer:
                 "stop": self._stop,
                 "lease_s": max(0.0, self._lease_until - time.monotonic()),
                 "membership": [membership.member_id, membership.generation, membership.instance_id],
+                "excluded": sorted(self._excluded),
             }
         )
 
@@ -215,6 +226,14 @@ class ControlServer:
             self._membership = membership
             self._lease_until = time.monotonic() + lease_s
             self._tell_all()
+
+    def exclude(self, partitions: Iterable[TopicPartition]) -> None:
+        """Let no task be planned for these source partitions any more."""
+        with self._lock:
+            excluded = frozenset(partitions)
+            if excluded != self._excluded:
+                self._excluded = excluded
+                self._tell_all()
 
     def request_stop(self) -> None:
         """Ask all tasks, and those to come, to finish what is in flight, commit and end."""

@@ -65,6 +65,7 @@ def realign(
     """
     clusters = _Clusters(source, destination, positions, settings)
     logs, errors = _destination_logs(destination, copies)
+    source_ends = log_end_offsets(source, [copy.source for copy in copies])
     committed = positions.read(copy.source for copy in copies if copy.pair is None)
     beginnings: dict[TopicPartition, Pair] = {}
     aligned: list[tuple[PartitionCopy, Pair]] = []
@@ -76,6 +77,8 @@ def realign(
             if pair is None:
                 pair = beginnings[copy.source] = _begin(clusters, copy, logs[copy.destination])
             else:
+                _check_same_mirror(clusters, copy, pair)
+                _check_not_truncated(clusters, copy, pair, source_ends[copy.source])
                 pair = _resume(clusters, copy, pair, logs[copy.destination])
             aligned.append((copy, pair))
         except ShoalError as error:
@@ -174,7 +177,6 @@ def _search(clusters: _Clusters, copy: PartitionCopy, wanted: Fingerprint, offse
 
 def _resume(clusters: _Clusters, copy: PartitionCopy, pair: Pair, log: _Log) -> Pair:
     """Return the pair that describes the destination as it is now."""
-    _check_same_mirror(clusters, copy, pair)
     written = log.end - pair.destination_offset
     if written < 0:
         raise _refusal(
@@ -195,6 +197,21 @@ def _resume(clusters: _Clusters, copy: PartitionCopy, pair: Pair, log: _Log) -> 
                 "the one that was mirrored last: somebody else wrote there",
             )
     return pair
+
+
+def _check_not_truncated(
+    clusters: _Clusters, copy: PartitionCopy, pair: Pair, source_end: int | ShoalError
+) -> None:
+    if isinstance(source_end, ShoalError):
+        raise source_end
+    if source_end < pair.source_offset:
+        raise _refusal(
+            copy,
+            pair.source_offset,
+            f"its log on {clusters.source} ends at offset {source_end}, before what was mirrored already: the source "
+            "lost its tail (unclean leader election?), or the topic was created anew; mirror it with a new --group "
+            "into an empty topic",
+        )
 
 
 def _check_same_mirror(clusters: _Clusters, copy: PartitionCopy, pair: Pair) -> None:

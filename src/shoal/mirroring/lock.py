@@ -1,0 +1,194 @@
+"""
+One mirror a group: the driver's membership in the source cluster's consumer group.
+
+A thread sends heartbeats. Each one that succeeds renews the tasks' lease,
+which is shorter than the session: when the group is lost (to a network that
+fails, or another member after the session timed out), nobody produces any
+more by the time that somebody else may begin.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+
+from ..client.cluster import Cluster, is_transient, patiently
+from ..client.config import ClientConfig
+from ..client.groups import GroupMember, Membership
+from ..client.metadata import TopicPartition
+from ..errors import BrokerError, ConfigError, ErrorCode, GroupHeld, ShoalError
+
+__all__ = ["GroupLock", "MirrorIdentity"]
+
+#: As Kafka's consumers since 3.0 (KIP-735); within any broker's default bounds.
+SESSION_TIMEOUT_MS = 45_000
+HEARTBEAT_INTERVAL_S = 3.0
+
+#: The tasks stop before the session ends, by what a produce request may still take.
+LEASE_S = 30.0
+
+_JOIN_AGAIN = frozenset(
+    {ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID}
+)
+
+
+class MirrorIdentity:
+    """
+    Which mirror this is: a name kept in its checkpoint directory, held by one process at a time.
+
+    A mirror that starts again from the same directory is the same mirror, and
+    takes its place in the group at once; any other is refused.
+
+    Attributes:
+        name: Random, made at the first start.
+
+    """
+
+    def __init__(self, checkpoint: Path) -> None:
+        """
+        Read or make the name.
+
+        Raises:
+            ConfigError: The directory cannot be used, or another process holds it.
+
+        """
+        self._path = checkpoint / "mirror-id"
+        try:
+            checkpoint.mkdir(parents=True, exist_ok=True)
+            self._file = self._path.open("a+", encoding="ascii")
+        except OSError as error:
+            raise ConfigError(f"--checkpoint {checkpoint}: {error.strerror}") from error
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._file.close()
+            raise ConfigError(
+                f"--checkpoint {checkpoint}: another shoal on this machine is at work in it; "
+                "stop that mirror, or give this one another --group or --checkpoint"
+            ) from None
+        self._file.seek(0)
+        self.name = self._file.read().strip() or self._make()
+
+    def _make(self) -> str:
+        name = uuid.uuid4().hex
+        self._file.write(name)
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        return name
+
+    def release(self) -> None:
+        self._file.close()
+
+
+class GroupLock:
+    """
+    Holds the group from :meth:`acquire` to :meth:`release`.
+
+    Attributes:
+        lost: Why the group is lost for good, once it is.
+
+    """
+
+    def __init__(
+        self,
+        source: ClientConfig,
+        group: str,
+        mirror_name: str,
+        on_renewed: Callable[[Membership, float], None],
+    ) -> None:
+        """
+        Args:
+            source: The cluster whose group it is.
+            group: Its name.
+            mirror_name: From :class:`MirrorIdentity`.
+            on_renewed: Told of the membership and of the seconds that the
+                lease lasts from now; from the heartbeats' thread.
+        """
+        # DescribeGroups shows the client id to who is refused.
+        client_id = f"{source.client_id}@{socket.gethostname()}[{os.getpid()}]"
+        self._cluster = Cluster(replace(source, client_id=client_id))
+        self._member = GroupMember(
+            self._cluster,
+            group,
+            protocol=f"shoal-{mirror_name}",
+            instance_id=f"shoal-{mirror_name}",
+            session_timeout_ms=SESSION_TIMEOUT_MS,
+        )
+        self._on_renewed = on_renewed
+        self._released = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._assignment: tuple[TopicPartition, ...] = ()
+        self.lost: ShoalError | None = None
+
+    def acquire(self, assignment: Iterable[TopicPartition], patience_s: float) -> None:
+        """
+        Join the group and keep it.
+
+        Args:
+            assignment: What Kafka's tools show as this member's partitions.
+            patience_s: How long brokers that are not ready yet are asked.
+
+        Raises:
+            GroupHeld: Another mirror, or any consumer, is in the group.
+            ShoalError: The group cannot be joined.
+
+        """
+        self._assignment = tuple(assignment)
+        patiently(self._join, patience_s=patience_s)
+        self._thread = threading.Thread(target=self._keep, name="shoal-group", daemon=True)
+        self._thread.start()
+
+    def _join(self) -> None:
+        self._renew_after(lambda: self._member.join(self._assignment))
+
+    def _renew_after(self, request: Callable[[], object]) -> None:
+        # The lease counts from before the request: the session cannot have begun earlier.
+        asked = time.monotonic()
+        request()
+        self._on_renewed(self._member.membership, LEASE_S - (time.monotonic() - asked))
+
+    def _keep(self) -> None:
+        while not self._released.wait(HEARTBEAT_INTERVAL_S):
+            try:
+                self._heartbeat()
+            except GroupHeld as error:
+                self.lost = error
+                return
+            except ShoalError as error:
+                if not is_transient(error):
+                    self.lost = error
+                    return
+
+    def _heartbeat(self) -> None:
+        try:
+            self._renew_after(self._member.heartbeat)
+        except BrokerError as error:
+            if error.code not in _JOIN_AGAIN:
+                raise
+            self._join()
+
+    def release(self) -> None:
+        """Leave the group, so that a next mirror need not wait; never raises."""
+        self._released.set()
+        if self._thread:
+            self._thread.join()
+        with contextlib.suppress(ShoalError):
+            self._member.leave()
+        self._cluster.close()
+
+    def __enter__(self) -> GroupLock:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()

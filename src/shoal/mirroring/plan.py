@@ -1,0 +1,142 @@
+"""Plan the work: which offsets of which partitions, and who copies them together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..client.cluster import Cluster
+from ..client.config import IsolationLevel
+from ..client.metadata import TopicPartition
+from ..client.offsets import LATEST, list_offsets
+from ..errors import BrokerError, ErrorCode, ShoalError
+from .ranges import CopyRange
+
+__all__ = ["deal_lanes", "end_offsets", "partitions_of", "plan_ranges", "start_offsets"]
+
+
+def partitions_of(cluster: Cluster, topics: Sequence[str]) -> list[TopicPartition]:
+    """
+    Ask for topics' partitions.
+
+    Raises:
+        BrokerError: One of the topics is not there, or may not be seen.
+
+    """
+    metadata = cluster.refresh(topics)
+    for topic in topics:
+        if topic not in metadata.topics:
+            code = metadata.errors.get(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise BrokerError(code, f"topic {topic} on {cluster}")
+    return [
+        TopicPartition(topic, number)
+        for topic in topics
+        for number in sorted(metadata.topics[topic].partitions)
+    ]
+
+
+def end_offsets(
+    cluster: Cluster, partitions: Sequence[TopicPartition], isolation_level: IsolationLevel
+) -> dict[TopicPartition, int]:
+    """
+    Return up to where each partition may be read now: the last stable offset, or the high watermark.
+
+    Raises:
+        ShoalError: A leader does not answer.
+
+    """
+    return _all_answered(list_offsets(cluster, dict.fromkeys(partitions, LATEST), isolation_level))
+
+
+def start_offsets(
+    cluster: Cluster, partitions: Sequence[TopicPartition], timestamp_ms: int, isolation_level: IsolationLevel
+) -> dict[TopicPartition, int]:
+    """
+    Return where each partition begins: the first offset at or after a time.
+
+    Args:
+        cluster: With metadata of the partitions.
+        partitions: Which.
+        timestamp_ms: Or ``EARLIEST``, or ``LATEST``. Where there is no record
+            at or after the time, the partition begins at its end.
+        isolation_level: Decides what its end is.
+
+    Raises:
+        ShoalError: A leader does not answer.
+
+    """
+    starts = _all_answered(list_offsets(cluster, dict.fromkeys(partitions, timestamp_ms), isolation_level))
+    later = [partition for partition, offset in starts.items() if offset < 0]
+    return starts | end_offsets(cluster, later, isolation_level)
+
+
+def _all_answered(answers: Mapping[TopicPartition, int | ShoalError]) -> dict[TopicPartition, int]:
+    for answer in answers.values():
+        if isinstance(answer, ShoalError):
+            raise answer
+    return {partition: answer for partition, answer in answers.items() if not isinstance(answer, ShoalError)}
+
+
+def plan_ranges(
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    positions: Mapping[TopicPartition, int],
+    destinations: Mapping[str, str],
+) -> list[CopyRange]:
+    """
+    Return what there is to copy.
+
+    Args:
+        starts: Where a partition begins that has no position.
+        ends: The first offsets that are not wanted.
+        positions: The committed source offsets, where there are any.
+        destinations: The destination topics' names by source topic.
+
+    Returns:
+        A range for each partition that has something to copy; or no position
+        yet: such a one gets its first pair even where there is nothing; or a
+        position past its end: a task finds out how that can be.
+
+    """
+    ranges = []
+    for partition, end in ends.items():
+        position = positions.get(partition)
+        start = starts[partition] if position is None else position
+        if position is None or start != end:
+            topic, number = partition
+            ranges.append(CopyRange(topic, number, destinations[topic], start, max(start, end)))
+    return ranges
+
+
+def deal_lanes(
+    ranges: Sequence[CopyRange], lanes: int, leaders: Mapping[TopicPartition, tuple[int, int]]
+) -> list[list[CopyRange]]:
+    """
+    Deal ranges to at most so many lanes of about equal weight.
+
+    Args:
+        ranges: What to copy; the weight of one is its number of offsets.
+        lanes: One for each Spark task that can run at a time.
+        leaders: Source and destination leader by source partition.
+            Partitions of the same pair stay together, so that one Fetch
+            response becomes one Produce request.
+
+    Returns:
+        The lanes, none of them empty.
+
+    """
+
+    def weight(each: CopyRange) -> int:
+        return each.end_offset - each.start_offset + 1
+
+    together = sorted(ranges, key=lambda each: (leaders.get(each.source, (-1, -1)), -weight(each)))
+    target = sum(map(weight, ranges)) / lanes
+    dealt: list[list[CopyRange]] = [[]]
+    load = 0.0
+    for each in together:
+        # A lane is full when the next range would lie more outside than inside.
+        if dealt[-1] and load + weight(each) / 2 > target and len(dealt) < lanes:
+            dealt.append([])
+            load = 0.0
+        dealt[-1].append(each)
+        load += weight(each)
+    return [lane for lane in dealt if lane]

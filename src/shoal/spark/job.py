@@ -1,0 +1,369 @@
+"""
+``shoal.mirror(...)``: the whole mirror, from looking at the clusters to the summary.
+
+Runs on the driver, in the user's process: it checks and creates topics, holds
+the group, listens to the tasks, and lets Spark do the rest. ``once`` is one
+batch job; without it, one streaming query.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import secrets
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import platformdirs
+import psutil
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from shoal.client.cluster import Cluster
+from shoal.client.config import ClientConfig
+from shoal.client.metadata import TopicPartition
+from shoal.errors import ShoalError
+from shoal.mirroring.control import ControlServer
+from shoal.mirroring.lock import GroupLock, MirrorIdentity
+from shoal.mirroring.metrics import Metrics
+from shoal.mirroring.options import MirrorOptions
+from shoal.mirroring.partition_copy import AcknowledgedRun
+from shoal.mirroring.plan import end_offsets, partitions_of
+from shoal.mirroring.prepare import Prepared, prepare
+from shoal.mirroring.progress import Progress, Summary
+from shoal.spark.datasource import ShoalDataSource
+from shoal.spark.options import ControlAddress
+from shoal.spark.session import spark_session
+
+__all__ = ["mirror"]
+
+#: How long brokers that do not answer at the start are asked again.
+_START_PATIENCE_S = 30.0
+
+_PROGRESS_INTERVAL_S = 0.5
+
+#: Between the planning of two micro-batches, where nothing is new.
+_TRIGGER = "1 second"
+
+
+def mirror(
+    options: MirrorOptions,
+    on_progress: Callable[[Progress], object] | None = None,
+    on_run: Callable[[TopicPartition, AcknowledgedRun], object] | None = None,
+    on_warning: Callable[[str], object] | None = None,
+    stop: threading.Event | None = None,
+) -> Summary:
+    """
+    Mirror topics from one cluster to another.
+
+    Args:
+        options: What, from where, to where.
+        on_progress: Called about twice a second, from a thread of its own.
+        on_run: Told of each run of source offsets that is acknowledged at the
+            destination, from the threads that hear the tasks. With it,
+            consumers' offsets can be translated.
+        on_warning: Told of what was found before anything is copied.
+        stop: Set it to end the mirror: what is in flight is finished and
+            committed. In the main thread SIGINT and SIGTERM do the same.
+
+    Returns:
+        What was done, when everything that ``once`` asks for is copied, or a stop was requested.
+
+    Raises:
+        ConfigError: An option, or a topic at the destination, that cannot work. Nothing was copied.
+        GroupHeld: Another mirror works in the group.
+        ShoalError: The mirror failed. What was acknowledged is committed.
+
+    """
+    return _Mirror(options, on_progress, on_run, on_warning, stop or threading.Event()).run()
+
+
+class _Mirror:
+    def __init__(
+        self,
+        options: MirrorOptions,
+        on_progress: Callable[[Progress], object] | None,
+        on_run: Callable[[TopicPartition, AcknowledgedRun], object] | None,
+        on_warning: Callable[[str], object] | None,
+        stop: threading.Event,
+    ) -> None:
+        self._options = options
+        self._on_progress = on_progress
+        self._on_warning = on_warning
+        self._stop = stop
+        self._metrics = Metrics(on_run)
+        self._started = time.monotonic()
+
+    def run(self) -> Summary:
+        with _signals_set(self._stop):
+            prepared = self._prepare()
+            with contextlib.ExitStack() as resources:
+                checkpoint = self._checkpoint(prepared.group)
+                identity = MirrorIdentity(checkpoint)
+                resources.callback(identity.release)
+                control = ControlServer(
+                    _control_host(self._options.master), secrets.token_hex(16), self._metrics.apply
+                )
+                resources.callback(control.close)
+                lock = GroupLock(self._options.source, prepared.group, identity.name, control.renew)
+                resources.callback(lock.release)
+                lock.acquire(self._expect(prepared), _START_PATIENCE_S)
+                return self._run_on_spark(prepared, checkpoint, control, lock)
+
+    # Before Spark
+
+    def _prepare(self) -> Prepared:
+        with Cluster(self._options.source) as source, Cluster(self._options.destination) as destination:
+            prepared = prepare(self._options, source, destination, patience_s=_START_PATIENCE_S)
+        for warning in prepared.warnings:
+            if self._on_warning:
+                self._on_warning(warning)
+        return prepared
+
+    def _checkpoint(self, group: str) -> Path:
+        if self._options.checkpoint:
+            return Path(self._options.checkpoint)
+        return state_dir() / "mirrors" / group
+
+    def _expect(self, prepared: Prepared) -> list[TopicPartition]:
+        """Tell the metrics what there is to do, before the first task can."""
+        with Cluster(self._options.source) as cluster:
+            partitions = partitions_of(cluster, list(prepared.topics))
+            self._metrics.expect(partitions, end_offsets(cluster, partitions, cluster.config.isolation_level))
+        return partitions
+
+    # On Spark
+
+    def _run_on_spark(
+        self, prepared: Prepared, checkpoint: Path, control: ControlServer, lock: GroupLock
+    ) -> Summary:
+        log_file = checkpoint / "spark.log"
+        ours = SparkSession.getActiveSession() is None
+        spark = spark_session(self._options.master, dict(self._options.spark_conf), log_file, state_dir())
+        with _signals_set(self._stop), _Watcher(self._stop, control, self._metrics, self._on_progress):
+            try:
+                job = _Job(self._options, prepared, control, spark)
+                if self._options.once:
+                    job.run_batch()
+                else:
+                    job.run_stream(checkpoint / "spark", self._stop)
+            except PySparkException as error:
+                raise _cause(error, lock, log_file) from error
+            finally:
+                python_cpu_s, jvm_cpu_s = _cpu_seconds()
+                if ours:
+                    spark.stop()
+        return self._summary(prepared, python_cpu_s, jvm_cpu_s)
+
+    def _summary(self, prepared: Prepared, python_cpu_s: float, jvm_cpu_s: float) -> Summary:
+        done = self._metrics.progress()
+        return Summary(
+            group=prepared.group,
+            topics=prepared.names,
+            elapsed_s=time.monotonic() - self._started,
+            python_cpu_s=python_cpu_s,
+            jvm_cpu_s=jvm_cpu_s,
+            partitions=done.partitions,
+            stopped=done.stopped,
+            warnings=prepared.warnings,
+            records=done.records,
+            batches=done.batches,
+            bytes_in=done.bytes_in,
+            bytes_out=done.bytes_out,
+            decisions=done.decisions,
+            retries=done.retries,
+        )
+
+
+@dataclass(frozen=True)
+class _Job:
+    """The mirror as Spark sees it: rows by reference, from one ``format("shoal")`` to another."""
+
+    options: MirrorOptions
+    prepared: Prepared
+    control: ControlServer
+    spark: SparkSession
+
+    def run_batch(self) -> None:
+        """Copy up to the ends of now. Returns when every task has ended."""
+        self.spark.dataSource.register(ShoalDataSource)
+        rows = self.spark.read.format("shoal").options(**self._read_options()).load()
+        rows.write.format("shoal").mode("append").options(**self._write_options()).save()
+
+    def run_stream(self, checkpoint: Path, stop: threading.Event) -> None:
+        """Copy in micro-batches until ``stop`` is set and the one under way has ended."""
+        self.spark.dataSource.register(ShoalDataSource)
+        rows = self.spark.readStream.format("shoal").options(**self._read_options()).load()
+        writer = rows.writeStream.format("shoal").options(**self._write_options())
+        query = writer.option("checkpointLocation", str(checkpoint)).trigger(processingTime=_TRIGGER).start()
+        while query.isActive and not stop.wait(0.2):
+            pass
+        # The tasks were told to end, and the source plans nothing new: a
+        # query without an active trigger has nothing under way.
+        while query.isActive and query.status["isTriggerActive"]:
+            time.sleep(0.05)
+        error = query.exception()
+        query.stop()
+        if error is not None:
+            raise error
+
+    def _read_options(self) -> dict[str, str]:
+        options = self.options
+        return {
+            **_prefixed("kafka.", options.source),
+            **_prefixed("destination.kafka.", options.destination),
+            "subscribe": ",".join(self.prepared.topics),
+            **_rename(options),
+            "startingTimestamp" if options.start.timestamp_ms >= 0 else "startingOffsets": str(options.start),
+            "group": self.prepared.group,
+            "minPartitions": str(self.spark.sparkContext.defaultParallelism),
+            "control": self._control(),
+        }
+
+    def _write_options(self) -> dict[str, str]:
+        options = self.options
+        return {
+            **_prefixed("kafka.", options.destination),
+            **_prefixed("source.kafka.", options.source),
+            **_rename(options),
+            "group": self.prepared.group,
+            "fetchBufferBytes": str(options.fetch_buffer_bytes),
+            "commitIntervalMs": str(options.commit_interval_ms),
+            "allowNonempty": str(options.allow_nonempty).lower(),
+            "producerIdExpirationMs": str(self.prepared.producer_id_expiration_ms),
+            "control": self._control(),
+        }
+
+    def _control(self) -> str:
+        host, port = self.control.address
+        return str(ControlAddress(host, port, self.control.token))
+
+
+def _prefixed(prefix: str, config: ClientConfig) -> dict[str, str]:
+    return {prefix + key: value for key, value in config.to_properties().items()}
+
+
+def _rename(options: MirrorOptions) -> dict[str, str]:
+    return {"rename": options.topics.rename} if options.topics.rename else {}
+
+
+class _Watcher:
+    """A thread that reports progress, passes a stop on to the tasks, and names stopped partitions to the planner."""
+
+    def __init__(
+        self,
+        stop: threading.Event,
+        control: ControlServer,
+        metrics: Metrics,
+        on_progress: Callable[[Progress], object] | None,
+    ) -> None:
+        self._stop = stop
+        self._control = control
+        self._metrics = metrics
+        self._on_progress = on_progress
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="shoal-progress", daemon=True)
+
+    def _watch(self) -> None:
+        while not self._over.wait(_PROGRESS_INTERVAL_S):
+            if self._stop.is_set() and not self._control.stop_requested:
+                self._control.request_stop()
+            self._control.exclude(
+                TopicPartition(error.topic, error.partition) for error in self._metrics.stopped()
+            )
+            if self._on_progress:
+                self._on_progress(self._metrics.progress())
+
+    def __enter__(self) -> _Watcher:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+
+def state_dir() -> Path:
+    """Return where shoal keeps what it needs between two runs."""
+    return platformdirs.user_state_path("shoal", appauthor=False)
+
+
+@contextlib.contextmanager
+def _signals_set(stop: threading.Event) -> Iterator[None]:
+    """
+    Let SIGINT and SIGTERM set an event, in the main thread; elsewhere do nothing.
+
+    Entered again after Spark's start: PySpark installs a SIGINT handler of its own.
+
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def set_it(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    before = {number: signal.signal(number, set_it) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _control_host(master: str) -> str:
+    """Where the driver listens: tasks of a local master are on this machine, those of a cluster are not."""
+    return "127.0.0.1" if master.strip().startswith("local") else _own_address()
+
+
+def _own_address() -> str:
+    return socket.gethostbyname(socket.getfqdn())
+
+
+_OUR_ERROR = re.compile(r"shoal\.errors\.\w+: (.*)")
+
+
+def _cause(error: PySparkException, lock: GroupLock, log_file: Path) -> ShoalError:
+    """Find our own sentence in what Spark made of it."""
+    if lock.lost is not None:
+        return ShoalError(f"the mirror lost its consumer group and has stopped: {lock.lost}")
+    sentences = _OUR_ERROR.findall(str(error))
+    if sentences:
+        return ShoalError(sentences[-1].strip())
+    first_line = str(error).strip().partition("\n")[0]
+    return ShoalError(f"Spark failed: {first_line}; see {log_file}")
+
+
+def _cpu_seconds() -> tuple[float, float]:
+    """
+    Return the CPU seconds of our Python processes and of Spark's JVM on this machine.
+
+    A process that has ended counts with the parent that waited for it.
+
+    """
+    own = psutil.Process()
+    python_s = _seconds(own, with_children=False)
+    jvm_s = 0.0
+    for child in own.children():
+        with contextlib.suppress(psutil.Error):
+            if child.name() == "java":
+                jvm_s += _seconds(child, with_children=False)
+                times = child.cpu_times()
+                python_s += times.children_user + times.children_system
+                python_s += sum(_seconds(each, with_children=True) for each in child.children(recursive=True))
+    return python_s, jvm_s
+
+
+def _seconds(process: psutil.Process, *, with_children: bool) -> float:
+    try:
+        times = process.cpu_times()
+    except psutil.Error:
+        return 0.0
+    own = times.user + times.system
+    return float(own + times.children_user + times.children_system if with_children else own)

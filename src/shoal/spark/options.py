@@ -1,0 +1,270 @@
+"""
+Options of ``format("shoal")``: those of Spark's own Kafka connector, and a few of ours.
+
+Parsed where Spark makes the data source (on the driver), into values that travel to the tasks. An option that is
+not known is refused: a misspelt one would otherwise do nothing in silence.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shoal.client.config import ClientConfig
+from shoal.client.metadata import TopicPartition
+from shoal.client.offsets import EARLIEST, LATEST
+from shoal.errors import ConfigError
+from shoal.mirroring.options import MirrorOptions, parse_bytes
+from shoal.mirroring.settings import CopySettings
+from shoal.mirroring.topics import TopicSelection
+
+__all__ = ["ControlAddress", "ReadOptions", "WriteOptions"]
+
+_LATEST, _EARLIEST = "latest", "earliest"
+
+
+@dataclass(frozen=True, slots=True)
+class ControlAddress:
+    """Where the driver of a mirror listens for its tasks."""
+
+    host: str
+    port: int
+    token: str
+
+    @classmethod
+    def parse(cls, text: str | None) -> ControlAddress | None:
+        if text is None:
+            return None
+        host, port, token = text.split(" ")
+        return cls(host, int(port), token)
+
+    def __str__(self) -> str:
+        return f"{self.host} {self.port} {self.token}"
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """
+    Where to begin or to end.
+
+    Attributes:
+        timestamp_ms: For all partitions that are not named: a time, ``EARLIEST`` or ``LATEST``.
+        named: Offsets, ``EARLIEST`` or ``LATEST`` by partition; None where nothing is named.
+
+    """
+
+    timestamp_ms: int
+    named: Mapping[TopicPartition, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """
+    What to read, of which cluster.
+
+    Attributes:
+        source: The cluster.
+        topics: Chosen by ``subscribe`` or ``subscribePattern``; None with ``assign``.
+        assigned: Partitions chosen by ``assign``.
+        with_bytes: Whether a row holds its batch (``rows=bytes``).
+        starting: ``startingOffsets`` or ``startingTimestamp``.
+        ending: ``endingOffsets`` or ``endingTimestamp``; of batch reads only.
+        lanes: ``minPartitions``: how many tasks share the work.
+        max_offsets_per_trigger: Of streams; None for no limit.
+        fail_on_data_loss: Whether it is an error that offsets are gone.
+        group: The consumer group whose pairs say where to go on; None without one.
+        destination: With ``group``: where the pairs lead, so that lanes can be dealt by leaders.
+        rename: As ``--rename``.
+        control: Of the mirror's driver.
+
+    """
+
+    source: ClientConfig
+    topics: TopicSelection | None
+    assigned: tuple[TopicPartition, ...]
+    with_bytes: bool
+    starting: Offsets
+    ending: Offsets
+    lanes: int
+    max_offsets_per_trigger: int | None
+    fail_on_data_loss: bool
+    group: str | None
+    destination: ClientConfig | None
+    rename: str | None
+    control: ControlAddress | None
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
+        """
+        Read the options of ``spark.read`` or ``spark.readStream``.
+
+        Raises:
+            ConfigError: One is missing, not known or makes no sense; names it.
+
+        """
+        left = {name.lower(): value for name, value in options.items()}
+        source = _client("source", left, "kafka.")
+        destination = (
+            _client("destination", left, "destination.kafka.") if _has(left, "destination.") else None
+        )
+        topics, assigned = _selection(left)
+        parsed = cls(
+            source=source,
+            destination=destination,
+            topics=topics,
+            assigned=assigned,
+            with_bytes=_choice(left, "rows", "reference", ("reference", "bytes")) == "bytes",
+            starting=_offsets(left, "starting", _LATEST if streaming else _EARLIEST),
+            ending=_offsets(left, "ending", _LATEST),
+            lanes=_integer(left, "minPartitions") or os.cpu_count() or 1,
+            max_offsets_per_trigger=_integer(left, "maxOffsetsPerTrigger"),
+            fail_on_data_loss=_choice(left, "failOnDataLoss", "true", ("true", "false")) == "true",
+            group=left.pop("group", None),
+            rename=left.pop("rename", None),
+            control=ControlAddress.parse(left.pop("control", None)),
+        )
+        _nothing_left(left)
+        return parsed
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """
+    Where to write, and what the references refer to.
+
+    Attributes:
+        destination: The cluster.
+        copy: With references: how to copy; None without a source cluster among the options.
+        rename: As ``--rename``: the destination topics' names by the rows' topics.
+        allow_gaps: ``allowGaps``: whether offsets may be missing between one row with bytes and the next.
+        control: Of the mirror's driver.
+
+    """
+
+    destination: ClientConfig
+    copy: CopySettings | None
+    rename: str | None
+    allow_gaps: bool
+    control: ControlAddress | None
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> WriteOptions:
+        """
+        Read the options of ``df.write`` or ``df.writeStream``.
+
+        Raises:
+            ConfigError: One is missing, not known or makes no sense; names it.
+
+        """
+        left = {name.lower(): value for name, value in options.items()}
+        left.pop("path", None)
+        left.pop("checkpointlocation", None)
+        destination = _client("destination", left, "kafka.")
+        source = _client("source", left, "source.kafka.") if _has(left, "source.") else None
+        parsed = cls(
+            destination=destination,
+            copy=_copy_settings(source, destination, left) if source else None,
+            rename=left.pop("rename", None),
+            allow_gaps=_choice(left, "allowGaps", "false", ("true", "false")) == "true",
+            control=ControlAddress.parse(left.pop("control", None)),
+        )
+        _nothing_left(left)
+        return parsed
+
+    def topic_mapping(self) -> TopicSelection:
+        """Return the one mapping of topics' names."""
+        return TopicSelection(topics="(.*)", rename=self.rename)
+
+
+def _copy_settings(source: ClientConfig, destination: ClientConfig, left: dict[str, str]) -> CopySettings:
+    if "group" not in left:
+        raise ConfigError(
+            "option group: name the consumer group on the source cluster that holds the position"
+        )
+    rules = MirrorOptions(source, destination, TopicSelection("(.*)")).rules()
+    settings = CopySettings(source, destination, left.pop("group"), rules)
+    return CopySettings(
+        source,
+        destination,
+        settings.group,
+        rules,
+        fetch_buffer_bytes=parse_bytes(
+            "fetchBufferBytes", left.pop("fetchbufferbytes", str(settings.fetch_buffer_bytes))
+        ),
+        commit_interval_ms=_integer(left, "commitIntervalMs") or settings.commit_interval_ms,
+        allow_nonempty=_choice(left, "allowNonempty", "false", ("true", "false")) == "true",
+        producer_id_expiration_ms=_integer(left, "producerIdExpirationMs")
+        or settings.producer_id_expiration_ms,
+    )
+
+
+def _client(name: str, left: dict[str, str], prefix: str) -> ClientConfig:
+    """Take a cluster's properties, behind a prefix; what shoal does not know of them has no effect."""
+    properties = {key.removeprefix(prefix): left.pop(key) for key in list(left) if key.startswith(prefix)}
+    config, _ = ClientConfig.from_properties(name, properties, where=f"options {prefix}*")
+    return config
+
+
+def _has(left: Mapping[str, str], prefix: str) -> bool:
+    return any(key.startswith(prefix) for key in left)
+
+
+def _selection(left: dict[str, str]) -> tuple[TopicSelection | None, tuple[TopicPartition, ...]]:
+    ways = [name for name in ("subscribe", "subscribePattern", "assign") if name.lower() in left]
+    if len(ways) != 1:
+        raise ConfigError("give one of the options subscribe, subscribePattern and assign")
+    value = left.pop(ways[0].lower())
+    if ways[0] == "assign":
+        return None, tuple(sorted(_partitions("assign", value)))
+    return TopicSelection(value if ways[0] == "subscribe" else f"({value})"), ()
+
+
+def _offsets(left: dict[str, str], which: str, default: str) -> Offsets:
+    timestamp = _integer(left, f"{which}Timestamp")
+    value = left.pop(f"{which}offsets", default)
+    if timestamp is not None:
+        return Offsets(timestamp)
+    if value.lower() in (_EARLIEST, _LATEST):
+        return Offsets(EARLIEST if value.lower() == _EARLIEST else LATEST)
+    # As in Spark's connector: partitions that are not named begin early, or end late.
+    return Offsets(EARLIEST if which == "starting" else LATEST, _partitions(f"{which}Offsets", value))
+
+
+def _partitions(option: str, value: str) -> dict[TopicPartition, int]:
+    """Read ``{"topic": {"0": 23}}`` as offsets, or ``{"topic": [0, 1]}`` as partitions."""
+    try:
+        topics = json.loads(value)
+        return {
+            TopicPartition(topic, int(number)): int(numbers[number])
+            if isinstance(numbers, dict)
+            else EARLIEST
+            for topic, numbers in topics.items()
+            for number in numbers
+        }
+    except (ValueError, AttributeError, TypeError):
+        raise ConfigError(
+            f"option {option}: {value} is not what Spark's Kafka connector takes there"
+        ) from None
+
+
+def _integer(left: dict[str, str], option: str) -> int | None:
+    value = left.pop(option.lower(), None)
+    if value is None:
+        return None
+    if not value.isdecimal() or int(value) == 0:
+        raise ConfigError(f"option {option}: {value} is no positive number")
+    return int(value)
+
+
+def _choice(left: dict[str, str], option: str, default: str, choices: tuple[str, ...]) -> str:
+    value = left.pop(option.lower(), default).lower()
+    if value not in choices:
+        raise ConfigError(f"option {option}: {value} is none of {', '.join(choices)}")
+    return value
+
+
+def _nothing_left(left: Mapping[str, str]) -> None:
+    if left:
+        raise ConfigError(f'format("shoal") does not know the option {", ".join(sorted(left))}')
