@@ -1,0 +1,70 @@
+"""API keys, and which versions are spoken."""
+
+from __future__ import annotations
+
+import pytest
+from kio.schema.index import api_key_map
+from vectors import vector
+
+from shoal.errors import ProtocolError
+from shoal.protocol.apis import CLIENT_VERSIONS, ApiKey, pick_version
+from shoal.protocol.codec import request_class, response_class
+
+
+def test_the_keys_are_those_of_another_library() -> None:
+    theirs = {key: name.upper() for key, name in api_key_map.items()}
+    # The one that only brokers send; kio leaves it out.
+    theirs[27] = "WRITE_TXN_MARKERS"
+    assert {key.value: key.name for key in ApiKey} == {key: theirs[key] for key in ApiKey}
+
+
+@pytest.mark.parametrize("api_key", ApiKey)
+def test_each_key_has_a_request_and_a_response(api_key: ApiKey) -> None:
+    for message_class in (request_class(api_key), response_class(api_key)):
+        assert api_key == message_class.API_KEY
+    assert request_class(api_key).type == "request"
+    assert response_class(api_key).type == "response"
+
+
+@pytest.mark.parametrize("api_key", CLIENT_VERSIONS)
+def test_the_codec_knows_each_version_that_the_client_speaks(api_key: ApiKey) -> None:
+    oldest, newest = CLIENT_VERSIONS[api_key]
+    for message_class in (request_class(api_key), response_class(api_key)):
+        assert message_class.min_version <= oldest <= newest <= message_class.max_version
+
+
+def test_topics_go_by_name_in_the_versions_of_produce_and_fetch() -> None:
+    assert CLIENT_VERSIONS[ApiKey.PRODUCE][1] == CLIENT_VERSIONS[ApiKey.FETCH][1] == 12
+
+
+def test_a_real_broker_speaks_every_api_of_the_client() -> None:
+    announced = {
+        api["api_key"]: (api["min_version"], api["max_version"])
+        for api in vector("api_versions-v3.response").fields["api_keys"]
+    }
+    picked = {api_key: pick_version(api_key, announced, "kafka:9092") for api_key in CLIENT_VERSIONS}
+    assert all(
+        announced[api_key][0] <= version <= announced[api_key][1] for api_key, version in picked.items()
+    )
+    assert picked[ApiKey.PRODUCE] == picked[ApiKey.FETCH] == 12
+
+
+@pytest.mark.parametrize(
+    ("broker", "expected"), [((4, 18), 12), ((0, 4), 4), ((4, 4), 4), ((12, 99), 12), ((0, 11), 11)]
+)
+def test_the_newest_version_that_both_speak_is_picked(broker: tuple[int, int], expected: int) -> None:
+    assert pick_version(ApiKey.FETCH, {ApiKey.FETCH: broker}, "kafka:9092") == expected
+
+
+@pytest.mark.parametrize("broker", [(0, 3), (13, 18)])
+def test_ranges_that_do_not_meet_are_named(broker: tuple[int, int]) -> None:
+    with pytest.raises(ProtocolError) as caught:
+        pick_version(ApiKey.FETCH, {ApiKey.FETCH: broker}, "kafka:9092")
+    assert str(caught.value) == (
+        f"the broker at kafka:9092 speaks FETCH {broker[0]} to {broker[1]}, shoal 4 to 12"
+    )
+
+
+def test_an_api_that_the_broker_does_not_have_is_named() -> None:
+    with pytest.raises(ProtocolError, match="the broker at kafka:9092 has no INIT_PRODUCER_ID"):
+        pick_version(ApiKey.INIT_PRODUCER_ID, {}, "kafka:9092")

@@ -1,0 +1,326 @@
+"""Frames to messages and back, against kio and against damage."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import kio_messages
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import damaged
+
+from shoal.errors import ProtocolError
+from shoal.protocol import codec
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.codec import (
+    RequestHeader,
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
+    read_correlation_id,
+    read_request_header,
+    request_class,
+    response_class,
+)
+
+CORRELATION_ID = 0x01020304
+
+
+class Case(NamedTuple):
+    """One API, version and direction, and kio's class for it."""
+
+    api_key: ApiKey
+    version: int
+    is_request: bool
+    schema: Any
+
+    def __str__(self) -> str:
+        return f"{self.api_key.name}-v{self.version}-{self.direction}"
+
+    @property
+    def direction(self) -> str:
+        return "request" if self.is_request else "response"
+
+    def frame(self, draw: random.Random) -> bytes:
+        """Have kio write a message with something in every field."""
+        message = kio_messages.random_message(self.schema, draw)
+        if self.is_request:
+            return kio_messages.encode_request(message, CORRELATION_ID, "client")
+        return kio_messages.encode_response(message, CORRELATION_ID)
+
+    def decode(self, frame: bytes) -> Any:
+        if self.is_request:
+            header = read_request_header(memoryview(frame))
+            return decode_request(header, memoryview(frame))
+        return decode_response(self.api_key, self.version, memoryview(frame))
+
+    def encode(self, message: Any) -> bytes:
+        if self.is_request:
+            return encode_request(message, CORRELATION_ID, "client")
+        return encode_response(message, CORRELATION_ID)
+
+
+def _cases() -> list[Case]:
+    cases = []
+    for api_key in ApiKey:
+        for is_request in (True, False):
+            ours = (request_class if is_request else response_class)(api_key)
+            load = kio_messages.request_schema if is_request else kio_messages.response_schema
+            for version in range(ours.min_version, ours.max_version + 1):
+                schema = load(api_key, version)
+                if schema is not None:
+                    cases.append(Case(api_key, version, is_request, schema))
+    return cases
+
+
+CASES = _cases()
+EVERY_MESSAGE = pytest.mark.parametrize(
+    "versions",
+    [list(group) for _, group in itertools.groupby(CASES, lambda case: (case.api_key, case.is_request))],
+    ids=lambda versions: f"{versions[0].api_key.name}-{versions[0].direction}",
+)
+
+COMPILED, CHECKED = 1 << 30, 0
+
+
+@pytest.fixture(params=[COMPILED, CHECKED], ids=["compiled", "checked"])
+def _each_decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec, "_LARGEST_FOR_COMPILED", request.param)
+
+
+EACH_DECODER = pytest.mark.usefixtures("_each_decoder")
+
+
+@EACH_DECODER
+@EVERY_MESSAGE
+def test_what_another_library_wrote_is_read_and_written_as_the_same_bytes(versions: list[Case]) -> None:
+    for case in versions:
+        draw = random.Random(str(case))
+        for _ in range(3):
+            frame = case.frame(draw)
+            encoded = case.encode(case.decode(frame))
+            assert encoded[4:] == frame, case
+            assert int.from_bytes(encoded[:4]) == len(frame)
+
+
+@EVERY_MESSAGE
+def test_both_decoders_of_the_library_read_the_same(
+    versions: list[Case], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for case in versions:
+        frame = case.frame(random.Random(str(case)))
+        monkeypatch.setattr(codec, "_LARGEST_FOR_COMPILED", COMPILED)
+        compiled = case.decode(frame)
+        monkeypatch.setattr(codec, "_LARGEST_FOR_COMPILED", CHECKED)
+        assert case.decode(frame) == compiled, case
+
+
+@EACH_DECODER
+@EVERY_MESSAGE
+def test_a_frame_that_is_cut_anywhere_is_refused(versions: list[Case]) -> None:
+    for case in versions:
+        frame = case.frame(random.Random(str(case)))
+        for cut in range(len(frame)):
+            with pytest.raises(ProtocolError):
+                case.decode(frame[:cut])
+
+
+@EACH_DECODER
+@EVERY_MESSAGE
+def test_a_frame_with_bytes_after_the_message_is_refused(versions: list[Case]) -> None:
+    for case in versions:
+        frame = case.frame(random.Random(str(case)))
+        for trailing in (b"\0", b"\xff" * 9):
+            with pytest.raises(ProtocolError, match="whose fields end at"):
+                case.decode(frame + trailing)
+
+
+@pytest.mark.parametrize("largest_for_compiled", [COMPILED, CHECKED], ids=["compiled", "checked"])
+@given(st.sampled_from(CASES), st.randoms(use_true_random=False), st.data())
+def test_a_damaged_frame_is_read_or_refused(
+    largest_for_compiled: int, case: Case, draw: random.Random, data: st.DataObject
+) -> None:
+    frame = data.draw(damaged(st.just(case.frame(draw))))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(codec, "_LARGEST_FOR_COMPILED", largest_for_compiled)
+        with contextlib.suppress(ProtocolError):
+            case.decode(frame)
+
+
+@given(st.sampled_from(CASES), st.binary(max_size=100))
+def test_arbitrary_bytes_are_read_or_refused(case: Case, body: bytes) -> None:
+    if case.is_request:
+        head = case.api_key.to_bytes(2) + case.version.to_bytes(2) + b"\0\0\0\1\0\1x"
+    else:
+        head = b"\0\0\0\1"
+    for frame in (head + body, body):
+        with contextlib.suppress(ProtocolError):
+            case.decode(frame)
+
+
+METADATA_HEAD = b"\0\0\0\1\0" + b"\0\0\0\0"  # correlation id, tags; throttle time
+ENDLESS_BROKERS = METADATA_HEAD + b"\xff\xff\xff\x7f"
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "frame",
+    [
+        METADATA_HEAD + b"\xff" * 1_000_000,
+        ENDLESS_BROKERS + b"\0\0\0\1\2a\0\0\0\1\0\1\x09\0" * 70_000,
+        METADATA_HEAD + b"\2\0\0\0\1\2a\0\0\0\1\0\xff\xff\xff\x7f" + b"\x09\0" * 500_000,
+        METADATA_HEAD + b"\xff" * 60_000,
+        ENDLESS_BROKERS + b"\0\0\0\1\2a\0\0\0\1\0\1\x09\0" * 4_000,
+    ],
+    ids=["a varint", "tagged fields", "one tagged field after another", "a shorter varint", "fewer fields"],
+)
+def test_a_large_malformed_frame_is_refused_in_time_that_grows_with_its_size(frame: bytes) -> None:
+    with pytest.raises(ProtocolError, match="malformed MetadataResponse"):
+        decode_response(ApiKey.METADATA, 12, memoryview(frame))
+
+
+def test_a_large_frame_is_read_as_a_small_one_is() -> None:
+    broker = response_class(ApiKey.METADATA).MetadataResponseBroker
+    brokers = [broker(version=12, node_id=node, host=f"host-{node}", port=9092) for node in range(6000)]
+    response = response_class(ApiKey.METADATA)(version=12, brokers=brokers, topics=[])
+    frame = memoryview(encode_response(response, 1))[4:]
+    assert len(frame) > codec._LARGEST_FOR_COMPILED
+    assert decode_response(ApiKey.METADATA, 12, frame) == response
+
+
+def test_a_request_of_literal_bytes() -> None:
+    frame = (
+        b"\x00\x0c\x00\x04\x00\x00\x00\x07\x00\x05shoal\x00"  # Heartbeat v4, correlation id 7
+        b"\x06group\x00\x00\x00\x03\x07member\x00\x00"  # group, generation 3, member, no instance, tags
+    )
+    header = read_request_header(memoryview(frame))
+    assert header == RequestHeader(ApiKey.HEARTBEAT, 4, 7, "shoal")
+    request = decode_request(header, memoryview(frame))
+    assert (request.group_id, request.generation_id, request.member_id) == ("group", 3, "member")
+    assert request.group_instance_id is None
+    assert (request.header.correlation_id, request.header.client_id) == (7, "shoal")
+    fresh = request_class(ApiKey.HEARTBEAT)(version=4, group_id="group", generation_id=3, member_id="member")
+    assert encode_request(fresh, 7, "shoal") == b"\0\0\0\x23" + frame
+
+
+def test_a_response_of_literal_bytes() -> None:
+    frame = b"\x00\x00\x00\x07\x00" + b"\x00\x00\x00\x64\x00\x1b\x00"  # throttled for 100 ms, error 27
+    response = decode_response(ApiKey.HEARTBEAT, 4, memoryview(frame))
+    assert (response.throttle_time_ms, response.error_code) == (100, 27)
+    assert response.header.correlation_id == 7
+    fresh = response_class(ApiKey.HEARTBEAT)(version=4, throttle_time_ms=100, error_code=27)
+    assert encode_response(fresh, 7) == b"\0\0\0\x0c" + frame
+
+
+def test_byte_fields_outlive_the_buffer_they_came_in() -> None:
+    frame = bytearray(
+        encode_response(response_class(ApiKey.SYNC_GROUP)(version=3, assignment=b"mine"), 1)[4:]
+    )
+    response = decode_response(ApiKey.SYNC_GROUP, 3, memoryview(frame))
+    frame[:] = bytes(len(frame))
+    assert response.assignment == b"mine"
+
+
+def test_unknown_tagged_fields_of_a_newer_broker_are_skipped() -> None:
+    frame = b"\x00\x00\x00\x07\x01\x63\x02hi" + b"\x00\x00\x00\x64\x00\x1b\x01\x64\x03new"
+    response = decode_response(ApiKey.HEARTBEAT, 4, memoryview(frame))
+    assert response.error_code == 27
+
+
+@pytest.mark.parametrize("version", [-1, 5, 32_767])
+def test_a_version_that_does_not_exist_is_refused(version: int) -> None:
+    with pytest.raises(ProtocolError, match=f"HeartbeatResponse has no version {version}"):
+        decode_response(ApiKey.HEARTBEAT, version, memoryview(b"\0" * 20))
+    frame = b"\x00\x0c" + version.to_bytes(2, signed=True) + b"\0\0\0\7\xff\xff" + b"\0" * 20
+    with pytest.raises(ProtocolError, match=f"HeartbeatRequest has no version {version}"):
+        decode_request(read_request_header(memoryview(frame)), memoryview(frame))
+
+
+@pytest.mark.parametrize("api_key", [-1, 7, 999])
+def test_a_request_of_an_unknown_api_is_refused_and_its_header_can_be_read(api_key: int) -> None:
+    frame = memoryview(api_key.to_bytes(2, signed=True) + b"\0\0\0\0\0\7\xff\xff")
+    header = read_request_header(frame)
+    assert header == RequestHeader(api_key, 0, 7, None)
+    with pytest.raises(ProtocolError, match=f"API {api_key}, which shoal does not know"):
+        decode_request(header, frame)
+
+
+HEADER = b"\x00\x03\x00\x0c\x00\x00\x00\x07"
+
+
+@pytest.mark.parametrize(
+    ("client_id", "expected"),
+    [(b"\xff\xff", None), (b"\0\0", ""), (b"\0\3abc", "abc"), (b"\0\2\xc3\xa9", "é")],
+)
+def test_a_request_header_is_read_whole_cut_and_with_what_follows(
+    client_id: bytes, expected: str | None
+) -> None:
+    frame = HEADER + client_id
+    assert read_request_header(memoryview(frame)) == RequestHeader(3, 12, 7, expected)
+    assert read_request_header(memoryview(frame + b"\0more")) == RequestHeader(3, 12, 7, expected)
+    for cut in range(len(frame)):
+        with pytest.raises(ProtocolError):
+            read_request_header(memoryview(frame[:cut]))
+
+
+@pytest.mark.parametrize("client_id", [b"\0\1\xff", b"\xff\xfe", b"\x7f\xffabc"])
+def test_a_malformed_client_id_is_refused(client_id: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        read_request_header(memoryview(HEADER + client_id))
+
+
+@given(st.binary(max_size=40))
+def test_arbitrary_bytes_have_a_request_header_or_none(frame: bytes) -> None:
+    with contextlib.suppress(ProtocolError):
+        assert read_request_header(memoryview(frame)).api_key == int.from_bytes(frame[:2], signed=True)
+
+
+def test_a_correlation_id_is_read_from_the_first_four_bytes() -> None:
+    assert read_correlation_id(memoryview(b"\xff\xff\xff\xffmore")) == -1
+    for cut in range(4):
+        with pytest.raises(ProtocolError, match=f"a response of {cut} bytes"):
+            read_correlation_id(memoryview(b"\0\0\0\1"[:cut]))
+
+
+def _api_versions(version: int, error_code: int, *ranges: tuple[int, int, int]) -> memoryview:
+    message = response_class(ApiKey.API_VERSIONS)
+    keys = [
+        message.ApiVersion(version=version, api_key=key, min_version=oldest, max_version=newest)
+        for key, oldest, newest in ranges
+    ]
+    return memoryview(encode_response(message(version=version, error_code=error_code, api_keys=keys), 1)[4:])
+
+
+@EACH_DECODER
+@pytest.mark.parametrize("asked", [0, 1, 2, 3, 4])
+def test_a_broker_that_does_not_know_the_version_of_api_versions_answers_in_version_0(asked: int) -> None:
+    response = decode_response(ApiKey.API_VERSIONS, asked, _api_versions(0, 35, (18, 0, 2)))
+    assert response.error_code == 35
+    assert [(each.api_key, each.max_version) for each in response.api_keys] == [(18, 2)]
+
+
+@EACH_DECODER
+@pytest.mark.parametrize("error_code", [0, 42])
+def test_any_other_answer_to_api_versions_is_in_the_version_asked_for(error_code: int) -> None:
+    response = decode_response(ApiKey.API_VERSIONS, 3, _api_versions(3, error_code, (0, 3, 13)))
+    assert response.error_code == error_code
+    assert [(each.api_key, each.max_version) for each in response.api_keys] == [(0, 13)]
+
+
+def test_the_header_of_an_api_versions_response_is_never_flexible() -> None:
+    """A client cannot know yet whether the broker is new enough (KIP-511)."""
+    assert bytes(_api_versions(3, 0)) == b"\0\0\0\1" + b"\0\0" + b"\1" + b"\0\0\0\0" + b"\0"
+
+
+Builder = Callable[[ApiKey], Any]
+
+
+@pytest.mark.parametrize("build", [request_class, response_class])
+def test_a_message_class_is_looked_up_once(build: Builder) -> None:
+    assert build(ApiKey.FETCH) is build(ApiKey.FETCH)
