@@ -9,7 +9,8 @@ an orphan and stops producing.
 Lines of JSON. The task's first is ``{"hello": token}``; the driver answers
 with its state, and again whenever that changes::
 
-    {"stop": false, "lease_s": 20.0, "membership": ["member-id", 7, "instance-id"], "excluded": [["topic", 3]]}
+    {"stop": false, "lease_s": 20.0, "membership": ["member-id", 7, "instance-id"],
+     "excluded": [["topic", 3]]}
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,12 +71,13 @@ class Metrics:
         self.task_cpu_s = 0.0
         self.task_peak_rss_bytes = 0
 
-    def expect(self, partitions: Iterable[TopicPartition], ends: Mapping[TopicPartition, int]) -> None:
-        """Count partitions in before a task reports of them."""
+    def expect(self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
+        """Count partitions in before a task reports of them: where each goes on, and its end."""
         with self._lock:
-            for partition in partitions:
+            for partition, end in ends.items():
                 metrics = self._partitions.setdefault(partition, PartitionMetrics())
-                metrics.end_offset = max(metrics.end_offset, ends[partition])
+                metrics.source_offset = positions.get(partition)
+                metrics.end_offset = max(metrics.end_offset, end)
 
     def apply(self, report: Mapping[str, Any]) -> None:
         """Add a task's report (its shape: ``lane._report``)."""

@@ -110,7 +110,7 @@ def _destination_logs(
             errors[copy.source] = next(each for each in answers if isinstance(each, ShoalError))
         elif high_watermark < end:
             # An election could still take back what lies between the two.
-            where = f"{copy.destination} on {destination}: the high watermark {high_watermark} is behind the log end {end}"
+            where = f"{copy.destination} on {destination}: high watermark {high_watermark}, log end {end}"
             errors[copy.source] = BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, where)
         else:
             logs[copy.destination] = _Log(start, end)
@@ -158,7 +158,7 @@ def _find_tail(clusters: _Clusters, copy: PartitionCopy, log: _Log) -> tuple[int
             copy,
             copy.range.start_offset,
             f"the group {clusters.settings.group!r} has no committed pair for it, {copy.destination} on "
-            f"{clusters.destination} holds records up to offset {log.end}, and the last of its batches {times}; "
+            f"{clusters.destination} holds records up to offset {log.end}, and its last batch {times}; "
             "mirror into an empty topic (--rename), or give --allow-nonempty to copy behind what is there",
         )
     return found[0], wanted.crc
@@ -182,8 +182,9 @@ def _resume(clusters: _Clusters, copy: PartitionCopy, pair: Pair, log: _Log) -> 
         raise _refusal(
             copy,
             pair.source_offset,
-            f"{copy.destination} on {clusters.destination} ends at offset {log.end}, but what was mirrored and "
-            f"acknowledged ends at {pair.destination_offset}: the destination lost its tail (unclean leader election?)",
+            f"{copy.destination} on {clusters.destination} ends at offset {log.end}, but what was mirrored "
+            f"and acknowledged ends at {pair.destination_offset}: the destination lost its tail (unclean "
+            "leader election?)",
         )
     if written > 0:
         return _skip_written(clusters, copy, pair, log)
@@ -193,8 +194,8 @@ def _resume(clusters: _Clusters, copy: PartitionCopy, pair: Pair, log: _Log) -> 
             raise _refusal(
                 copy,
                 pair.source_offset,
-                f"the last batch of {copy.destination} on {clusters.destination}, at offset {header.base_offset}, is not "
-                "the one that was mirrored last: somebody else wrote there",
+                f"the last batch of {copy.destination} on {clusters.destination}, at offset "
+                f"{header.base_offset}, is not the one that was mirrored last: somebody else wrote there",
             )
     return pair
 
@@ -208,9 +209,9 @@ def _check_not_truncated(
         raise _refusal(
             copy,
             pair.source_offset,
-            f"its log on {clusters.source} ends at offset {source_end}, before what was mirrored already: the source "
-            "lost its tail (unclean leader election?), or the topic was created anew; mirror it with a new --group "
-            "into an empty topic",
+            f"its log on {clusters.source} ends at offset {source_end}, before what was mirrored already: "
+            "the source lost its tail (unclean leader election?), or the topic was created anew; mirror it "
+            "with a new --group into an empty topic",
         )
 
 
@@ -231,8 +232,8 @@ def _check_same_mirror(clusters: _Clusters, copy: PartitionCopy, pair: Pair) -> 
         raise _refusal(
             copy,
             pair.source_offset,
-            f"group {clusters.settings.group!r} mirrored it by other rules (isolation.level and the like decide what "
-            "is copied); use the options of then, or a new --group into an empty topic",
+            f"group {clusters.settings.group!r} mirrored it by other rules (isolation.level and the like "
+            "decide what is copied); use the options of then, or a new --group into an empty topic",
         )
 
 
@@ -261,8 +262,8 @@ def _skip_written(clusters: _Clusters, copy: PartitionCopy, pair: Pair, log: _Lo
     raise _refusal(
         copy,
         pair.source_offset,
-        f"{copy.destination} on {clusters.destination} holds records from offset {pair.destination_offset} to "
-        f"{log.end} that are not what follows source offset {pair.source_offset}: somebody else wrote there",
+        f"{copy.destination} on {clusters.destination} holds records from offset "
+        f"{pair.destination_offset} to {log.end} that are not what follows source offset {pair.source_offset}: somebody else wrote there",
     )
 
 

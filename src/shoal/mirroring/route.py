@@ -74,8 +74,9 @@ _SEQUENCE_REFUSED = frozenset(
 _WHAT_TO_DO = {
     ErrorCode.MESSAGE_TOO_LARGE: "raise max.message.bytes of the destination topic",
     ErrorCode.RECORD_LIST_TOO_LARGE: "raise segment.bytes of the destination topic",
-    ErrorCode.INVALID_TIMESTAMP: "widen message.timestamp.before.max.ms and message.timestamp.after.max.ms of the "
-    "destination topic",
+    ErrorCode.INVALID_TIMESTAMP: (
+        "widen message.timestamp.before.max.ms and message.timestamp.after.max.ms of the destination topic"
+    ),
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "allow WRITE on the destination topic",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "allow IDEMPOTENT_WRITE on the destination cluster",
     ErrorCode.INVALID_PRODUCER_EPOCH: "look for another mirror that writes to this partition",
@@ -195,8 +196,8 @@ class Route:
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             start = list_offsets(self._source, {copy.source: EARLIEST})[copy.source]
             copy.stop(
-                f"{self._source} does not have offset {copy.fetch_offset} any more, its log begins at {start}: its "
-                "retention overtook the mirror, or the topic was truncated"
+                f"{self._source} does not have offset {copy.fetch_offset} any more, its log begins at "
+                f"{start}: its retention overtook the mirror, or the topic was truncated"
             )
         elif code.retriable:
             copy.lose_track()
@@ -257,8 +258,8 @@ class Route:
             else "the destination lost its tail (unclean leader election?)"
         )
         copy.stop(
-            f"the batch at source offset {outgoing.source_start} landed at offset {base_offset} of {copy.destination} on "
-            f"{self._destination} instead of {expected}: {why}"
+            f"the batch at source offset {outgoing.source_start} landed at offset {base_offset} of "
+            f"{copy.destination} on {self._destination} instead of {expected}: {why}"
         )
 
     def _destination_refuses(self, copy: PartitionCopy, outgoing: Outgoing, answer: Acknowledgement) -> None:

@@ -95,8 +95,8 @@ def _check_order(topic: str, number: int, batches: Sequence[RecordBatch], allow_
             )
         if found > expected and not allow_gaps:
             raise ShoalError(
-                f"{topic}-{number}: no batch has offsets {expected} to {found - 1}; where that is as it should be "
-                "(dropped transactions, say), set the option allowGaps=true"
+                f"{topic}-{number}: no batch has offsets {expected} to {found - 1}; where that is as it "
+                "should be (dropped transactions, say), set the option allowGaps=true"
             )
 
 
@@ -121,9 +121,9 @@ def _write_partition(cluster: Cluster, partition: TopicPartition, batches: Seque
                 raise BrokerError(answer.error_code, where, answer.message)
             if answer.base_offset != end:
                 raise ShoalError(
-                    f"{partition} on {cluster}: a batch landed at offset {answer.base_offset} instead of {end}: somebody "
-                    'else writes there, or rows of one partition are in several tasks (df.repartition("topic", '
-                    '"partition") puts them in one)'
+                    f"{partition} on {cluster}: a batch landed at offset {answer.base_offset} instead of "
+                    f"{end}: somebody else writes there, or rows of one partition are in several tasks "
+                    '(df.repartition("topic", "partition") puts them in one)'
                 )
             end += batch.header.records_count
     finally:

@@ -25,8 +25,9 @@ import psutil
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from shoal.client.cluster import Cluster
+from shoal.client.cluster import Cluster, patiently
 from shoal.client.config import ClientConfig
+from shoal.client.groups import Membership
 from shoal.client.metadata import TopicPartition
 from shoal.errors import ShoalError
 from shoal.mirroring.control import ControlServer
@@ -34,7 +35,8 @@ from shoal.mirroring.lock import GroupLock, MirrorIdentity
 from shoal.mirroring.metrics import Metrics
 from shoal.mirroring.options import MirrorOptions
 from shoal.mirroring.partition_copy import AcknowledgedRun
-from shoal.mirroring.plan import end_offsets, partitions_of
+from shoal.mirroring.plan import end_offsets, partitions_of, start_offsets
+from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.prepare import Prepared, prepare
 from shoal.mirroring.progress import Progress, Summary
 from shoal.spark.datasource import ShoalDataSource
@@ -99,6 +101,7 @@ class _Mirror:
         self._stop = stop
         self._metrics = Metrics(on_run)
         self._started = time.monotonic()
+        self._cpu_before = _cpu_seconds()
 
     def run(self) -> Summary:
         with _signals_set(self._stop):
@@ -134,8 +137,15 @@ class _Mirror:
     def _expect(self, prepared: Prepared) -> list[TopicPartition]:
         """Tell the metrics what there is to do, before the first task can."""
         with Cluster(self._options.source) as cluster:
+            level = cluster.config.isolation_level
             partitions = partitions_of(cluster, list(prepared.topics))
-            self._metrics.expect(partitions, end_offsets(cluster, partitions, cluster.config.isolation_level))
+            pairs = patiently(
+                lambda: GroupPositions(cluster, prepared.group, Membership).read(partitions),
+                patience_s=_START_PATIENCE_S,
+            )
+            begins = start_offsets(cluster, partitions, self._options.start.timestamp_ms, level)
+            positions = begins | {partition: pair.source_offset for partition, pair in pairs.items()}
+            self._metrics.expect(positions, end_offsets(cluster, partitions, level))
         return partitions
 
     # On Spark
@@ -156,7 +166,9 @@ class _Mirror:
             except PySparkException as error:
                 raise _cause(error, lock, log_file) from error
             finally:
-                python_cpu_s, jvm_cpu_s = _cpu_seconds()
+                python_cpu_s, jvm_cpu_s = (
+                    now - before for now, before in zip(_cpu_seconds(), self._cpu_before, strict=True)
+                )
                 if ours:
                     spark.stop()
         return self._summary(prepared, python_cpu_s, jvm_cpu_s)
@@ -254,7 +266,7 @@ def _rename(options: MirrorOptions) -> dict[str, str]:
 
 
 class _Watcher:
-    """A thread that reports progress, passes a stop on to the tasks, and names stopped partitions to the planner."""
+    """A thread that reports progress, and passes on what the tasks and the planner should know."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """
 Options of ``format("shoal")``: those of Spark's own Kafka connector, and a few of ours.
 
-Parsed where Spark makes the data source (on the driver), into values that travel to the tasks. An option that is
-not known is refused: a misspelt one would otherwise do nothing in silence.
+Parsed where Spark makes the data source (on the driver), into values that travel to the tasks.
+An option that is not known is refused: a misspelt one would otherwise do nothing in silence.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ __all__ = ["StreamWriter", "Writer"]
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What a task wrote, for the driver: the runs of rows with bytes, and the partitions that were stopped."""
+    """What a task wrote, for the driver: runs of rows with bytes; partitions that were stopped."""
 
     runs: tuple[WrittenRun, ...] = ()
     stopped: tuple[PartitionStopped, ...] = ()
@@ -90,8 +90,8 @@ class _Sink:
             if twice:
                 topic, partition = min(twice)
                 raise ShoalError(
-                    f"the rows of {topic}-{partition} came in several tasks, so their order at the destination is not "
-                    'that of the offsets; write df.repartition("topic", "partition")'
+                    f"the rows of {topic}-{partition} came in several tasks, so their order at the "
+                    'destination is not that of the offsets; write df.repartition("topic", "partition")'
                 )
             seen |= partitions
 

@@ -51,7 +51,7 @@ class Lane(InputPartition):
 
 
 class _Planner:
-    """Asks the clusters what there is. Runs on the driver, in a process that Spark made for the data source."""
+    """Asks the clusters what there is. Runs on the driver, in a process that Spark makes for it."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -114,7 +114,8 @@ class _Planner:
                 raise PartitionStopped(
                     *each.source,
                     each.start_offset,
-                    f"{cluster} holds only what is from offset {begins} on; failOnDataLoss=false reads on from there",
+                    f"{cluster} holds only what is from offset {begins} on; "
+                    "failOnDataLoss=false reads on from there",
                 )
             ranges[index] = each._replace(start_offset=min(begins, each.end_offset))
 
@@ -201,7 +202,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
     ``spark.readStream``: micro-batches, each up to the ends that were seen when it was planned.
 
-    An offset is ``{"topic": {"0": 23}}``: the first that is not in the micro-batch, as in Spark's own connector.
+    An offset is ``{"topic": {"0": 23}}``: the first that is not in the micro-batch, as in Spark's connector.
     With a group, the group's pairs say where a partition goes on, and Spark's log only where it began.
 
     One object serves the whole query, in a process on the driver; copies of it read in the tasks.
@@ -234,7 +235,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _to_json(self._ask(self._ends))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Say where the next micro-batch ends: ``start`` itself where there is nothing new, or the driver wants to stop."""
+        """Say where the next micro-batch ends: at ``start`` where the driver wants to stop."""
         excluded = self._excluded()
         if excluded is None:
             return start
