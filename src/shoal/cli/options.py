@@ -1,0 +1,168 @@
+"""Options that several verbs share, and the Java properties files that Kafka users have."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TypeAlias
+
+import javaproperties
+
+from ..client.config import ClientConfig
+from ..client.connection import parse_bootstrap
+from ..errors import ConfigError
+from ..mirroring.topics import TopicSelection
+from .report import warn
+
+__all__ = [
+    "Subparsers",
+    "add_cluster_options",
+    "add_group_option",
+    "add_output_options",
+    "add_topic_options",
+    "parse_clusters",
+    "parse_key_values",
+    "parse_topics",
+    "read_properties",
+]
+
+#: What a verb adds its parser to.
+Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+def add_cluster_options(parser: argparse.ArgumentParser) -> None:
+    """Add ``--from``, ``--to`` and their properties files."""
+    clusters = parser.add_argument_group("clusters")
+    for option, cluster in (("from", "source"), ("to", "destination")):
+        clusters.add_argument(
+            f"--{option}",
+            dest=f"{option}_servers",
+            metavar="HOST:PORT[,HOST:PORT...]",
+            help=f"bootstrap servers of the {cluster} cluster",
+        )
+        clusters.add_argument(
+            f"--{option}-config",
+            metavar="FILE",
+            help=f"the Java client's .properties for the {cluster} cluster; "
+            f"--{option} wins over its bootstrap.servers",
+        )
+
+
+def add_topic_options(parser: argparse.ArgumentParser) -> None:
+    """Add ``--topics``, ``--exclude`` and ``--rename``."""
+    topics = parser.add_argument_group("topics")
+    topics.add_argument(
+        "--topics",
+        required=True,
+        metavar="TOPICS",
+        help="names and regular expressions, separated by commas; an expression must match a whole name, "
+        "and never matches an internal topic",
+    )
+    topics.add_argument("--exclude", metavar="REGEX", help="leave topics out; wins over --topics")
+    topics.add_argument(
+        "--rename",
+        metavar="REGEX=REPLACEMENT",
+        help=r"names at the destination, as '(.*)=west.\1'; a topic that does not match keeps its name",
+    )
+
+
+def add_group_option(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--group",
+        metavar="NAME",
+        help="the consumer group on the source cluster that holds the position "
+        "(default: shoal.<source cluster id>.<destination cluster id>)",
+    )
+
+
+def add_output_options(
+    parser: argparse.ArgumentParser, *, exit_code_of_failure: int = 1, exit_code_of_interrupt: int = 1
+) -> None:
+    """
+    Add ``--json`` and ``--verbose``, and the exit codes of a verb that raises.
+
+    Args:
+        parser: The verb's.
+        exit_code_of_failure: For any error but a ConfigError, which is 2 for every verb.
+        exit_code_of_interrupt: For a SIGINT that the verb does not handle itself.
+
+    """
+    output = parser.add_argument_group("output")
+    output.add_argument("--json", action="store_true", help="JSON objects on stdout, one a line")
+    output.add_argument("--verbose", action="store_true", help="show tracebacks with errors")
+    parser.set_defaults(
+        exit_code_of_failure=exit_code_of_failure, exit_code_of_interrupt=exit_code_of_interrupt
+    )
+
+
+def parse_topics(args: argparse.Namespace) -> TopicSelection:
+    """
+    Raises:
+        ConfigError: One of the options makes no sense.
+    """
+    return TopicSelection(args.topics, args.exclude, args.rename)
+
+
+def parse_clusters(args: argparse.Namespace) -> tuple[ClientConfig, ClientConfig]:
+    """
+    Return how to reach the source and the destination; warn of properties without effect.
+
+    Raises:
+        ConfigError: A file that cannot be read, a property that cannot be honoured, no servers.
+
+    """
+    return (
+        _parse_cluster("source", "from", args.from_servers, args.from_config),
+        _parse_cluster("destination", "to", args.to_servers, args.to_config),
+    )
+
+
+def _parse_cluster(name: str, option: str, servers: str | None, file: str | None) -> ClientConfig:
+    properties = read_properties(f"--{option}-config", file) if file else {}
+    if servers is not None:
+        try:
+            parse_bootstrap(servers)
+        except ValueError as error:
+            raise ConfigError(f"--{option}: {error}") from None
+        properties["bootstrap.servers"] = servers
+    if "bootstrap.servers" not in properties:
+        raise ConfigError(f"--{option} is missing: where is the {name} cluster?")
+    where = f"--{option}-config {file}" if file else None
+    config, warnings = ClientConfig.from_properties(name, properties, where=where)
+    for warning in warnings:
+        warn(warning)
+    return config
+
+
+def read_properties(option: str, file: str) -> dict[str, str]:
+    """
+    Read a Java ``.properties`` file as Kafka's tools do.
+
+    Raises:
+        ConfigError: It cannot be read; names the option and the file.
+
+    """
+    try:
+        with Path(file).open("rb") as stream:
+            return dict(javaproperties.load(stream))
+    except OSError as error:
+        raise ConfigError(f"{option} {file}: {error.strerror or error}") from None
+    except ValueError as error:
+        raise ConfigError(f"{option} {file}: no properties file: {error}") from None
+
+
+def parse_key_values(option: str, texts: list[str]) -> dict[str, str]:
+    """
+    Read repeated ``KEY=VALUE``; the last of a key wins.
+
+    Raises:
+        ConfigError: One is none.
+
+    """
+    values = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"{option} {text}: not KEY=VALUE")
+        values[key.strip()] = value.strip()
+    return values

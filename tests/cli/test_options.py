@@ -1,0 +1,108 @@
+import argparse
+
+import pytest
+
+from shoal.cli.mirror import add_parser, parse
+from shoal.cli.options import parse_key_values, read_properties
+from shoal.client.config import IsolationLevel
+from shoal.client.connection import Address
+from shoal.errors import ConfigError
+from shoal.mirroring.options import MirrorOptions, Start
+from shoal.mirroring.topics import TopicSelection
+
+
+def parsed(*arguments: str) -> MirrorOptions:
+    parser = argparse.ArgumentParser()
+    add_parser(parser.add_subparsers())
+    return parse(parser.parse_args(["mirror", *arguments]))
+
+
+def test_defaults_are_those_of_the_options():
+    options = parsed("--from", "a:1", "--to", "b:2", "--topics", "x")
+    assert options == MirrorOptions(options.source, options.destination, TopicSelection("x"))
+    assert (options.source.bootstrap, options.destination.bootstrap) == (
+        (Address("a", 1),),
+        (Address("b", 2),),
+    )
+
+
+def test_every_option_arrives():
+    options = parsed(
+        *(
+            "--from",
+            "a:1,a:2",
+            "--to",
+            "b:2",
+            "--topics",
+            "x",
+            "--exclude",
+            "y",
+            "--rename",
+            "x=z",
+            "--group",
+            "g",
+        ),
+        *(
+            "--once",
+            "--start",
+            "latest",
+            "--replication-factor",
+            "2",
+            "--allow-nonempty",
+            "--master",
+            "local",
+        ),
+        *("--fetch-buffer-bytes", "8m", "--commit-interval-ms", "7", "--checkpoint", "c"),
+        *("--conf", "spark.a=1=2", "--conf", "spark.b = 3"),
+    )
+    assert options == MirrorOptions(
+        options.source,
+        options.destination,
+        TopicSelection("x", "y", "x=z"),
+        group="g",
+        once=True,
+        start=Start.parse("latest"),
+        replication_factor=2,
+        fetch_buffer_bytes=8 << 20,
+        commit_interval_ms=7,
+        allow_nonempty=True,
+        master="local",
+        checkpoint="c",
+        spark_conf=(("spark.a", "1=2"), ("spark.b", "3")),
+    )
+    assert options.source.bootstrap == (Address("a", 1), Address("a", 2))
+
+
+def test_the_option_wins_over_the_file(tmp_path, capsys):
+    file = tmp_path / "source.properties"
+    file.write_text("# by Kafka's tools\nbootstrap.servers = old:1\nisolation.level: read_uncommitted\n")
+    options = parsed("--from", "new:2", "--from-config", str(file), "--to", "b:2", "--topics", "x")
+    assert options.source.bootstrap == (Address("new", 2),)
+    assert options.source.isolation_level is IsolationLevel.READ_UNCOMMITTED
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_property_without_effect_is_a_warning_on_stderr(tmp_path, capsys):
+    file = tmp_path / "source.properties"
+    file.write_text("bootstrap.servers=a:1\nfetch.min.bites=1\n")
+    parsed("--from-config", str(file), "--to", "b:2", "--topics", "x")
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"shoal: warning: --from-config {file}: ")
+    assert err.endswith("does not know the property 'fetch.min.bites'; it has no effect\n")
+
+
+def test_properties_are_latin_1_with_javas_escapes(tmp_path):
+    file = tmp_path / "a.properties"
+    file.write_bytes(b"! comment\nclient.id=caf\xe9 \\u00e9\\\n   more\nempty\n")
+    assert read_properties("--from-config", str(file)) == {"client.id": "café émore", "empty": ""}
+
+
+def test_the_last_value_of_a_key_wins():
+    assert parse_key_values("--conf", ["a=1", "b=", "a=2"]) == {"a": "2", "b": ""}
+
+
+@pytest.mark.parametrize("text", ["a", "=1", " =1"])
+def test_what_is_no_key_and_value_is_refused(text):
+    with pytest.raises(ConfigError, match=f"--conf {text}: not KEY=VALUE"):
+        parse_key_values("--conf", [text])

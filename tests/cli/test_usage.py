@@ -1,0 +1,102 @@
+"""Mistakes on the command line: one sentence on stderr, nothing on stdout, the right exit code."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CLUSTERS = ("--from", "127.0.0.1:1", "--to", "127.0.0.1:2")
+
+
+def shoal(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "shoal", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=cwd,
+        check=False,
+    )
+
+
+def assert_one_sentence(run: subprocess.CompletedProcess[str], exit_code: int, *parts: str) -> None:
+    assert (run.returncode, run.stdout) == (exit_code, ""), run.stderr
+    assert len(run.stderr.splitlines()) == 1, run.stderr
+    assert run.stderr.startswith("shoal")
+    for part in parts:
+        assert part in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        ((), ("required: VERB", "see shoal --help")),
+        (("miror",), ("invalid choice: 'miror'",)),
+        (("mirror", *CLUSTERS), ("required: --topics", "see shoal mirror --help")),
+        (("mirror", *CLUSTERS, "--topics", "a", "--onse"), ("unrecognized arguments: --onse",)),
+        (("mirror", *CLUSTERS, "--topics", "a", "--onc"), ("unrecognized arguments: --onc",)),
+        (
+            ("mirror", *CLUSTERS, "--topics", "a", "--commit-interval-ms", "x"),
+            ("--commit-interval-ms", "'x'"),
+        ),
+        (("mirror", *CLUSTERS, "--topics", "a(b"), ("--topics a(b: not a regular expression",)),
+        (
+            ("mirror", *CLUSTERS, "--topics", "a", "--exclude", "["),
+            ("--exclude [: not a regular expression",),
+        ),
+        (("mirror", *CLUSTERS, "--topics", "a", "--rename", "b"), ("--rename b: not REGEX=REPLACEMENT",)),
+        (("mirror", *CLUSTERS, "--topics", "a", "--start", "soon"), ("--start soon: neither earliest nor",)),
+        (("mirror", *CLUSTERS, "--topics", "a", "--conf", "x"), ("--conf x: not KEY=VALUE",)),
+        (
+            ("mirror", *CLUSTERS, "--topics", "a", "--fetch-buffer-bytes", "1"),
+            ("--fetch-buffer-bytes 1: less",),
+        ),
+        (
+            ("mirror", *CLUSTERS, "--topics", "a", "--fetch-buffer-bytes", "x"),
+            ("--fetch-buffer-bytes x: no",),
+        ),
+        (("mirror", "--from", "a:1", "--topics", "a"), ("--to is missing",)),
+        (("mirror", "--from", "a", "--to", "b:1", "--topics", "a"), ("--from: 'a' is no HOST:PORT",)),
+        (("mirror", "--from", "a:1", "--to", "b:1,c:0", "--topics", "a"), ("--to: 'c:0' is no HOST:PORT",)),
+        (("broker", "--listen", "9092"), ("--listen 9092: not HOST:PORT",)),
+        (("broker", "--listen", "192.0.2.1:0"), ("loopback",)),
+        (("broker", "--config", "num.partitions"), ("--config num.partitions: not KEY=VALUE",)),
+        (("broker", "--config", "nonsense=1"), ("nonsense",)),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_exit_code_2(arguments, parts):
+    assert_one_sentence(shoal(*arguments), 2, *parts)
+
+
+def test_a_missing_properties_file_is_named(tmp_path):
+    run = shoal("mirror", "--from-config", "nowhere.properties", "--to", "b:1", "--topics", "a", cwd=tmp_path)
+    assert_one_sentence(run, 2, "--from-config nowhere.properties: No such file or directory")
+
+
+def test_a_directory_is_no_properties_file(tmp_path):
+    run = shoal("mirror", *CLUSTERS, "--to-config", ".", "--topics", "a", cwd=tmp_path)
+    assert_one_sentence(run, 2, "--to-config .: Is a directory")
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        (b"bootstrap.servers=\\u12", "no properties file"),
+        (b"bootstrap.servers=a", "bootstrap.servers: 'a' is no HOST:PORT"),
+        (b"client.id=me", "--from is missing"),
+        (b"bootstrap.servers=a:1\nisolation.level=dirty", "isolation.level=dirty is neither"),
+        (b"bootstrap.servers=a:1\ntransactional.id=t", "shoal cannot honour transactional.id=t; remove it"),
+    ],
+)
+def test_a_bad_properties_file_is_named(tmp_path, content, part):
+    (tmp_path / "source.properties").write_bytes(content)
+    run = shoal("mirror", "--from-config", "source.properties", "--to", "b:1", "--topics", "a", cwd=tmp_path)
+    assert_one_sentence(run, 2, part)
+
+
+def test_help_and_version_go_to_stdout():
+    for argument in ("--help", "--version"):
+        run = shoal(argument)
+        assert (run.returncode, run.stderr) == (0, "")
+        assert "shoal" in run.stdout
