@@ -263,7 +263,8 @@ def _skip_written(clusters: _Clusters, copy: PartitionCopy, pair: Pair, log: _Lo
         copy,
         pair.source_offset,
         f"{copy.destination} on {clusters.destination} holds records from offset "
-        f"{pair.destination_offset} to {log.end} that are not what follows source offset {pair.source_offset}: somebody else wrote there",
+        f"{pair.destination_offset} to {log.end} that are not what follows source offset "
+        f"{pair.source_offset}: somebody else wrote there",
     )
 
 
