@@ -136,6 +136,16 @@ def test_the_summary_is_a_table_on_stdout(capsys):
     ]
 
 
+def test_an_interrupted_copy_says_so_and_where_sparks_log_is(capsys):
+    summary = replace(SUMMARY, interrupted=True, log_file="spark.log")
+    PlainReport().summary(summary)
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "Spark's log  spark.log",
+        "interrupted  not everything was copied; run it again to go on",
+    ]
+    assert summary.exit_code == 1
+
+
 def test_a_terminal_shows_a_live_line_and_keeps_what_must_not_be_missed():
     screen = io.StringIO()
     with LiveReport(Console(file=screen, force_terminal=True, width=200)) as report:

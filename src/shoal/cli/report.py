@@ -243,7 +243,12 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
         ("retries", f"{summary.retries:,}"),
         ("group", summary.group),
     ]
-    return rows + [("stopped", f"{partition}: {reason}") for partition, reason in summary.stopped.items()]
+    if summary.log_file:
+        rows.append(("Spark's log", summary.log_file))
+    rows += [("stopped", f"{partition}: {reason}") for partition, reason in summary.stopped.items()]
+    if summary.interrupted:
+        rows.append(("interrupted", "not everything was copied; run it again to go on"))
+    return rows
 
 
 def table(rows: Sequence[tuple[str, str]]) -> str:

@@ -80,6 +80,8 @@ class Summary:
         bytes_out: Produced to the destination.
         decisions: How many batches met which (copy, drop …).
         retries: Requests that had to be repeated.
+        interrupted: Somebody asked for an end before ``once`` had copied all.
+        log_file: Where Spark's own log is.
 
     """
 
@@ -97,6 +99,8 @@ class Summary:
     bytes_out: int
     decisions: Mapping[str, int]
     retries: int
+    interrupted: bool = False
+    log_file: str | None = None
 
     @property
     def bytes_per_s(self) -> float:
@@ -105,8 +109,8 @@ class Summary:
 
     @property
     def exit_code(self) -> int:
-        """0; or 1 where a partition was stopped."""
-        return EXIT_FAILED if self.stopped else EXIT_DONE
+        """0; or 1 where a partition was stopped, or something that was to be copied was not."""
+        return EXIT_FAILED if self.stopped or self.interrupted else EXIT_DONE
 
     def to_json_object(self) -> dict[str, Any]:
         return {
