@@ -50,7 +50,7 @@ BENCH_JVM = (
 )
 """What Kafka's own start scripts give a broker (KAFKA_JVM_PERFORMANCE_OPTS)."""
 
-_LOG4J = Path(__file__).parent / "log4j2.properties"
+LOG4J = Path(__file__).parent / "log4j2.properties"
 _EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
@@ -356,7 +356,7 @@ def _jvm_options(broker: _Broker) -> list[str]:
     return [
         # Codecs unpack native libraries there, and a killed JVM would leave them behind.
         f"-Djava.io.tmpdir={broker.directory / 'tmp'}",
-        f"-Dlog4j2.configurationFile={_LOG4J}",
+        f"-Dlog4j2.configurationFile={LOG4J}",
         "-cp",
         class_path(),
     ]

@@ -1,0 +1,254 @@
+"""
+Run a mover once and tell what it used.
+
+CPU is counted for the whole process tree. Descendants come and go, so every process is looked at ten
+times a second and its last reading kept; where the operating system's own account at the end
+(wait4, which has every descendant that was waited for, to the microsecond) says more, it is right:
+what it has above the readings is added to Python's share, as the JVMs are few and long-lived.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from bench.mover import Command, Job, Mover
+from bench.topics import PARTITIONS
+from rig import KafkaCluster, TimedOut
+from rig.process import peak_rss_of, spawn, tail
+
+__all__ = ["MoverFailed", "ProcessTree", "Usage", "end_offsets", "measure"]
+
+_INTERVAL_S = 0.1
+_TOPIC_IS_NEW = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+)
+
+
+class MoverFailed(Exception):
+    """A mover ended with an error, or did not copy everything; the text has its output."""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """
+    What one run used.
+
+    Attributes:
+        wall_s: From the start of the command to its end, or to the last record copied.
+        jvm_cpu_s: User and system time of the mover's Java processes.
+        python_cpu_s: Of its other processes.
+        source_cpu_s: Of the source brokers meanwhile.
+        destination_cpu_s: Of the destination brokers meanwhile.
+        jvm_peak_rss: Bytes; the highest sum over Java processes at one time.
+        python_peak_rss: The same over the others. Pages that forked workers share count for each.
+
+    """
+
+    wall_s: float
+    jvm_cpu_s: float
+    python_cpu_s: float
+    source_cpu_s: float
+    destination_cpu_s: float
+    jvm_peak_rss: int
+    python_peak_rss: int
+
+
+def measure(
+    mover: Mover, job: Job, source: KafkaCluster, destination: KafkaCluster, timeout_s: float = 1800
+) -> tuple[Usage, str | None]:
+    """
+    Let a mover copy a topic.
+
+    Returns:
+        What it used, and the destination topic, None where there is none.
+
+    Raises:
+        MoverFailed: It failed, or the copy has another number of records than the source.
+
+    """
+    expected = sum(end_offsets(job.source, job.topic))
+    log = job.directory / "mover.log"
+    with mover.command(job) as command:
+        source_before, destination_before = source.cpu_seconds(), destination.cpu_seconds()
+        run = _run_to_end if command.ends_by_itself else _run_until_copied
+        wall_s, tree = run(command, job, expected, log, timeout_s)
+        usage = Usage(
+            wall_s=wall_s,
+            jvm_cpu_s=tree.jvm_cpu_s,
+            python_cpu_s=tree.python_cpu_s,
+            source_cpu_s=source.cpu_seconds() - source_before,
+            destination_cpu_s=destination.cpu_seconds() - destination_before,
+            jvm_peak_rss=tree.jvm_peak_rss,
+            python_peak_rss=tree.python_peak_rss,
+        )
+        if (
+            command.copy is not None
+            and (found := sum(end_offsets(job.destination, command.copy))) != expected
+        ):
+            raise MoverFailed(f"{mover.name} copied {found} of {expected} records:\n{tail(log)}")
+        return usage, command.copy
+
+
+def end_offsets(bootstrap: str, topic: str) -> list[int]:
+    """Return the end offset of each partition; empty while the topic does not exist."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    return _end_offsets(admin, topic)
+
+
+def _end_offsets(admin: AdminClient, topic: str) -> list[int]:
+    if topic not in admin.list_topics(timeout=30).topics:
+        return []
+    asked = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(PARTITIONS)}
+    answers = admin.list_offsets(asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=30)
+    return [answer.result().offset for answer in answers.values()]
+
+
+class ProcessTree:
+    """CPU and memory of a process and all its descendants, those that have ended included."""
+
+    def __init__(self, root: int) -> None:
+        self.jvm_peak_rss = 0
+        self.python_peak_rss = 0
+        self._known = {root: psutil.Process(root)}
+        self._cpu_s: dict[int, float] = {}
+        self._is_jvm: dict[int, bool] = {}
+        self._at_end_s = 0.0
+
+    @property
+    def jvm_cpu_s(self) -> float:
+        return sum(cpu for pid, cpu in self._cpu_s.items() if self._is_jvm[pid])
+
+    @property
+    def python_cpu_s(self) -> float:
+        return max(self._at_end_s, sum(self._cpu_s.values())) - self.jvm_cpu_s
+
+    def sample(self) -> None:
+        """Look at every process of the tree, also at those whose parent has ended."""
+        self._find_descendants()
+        rss, high_water = {True: 0, False: 0}, {True: 0, False: 0}
+        for pid, process in self._known.items():
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied), process.oneshot():
+                times = process.cpu_times()
+                self._cpu_s[pid] = times.user + times.system
+                # Asked every time: a process is called otherwise before it execs.
+                self._is_jvm[pid] = process.name() == "java"
+                rss[self._is_jvm[pid]] += process.memory_info().rss
+                # Between two looks a process may have been larger than the sum at either.
+                high_water[self._is_jvm[pid]] = max(high_water[self._is_jvm[pid]], peak_rss_of(pid))
+        self.jvm_peak_rss = max(self.jvm_peak_rss, rss[True], high_water[True])
+        self.python_peak_rss = max(self.python_peak_rss, rss[False], high_water[False])
+
+    def finish(self, cpu_at_end_s: float) -> None:
+        """Take in the operating system's account: CPU of the root and all it has waited for."""
+        self._at_end_s = cpu_at_end_s
+
+    def survivors(self) -> list[int]:
+        """Return the processes of the tree that still run."""
+        return [pid for pid, process in self._known.items() if _runs(process)]
+
+    def _find_descendants(self) -> None:
+        children: dict[int, list[psutil.Process]] = {}
+        for process in psutil.process_iter(["ppid"]):
+            children.setdefault(process.info["ppid"], []).append(process)
+        unvisited = list(self._known)
+        while unvisited:
+            for child in children.get(unvisited.pop(), []):
+                if child.pid not in self._known:
+                    self._known[child.pid] = child
+                    unvisited.append(child.pid)
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _run_to_end(
+    command: Command, job: Job, expected: int, log: Path, timeout_s: float
+) -> tuple[float, ProcessTree]:
+    """Run a mover that ends by itself, and wait until its descendants have ended too."""
+    with _started(command, log) as (process, tree):
+        began = time.monotonic()
+        exited = os.pidfd_open(process.pid)
+        try:
+            while not select.select([exited], [], [], _INTERVAL_S)[0]:
+                tree.sample()
+                _check_deadline(began, timeout_s, log)
+        finally:
+            os.close(exited)
+        wall_s = time.monotonic() - began
+        tree.sample()  # a zombie's times can still be read
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        tree.finish(usage.ru_utime + usage.ru_stime)
+        _sample_while(lambda: bool(tree.survivors()), tree, 30, log)
+        if process.returncode != 0:
+            raise MoverFailed(f"ended with {process.returncode}:\n{tail(log)}")
+        return wall_s, tree
+
+
+def _run_until_copied(
+    command: Command, job: Job, expected: int, log: Path, timeout_s: float
+) -> tuple[float, ProcessTree]:
+    """Run a mover that never ends, until the destination has every record."""
+    admin = AdminClient({"bootstrap.servers": job.destination, "log_level": 0})
+    assert command.copy is not None
+    copy = command.copy
+    with _started(command, log) as (process, tree):
+        began = time.monotonic()
+
+        def is_copying() -> bool:
+            if process.poll() is not None:
+                raise MoverFailed(f"ended with {process.returncode}:\n{tail(log)}")
+            try:
+                return sum(_end_offsets(admin, copy)) < expected
+            except KafkaException as error:
+                if error.args[0].code() in _TOPIC_IS_NEW:
+                    return True
+                raise
+
+        _sample_while(is_copying, tree, timeout_s, log)
+        return time.monotonic() - began, tree
+
+
+def _sample_while(condition: Callable[[], bool], tree: ProcessTree, timeout_s: float, log: Path) -> None:
+    began = time.monotonic()
+    while condition():
+        tree.sample()
+        _check_deadline(began, timeout_s, log)
+        time.sleep(_INTERVAL_S)
+    tree.sample()
+
+
+def _check_deadline(began: float, timeout_s: float, log: Path) -> None:
+    if time.monotonic() - began > timeout_s:
+        raise TimedOut(f"the mover was still running after {timeout_s:g} s:\n{tail(log)}")
+
+
+@contextlib.contextmanager
+def _started(command: Command, log: Path) -> Iterator[tuple[subprocess.Popen[bytes], ProcessTree]]:
+    process = spawn(command.arguments, log, command.environment)
+    tree = ProcessTree(process.pid)
+    try:
+        yield process, tree
+    finally:
+        for pid in tree.survivors():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if process.returncode is None:
+            process.kill()
+            process.wait()

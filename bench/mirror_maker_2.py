@@ -1,0 +1,59 @@
+"""MirrorMaker 2, tuned: large batches, the topic's own codec, a task for each partition."""
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from bench.mover import Command, Job
+from bench.topics import PARTITIONS
+from rig import BENCH_JVM, java
+from rig.cluster import LOG4J
+from rig.jars import class_path
+
+__all__ = ["MirrorMaker2"]
+
+_aliases = itertools.count(1)
+
+
+class MirrorMaker2:
+    """
+    The dedicated MirrorMaker 2 process (``connect-mirror-maker.sh``), with that script's heap.
+
+    It keeps its positions in the destination, by the source's alias: each run has a new one.
+    """
+
+    name = "MirrorMaker 2, tuned"
+
+    @contextmanager
+    def command(self, job: Job) -> Iterator[Command]:
+        alias = f"source{next(_aliases)}"
+        properties = job.directory / "mm2.properties"
+        properties.write_text(_properties(job, alias))
+        jvm = ["-Xms256m", "-Xmx2g", *BENCH_JVM, f"-Dlog4j2.configurationFile={LOG4J}"]
+        main_class = "org.apache.kafka.connect.mirror.MirrorMaker"
+        arguments = [str(java()), *jvm, "-cp", class_path(), main_class, str(properties)]
+        yield Command(arguments, copy=f"{alias}.{job.topic}", ends_by_itself=False)
+
+
+def _properties(job: Job, alias: str) -> str:
+    return f"""
+clusters = {alias}, destination
+{alias}.bootstrap.servers = {job.source}
+destination.bootstrap.servers = {job.destination}
+{alias}->destination.enabled = true
+{alias}->destination.topics = {job.topic}
+tasks.max = {PARTITIONS}
+
+destination.producer.batch.size = 524288
+destination.producer.linger.ms = 100
+destination.producer.compression.type = {job.codec}
+
+replication.factor = 1
+checkpoints.topic.replication.factor = 1
+heartbeats.topic.replication.factor = 1
+offset-syncs.topic.replication.factor = 1
+offset.storage.replication.factor = 1
+status.storage.replication.factor = 1
+config.storage.replication.factor = 1
+sync.topic.acls.enabled = false
+"""
