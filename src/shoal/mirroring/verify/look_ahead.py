@@ -1,0 +1,146 @@
+"""A stream of batches with a bounded look ahead, and where two such streams meet again."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from ...records import Fingerprint
+from .digest import Agreement, Digest, agree
+
+__all__ = ["LookAhead", "MeetingPoint", "meeting_point"]
+
+#: Look-alikes that are tried as the place to meet again; a topic may well
+#: repeat one batch without end.
+_MOST_CANDIDATES = 16
+
+#: After this many batches that agree in a row, two streams are taken to be in step again.
+_CONFIRMING_RUN = 3
+
+
+class LookAhead:
+    """
+    One side's batches, with a look ahead of as many as are asked for.
+
+    Attributes:
+        position: The offset after the last batch taken.
+
+    """
+
+    def __init__(self, batches: Iterable[Digest], position: int) -> None:
+        self.position = position
+        self._rest = iter(batches)
+        self._window: deque[Digest] = deque()
+        self._ended = False
+
+    def first(self) -> Digest | None:
+        """Return the next batch and leave it there; None at the end."""
+        if not self._window and not self._ended:
+            for batch in self._rest:
+                self._window.append(batch)
+                return batch
+            self._ended = True
+        return self._window[0] if self._window else None
+
+    def look(self, count: int) -> list[Digest]:
+        """Return up to ``count`` of the next batches and leave them there."""
+        missing = count - len(self._window)
+        if missing > 0 and not self._ended:
+            self._window.extend(islice(self._rest, missing))
+            self._ended = len(self._window) < count
+        return list(islice(self._window, count))
+
+    def ends_within(self, count: int) -> bool:
+        """Whether no more than ``count`` batches are left, as far as has been looked."""
+        return self._ended and len(self._window) <= count
+
+    def pop(self) -> Digest:
+        """Take the next batch; there must be one."""
+        batch = self._window.popleft()
+        self.position = batch.next_offset
+        return batch
+
+    def take(self, count: int) -> list[Digest]:
+        return [self.pop() for _ in range(count)]
+
+
+class MeetingPoint(NamedTuple):
+    """How many batches to step over on each side until they agree again."""
+
+    source: int
+    destination: int
+
+    @property
+    def distance(self) -> int:
+        return self.source + self.destination
+
+
+def meeting_point(
+    source: Sequence[Digest], destination: Sequence[Digest], *, are_the_last: bool, confirmed: bool
+) -> MeetingPoint | None:
+    """
+    Find where two sides agree again, stepping over as few batches as possible.
+
+    Args:
+        source: The next batches of the source.
+        destination: The next batches of the destination.
+        are_the_last: Nothing follows on either side: a run to the end of both
+            needs no further confirmation.
+        confirmed: Only where several agree in a row, or the same number is
+            stepped over on both sides. Else one is enough: a last resort.
+
+    """
+    places = _Places(destination)
+    best: MeetingPoint | None = None
+    for i, batch in enumerate(source):
+        if best is not None and i >= best.distance:
+            break
+        for j in places.of(batch, i):
+            point = MeetingPoint(i, j)
+            if best is not None and point.distance >= best.distance:
+                break
+            if not confirmed or i == j or _is_in_step(source, destination, point, are_the_last):
+                best = point
+    return best
+
+
+class _Places:
+    """Where batches like a given one are."""
+
+    def __init__(self, batches: Sequence[Digest]) -> None:
+        self._batches = batches
+        self._by_fingerprint: dict[Fingerprint | None, list[int]] = defaultdict(list)
+        self._by_time: dict[int | None, list[int]] = defaultdict(list)
+        for index, batch in enumerate(batches):
+            _add(self._by_fingerprint[batch.fingerprint], index)
+            _add(self._by_time[batch.first_timestamp], index)
+
+    def of(self, batch: Digest, index: int) -> Iterator[int]:
+        """Yield the places of batches that agree with this one, ascending; ``index`` is its own place."""
+        found = self._by_fingerprint.get(batch.fingerprint) or self._by_time.get(batch.first_timestamp) or []
+        if index not in found and index < len(self._batches):
+            # Where neither bytes nor time can be looked up, nothing but the
+            # same place speaks for two batches.
+            found = sorted([*found, index])
+        for place in found:
+            if agree(batch, self._batches[place]) is not Agreement.NONE:
+                yield place
+
+
+def _add(places: list[int], index: int) -> None:
+    if len(places) < _MOST_CANDIDATES:
+        places.append(index)
+
+
+def _is_in_step(
+    source: Sequence[Digest], destination: Sequence[Digest], point: MeetingPoint, are_the_last: bool
+) -> bool:
+    left = min(len(source) - point.source, len(destination) - point.destination)
+    for step in range(min(left, _CONFIRMING_RUN)):
+        if agree(source[point.source + step], destination[point.destination + step]) is Agreement.NONE:
+            return False
+    if left >= _CONFIRMING_RUN:
+        return True
+    return are_the_last and len(source) - point.source == len(destination) - point.destination

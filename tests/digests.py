@@ -1,0 +1,48 @@
+"""Batches for tests of `shoal verify`, as letters: the same letter is the same batch."""
+
+from collections.abc import Iterable
+
+from shoal.mirroring.verify.digest import Digest
+from shoal.records import Fingerprint
+
+RECORDS = 10
+
+
+def stream(letters: Iterable[object], records: int = RECORDS, first_offset: int = 0) -> list[Digest]:
+    """Lay out batches one behind the other, each of so many records."""
+    batches = []
+    offset = follows = first_offset
+    for letter in letters:
+        batches.append(one(letter, offset, records, follows))
+        offset = follows = offset + records
+    return batches
+
+
+def one(
+    letter: object,
+    offset: int,
+    records: int = RECORDS,
+    follows: int | None = None,
+    *,
+    gap: int = 0,
+    codec: int = 0,
+    timestamp: int | None = None,
+    undecoded: str | None = None,
+    damage: str | None = None,
+) -> Digest:
+    """Make a batch; an altered copy of ``a`` is ``a'``: alike in all but the payload."""
+    text = str(letter)
+    time = sum(256**place * ord(char) for place, char in enumerate(text.rstrip("'")))
+    crc = hash((text, codec)) & 0xFFFFFFFF
+    return Digest(
+        offset,
+        offset + records,
+        offset if follows is None else follows,
+        gap,
+        records,
+        Fingerprint(crc, 100 + len(text.rstrip("'")), records, time),
+        codec,
+        time if timestamp is None else timestamp,
+        undecoded,
+        damage,
+    )
