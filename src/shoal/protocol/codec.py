@@ -130,7 +130,8 @@ def decode_response(api_key: ApiKey, version: int, frame: memoryview) -> Any:
             version = 0
     elif message_class.flexible_version_q(version):
         position = skip_tagged_fields(frame, position)
-    response = _decode_body(message_class, version, frame, position)
+    response, end = _decode_body(message_class, version, frame, position)
+    expect_end(frame, end)
     response.with_header(correlation_id)
     return response
 
@@ -146,9 +147,12 @@ def decode_request(header: RequestHeader, frame: memoryview) -> Any:
     """
     Decode the request of a frame whose header was read before; byte fields are copies.
 
+    Bytes after the last field are ignored, as a broker does: librdkafka sends
+    some with a Metadata request for all topics.
+
     Raises:
-        ProtocolError: It is cut short, malformed or longer than its fields,
-            or its API is none of :class:`ApiKey`.
+        ProtocolError: It is cut short or malformed, or its API is none of
+            :class:`ApiKey`.
 
     """
     try:
@@ -158,7 +162,7 @@ def decode_request(header: RequestHeader, frame: memoryview) -> Any:
     position = _read_client_id(frame)[1]
     if message_class.flexible_version_q(header.api_version):
         position = skip_tagged_fields(frame, position)
-    request = _decode_body(message_class, header.api_version, frame, position)
+    request, _ = _decode_body(message_class, header.api_version, frame, position)
     request.with_header(header.correlation_id, header.client_id)
     return request
 
@@ -195,9 +199,9 @@ def read_correlation_id(frame: memoryview) -> int:
     return correlation_id
 
 
-def _decode_body(message_class: Any, version: int, frame: memoryview, position: int) -> Any:
+def _decode_body(message_class: Any, version: int, frame: memoryview, position: int) -> tuple[Any, int]:
     """
-    Decode what follows a message's header, and check that this is all of the frame.
+    Decode what follows a message's header; return the message and the position after it.
 
     The library has two decoders. The compiled one is four times as fast and
     trusts its input: it slices without looking at the end (so the position
@@ -219,5 +223,6 @@ def _decode_body(message_class: Any, version: int, frame: memoryview, position: 
             end = position + stream.tell()
     except Exception as error:  # whatever generated code does with malformed input
         raise ProtocolError(f"malformed {message_class.name}: {error!r}") from error
-    expect_end(frame, end)
-    return message
+    if end > len(frame):
+        raise ProtocolError(f"a {message_class.name} of {len(frame)} bytes whose fields end at {end}")
+    return message, end
