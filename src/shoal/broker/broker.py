@@ -13,7 +13,7 @@ from typing import Self
 from ..errors import ConfigError
 from .apis.table import APIS
 from .clock import now_ms
-from .config import BROKER_SETTINGS, check_settings
+from .config import BrokerConfig
 from .dispatch import answer
 from .faults import Faults
 from .groups import Groups
@@ -42,7 +42,7 @@ class Broker:
         host: What it listens on, and tells clients to connect to.
         node_id: Its id in the cluster.
         cluster_id: The cluster's.
-        config: The broker's settings, defaults included, by Kafka's names.
+        config: The broker's settings by Kafka's names, as text, defaults included.
         topics: The topics with their logs.
         groups: The consumer groups with their offsets.
         transactions: The transactional ids.
@@ -76,15 +76,12 @@ class Broker:
         """
         _check_loopback(host)
         try:
-            check_settings(BROKER_SETTINGS, config or {})
+            self.config = BrokerConfig(config or {})
         except Refused as refused:
             raise ConfigError(f"broker: {refused.message}") from refused
         self.host = host
         self.node_id = node_id
         self.cluster_id = cluster_id or _random_cluster_id()
-        self.config = {name: setting.default for name, setting in BROKER_SETTINGS.items()} | dict(
-            config or {}
-        )
         self.apis = APIS
         self.faults = Faults()
         self.producer_ids = ProducerIds()
@@ -103,9 +100,10 @@ class Broker:
                 Chore(_TIMEOUT_CHECK_S, self.groups.expire),
                 Chore(_TIMEOUT_CHECK_S, self.transactions.expire),
                 Chore(
-                    int(self.config["producer.id.expiration.check.interval.ms"]) / 1000,
-                    self._forget_expired_producers,
+                    self._seconds("producer.id.expiration.check.interval.ms"), self._forget_expired_producers
                 ),
+                Chore(self._seconds("log.retention.check.interval.ms"), self._delete_old_segments),
+                Chore(self._seconds("offsets.retention.check.interval.ms"), self.groups.forget_old_offsets),
             ]
         )
         self._was_started = False
@@ -178,6 +176,14 @@ class Broker:
 
         """
         return self.topics.log(topic, partition)
+
+    def _seconds(self, setting: str) -> float:
+        return int(self.config[setting]) / 1000
+
+    def _delete_old_segments(self) -> None:
+        for topic in self.topics:
+            for log in topic.logs:
+                log.delete_old_segments(now_ms())
 
     def _forget_expired_producers(self) -> None:
         expiration_ms = int(self.config["producer.id.expiration.ms"])

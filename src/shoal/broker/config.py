@@ -10,13 +10,21 @@ say so. A name that is not listed here is refused.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ..errors import ErrorCode
 from .refusal import Refused
 
-__all__ = ["BROKER_SETTINGS", "TOPIC_SETTINGS", "Setting", "SettingType", "TopicConfig", "check_settings"]
+__all__ = [
+    "BROKER_SETTINGS",
+    "TOPIC_SETTINGS",
+    "BrokerConfig",
+    "Setting",
+    "SettingType",
+    "TopicConfig",
+    "check_settings",
+]
 
 _LONG_MAX = 2**63 - 1
 _INT_MAX = 2**31 - 1
@@ -182,6 +190,7 @@ _OWN_BROKER_SETTINGS = _by_name(
     Setting("log.retention.check.interval.ms", _LONG, "300000", allowed=_between(1)),
     Setting("num.partitions", _INT, "1", allowed=_between(1)),
     Setting("offset.metadata.max.bytes", _INT, "4096"),
+    Setting("offsets.retention.check.interval.ms", _LONG, "600000", allowed=_between(1)),
     Setting("offsets.retention.minutes", _INT, "10080", allowed=_between(1)),
     Setting("producer.id.expiration.check.interval.ms", _INT, "600000", allowed=_between(1)),
     Setting("producer.id.expiration.ms", _INT, "86400000", allowed=_between(1)),
@@ -214,6 +223,59 @@ def check_settings(settings: Mapping[str, Setting], values: Mapping[str, str | N
         settings[name].check(value)
 
 
+#: What can be altered while the broker runs (``DynamicBrokerConfig``), as far as it has an effect here.
+_DYNAMIC = (BROKER_SETTINGS.keys() - _OWN_BROKER_SETTINGS.keys()) | {"producer.id.expiration.ms"}
+
+
+class BrokerConfig(Mapping[str, str]):
+    """
+    The broker's settings by name, as text: what was altered, else what it was started with, else the default.
+
+    Attributes:
+        static: What it was started with.
+        dynamic: What was altered since.
+
+    """
+
+    def __init__(self, static: Mapping[str, str]) -> None:
+        """
+        Take the settings that are not the defaults.
+
+        Raises:
+            Refused: With INVALID_CONFIG, for the first that is unknown or wrong.
+
+        """
+        check_settings(BROKER_SETTINGS, static)
+        self.static = dict(static)
+        self.dynamic: dict[str, str] = {}
+
+    def __getitem__(self, name: str) -> str:
+        if name in self.dynamic:
+            return self.dynamic[name]
+        return self.static[name] if name in self.static else BROKER_SETTINGS[name].default
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(BROKER_SETTINGS)
+
+    def __len__(self) -> int:
+        return len(BROKER_SETTINGS)
+
+    def alter(self, dynamic: Mapping[str, str]) -> None:
+        """
+        Replace all that was altered.
+
+        Raises:
+            Refused: With INVALID_REQUEST for a setting that needs a restart,
+                INVALID_CONFIG for one that is unknown or wrong.
+
+        """
+        check_settings(BROKER_SETTINGS, dynamic)
+        for name in dynamic:
+            if name not in _DYNAMIC:
+                raise Refused(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {name}")
+        self.dynamic = dict(dynamic)
+
+
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
     """
@@ -234,14 +296,17 @@ class TopicConfig:
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
     compacted: bool
+    deleted: bool
 
     @classmethod
-    def of(cls, overrides: Mapping[str, str], broker: Mapping[str, str]) -> TopicConfig:
+    def of(cls, overrides: Mapping[str, str], broker: BrokerConfig) -> TopicConfig:
         """Resolve a topic's own settings, then the broker's, then the defaults."""
 
         def value(name: str) -> str:
+            if name in overrides:
+                return overrides[name]
             setting = TOPIC_SETTINGS[name]
-            return overrides.get(name) or broker.get(setting.synonym or "", setting.default)
+            return setting.default if setting.synonym is None else broker[setting.synonym]
 
         return cls(
             max_message_bytes=int(value("max.message.bytes")),
@@ -252,4 +317,5 @@ class TopicConfig:
             timestamp_before_max_ms=int(value("message.timestamp.before.max.ms")),
             timestamp_after_max_ms=int(value("message.timestamp.after.max.ms")),
             compacted="compact" in value("cleanup.policy"),
+            deleted="delete" in value("cleanup.policy"),
         )

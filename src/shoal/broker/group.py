@@ -346,6 +346,15 @@ class Group:
         """Whether an open transaction would move this position (KIP-447)."""
         return any((topic, partition) in offsets for offsets in self.pending_offsets.values())
 
+    def forget_offsets_before(self, oldest_ms: int) -> None:
+        """Forget positions of a group without members that nobody used since then."""
+        had_members = bool(self.protocol_type)
+        self.offsets = {
+            key: committed
+            for key, committed in self.offsets.items()
+            if (self.empty_since_ms if had_members else committed.committed_at_ms) > oldest_ms
+        }
+
 
 def _unknown_member(group: Group, member_id: str) -> Refused:
     return Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group.group_id!r} has no member {member_id!r}")

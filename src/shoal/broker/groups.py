@@ -439,6 +439,21 @@ class Groups:
                 raise Refused(ErrorCode.NON_EMPTY_GROUP, f"group {group_id!r} has members")
             del self._groups[group_id]
 
+    def forget_old_offsets(self) -> None:
+        """
+        Forget positions that nobody used for ``offsets.retention.minutes``, and groups left with none.
+
+        A group that had members counts from when the last one left, one that
+        never had any from each commit (KIP-211).
+
+        """
+        oldest_ms = now_ms() - int(self._config["offsets.retention.minutes"]) * 60_000
+        with self._changed:
+            for group in [each for each in self._groups.values() if each.state is GroupState.EMPTY]:
+                group.forget_offsets_before(oldest_ms)
+                if not (group.offsets or group.pending_offsets or group.promised):
+                    del self._groups[group.group_id]
+
     def forget_topic(self, topic: str) -> None:
         """Forget all positions in a topic that was deleted."""
         with self._changed:

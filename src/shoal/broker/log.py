@@ -134,7 +134,7 @@ class Log:
         self.config = config
         self.leader_epoch = 0
         self._lock = threading.Lock()
-        self._segments = [Segment(0, _FIRST_SEGMENT_BYTES)]
+        self._segments = [Segment(0, capacity=0)]
         self._log_start_offset = 0
         self._log_end_offset = 0
         self._epoch_starts = [(0, 0)]
@@ -282,8 +282,10 @@ class Log:
         active = self._segments[-1]
         if active.has_room(size):
             return active
-        limit = min(_LARGEST_SEGMENT_BYTES, self.config.segment_bytes)
-        segment = Segment(base_offset, max(size, min(2 * active.capacity, limit)))
+        doubled = max(2 * active.capacity, _FIRST_SEGMENT_BYTES)
+        segment = Segment(
+            base_offset, max(size, min(doubled, _LARGEST_SEGMENT_BYTES, self.config.segment_bytes))
+        )
         if active.batch_count == 0:
             self._segments[-1] = segment
         else:
@@ -461,6 +463,51 @@ class Log:
         """Forget producers whose last batch is older than ``producer.id.expiration.ms``."""
         with self._lock:
             self._producers.forget_expired(now, expiration_ms, self._transactions.open)
+
+    # Deleting
+
+    def delete_records(self, before_offset: int) -> int:
+        """
+        Delete the records before an offset, -1 for all of them; return the new start.
+
+        Raises:
+            Refused: With OFFSET_OUT_OF_RANGE, or POLICY_VIOLATION where the
+                topic is compacted and nothing else.
+
+        """
+        with self._lock:
+            if not self.config.deleted:
+                raise Refused(ErrorCode.POLICY_VIOLATION, f"{self.name} is compacted")
+            if not -1 <= before_offset <= self._log_end_offset:
+                raise Refused(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.name} ends at {self._log_end_offset}")
+            self._start_at(self._log_end_offset if before_offset < 0 else before_offset)
+            return self._log_start_offset
+
+    def delete_old_segments(self, now: int) -> None:
+        """Delete what retention.ms and retention.bytes no longer keep, by whole segments."""
+        with self._lock:
+            config = self.config
+            if not config.deleted:
+                return
+            segments = self._segments
+            excess = sum(segment.size for segment in segments) - config.retention_bytes
+            for index, segment in enumerate(segments):
+                is_old = 0 <= config.retention_ms < now - segment.largest_timestamp
+                is_too_much = config.retention_bytes >= 0 and excess >= segment.size
+                if segment.batch_count == 0 or segment.largest_timestamp < 0 or not (is_old or is_too_much):
+                    break
+                excess -= segment.size
+                later = segments[index + 1 :]
+                self._start_at(later[0].base_offset if later else self._log_end_offset)
+
+    def _start_at(self, offset: int) -> None:
+        self._log_start_offset = max(offset, self._log_start_offset)
+        ends = [*(segment.base_offset for segment in self._segments[1:]), self._log_end_offset]
+        kept = [
+            segment for segment, end in zip(self._segments, ends, strict=True) if end > self._log_start_offset
+        ]
+        self._segments = kept or [Segment(self._log_end_offset, capacity=0)]
+        self._transactions.forget_before(self._log_start_offset)
 
 
 def _append_info(header: BatchHeader) -> AppendInfo:

@@ -31,7 +31,7 @@ class Segment:
     """
 
     def __init__(self, base_offset: int, capacity: int) -> None:
-        """Take ``capacity`` bytes."""
+        """Take ``capacity`` bytes; a log's first segment begins with none."""
         self.base_offset = base_offset
         self.size = 0
         self._buffer = memoryview(bytearray(capacity))

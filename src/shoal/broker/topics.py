@@ -9,11 +9,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..errors import ErrorCode
-from .config import TOPIC_SETTINGS, TopicConfig, check_settings
+from .config import TOPIC_SETTINGS, BrokerConfig, TopicConfig, check_settings
 from .log import Log
 from .refusal import Refused
 
-__all__ = ["Topic", "Topics", "check_topic_name"]
+__all__ = ["Topic", "Topics", "check_partitions", "check_topic_name"]
+
+#: That a request can create (``ReplicationControlManager.MAX_PARTITIONS_PER_BATCH``).
+MAX_PARTITIONS = 10_000
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -28,6 +31,20 @@ def check_topic_name(name: str) -> None:
     """
     if name in (".", "..") or not _LEGAL_NAME.fullmatch(name):
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {name!r}")
+
+
+def check_partitions(partitions: int) -> None:
+    """
+    Check a number of partitions.
+
+    Raises:
+        Refused: With INVALID_PARTITIONS or POLICY_VIOLATION.
+
+    """
+    if partitions <= 0:
+        raise Refused(ErrorCode.INVALID_PARTITIONS, f"{partitions} is no number of partitions")
+    if partitions > MAX_PARTITIONS:
+        raise Refused(ErrorCode.POLICY_VIOLATION, f"{partitions} partitions are more than {MAX_PARTITIONS}")
 
 
 @dataclass(slots=True)
@@ -52,7 +69,7 @@ class Topic:
 class Topics:
     """All topics, by name and by id. Safe to use from several threads."""
 
-    def __init__(self, broker_config: Mapping[str, str]) -> None:
+    def __init__(self, broker_config: BrokerConfig) -> None:
         """Begin without topics; the broker's settings are what theirs fall back to."""
         self._broker_config = broker_config
         self._lock = threading.RLock()
@@ -95,12 +112,12 @@ class Topics:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{partition}")
         return topic.logs[partition]
 
-    def check_new(self, name: str, partitions: int, overrides: Mapping[str, str | None]) -> None:
+    def check_new(self, name: str, overrides: Mapping[str, str | None]) -> None:
         """
-        Say whether a topic can be created.
+        Say whether a topic with this name and these settings can be created.
 
         Raises:
-            Refused: With INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS or INVALID_CONFIG.
+            Refused: With INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS or INVALID_CONFIG.
 
         """
         check_topic_name(name)
@@ -111,11 +128,6 @@ class Topics:
             clash = next((other for other in self._by_name if _metric(other) == _metric(name)), None)
         if clash is not None:
             raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic {name!r} collides with {clash!r}")
-        if partitions <= 0:
-            raise Refused(
-                ErrorCode.INVALID_PARTITIONS,
-                f"Number of partitions was set to an invalid value: {partitions}",
-            )
         check_settings(TOPIC_SETTINGS, overrides)
 
     def create(self, name: str, partitions: int, overrides: Mapping[str, str]) -> Topic:
@@ -123,11 +135,12 @@ class Topics:
         Create a topic.
 
         Raises:
-            Refused: As :meth:`check_new` says.
+            Refused: As :meth:`check_new` and :func:`check_partitions` say.
 
         """
         with self._lock:
-            self.check_new(name, partitions, overrides)
+            self.check_new(name, overrides)
+            check_partitions(partitions)
             topic = Topic(name, uuid.uuid4(), [], dict(overrides))
             self._add_logs(topic, partitions)
             self._by_name[name] = topic
@@ -151,9 +164,18 @@ class Topics:
         """Replace a topic's own settings; they hold from the next request on."""
         with self._lock:
             topic.overrides = dict(overrides)
-            config = TopicConfig.of(topic.overrides, self._broker_config)
-            for log in topic.logs:
-                log.config = config
+            self._configure(topic)
+
+    def broker_config_changed(self) -> None:
+        """Resolve the settings of all topics again."""
+        with self._lock:
+            for topic in self:
+                self._configure(topic)
+
+    def _configure(self, topic: Topic) -> None:
+        config = TopicConfig.of(topic.overrides, self._broker_config)
+        for log in topic.logs:
+            log.config = config
 
     def begin_leader_epoch(self) -> None:
         """Have every partition elect its leader again, which is the same: its epoch rises."""

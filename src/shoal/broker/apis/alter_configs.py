@@ -1,0 +1,98 @@
+"""AlterConfigs (API key 33), v0 to v2: replace all settings of a topic or the broker (KIP-339 has better)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ErrorCode
+from ...protocol.apis import ApiKey
+from ...protocol.codec import response_class
+from ..call import Call
+from ..config import BROKER_SETTINGS, TOPIC_SETTINGS, check_settings
+from ..refusal import Refused
+from .describe_configs import ResourceType, check_broker
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+__all__ = ["alter_or_refuse", "current_settings", "handle"]
+
+_Response = response_class(ApiKey.ALTER_CONFIGS)
+_Result = _Response.AlterConfigsResourceResponse
+
+
+def handle(broker: Broker, call: Call, request: Any) -> Any:
+    return _Response(
+        version=call.version,
+        responses=[
+            _Result(**alter_or_refuse(broker, call, wanted, _replaced, request.validate_only))
+            for wanted in request.resources
+        ],
+    )
+
+
+def _replaced(broker: Broker, wanted: Any) -> Mapping[str, str]:
+    current_settings(broker, wanted)  # for its refusals
+    return {config.name: config.value for config in wanted.configs}
+
+
+def current_settings(broker: Broker, wanted: Any) -> Mapping[str, str]:
+    """
+    Return the settings that a resource has of its own.
+
+    Raises:
+        Refused: With UNKNOWN_TOPIC_OR_PARTITION or INVALID_REQUEST.
+
+    """
+    if wanted.resource_type == ResourceType.TOPIC:
+        return broker.topics.topic(wanted.resource_name).overrides
+    if wanted.resource_type == ResourceType.BROKER:
+        check_broker(broker, wanted.resource_name)
+        return broker.config.dynamic
+    raise Refused(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {wanted.resource_type}")
+
+
+def alter_or_refuse(
+    broker: Broker,
+    call: Call,
+    wanted: Any,
+    altered: Callable[[Broker, Any], Mapping[str, str]],
+    validate_only: bool,
+) -> dict[str, Any]:
+    """
+    Give a resource new settings of its own, and return the fields of the answer.
+
+    Args:
+        broker: The broker.
+        call: The request's.
+        wanted: The request's part for the resource.
+        altered: Makes the new settings; may refuse.
+        validate_only: Change nothing.
+
+    """
+    error, message = ErrorCode.NONE, None
+    try:
+        call.check_before()
+        _alter(broker, wanted, altered(broker, wanted), validate_only)
+        call.check_after()
+    except Refused as refused:
+        error, message = refused.code, refused.message
+    return {
+        "error_code": error,
+        "error_message": message,
+        "resource_type": wanted.resource_type,
+        "resource_name": wanted.resource_name,
+    }
+
+
+def _alter(broker: Broker, wanted: Any, settings: Mapping[str, str], validate_only: bool) -> None:
+    is_topic = wanted.resource_type == ResourceType.TOPIC
+    check_settings(TOPIC_SETTINGS if is_topic else BROKER_SETTINGS, settings)
+    if validate_only:
+        return
+    if is_topic:
+        broker.topics.alter(broker.topics.topic(wanted.resource_name), settings)
+    else:
+        broker.config.alter(settings)
+        broker.topics.broker_config_changed()

@@ -1,0 +1,123 @@
+"""
+CreateTopics (API key 19), v2 to v7: create topics, or say whether that would work.
+
+The order of the checks is the controller's (``ReplicationControlManager``):
+name, existence, settings, replication factor, partitions. There is one broker,
+so a replication factor above 1 is refused.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ErrorCode
+from ...protocol.apis import ApiKey
+from ...protocol.codec import response_class
+from ..call import Call
+from ..refusal import Refused
+from ..topics import check_partitions
+from .describe_configs import describe_topic_settings
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+__all__ = ["check_assignment", "handle"]
+
+_Response = response_class(ApiKey.CREATE_TOPICS)
+_Result = _Response.CreatableTopicResult
+_Config = _Result.CreatableTopicConfigs
+
+_NO_ID = uuid.UUID(int=0)
+_BROKERS_DEFAULT = -1
+
+
+def handle(broker: Broker, call: Call, request: Any) -> Any:
+    counts = Counter(wanted.name for wanted in request.topics)
+    unique = {wanted.name: wanted for wanted in request.topics}.values()
+    return _Response(
+        version=call.version,
+        topics=[_create(broker, call, request, wanted, counts[wanted.name]) for wanted in unique],
+    )
+
+
+def _create(broker: Broker, call: Call, request: Any, wanted: Any, count: int) -> Any:
+    overrides = {config.name: config.value for config in wanted.configs}
+    try:
+        call.check_before(wanted.name)
+        if count > 1:
+            raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        broker.topics.check_new(wanted.name, overrides)
+        partitions = _check_placement(broker, wanted)
+        topic_id = _NO_ID
+        if not request.validate_only:
+            topic_id = broker.topics.create(wanted.name, partitions, overrides).topic_id
+        call.check_after(wanted.name)
+    except Refused as refused:
+        return _Result(
+            name=wanted.name,
+            topic_id=_NO_ID,
+            error_code=refused.code,
+            error_message=refused.message,
+            configs=[],
+        )
+    return _Result(
+        name=wanted.name,
+        topic_id=topic_id,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        num_partitions=partitions,
+        replication_factor=1,
+        configs=[
+            _Config(
+                name=described.name,
+                value=described.value,
+                read_only=False,
+                config_source=described.source,
+                is_sensitive=False,
+            )
+            for described in describe_topic_settings(overrides, broker.config)
+        ],
+    )
+
+
+def _check_placement(broker: Broker, wanted: Any) -> int:
+    """Check replication factor, partitions and assignment; return the number of partitions."""
+    if wanted.assignments:
+        if wanted.replication_factor != _BROKERS_DEFAULT or wanted.num_partitions != _BROKERS_DEFAULT:
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                "with a manual partition assignment, replication factor and partitions must be -1",
+            )
+        numbers = sorted(assignment.partition_index for assignment in wanted.assignments)
+        if numbers != list(range(len(numbers))):
+            raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partitions {numbers} have gaps")
+        for assignment in wanted.assignments:
+            check_assignment(broker, assignment.broker_ids)
+        partitions = len(numbers)
+    else:
+        if wanted.replication_factor not in (_BROKERS_DEFAULT, 1):
+            raise Refused(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"a replication factor of {wanted.replication_factor} with one broker",
+            )
+        partitions = wanted.num_partitions
+        if partitions == _BROKERS_DEFAULT:
+            partitions = int(broker.config["num.partitions"])
+    check_partitions(partitions)
+    return partitions
+
+
+def check_assignment(broker: Broker, broker_ids: list[int]) -> None:
+    """
+    Check the replicas that a client assigned to a partition.
+
+    Raises:
+        Refused: With INVALID_REPLICA_ASSIGNMENT.
+
+    """
+    if list(broker_ids) != [broker.node_id]:
+        raise Refused(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"replicas {broker_ids}, and the broker is {broker.node_id}"
+        )

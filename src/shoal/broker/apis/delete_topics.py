@@ -1,0 +1,57 @@
+"""DeleteTopics (API key 20), v1 to v6: delete topics by name, from v6 on also by id."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ErrorCode
+from ...protocol.apis import ApiKey
+from ...protocol.codec import response_class
+from ..call import Call
+from ..refusal import Refused
+from ..topics import Topic
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+__all__ = ["handle"]
+
+_Response = response_class(ApiKey.DELETE_TOPICS)
+_Result = _Response.DeletableTopicResult
+
+_NO_ID = uuid.UUID(int=0)
+_BY_ID_FROM = 6
+
+
+def handle(broker: Broker, call: Call, request: Any) -> Any:
+    if call.version >= _BY_ID_FROM:
+        wanted = [(topic.name, topic.topic_id) for topic in request.topics]
+    else:
+        wanted = [(name, _NO_ID) for name in request.topic_names]
+    return _Response(
+        version=call.version, responses=[_delete(broker, call, name, topic_id) for name, topic_id in wanted]
+    )
+
+
+def _delete(broker: Broker, call: Call, name: str | None, topic_id: uuid.UUID) -> Any:
+    try:
+        call.check_before(name or "")
+        topic = _find(broker, name, topic_id)
+        broker.topics.delete(topic)
+        broker.groups.forget_topic(topic.name)
+        call.check_after(topic.name)
+    except Refused as refused:
+        return _Result(name=name, topic_id=topic_id, error_code=refused.code, error_message=refused.message)
+    return _Result(name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE, error_message=None)
+
+
+def _find(broker: Broker, name: str | None, topic_id: uuid.UUID) -> Topic:
+    if name is not None:
+        if topic_id != _NO_ID:
+            raise Refused(ErrorCode.INVALID_REQUEST, "a topic is named by name or by id, not by both")
+        return broker.topics.topic(name)
+    topic = broker.topics.with_id(topic_id)
+    if topic is None:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id}")
+    return topic

@@ -1,0 +1,39 @@
+"""DescribeCluster (API key 60), v0 to v2: the cluster's id and its one broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ErrorCode
+from ...protocol.apis import ApiKey
+from ...protocol.codec import response_class
+from ..call import Call
+from ..refusal import Refused
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+__all__ = ["handle"]
+
+_Response = response_class(ApiKey.DESCRIBE_CLUSTER)
+_Broker = _Response.DescribeClusterBroker
+
+_BROKERS = 1
+
+
+def handle(broker: Broker, call: Call, request: Any) -> Any:
+    error, message = ErrorCode.NONE, None
+    try:
+        call.check_before()
+        if request.endpoint_type != _BROKERS:
+            raise Refused(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this endpoint is a broker's")
+    except Refused as refused:
+        error, message = refused.code, refused.message
+    return _Response(
+        version=call.version,
+        error_code=error,
+        error_message=message,
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        brokers=[_Broker(broker_id=broker.node_id, host=broker.host, port=broker.port, rack=None)],
+    )

@@ -1,0 +1,79 @@
+"""IncrementalAlterConfigs (API key 44), v0 and v1: set, delete, extend, shorten settings (KIP-339)."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ErrorCode
+from ...protocol.apis import ApiKey
+from ...protocol.codec import response_class
+from ..call import Call
+from ..config import BROKER_SETTINGS, TOPIC_SETTINGS, Setting, SettingType
+from ..refusal import Refused
+from .alter_configs import alter_or_refuse, current_settings
+from .describe_configs import ResourceType
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+__all__ = ["handle"]
+
+_Response = response_class(ApiKey.INCREMENTAL_ALTER_CONFIGS)
+_Result = _Response.AlterConfigsResourceResponse
+
+
+class Operation(enum.IntEnum):
+    """What to do with a setting (``AlterConfigOp.OpType``)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+def handle(broker: Broker, call: Call, request: Any) -> Any:
+    return _Response(
+        version=call.version,
+        responses=[
+            _Result(**alter_or_refuse(broker, call, wanted, _altered, request.validate_only))
+            for wanted in request.resources
+        ],
+    )
+
+
+def _altered(broker: Broker, wanted: Any) -> Mapping[str, str]:
+    names = [config.name for config in wanted.configs]
+    if len(set(names)) < len(names):
+        raise Refused(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    settings = TOPIC_SETTINGS if wanted.resource_type == ResourceType.TOPIC else BROKER_SETTINGS
+    altered = dict(current_settings(broker, wanted))
+    for config in wanted.configs:
+        if config.name not in settings:
+            raise Refused(ErrorCode.INVALID_CONFIG, f"Unknown configuration {config.name}")
+        _apply(altered, settings[config.name], config)
+    return altered
+
+
+def _apply(altered: dict[str, str], setting: Setting, config: Any) -> None:
+    operation = config.config_operation
+    if operation == Operation.DELETE:
+        altered.pop(setting.name, None)
+        return
+    if config.value is None:
+        raise Refused(ErrorCode.INVALID_CONFIG, f"Null value not supported for {setting.name}")
+    if operation == Operation.SET:
+        altered[setting.name] = config.value
+    elif operation in (Operation.APPEND, Operation.SUBTRACT):
+        if setting.type is not SettingType.LIST:
+            raise Refused(ErrorCode.INVALID_CONFIG, f"{setting.name} is no list")
+        now = [entry for entry in altered.get(setting.name, setting.default).split(",") if entry]
+        changes = config.value.split(",")
+        if operation == Operation.APPEND:
+            now += [entry for entry in changes if entry not in now]
+        else:
+            now = [entry for entry in now if entry not in changes]
+        altered[setting.name] = ",".join(now)
+    else:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown operation {operation}")
