@@ -26,14 +26,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import javaproperties
 from pyspark.java_gateway import launch_gateway
 
 from shoal.errors import ConfigError, ShoalError
+from shoal.spark.archive import ClassArchive
+from shoal.spark.java import Java
 
 __all__ = ["Jvm", "conf_dir", "during", "start_jvm"]
+
+_MAIN_CLASS = "org.apache.spark.deploy.SparkSubmit"
 
 _UNWANTED = "--add-modules=jdk.incubator.vector"
 
@@ -68,15 +72,18 @@ class Jvm:
         _end(self.process)
 
 
-def start_jvm(java: Path, conf: Mapping[str, str], environ: Mapping[str, str], log_file: Path) -> Jvm:
+def start_jvm(
+    java: Java, conf: Mapping[str, str], environ: Mapping[str, str], log_file: Path, state_dir: Path
+) -> Jvm:
     """
     Start the driver's JVM and return when it can be spoken to (about 2 s).
 
     Args:
-        java: The executable.
+        java: What to run it with.
         conf: All ``spark.*`` settings.
         environ: The environment of the JVM and of every Python worker on this machine, SPARK_HOME included.
         log_file: Where its output goes, appended.
+        state_dir: Where class data archives are kept.
 
     Raises:
         ConfigError: The settings are refused, by the launcher or by the JVM.
@@ -84,15 +91,19 @@ def start_jvm(java: Path, conf: Mapping[str, str], environ: Mapping[str, str], l
 
     """
     room = Path(tempfile.mkdtemp(prefix="shoal-"))
+    start = _Start({**environ, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(room / "connection")}, log_file)
     try:
         settings = room / "spark.properties"
         settings.write_text(javaproperties.dumps(conf, timestamp=False), encoding="latin-1")
-        command = _command(java, settings, environ)
-        with log_file.open("ab") as log:
-            process, port, secret = _run(command, environ, log, room / "connection")
+        command = _command(java.executable, settings, environ)
+        if command[0] != str(java.executable):
+            return start.run(command)
+        command = _quick_class_path(command)
+        options = command[: command.index(_MAIN_CLASS)]
+        archive = ClassArchive.of(options, java.build, state_dir / "class-archives")
+        return start.run(command) if archive is None else _run_with(archive, start, command)
     finally:
         shutil.rmtree(room, ignore_errors=True)
-    return Jvm(process, _connect(port, secret, process))
 
 
 def conf_dir(environ: Mapping[str, str]) -> Path:
@@ -127,7 +138,7 @@ def _command(java: Path, settings: Path, environ: Mapping[str, str]) -> list[str
         raise ConfigError(f"{home} is no Spark: it has no jars/spark-launcher_*.jar; is SPARK_HOME right?")
     launcher = [str(java), *_LAUNCHER_OPTIONS, "-cp", str(jar), "org.apache.spark.launcher.Main"]
     answer = subprocess.run(
-        [*launcher, "org.apache.spark.deploy.SparkSubmit", *arguments],
+        [*launcher, _MAIN_CLASS, *arguments],
         env=dict(environ),
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -141,39 +152,85 @@ def _command(java: Path, settings: Path, environ: Mapping[str, str]) -> list[str
     return [argument for argument in command if argument and argument != _UNWANTED]
 
 
-def _run(
-    command: Sequence[str], environ: Mapping[str, str], log: BinaryIO, connection: Path
-) -> tuple[subprocess.Popen[bytes], int, str]:
-    begin = log.seek(0, os.SEEK_END)
-    process = subprocess.Popen(
-        command,
-        env={**environ, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection)},
-        stdin=subprocess.PIPE,
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        # A group of its own: Ctrl-C on the terminal is for the Python driver, which ends things in order.
-        process_group=0,
-    )
+def _quick_class_path(command: Sequence[str]) -> list[str]:
+    """
+    Spell out the class path, with the largest jars first and without a directory that has nothing in it.
+
+    The JVM looks for a class in one jar after the other, and ``jars/*`` puts 280 of them in no order. With the
+    largest first, which hold most classes, a start takes 1 CPU-second less, and an archive 28 s instead of 48.
+    """
+    position = command.index("-cp") + 1
+    entries: list[str] = []
+    for entry in command[position].split(":"):
+        path = Path(entry)
+        if path.name == "*":
+            jars = path.parent.glob("*.jar")
+            entries += map(str, sorted(jars, key=lambda jar: (-jar.stat().st_size, jar.name)))
+        elif path.is_file() or (path.is_dir() and any(path.iterdir())):
+            entries.append(entry)
+    class_path = ":".join(dict.fromkeys(entries))
+    return [*command[:position], class_path, *command[position + 1 :]]
+
+
+def _run_with(archive: ClassArchive, start: _Start, command: Sequence[str]) -> Jvm:
+    """Run ``command`` with its archive; or, where there is none yet, perhaps in a way that leads to one."""
+    java, *arguments = command
+    if options := archive.options():
+        try:
+            return start.run([java, *options, *arguments])
+        except ConfigError:
+            raise
+        except ShoalError:
+            # A file that makes the JVM crash (a bad disk) must not do so for ever.
+            archive.discard()
+    recording = archive.recording()
+    if recording is None:
+        return start.run(command)
     try:
-        while not connection.exists():
-            if _ended(process):
-                raise _early_end(process.returncode, Path(log.name), begin)
+        jvm = start.run([java, *recording.options(), *arguments], (recording.held_by_jvm,))
     except BaseException:
-        _end(process)
+        recording.cancel()
         raise
-    with connection.open("rb") as announcement:
-        port, length = struct.unpack(">ii", announcement.read(8))
-        return process, port, announcement.read(length).decode()
+    recording.make_at_exit()
+    return jvm
 
 
-def _connect(port: int, secret: str, process: subprocess.Popen[bytes]) -> Any:
+@dataclass(frozen=True)
+class _Start:
+    environ: Mapping[str, str]
+    log_file: Path
+
+    def run(self, command: Sequence[str], descriptors: Sequence[int] = ()) -> Jvm:
+        """Run ``command``, which inherits ``descriptors``, and connect to it."""
+        announcement = Path(self.environ["_PYSPARK_DRIVER_CONN_INFO_PATH"])
+        with self.log_file.open("ab") as log:
+            begin = log.seek(0, os.SEEK_END)
+            process = subprocess.Popen(
+                command,
+                env=dict(self.environ),
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                pass_fds=descriptors,
+                # Ctrl-C on the terminal is for the Python driver, which ends things in order.
+                process_group=0,
+            )
+        try:
+            while not announcement.exists():
+                if _ended(process):
+                    raise _early_end(process.returncode, self.log_file, begin)
+            return Jvm(process, _connect(announcement.read_bytes(), process))
+        except BaseException:
+            _end(process)
+            raise
+
+
+def _connect(announcement: bytes, process: subprocess.Popen[bytes]) -> Any:
     """Let PySpark connect as it does to a JVM that somebody else started."""
-    try:
-        with during(PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=secret):
-            gateway = launch_gateway()  # type: ignore[no-untyped-call]
-    except BaseException:
-        _end(process)
-        raise
+    port, length = struct.unpack_from(">ii", announcement)
+    secret = announcement[8 : 8 + length].decode()
+    with during(PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=secret):
+        gateway = launch_gateway()  # type: ignore[no-untyped-call]
     gateway.proc = process
     return gateway
 
