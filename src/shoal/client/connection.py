@@ -29,6 +29,9 @@ _MOST_PARTS = 1024
 #: ("HTTP" read as a size is 1.2 GB). Brokers accept at most 100 MiB a request.
 _LARGEST_FRAME = 512 * 1024 * 1024
 
+#: Answers without batches come in one piece of at most this, often several at once.
+_SMALL_RECEIVE = 64 * 1024
+
 _TIMEVAL = struct.Struct("@ll")
 _LINGER = struct.Struct("@ii")
 
@@ -112,6 +115,7 @@ class Connection:
         self.client_id = client_id
         self._correlation_ids = itertools.count()
         self._in_flight: deque[tuple[int, ApiKey, int]] = deque()
+        self._received = bytearray()
         try:
             self._socket = socket.create_connection(address, timeout_s)
         except OSError as error:
@@ -206,22 +210,41 @@ class Connection:
         """
         if not self._in_flight:
             raise ProtocolError(f"nothing was asked of {self.address}")
-        (size,) = INT32.unpack(self._receive_exactly(memoryview(bytearray(INT32.size))))
+        (size,) = INT32.unpack(self._receive_small(INT32.size))
         if not 4 <= size <= _LARGEST_FRAME:
             self.close()
             raise ProtocolError(
                 f"{self.address} does not answer as a Kafka broker on a plaintext listener would: "
                 f"a response of {size} bytes"
             )
-        frame = self._receive_exactly(buffer.reserve(size) if buffer else memoryview(bytearray(size)))
+        frame = self._receive_into(buffer.reserve(size)) if buffer else self._receive_small(size)
         expected, api_key, _ = self._in_flight.popleft()
         if codec.read_correlation_id(frame) != expected:
             self.close()
             raise ProtocolError(f"{self.address} answered another request than {api_key.name} {expected}")
         return frame
 
-    def _receive_exactly(self, view: memoryview) -> memoryview:
-        received = 0
+    def _receive_small(self, size: int) -> memoryview:
+        """Receive so many bytes into fresh memory; what came with them waits for the next call."""
+        while len(self._received) < size:
+            try:
+                data = self._socket.recv(_SMALL_RECEIVE)
+            except OSError as error:
+                raise self._broken(error) from error
+            if not data:
+                raise self._broken(ConnectionResetError("the broker closed the connection"))
+            self._received += data
+        result = bytes(self._received[:size])
+        del self._received[:size]
+        return memoryview(result)
+
+    def _receive_into(self, view: memoryview) -> memoryview:
+        """Fill a view, mostly by one system call."""
+        received = len(self._received)
+        if received:
+            received = min(received, len(view))
+            view[:received] = self._received[:received]
+            del self._received[:received]
         try:
             while received < len(view):
                 count = self._socket.recv_into(view[received:], 0, socket.MSG_WAITALL)

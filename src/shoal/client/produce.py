@@ -4,34 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from ..errors import ProtocolError
 from ..protocol.apis import ApiKey
-from ..protocol.produce import decode_produce_response, encode_produce_request
+from ..protocol.produce import ProduceOutcome, decode_produce_response, encode_produce_request
 from .connection import Connection
 from .metadata import TopicPartition
 
-__all__ = ["ACKS_ALL", "Acknowledgement", "Producer"]
+__all__ = ["ACKS_ALL", "Producer"]
 
 ACKS_ALL = -1
-
-
-@dataclass(frozen=True, slots=True)
-class Acknowledgement:
-    """
-    What a broker said about one partition's batches.
-
-    Attributes:
-        error_code: Kafka's code, 0 for none.
-        base_offset: Where the first batch landed, or -1.
-        message: The broker's own words, if it sent any.
-
-    """
-
-    error_code: int
-    base_offset: int
-    message: str | None
 
 
 class Producer:
@@ -79,21 +61,20 @@ class Producer:
         self._sent.append(frozenset(batches))
         self._connection.send_parts(parts, ApiKey.PRODUCE, self._version, correlation_id)
 
-    def receive(self) -> dict[TopicPartition, Acknowledgement]:
+    def receive(self) -> dict[TopicPartition, ProduceOutcome]:
         """
         Wait for the oldest request's answer.
+
+        Returns:
+            What became of each partition's batches.
 
         Raises:
             ProtocolError: It speaks of other partitions than the request.
 
         """
         frame = self._connection.receive()
-        answers = {
-            TopicPartition(each.topic, each.partition): Acknowledgement(
-                each.error_code, each.base_offset, each.error_message
-            )
-            for each in decode_produce_response(frame, self._version)
-        }
+        outcomes = decode_produce_response(frame, self._version)
+        answers = {TopicPartition(each.topic, each.partition): each for each in outcomes}
         if answers.keys() != self._sent.popleft():
             self._connection.close()
             raise ProtocolError(f"{self._connection.address} acknowledged other partitions than were sent")

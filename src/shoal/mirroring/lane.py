@@ -10,7 +10,7 @@ from __future__ import annotations
 import resource
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from ..client.cluster import Cluster, is_transient, patiently
 from ..client.fetch import Fetcher
 from ..client.produce import Producer
 from ..errors import PartitionStopped, ProtocolError, ShoalError, Stopped
+from ..records import Decision
 from .control import Control
 from .pair import Pair
 from .partition_copy import PartitionCopy
@@ -32,6 +33,9 @@ __all__ = ["LaneResult", "copy_lane"]
 
 #: How often the driver hears of the progress.
 _REPORT_INTERVAL_S = 0.5
+
+#: How long one pair of leaders is served before the next; to change over takes milliseconds.
+_TURN_S = 5.0
 
 #: How long the last commit of a task is tried before Spark has to repeat the task.
 _LAST_COMMIT_PATIENCE_S = 60.0
@@ -109,8 +113,9 @@ class _Lane:
         try:
             if due:
                 self._align([copy for copy in due if not copy.aligned])
-                for copies in self._by_route(due).values():
-                    self._run_route(copies)
+                routes = self._by_route(due)
+                for copies in routes.values():
+                    self._run_route(copies, alone=len(routes) == 1)
                 self._backoff.reset()
         except ShoalError as error:
             if not is_transient(error) and not isinstance(error, ProtocolError):
@@ -167,7 +172,7 @@ class _Lane:
             routes[source_leader, destination_leader].append(copy)
         return routes
 
-    def _run_route(self, copies: Sequence[PartitionCopy]) -> None:
+    def _run_route(self, copies: Sequence[PartitionCopy], *, alone: bool) -> None:
         source_leader = self._source.partition(copies[0].source).leader
         destination_leader = self._destination.partition(copies[0].destination).leader
         fetcher = Fetcher(
@@ -190,11 +195,24 @@ class _Lane:
                     settings=self._settings,
                     control=self._control,
                     on_progress=self._progress,
+                    should_yield=self._yield_rule(copies, alone=alone),
                 ).run()
             finally:
                 producer.close()
         finally:
             fetcher.close()
+
+    def _yield_rule(self, copies: Sequence[PartitionCopy], *, alone: bool) -> Callable[[], bool]:
+        """Let a route end when its turn is over, or when a partition outside it has waited long enough."""
+        others = [copy for copy in self._unfinished() if copy not in copies]
+        until = time.monotonic() + _TURN_S
+
+        def should_yield() -> bool:
+            if not alone and time.monotonic() >= until:
+                return True
+            return any(not copy.aligned and not copy.is_over and copy.is_due for copy in others)
+
+        return should_yield
 
     def _progress(self, fetched_bytes: int) -> None:
         self._bytes_in += fetched_bytes
@@ -255,17 +273,19 @@ def _partition_report(copy: PartitionCopy) -> dict[str, Any]:
         "partition": copy.source.partition,
         "source_offset": copy.pair.source_offset if copy.pair else None,
         "end_offset": copy.range.end_offset,
-        "decisions": {decision.value: count for decision, count in copy.decisions.items()},
+        "decisions": {
+            decision.value: count for decision, count in ((Decision.COPY, copy.copied), *copy.dropped.items())
+        },
         "records": copy.records,
         "bytes_out": copy.bytes_out,
         "retries": copy.retries,
-        "runs": [[run.source_start, run.source_end, run.destination_start] for run in copy.runs],
+        "runs": copy.runs,
         "waiting_for": copy.waiting_for,
         "stopped": [copy.stopped.offset, copy.stopped.reason] if copy.stopped else None,
     }
-    copy.decisions.clear()
-    copy.runs.clear()
-    copy.records = copy.bytes_out = copy.retries = 0
+    copy.dropped.clear()
+    copy.runs = []
+    copy.copied = copy.records = copy.bytes_out = copy.retries = 0
     return report
 
 

@@ -62,7 +62,8 @@ class PartitionCopy:
 
     Attributes:
         range: What to copy.
-        pair: Up to where everything is acknowledged; None before the first alignment.
+        pair: Up to where everything is acknowledged, as of the last time that
+            nothing was in flight; None before the first alignment.
         fetch_offset: The next source offset to fetch; ahead of the pair by
             what is queued and in flight.
         stopped: Why this partition cannot go on, once it cannot.
@@ -85,16 +86,17 @@ class PartitionCopy:
         self._next_destination = -1
         self._established = False
         self._remembered_until_ms = 0
-        self._last_view: memoryview | None = None
+        self._last: Outgoing | None = None
         self._dropped: Counter[Decision] = Counter()
         self._suspects: set[int] = set()
         self._backoff = Backoff()
         self._retry_at = 0.0
         # Taken by whoever reports: what was acknowledged since the last report.
-        self.decisions: Counter[Decision] = Counter()
+        self.dropped: Counter[Decision] = Counter()
+        self.copied = 0
         self.records = 0
         self.bytes_out = 0
-        self.runs: list[AcknowledgedRun] = []
+        self.runs: list[list[int]] = []
         self.retries = 0
 
     # Where it stands
@@ -142,22 +144,22 @@ class PartitionCopy:
         self._dropped.clear()
         self.fetch_offset = self.pair.source_offset
         self._next_destination = self.pair.destination_offset
-        self._last_view = None
 
     def refetch(self) -> None:
         """Forget what is queued; fetch again from the last acknowledged offset. Nothing is in flight."""
         if self.in_flight:
             self.lose_track()
         elif self.aligned:
+            self._advance()
             self._rewind()
 
     def lose_track(self) -> None:
         """What is in flight has an unknown outcome: the destination has to be asked before anything else."""
+        self._advance()
         self.aligned = False
         self.queue.clear()
         self.in_flight.clear()
         self._dropped.clear()
-        self._last_view = None
 
     def wait(self, reason: str) -> None:
         """Wait a while for something that time can heal."""
@@ -167,6 +169,7 @@ class PartitionCopy:
 
     def stop(self, reason: str) -> None:
         """Give up on this partition, with a sentence."""
+        self._advance()
         self.stop_with(PartitionStopped(*self.source, self.pair.source_offset if self.pair else -1, reason))
 
     def stop_with(self, error: PartitionStopped) -> None:
@@ -283,16 +286,10 @@ class PartitionCopy:
                 destination surely knows the producer id.
 
         """
-        assert self.pair is not None
         self._established = True
         self._remembered_until_ms = outgoing.max_timestamp_ms + remembered_for_ms
-        self._last_view = outgoing.view
-        self.pair = replace(
-            self.pair,
-            source_offset=outgoing.source_end,
-            destination_offset=outgoing.destination_offset + outgoing.records_count,
-        )
-        self.decisions[Decision.COPY] += 1
+        self._last = outgoing
+        self.copied += 1
         self.records += outgoing.records_count
         self.bytes_out += len(outgoing.view)
         self._extend_runs(outgoing)
@@ -300,37 +297,42 @@ class PartitionCopy:
         self.waiting_for = None
 
     def _extend_runs(self, outgoing: Outgoing) -> None:
+        """Add a batch to the last run (the three values of an :class:`AcknowledgedRun`), or begin one."""
         start, landed = outgoing.source_start, outgoing.destination_offset
         if self.runs:
             last = self.runs[-1]
-            if last.source_end == start and start - last.source_start == landed - last.destination_start:
-                self.runs[-1] = AcknowledgedRun(
-                    last.source_start, outgoing.source_end, last.destination_start
-                )
+            if last[1] == start and start - last[0] == landed - last[2]:
+                last[1] = outgoing.source_end
                 return
-        self.runs.append(AcknowledgedRun(start, outgoing.source_end, landed))
+        self.runs.append([start, outgoing.source_end, landed])
+
+    def _advance(self) -> None:
+        """
+        Move the pair past the last acknowledged batch.
+
+        Must happen before the fetch buffer is used again: it reads that batch in it.
+
+        """
+        last, self._last = self._last, None
+        if last is not None and self.pair is not None:
+            self.pair = replace(
+                self.pair,
+                source_offset=last.source_end,
+                destination_offset=last.destination_offset + last.records_count,
+                last_batch=fingerprint(RecordBatch(read_header(last.view), last.view)).crc,
+            )
 
     def settle(self, leader_epoch: int) -> None:
-        """
-        Bring the pair up to date when nothing is queued or in flight.
-
-        Must be called before the fetch buffer is used again: it reads the
-        last acknowledged batch in it.
-
-        """
+        """Bring the pair up to date when nothing is queued or in flight, before the next fetch is received."""
         if not self.aligned or self.queue or self.in_flight or self.pair is None:
             return
-        last_batch = self.pair.last_batch
-        if self._last_view is not None:
-            last_batch = fingerprint(RecordBatch(read_header(self._last_view), self._last_view)).crc
-            self._last_view = None
+        self._advance()
         self.pair = replace(
             self.pair,
             source_offset=max(self.pair.source_offset, self.fetch_offset),
-            last_batch=last_batch,
             destination_leader_epoch=leader_epoch,
         )
-        self.decisions += self._dropped
+        self.dropped += self._dropped
         self._dropped.clear()
         if self._refusal is not None:
             self.stop_with(self._refusal)

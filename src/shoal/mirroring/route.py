@@ -18,9 +18,10 @@ from ..client.cluster import Cluster
 from ..client.fetch import Fetcher, FetchFrom
 from ..client.metadata import TopicPartition
 from ..client.offsets import EARLIEST, list_offsets
-from ..client.produce import Acknowledgement, Producer
+from ..client.produce import Producer
 from ..errors import ErrorCode, ProtocolError
 from ..protocol.fetch import FetchedPartition, FetchResponse
+from ..protocol.produce import ProduceOutcome
 from .control import Control
 from .partition_copy import Outgoing, PartitionCopy
 from .settings import CopySettings
@@ -103,6 +104,7 @@ class Route:
         settings: CopySettings,
         control: Control,
         on_progress: Callable[[int], None],
+        should_yield: Callable[[], bool],
     ) -> None:
         """
         Args:
@@ -115,6 +117,8 @@ class Route:
             control: Asked before each fetch and each request.
             on_progress: Called with the bytes that were fetched, each time
                 that nothing is in flight and the pairs are up to date.
+            should_yield: Whether others of the lane wait for their turn;
+                asked before each fetch.
         """
         self._copies = {copy.source: copy for copy in copies}
         self._by_destination = {copy.destination: copy for copy in copies}
@@ -126,12 +130,13 @@ class Route:
         self._settings = settings
         self._control = control
         self._on_progress = on_progress
+        self._should_yield = should_yield
         self._asked: dict[TopicPartition, int] = {}
         self._remembered_for_ms = max(0, settings.producer_id_expiration_ms - _FORGETTING_MARGIN_MS)
 
     def run(self) -> None:
         """
-        Copy until nothing is left to fetch, or a stop is requested.
+        Copy until nothing is left to fetch, a stop is requested, or others should have their turn.
 
         Raises:
             Disconnected: Either leader is gone. Partitions with requests in
@@ -144,7 +149,8 @@ class Route:
             while self._fetcher.is_waiting and not self._control.stop_requested:
                 response = self._fetcher.receive()
                 self._take(response)
-                self._ask_for_more()
+                if not self._should_yield():
+                    self._ask_for_more()
                 self._produce_all()
                 self._settle(sum(len(each.record_set) for each in response.partitions))
         except BaseException:
@@ -219,8 +225,8 @@ class Route:
                 self._producer.send(batches)
             if not self._producer.in_flight:
                 return
-            for partition, acknowledgement in self._producer.receive().items():
-                self._acknowledge(self._by_destination[partition], acknowledgement)
+            for partition, outcome in self._producer.receive().items():
+                self._acknowledge(self._by_destination[partition], outcome)
 
     def _next_request(self, ready: deque[PartitionCopy]) -> dict[TopicPartition, tuple[memoryview]]:
         """Take one batch of each partition that may send, up to a request's size."""
@@ -239,7 +245,7 @@ class Route:
                 break
         return batches
 
-    def _acknowledge(self, copy: PartitionCopy, answer: Acknowledgement) -> None:
+    def _acknowledge(self, copy: PartitionCopy, answer: ProduceOutcome) -> None:
         if not copy.in_flight:
             return  # it failed with an earlier request; realigning will tell what became of this one
         outgoing = copy.in_flight.popleft()
@@ -262,9 +268,11 @@ class Route:
             f"{copy.destination} on {self._destination} instead of {expected}: {why}"
         )
 
-    def _destination_refuses(self, copy: PartitionCopy, outgoing: Outgoing, answer: Acknowledgement) -> None:
+    def _destination_refuses(self, copy: PartitionCopy, outgoing: Outgoing, answer: ProduceOutcome) -> None:
         code = ErrorCode.of(answer.error_code)
-        named = f"error {answer.error_code} {code.name}" + (f" ({answer.message})" if answer.message else "")
+        named = f"error {answer.error_code} {code.name}" + (
+            f" ({answer.error_message})" if answer.error_message else ""
+        )
         if code in _NOT_WRITTEN or code in _PERHAPS_WRITTEN:
             copy.lose_track()
             copy.wait(f"{copy.destination} on {self._destination}: {named}")

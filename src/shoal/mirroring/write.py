@@ -118,7 +118,7 @@ def _write_partition(cluster: Cluster, partition: TopicPartition, batches: Seque
             answer = producer.receive()[partition]
             if answer.error_code:
                 where = f"writing the batch at offset {batch.header.base_offset} to {partition} on {cluster}"
-                raise BrokerError(answer.error_code, where, answer.message)
+                raise BrokerError(answer.error_code, where, answer.error_message)
             if answer.base_offset != end:
                 raise ShoalError(
                     f"{partition} on {cluster}: a batch landed at offset {answer.base_offset} instead of "

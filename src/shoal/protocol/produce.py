@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .apis import ApiKey
 from .primitives import (
@@ -122,13 +123,13 @@ class ProduceRequest:
 
 def decode_produce_request(frame: memoryview, version: int) -> ProduceRequest:
     """
-    Decode a request from its API key on.
+    Decode a request from its API key on; bytes after its last field are ignored, as a broker does.
 
     Returns:
         Record sets as views of ``frame``: valid until its buffer is reused.
 
     Raises:
-        ProtocolError: It is cut short, malformed or longer than its fields.
+        ProtocolError: It is cut short or malformed.
 
     """
     flexible = version >= FLEXIBLE_FROM
@@ -152,16 +153,14 @@ def decode_produce_request(frame: memoryview, version: int) -> ProduceRequest:
         if flexible:
             position = skip_tagged_fields(frame, position)
     if flexible:
-        position = skip_tagged_fields(frame, position)
-    expect_end(frame, position)
+        skip_tagged_fields(frame, position)
     return ProduceRequest(transactional_id, acks, timeout_ms, partitions)
 
 
 _PRODUCED = struct.Struct(">ihqqq")
 
 
-@dataclass(frozen=True, slots=True)
-class ProduceOutcome:
+class ProduceOutcome(NamedTuple):
     """
     One partition's part of a Produce response.
 
@@ -181,6 +180,10 @@ class ProduceOutcome:
     log_append_time_ms: int
     log_start_offset: int
     error_message: str | None
+
+
+#: No record errors, no message, no tagged fields: the end of an outcome where all is well.
+_NOTHING_MORE = b"\1\0\0"
 
 
 def decode_produce_response(frame: memoryview, version: int) -> list[ProduceOutcome]:
@@ -204,8 +207,16 @@ def decode_produce_response(frame: memoryview, version: int) -> list[ProduceOutc
         topic, position = read_string(frame, position, flexible)
         count, position = read_array_length(frame, position, flexible)
         for _ in range(count):
-            partition, position = _decode_produced(frame, position, version, topic)
-            produced.append(partition)
+            number, error_code, base_offset, appended_ms, log_start = unpack(_PRODUCED, frame, position)
+            position += _PRODUCED.size
+            message = None
+            if flexible and frame[position : position + 3] == _NOTHING_MORE:
+                position += 3
+            elif version >= 8:
+                message, position = _decode_errors(frame, position, flexible)
+            produced.append(
+                ProduceOutcome(topic, number, error_code, base_offset, appended_ms, log_start, message)
+            )
         if flexible:
             position = skip_tagged_fields(frame, position)
     position += INT32.size  # throttle_time_ms
@@ -215,24 +226,15 @@ def decode_produce_response(frame: memoryview, version: int) -> list[ProduceOutc
     return produced
 
 
-def _decode_produced(
-    frame: memoryview, position: int, version: int, topic: str
-) -> tuple[ProduceOutcome, int]:
-    flexible = version >= FLEXIBLE_FROM
-    number, error_code, base_offset, log_append_time_ms, log_start_offset = unpack(_PRODUCED, frame, position)
-    position += _PRODUCED.size
-    message = None
-    if version >= 8:
-        errors, position = read_array_length(frame, position, flexible)
-        for _ in range(errors):
-            position += INT32.size  # the batch's index
-            _, position = read_nullable_string(frame, position, flexible)
-            if flexible:
-                position = skip_tagged_fields(frame, position)
-        message, position = read_nullable_string(frame, position, flexible)
+def _decode_errors(frame: memoryview, position: int, flexible: bool) -> tuple[str | None, int]:
+    """Skip the errors of single records, and return the message for all of them."""
+    errors, position = read_array_length(frame, position, flexible)
+    for _ in range(errors):
+        position += INT32.size  # the batch's index
+        _, position = read_nullable_string(frame, position, flexible)
+        if flexible:
+            position = skip_tagged_fields(frame, position)
+    message, position = read_nullable_string(frame, position, flexible)
     if flexible:
         position = skip_tagged_fields(frame, position)
-    outcome = ProduceOutcome(
-        topic, number, error_code, base_offset, log_append_time_ms, log_start_offset, message
-    )
-    return outcome, position
+    return message, position
