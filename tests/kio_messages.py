@@ -11,6 +11,7 @@ import dataclasses
 import datetime
 import io
 import random
+import sys
 import types
 import typing
 import uuid
@@ -25,6 +26,7 @@ __all__ = [
     "decode",
     "encode_request",
     "encode_response",
+    "nested",
     "random_message",
     "request_schema",
     "response_schema",
@@ -51,6 +53,11 @@ def response_schema(api_key: int, version: int) -> Any:
         return load_response_schema(api_key, version)
     except KioIndexError:
         return None
+
+
+def nested(schema: Any) -> Any:
+    """Return the module that has a message's nested classes by their names."""
+    return sys.modules[schema.__module__]
 
 
 def encode_request(message: Any, correlation_id: int, client_id: str | None) -> bytes:

@@ -1,0 +1,261 @@
+"""Fetch responses by hand, against literal bytes and against kio."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import random
+from typing import Any
+
+import kio_messages
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import INT32, INT64, damaged
+
+from shoal.errors import ErrorCode, ProtocolError
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.fetch import (
+    FetchedPartition,
+    FetchResponse,
+    decode_fetch_response,
+    encode_fetch_response,
+)
+
+VERSIONS = range(4, 13)
+EVERY_VERSION = pytest.mark.parametrize("version", VERSIONS)
+
+NOTHING = memoryview(b"")
+
+# One partition with an aborted transaction and a record set of five bytes that stand for batches.
+LITERAL = {
+    4: (
+        b"\0\0\0\7"  # correlation id
+        b"\0\0\0\x64"  # throttle_time_ms
+        b"\0\0\0\1" + b"\0\6orders"  # topics
+        b"\0\0\0\1" + b"\0\0\0\3" + b"\0\0"  # partition 3, no error
+        b"\0\0\0\0\0\0\0\x0a" + b"\0\0\0\0\0\0\0\x09"  # high watermark, last stable offset
+        b"\0\0\0\1" + b"\0\0\0\0\0\0\0\5" + b"\0\0\0\0\0\0\0\2"  # aborted: producer 5 from offset 2
+        b"\0\0\0\5batch"
+    ),
+    11: (
+        b"\0\0\0\7" + b"\0\0\0\x64"
+        b"\0\0" + b"\0\0\0\x2a"  # error code, session 42
+        b"\0\0\0\1" + b"\0\6orders"
+        b"\0\0\0\1" + b"\0\0\0\3" + b"\0\0"
+        b"\0\0\0\0\0\0\0\x0a" + b"\0\0\0\0\0\0\0\x09"
+        b"\0\0\0\0\0\0\0\1"  # log start offset
+        b"\0\0\0\1" + b"\0\0\0\0\0\0\0\5" + b"\0\0\0\0\0\0\0\2"
+        b"\0\0\0\2"  # preferred read replica
+        b"\0\0\0\5batch"
+    ),
+    12: (
+        b"\0\0\0\7" + b"\0"
+        b"\0\0\0\x64" + b"\0\0" + b"\0\0\0\x2a"
+        b"\2" + b"\7orders"
+        b"\2" + b"\0\0\0\3" + b"\0\0"
+        b"\0\0\0\0\0\0\0\x0a" + b"\0\0\0\0\0\0\0\x09"
+        b"\0\0\0\0\0\0\0\1"
+        b"\2" + b"\0\0\0\0\0\0\0\5" + b"\0\0\0\0\0\0\0\2" + b"\0"
+        b"\0\0\0\2"
+        b"\6batch" + b"\0" + b"\0" + b"\0"
+    ),
+}
+LITERAL_RESPONSE = {
+    4: FetchResponse(
+        100, 0, 0, [FetchedPartition("orders", 3, 0, 10, 9, -1, [(5, 2)], memoryview(b"batch"), -1)]
+    ),
+    11: FetchResponse(
+        100, 0, 42, [FetchedPartition("orders", 3, 0, 10, 9, 1, [(5, 2)], memoryview(b"batch"), 2)]
+    ),
+}
+LITERAL_RESPONSE[12] = LITERAL_RESPONSE[11]
+
+
+@pytest.mark.parametrize("version", LITERAL)
+def test_literal_bytes_both_ways(version: int) -> None:
+    frame, response = LITERAL[version], LITERAL_RESPONSE[version]
+    assert decode_fetch_response(memoryview(frame), version) == response
+    parts = encode_fetch_response(response, version, 7)
+    assert b"".join(parts) == len(frame).to_bytes(4) + frame
+
+
+def partitions(version: int) -> st.SearchStrategy[FetchedPartition]:
+    """Draw what a version can carry; the rest is as decoding leaves it."""
+    return st.builds(
+        FetchedPartition,
+        topic=st.sampled_from(["", "orders", "κ", "x" * 200]),
+        partition=INT32,
+        error_code=st.sampled_from(list(ErrorCode)),
+        high_watermark=INT64,
+        last_stable_offset=INT64,
+        log_start_offset=INT64 if version >= 5 else st.just(-1),
+        aborted_transactions=st.lists(st.tuples(INT64, INT64), max_size=3),
+        record_set=st.sampled_from([NOTHING, memoryview(b"batch"), memoryview(b"x" * 300)]),
+        preferred_read_replica=INT32 if version >= 11 else st.just(-1),
+    )
+
+
+def by_topic(fetched: list[FetchedPartition]) -> list[FetchedPartition]:
+    """Bring the partitions of a topic together, as encoding does."""
+    topics = [each.topic for each in fetched]
+    return sorted(fetched, key=lambda each: topics.index(each.topic))
+
+
+def responses(version: int) -> st.SearchStrategy[tuple[int, FetchResponse]]:
+    return st.tuples(
+        st.just(version),
+        st.builds(
+            FetchResponse,
+            throttle_time_ms=INT32,
+            error_code=st.sampled_from(list(ErrorCode)) if version >= 7 else st.just(0),
+            session_id=INT32 if version >= 7 else st.just(0),
+            partitions=st.lists(partitions(version), max_size=4).map(by_topic),
+        ),
+    )
+
+
+RESPONSES = st.one_of([responses(version) for version in VERSIONS])
+MANY = settings(max_examples=300)
+
+
+def frame_of(response: FetchResponse, version: int) -> bytes:
+    size, *parts = encode_fetch_response(response, version, 7)
+    frame = b"".join(parts)
+    assert int.from_bytes(size) == len(frame)
+    return frame
+
+
+@MANY
+@given(RESPONSES)
+def test_a_response_is_decoded_as_it_was_encoded(drawn: tuple[int, FetchResponse]) -> None:
+    version, response = drawn
+    assert decode_fetch_response(memoryview(frame_of(response, version)), version) == response
+
+
+def from_kio(message: Any) -> FetchResponse:
+    """Say in our words what kio read; a null array or record set is an empty one."""
+    return FetchResponse(
+        throttle_time_ms=message.throttle_time // datetime.timedelta(milliseconds=1),
+        error_code=getattr(message, "error_code", 0),
+        session_id=getattr(message, "session_id", 0),
+        partitions=[
+            FetchedPartition(
+                topic=topic.topic,
+                partition=each.partition_index,
+                error_code=each.error_code,
+                high_watermark=each.high_watermark,
+                last_stable_offset=each.last_stable_offset,
+                log_start_offset=getattr(each, "log_start_offset", -1),
+                aborted_transactions=[
+                    (aborted.producer_id, aborted.first_offset) for aborted in each.aborted_transactions or ()
+                ],
+                record_set=memoryview(each.records or b""),
+                preferred_read_replica=getattr(each, "preferred_read_replica", -1),
+            )
+            for topic in message.responses
+            for each in topic.partitions
+        ],
+    )
+
+
+@EVERY_VERSION
+def test_what_another_library_wrote_is_read_as_it_reads_it(version: int) -> None:
+    schema = kio_messages.response_schema(ApiKey.FETCH, version)
+    draw = random.Random(version)
+    for _ in range(100):
+        message = kio_messages.random_message(schema, draw)
+        frame = memoryview(kio_messages.encode_response(message, 7))
+        assert decode_fetch_response(frame, version) == from_kio(message)
+
+
+@MANY
+@given(RESPONSES)
+def test_another_library_reads_what_was_written_and_writes_the_same_bytes(
+    drawn: tuple[int, FetchResponse],
+) -> None:
+    version, response = drawn
+    frame = frame_of(response, version)
+    header, message = kio_messages.decode(kio_messages.response_schema(ApiKey.FETCH, version), frame)
+    assert header.correlation_id == 7
+    assert from_kio(message) == response
+    assert kio_messages.encode_response(message, 7) == frame
+
+
+@EVERY_VERSION
+def test_a_frame_that_is_cut_anywhere_is_refused(version: int) -> None:
+    draw = random.Random(version)
+    schema = kio_messages.response_schema(ApiKey.FETCH, version)
+    for _ in range(5):
+        frame = kio_messages.encode_response(kio_messages.random_message(schema, draw), 7)
+        for cut in range(len(frame)):
+            with pytest.raises(ProtocolError):
+                decode_fetch_response(memoryview(frame[:cut]), version)
+
+
+@EVERY_VERSION
+def test_a_frame_with_bytes_after_the_message_is_refused(version: int) -> None:
+    frame = frame_of(LITERAL_RESPONSE[4], version)
+    with pytest.raises(ProtocolError, match=f"{len(frame) + 1} bytes whose fields end at {len(frame)}"):
+        decode_fetch_response(memoryview(frame + b"\0"), version)
+
+
+def read_or_refuse(frame: bytes, version: int) -> None:
+    with contextlib.suppress(ProtocolError):
+        response = decode_fetch_response(memoryview(frame), version)
+        assert sum(len(each.record_set) for each in response.partitions) <= len(frame)
+
+
+@MANY
+@given(RESPONSES, st.data())
+def test_damaged_bytes_are_read_or_refused(drawn: tuple[int, FetchResponse], data: st.DataObject) -> None:
+    version, response = drawn
+    read_or_refuse(data.draw(damaged(st.just(frame_of(response, version)))), version)
+
+
+@given(st.sampled_from(VERSIONS), st.binary(max_size=100))
+def test_arbitrary_bytes_are_read_or_refused(version: int, frame: bytes) -> None:
+    read_or_refuse(frame, version)
+
+
+def test_null_arrays_and_record_sets_are_empty() -> None:
+    frame = (
+        LITERAL[4]
+        .replace(b"\0\0\0\5batch", b"\xff\xff\xff\xff")
+        .replace(b"\0\0\0\1" + b"\0\0\0\0\0\0\0\5" + b"\0\0\0\0\0\0\0\2", b"\xff\xff\xff\xff")
+    )
+    (fetched,) = decode_fetch_response(memoryview(frame), 4).partitions
+    assert fetched.record_set == b""
+    assert fetched.aborted_transactions == []
+
+
+def test_tagged_fields_are_skipped_wherever_they_may_be() -> None:
+    tags = b"\2\0\1x\x63\0"
+    plain = LITERAL[12]
+    frame = plain[:4] + tags + plain[5:-3] + tags * 3
+    frame = frame.replace(b"\0\0\0\0\0\0\0\2\0", b"\0\0\0\0\0\0\0\2" + tags)
+    assert decode_fetch_response(memoryview(frame), 12) == LITERAL_RESPONSE[12]
+
+
+def test_a_record_set_is_neither_copied_when_read_nor_when_written() -> None:
+    frame = bytearray(LITERAL[12])
+    response = decode_fetch_response(memoryview(frame), 12)
+    (fetched,) = response.partitions
+    frame[frame.index(b"batch")] = ord("B")
+    assert fetched.record_set == b"Batch"
+    assert any(part is fetched.record_set for part in encode_fetch_response(response, 12, 7))
+
+
+def test_no_aborted_transactions_are_written_as_null() -> None:
+    partition = FetchedPartition("orders", 3, 0, 10, 9, -1, (), memoryview(b"batch"))
+    frame = frame_of(FetchResponse(0, 0, 0, [partition]), 4)
+    assert frame.endswith(b"\xff\xff\xff\xff" + b"\0\0\0\5batch")
+
+
+def test_partitions_of_a_topic_are_written_together_in_their_order() -> None:
+    def fetched(topic: str, partition: int) -> FetchedPartition:
+        return FetchedPartition(topic, partition, 0, 0, 0, -1, [], NOTHING)
+
+    response = FetchResponse(0, 0, 0, [fetched("b", 1), fetched("a", 0), fetched("b", 0)])
+    decoded = decode_fetch_response(memoryview(frame_of(response, 12)), 12)
+    assert [(each.topic, each.partition) for each in decoded.partitions] == [("b", 1), ("b", 0), ("a", 0)]

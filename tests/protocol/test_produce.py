@@ -1,0 +1,312 @@
+"""Produce by hand, against literal bytes, kio and kafka-python."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import kio_messages
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import INT16, INT32, damaged
+
+from shoal.errors import ProtocolError
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.codec import encode_request, request_class
+from shoal.protocol.produce import (
+    ProducedPartition,
+    ProduceOutcome,
+    ProduceRequest,
+    decode_produce_request,
+    decode_produce_response,
+    encode_produce_request,
+)
+
+CLIENT_VERSIONS = range(7, 13)
+BROKER_VERSIONS = range(3, 13)
+
+Topics = dict[str, list[tuple[int, list[memoryview]]]]
+
+LITERAL: dict[int, bytes] = {
+    7: (
+        b"\0\0\0\7" + b"\0\0\0\x09" + b"\0\5shoal"  # API 0, version 7; correlation id; client id
+        b"\xff\xff" + b"\xff\xff" + b"\0\0\x75\x30"  # no transaction, acks=all, 30 s
+        b"\0\0\0\2"
+        b"\0\6orders" + b"\0\0\0\2"
+        b"\0\0\0\0" + b"\0\0\0\5" + b"first"
+        b"\0\0\0\3" + b"\0\0\0\x0a" + b"onetwothre"
+        b"\0\1x" + b"\0\0\0\1"
+        b"\0\0\0\1" + b"\0\0\0\0"
+    ),
+    9: (
+        b"\0\0\0\x09" + b"\0\0\0\x09" + b"\0\5shoal" + b"\0"
+        b"\0" + b"\xff\xff" + b"\0\0\x75\x30"
+        b"\3"
+        b"\7orders" + b"\3"
+        b"\0\0\0\0" + b"\6" + b"first" + b"\0"
+        b"\0\0\0\3" + b"\x0b" + b"onetwothre" + b"\0" + b"\0"
+        b"\2x" + b"\2"
+        b"\0\0\0\1" + b"\1" + b"\0" + b"\0" + b"\0"
+    ),
+}
+LITERAL_TOPICS: Topics = {
+    "orders": [(0, [memoryview(b"first")]), (3, [memoryview(b"one"), memoryview(b"twothre")])],
+    "x": [(1, [])],
+}
+LITERAL_REQUEST = ProduceRequest(
+    None,
+    -1,
+    30_000,
+    [
+        ProducedPartition("orders", 0, memoryview(b"first")),
+        ProducedPartition("orders", 3, memoryview(b"onetwothre")),
+        ProducedPartition("x", 1, memoryview(b"")),
+    ],
+)
+
+
+def encode(
+    topics: Topics, version: int, client_id: str = "shoal", acks: int = -1, timeout_ms: int = 30_000
+) -> list[bytes | memoryview]:
+    return encode_produce_request(
+        topics, version=version, correlation_id=9, client_id=client_id, acks=acks, timeout_ms=timeout_ms
+    )
+
+
+def frame_of(parts: list[bytes | memoryview]) -> bytes:
+    frame = b"".join(parts[1:])
+    assert int.from_bytes(parts[0]) == len(frame)
+    return frame
+
+
+@pytest.mark.parametrize("version", LITERAL)
+def test_a_request_of_literal_bytes_both_ways(version: int) -> None:
+    assert frame_of(encode(LITERAL_TOPICS, version)) == LITERAL[version]
+    assert decode_produce_request(memoryview(LITERAL[version]), version) == LITERAL_REQUEST
+
+
+def all_topics() -> st.SearchStrategy[Topics]:
+    record_sets = st.lists(st.binary(max_size=200).map(memoryview), max_size=3)
+    partitions = st.dictionaries(st.integers(0, 2**31 - 1), record_sets, max_size=3).map(
+        lambda drawn: list(drawn.items())
+    )
+    return st.dictionaries(st.sampled_from(["orders", "κ", "x" * 200, ""]), partitions, max_size=3)
+
+
+def by_kio(topics: Topics, version: int, client_id: str, acks: int, timeout_ms: int) -> bytes:
+    schema = kio_messages.request_schema(ApiKey.PRODUCE, version)
+    nested = kio_messages.nested(schema)
+    return kio_messages.encode_request(
+        schema(
+            transactional_id=None,
+            acks=acks,
+            timeout=timedelta(milliseconds=timeout_ms),
+            topic_data=tuple(
+                nested.TopicProduceData(
+                    name=name,
+                    partition_data=tuple(
+                        nested.PartitionProduceData(index=partition, records=b"".join(batches))
+                        for partition, batches in partitions
+                    ),
+                )
+                for name, partitions in topics.items()
+            ),
+        ),
+        9,
+        client_id,
+    )
+
+
+def by_kafka_python(topics: Topics, version: int, client_id: str, acks: int, timeout_ms: int) -> bytes:
+    request = request_class(ApiKey.PRODUCE)
+    topic = request.TopicProduceData
+    message = request(
+        version=version,
+        transactional_id=None,
+        acks=acks,
+        timeout_ms=timeout_ms,
+        topic_data=[
+            topic(
+                version=version,
+                name=name,
+                partition_data=[
+                    topic.PartitionProduceData(version=version, index=partition, records=b"".join(batches))
+                    for partition, batches in partitions
+                ],
+            )
+            for name, partitions in topics.items()
+        ],
+    )
+    return encode_request(message, 9, client_id)[4:]
+
+
+Encoder = Callable[[Topics, int, str, int, int], bytes]
+
+
+@pytest.mark.parametrize("version", CLIENT_VERSIONS)
+@pytest.mark.parametrize("theirs", [by_kio, by_kafka_python])
+@given(all_topics(), st.sampled_from(["", "shoal", "κ"]), INT16, INT32)
+def test_a_request_is_written_as_another_library_writes_it(
+    version: int, theirs: Encoder, topics: Topics, client_id: str, acks: int, timeout_ms: int
+) -> None:
+    ours = frame_of(encode(topics, version, client_id, acks, timeout_ms))
+    assert ours == theirs(topics, version, client_id, acks, timeout_ms)
+
+
+@pytest.mark.parametrize("version", CLIENT_VERSIONS)
+def test_batches_are_not_copied(version: int) -> None:
+    parts = encode(LITERAL_TOPICS, version)
+    views = [view for partitions in LITERAL_TOPICS.values() for _, batches in partitions for view in batches]
+    assert [part for part in parts if isinstance(part, memoryview)] == views
+    assert all(any(part is view for part in parts) for view in views)
+
+
+@pytest.mark.parametrize("version", CLIENT_VERSIONS)
+def test_a_partition_that_is_listed_twice_is_refused(version: int) -> None:
+    """A broker keeps the last of them, drops the other and reports success."""
+    twice: Topics = {"orders": [(0, [memoryview(b"lost")]), (1, []), (0, [memoryview(b"kept")])]}
+    with pytest.raises(ValueError, match="a partition of 'orders' is listed twice"):
+        encode(twice, version)
+
+
+def test_the_same_partition_number_of_two_topics_is_no_repetition() -> None:
+    both: Topics = {"a": [(0, [memoryview(b"first")])], "b": [(0, [memoryview(b"second")])]}
+    decoded = decode_produce_request(memoryview(frame_of(encode(both, 12))), 12)
+    assert [(each.topic, each.partition) for each in decoded.partitions] == [("a", 0), ("b", 0)]
+
+
+def request_from_kio(message: Any) -> ProduceRequest:
+    return ProduceRequest(
+        message.transactional_id,
+        message.acks,
+        message.timeout // timedelta(milliseconds=1),
+        [
+            ProducedPartition(topic.name, each.index, memoryview(each.records or b""))
+            for topic in message.topic_data
+            for each in topic.partition_data
+        ],
+    )
+
+
+def kio_requests(version: int, count: int) -> list[tuple[Any, bytes]]:
+    draw = random.Random(version)
+    schema = kio_messages.request_schema(ApiKey.PRODUCE, version)
+    messages = [kio_messages.random_message(schema, draw) for _ in range(count)]
+    return [
+        (message, kio_messages.encode_request(message, 9, draw.choice([None, "", "client"])))
+        for message in messages
+    ]
+
+
+@pytest.mark.parametrize("version", BROKER_VERSIONS)
+def test_a_request_of_another_library_is_read_as_it_reads_it(version: int) -> None:
+    for message, frame in kio_requests(version, 100):
+        assert decode_produce_request(memoryview(frame), version) == request_from_kio(message)
+
+
+@pytest.mark.parametrize("version", BROKER_VERSIONS)
+def test_a_request_that_is_cut_anywhere_is_refused_and_one_that_goes_on_is_read(version: int) -> None:
+    """A broker ignores bytes after the last field."""
+    for _, frame in kio_requests(version, 5):
+        for cut in range(len(frame)):
+            with pytest.raises(ProtocolError):
+                decode_produce_request(memoryview(frame[:cut]), version)
+        whole = decode_produce_request(memoryview(frame), version)
+        assert decode_produce_request(memoryview(frame + b"\0"), version) == whole
+
+
+def test_a_requests_record_set_is_a_view_of_its_frame() -> None:
+    frame = bytearray(LITERAL[9])
+    request = decode_produce_request(memoryview(frame), 9)
+    frame[frame.index(b"first")] = ord("F")
+    assert request.partitions[0].record_set == b"First"
+
+
+def test_a_request_that_lists_a_partition_twice_is_read_as_it_is() -> None:
+    frame = LITERAL[7].replace(b"\0\0\0\3\0\0\0\x0a", b"\0\0\0\0\0\0\0\x0a")
+    assert [each.partition for each in decode_produce_request(memoryview(frame), 7).partitions] == [0, 0, 1]
+
+
+OUTCOME: dict[int, bytes] = {
+    7: (
+        b"\0\0\0\x09"
+        b"\0\0\0\1" + b"\0\6orders" + b"\0\0\0\1"
+        b"\0\0\0\3" + b"\0\0" + b"\0\0\0\0\0\0\3\xe8"  # partition 3, no error, base offset 1000
+        b"\xff\xff\xff\xff\xff\xff\xff\xff" + b"\0\0\0\0\0\0\0\2"  # no append time; log start offset 2
+        b"\0\0\0\0"  # throttle_time_ms
+    ),
+    9: (
+        b"\0\0\0\x09" + b"\0"
+        b"\2" + b"\7orders" + b"\2"
+        b"\0\0\0\3" + b"\0\x57" + b"\xff\xff\xff\xff\xff\xff\xff\xff"  # error 87
+        b"\xff\xff\xff\xff\xff\xff\xff\xff" + b"\0\0\0\0\0\0\0\2"
+        b"\2" + b"\0\0\0\0" + b"\4key" + b"\0"  # the first record has an error of its own
+        b"\5text" + b"\0" + b"\0"
+        b"\0\0\0\0" + b"\0"
+    ),
+}
+
+
+def test_a_response_of_literal_bytes() -> None:
+    assert decode_produce_response(memoryview(OUTCOME[7]), 7) == [
+        ProduceOutcome("orders", 3, 0, 1000, -1, 2, None)
+    ]
+    assert decode_produce_response(memoryview(OUTCOME[9]), 9) == [
+        ProduceOutcome("orders", 3, 87, -1, -1, 2, "text")
+    ]
+
+
+def outcomes_from_kio(message: Any) -> list[ProduceOutcome]:
+    return [
+        ProduceOutcome(
+            topic.name,
+            each.index,
+            each.error_code,
+            each.base_offset,
+            -1 if each.log_append_time is None else round(each.log_append_time.timestamp() * 1000),
+            each.log_start_offset,
+            getattr(each, "error_message", None),
+        )
+        for topic in message.responses
+        for each in topic.partition_responses
+    ]
+
+
+def kio_responses(version: int, count: int) -> list[tuple[Any, bytes]]:
+    draw = random.Random(version)
+    schema = kio_messages.response_schema(ApiKey.PRODUCE, version)
+    messages = [kio_messages.random_message(schema, draw) for _ in range(count)]
+    return [(message, kio_messages.encode_response(message, 9)) for message in messages]
+
+
+@pytest.mark.parametrize("version", CLIENT_VERSIONS)
+def test_a_response_of_another_library_is_read_as_it_reads_it(version: int) -> None:
+    for message, frame in kio_responses(version, 100):
+        assert decode_produce_response(memoryview(frame), version) == outcomes_from_kio(message)
+
+
+@pytest.mark.parametrize("version", CLIENT_VERSIONS)
+def test_a_response_that_is_cut_anywhere_or_goes_on_is_refused(version: int) -> None:
+    for _, frame in kio_responses(version, 5):
+        for cut in range(len(frame)):
+            with pytest.raises(ProtocolError):
+                decode_produce_response(memoryview(frame[:cut]), version)
+        with pytest.raises(ProtocolError, match="whose fields end at"):
+            decode_produce_response(memoryview(frame + b"\0"), version)
+
+
+@given(st.sampled_from(CLIENT_VERSIONS), st.integers(0, 19), st.data())
+def test_damaged_and_arbitrary_bytes_are_read_or_refused(
+    version: int, number: int, data: st.DataObject
+) -> None:
+    arbitrary = st.binary(max_size=100)
+    request = kio_requests(version, 20)[number][1]
+    with contextlib.suppress(ProtocolError):
+        decode_produce_request(memoryview(data.draw(damaged(st.just(request)) | arbitrary)), version)
+    response = kio_responses(version, 20)[number][1]
+    with contextlib.suppress(ProtocolError):
+        decode_produce_response(memoryview(data.draw(damaged(st.just(response)) | arbitrary)), version)
