@@ -1,0 +1,28 @@
+"""Two brokers for each test, and no long waits."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+from two_brokers import History, TwoBrokers
+
+from shoal.client.backoff import Backoff
+from shoal.mirroring import partition_copy
+
+
+@pytest.fixture
+def brokers() -> Iterator[TwoBrokers]:
+    with TwoBrokers.started() as started:
+        yield started
+
+
+@pytest.fixture
+def history(brokers: TwoBrokers) -> History:
+    """The one partition of the topic ``topic``."""
+    return brokers.topic()[0]
+
+
+@pytest.fixture
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let partitions wait for milliseconds where they would wait for seconds."""
+    monkeypatch.setattr(partition_copy, "Backoff", partial(Backoff, 1, 20))

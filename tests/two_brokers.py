@@ -1,0 +1,339 @@
+"""
+Two embedded brokers, a lane of the copy loop between them, and what must come out of it.
+
+What the destination holds is decoded by aiokafka, from the bytes in the
+broker's log: neither what is compared nor how it is read is ours.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
+
+import batches
+from aiokafka.record import MemoryRecords  # type: ignore[import-untyped]
+
+from shoal.broker import Broker
+from shoal.broker.log import Log
+from shoal.client.cluster import Cluster
+from shoal.client.config import ClientConfig, IsolationLevel
+from shoal.client.connection import Address
+from shoal.client.groups import Membership
+from shoal.client.metadata import TopicPartition
+from shoal.mirroring.control import Control, Uncontrolled
+from shoal.mirroring.lane import LaneResult, copy_lane
+from shoal.mirroring.pair import Pair
+from shoal.mirroring.positions import GroupPositions
+from shoal.mirroring.ranges import CopyRange
+from shoal.mirroring.settings import CopySettings
+from shoal.records import RecordBatch, split, verify_crc
+
+__all__ = [
+    "ABORT",
+    "COMMIT",
+    "NOW_MS",
+    "Content",
+    "History",
+    "RunningLane",
+    "TwoBrokers",
+    "Watched",
+    "batches_of",
+    "content_of",
+    "lose_tail",
+]
+
+#: So young that no broker forgets its producer; more than one request may be in flight.
+NOW_MS = int(time.time() * 1000)
+
+ABORT, COMMIT = 0, 1
+
+
+class Content(NamedTuple):
+    """A record without what a mirror changes: its offset."""
+
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+def _decode(batch: bytes | bytearray | memoryview) -> list[Content]:
+    # A LogAppendTime batch shows its records' own times once the bit is cleared.
+    attributes = int.from_bytes(batch[21:23]) & ~batches.LOG_APPEND_TIME
+    decoder = MemoryRecords(bytes(batches.patched(bytes(batch), 21, attributes.to_bytes(2))))
+    decoded = decoder.next_batch()
+    assert decoded is not None
+    return [
+        Content(record.timestamp, record.key, record.value, tuple(record.headers or ())) for record in decoded
+    ]
+
+
+def batches_of(log: Log) -> list[RecordBatch]:
+    """Return all batches of a log, as they are stored."""
+    found: list[RecordBatch] = []
+    offset = log.log_start_offset
+    while True:
+        read = log.read(offset, 2**31, committed=False, at_least_one_batch=True)
+        found += split(read.record_set)
+        if not read.record_set:
+            return found
+        offset = found[-1].header.next_offset
+
+
+def content_of(log: Log) -> list[Content]:
+    """
+    Return all records of a destination's log.
+
+    Its offsets are checked to have no gap, its batches to have right CRCs and counts.
+    """
+    records: list[Content] = []
+    expected = log.log_start_offset
+    for batch in batches_of(log):
+        verify_crc(batch)
+        assert batch.header.base_offset == expected
+        expected = batch.header.next_offset
+        decoded = _decode(batch.view)
+        assert len(decoded) == batch.header.records_count
+        records += decoded
+    assert expected == log.log_end_offset
+    return records
+
+
+class History:
+    """
+    What happened to a partition of the source, and what a reader must see of it.
+
+    Attributes:
+        committed: The records that ``read_committed`` shows.
+        uncommitted: Those that ``read_uncommitted`` shows.
+
+    """
+
+    def __init__(self, log: Log, base_timestamp: int = NOW_MS) -> None:
+        self.log = log
+        self.base_timestamp = base_timestamp
+        self.committed: list[Content] = []
+        self.uncommitted: list[Content] = []
+        self.next_offset = log.log_end_offset
+
+    def store(self, batch: bytes | bytearray, *, shown: bool = False) -> None:
+        """Put a batch into the log as it is; its base offset must be :attr:`next_offset` or later."""
+        self.log.store(memoryview(batch))
+        self.next_offset = self.log.log_end_offset
+        if shown:
+            self.committed += _decode(batch)
+            self.uncommitted += _decode(batch)
+
+    def batch(self, count: int = 3, **fields: Any) -> bytearray:
+        """Build a batch for the log's end whose values occur nowhere else."""
+        values = [b"value at %d" % (self.next_offset + number) for number in range(count)]
+        return batches.batch(
+            values, **{"base_offset": self.next_offset, "base_timestamp": self.base_timestamp, **fields}
+        )
+
+    def plain(self, *counts: int, **fields: Any) -> Self:
+        """Add batches with so many records."""
+        for count in counts:
+            self.store(self.batch(count, **fields), shown=True)
+        return self
+
+    def transaction(self, *counts: int, ends: int, producer_id: int = 77) -> Self:
+        """Add the batches of a transaction, and its marker."""
+        for count in counts:
+            batch = self.batch(count, flags=batches.TRANSACTIONAL, producer_id=producer_id, producer_epoch=0)
+            self.store(batch)
+            self.uncommitted += _decode(batch)
+            if ends == COMMIT:
+                self.committed += _decode(batch)
+        self.marker(ends, producer_id)
+        return self
+
+    def marker(self, kind: int = COMMIT, producer_id: int = 77) -> Self:
+        self.store(batches.marker(kind, producer_id, base_offset=self.next_offset))
+        return self
+
+    def empty(self, range_size: int = 2) -> Self:
+        """Add a batch that compaction left without records."""
+        self.store(self.batch(range_size, holes=range(range_size)))
+        return self
+
+    def gap(self, offsets: int) -> Self:
+        """Leave offsets out that compaction took with their whole batches."""
+        self.next_offset += offsets
+        return self
+
+    def gap_at_the_end(self, offsets: int) -> Self:
+        """Let the log end behind a gap: no client can do it, a compacted and rolled log can."""
+        self.next_offset += offsets
+        self.log._log_end_offset = self.next_offset
+        return self
+
+
+def lose_tail(broker: Broker, topic: str, end: int, partition: int = 0) -> Log:
+    """Take away all from the batch on that does not end before ``end``, as an unclean election does."""
+    before = broker.log(topic, partition)
+    after = Log(before.name, before.config)
+    after.begin_leader_epoch(before.leader_epoch + 1)
+    for batch in batches_of(before):
+        if batch.header.next_offset <= end:
+            after.store(batch.view)
+    topics = broker.topics.topic(topic)
+    topics.logs[partition] = after
+    return after
+
+
+class Watched(Uncontrolled):
+    """A task's control that remembers what was reported, and can be told to stop."""
+
+    def __init__(self) -> None:
+        self.reports: list[dict[str, Any]] = []
+        self.stop_requested = False
+        self._stopping = threading.Event()
+
+    def request_stop(self) -> None:
+        self.stop_requested = True
+        self._stopping.set()
+
+    def report(self, message: dict[str, Any]) -> None:
+        self.reports.append(message)
+
+    def wait(self, seconds: float) -> None:
+        self._stopping.wait(seconds)
+
+    def total(self, count: str) -> int:
+        return sum(each[count] for report in self.reports for each in report["partitions"])
+
+    @property
+    def waited_for(self) -> set[str]:
+        return {
+            each["waiting_for"]
+            for report in self.reports
+            for each in report["partitions"]
+            if each["waiting_for"]
+        }
+
+
+class RunningLane:
+    """A lane in a thread, for what has to happen while it runs."""
+
+    def __init__(self, run: Callable[[], LaneResult]) -> None:
+        self._outcome: LaneResult | BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=(run,), daemon=True)
+        self._thread.start()
+
+    def _run(self, run: Callable[[], LaneResult]) -> None:
+        try:
+            self._outcome = run()
+        except BaseException as error:
+            self._outcome = error
+
+    def result(self, timeout_s: float = 20.0) -> LaneResult:
+        """Wait for its end; raises what it raised."""
+        self._thread.join(timeout_s)
+        assert not self._thread.is_alive(), "the lane does not end"
+        if isinstance(self._outcome, BaseException):
+            raise self._outcome
+        assert self._outcome is not None
+        return self._outcome
+
+    @property
+    def is_running(self) -> bool:
+        return self._thread.is_alive()
+
+
+@dataclass(frozen=True)
+class TwoBrokers:
+    """Source and destination, and lanes between them."""
+
+    source: Broker
+    destination: Broker
+    settings: CopySettings
+
+    @classmethod
+    @contextmanager
+    def started(cls) -> Iterator[TwoBrokers]:
+        with ExitStack() as stack:
+            source = stack.enter_context(Broker(cluster_id="source"))
+            destination = stack.enter_context(Broker(cluster_id="destination"))
+            settings = CopySettings(
+                source=config_of("source", source),
+                destination=config_of("destination", destination),
+                group="mirror",
+                rules="rules",
+                fetch_buffer_bytes=4 * 1024 * 1024,
+            )
+            yield cls(source, destination, settings)
+
+    def with_settings(self, **changes: Any) -> TwoBrokers:
+        return replace(self, settings=replace(self.settings, **changes))
+
+    def read_uncommitted(self) -> TwoBrokers:
+        source = replace(self.settings.source, isolation_level=IsolationLevel.READ_UNCOMMITTED)
+        return self.with_settings(source=source)
+
+    # What there is
+
+    def topic(self, name: str = "topic", partitions: int = 1, **destination_config: str) -> list[History]:
+        """Create a topic on both sides; return the histories of the source's partitions."""
+        self.source.create_topic(name, partitions)
+        self.destination.create_topic(
+            name, partitions, {key.replace("_", "."): value for key, value in destination_config.items()}
+        )
+        return [History(log) for log in self.source.topics.topic(name).logs]
+
+    def copied(self, topic: str = "topic", partition: int = 0) -> list[Content]:
+        """Return what the destination holds."""
+        return content_of(self.destination.log(topic, partition))
+
+    def pair(self, topic: str = "topic", partition: int = 0) -> Pair:
+        """Return the pair that is committed."""
+        key = TopicPartition(topic, partition)
+        with Cluster(self.settings.source) as cluster:
+            return GroupPositions(cluster, self.settings.group, Membership).read([key])[key]
+
+    def commit(self, pair: Pair, topic: str = "topic", partition: int = 0) -> None:
+        """Commit a pair, whatever is committed already."""
+        with Cluster(self.settings.source) as cluster:
+            GroupPositions(cluster, self.settings.group, Membership).commit(
+                {TopicPartition(topic, partition): pair}
+            )
+
+    def forget_pairs(self) -> None:
+        """Let the group's positions expire."""
+        self.source.groups.delete(self.settings.group)
+
+    # Copying
+
+    def ranges(self, *topics: str) -> list[CopyRange]:
+        """Return ranges from the logs' starts to their ends, for all partitions of some topics."""
+        committed = self.settings.source.isolation_level is IsolationLevel.READ_COMMITTED
+        return [
+            CopyRange(
+                topic,
+                number,
+                topic,
+                log.log_start_offset,
+                log.last_stable_offset if committed else log.log_end_offset,
+            )
+            for topic in topics or ("topic",)
+            for number, log in enumerate(self.source.topics.topic(topic).logs)
+        ]
+
+    def run(self, ranges: Sequence[CopyRange] | None = None, control: Control | None = None) -> LaneResult:
+        """Copy what there is, as one task does."""
+        return copy_lane(
+            self.ranges() if ranges is None else ranges, self.settings, control or Uncontrolled()
+        )
+
+    def start(self, ranges: Sequence[CopyRange] | None = None, control: Control | None = None) -> RunningLane:
+        wanted = self.ranges() if ranges is None else ranges
+        return RunningLane(lambda: self.run(wanted, control))
+
+
+def config_of(name: str, *brokers: Broker) -> ClientConfig:
+    addresses = tuple(Address(broker.host, broker.port) for broker in brokers)
+    return ClientConfig(name, addresses, request_timeout_ms=5_000)
