@@ -1,0 +1,99 @@
+"""``shoal.mirror(...)``: the mirror for programs and notebooks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+
+from shoal.client.config import ClientConfig
+from shoal.client.metadata import TopicPartition
+from shoal.mirroring.options import (
+    DEFAULT_COMMIT_INTERVAL_MS,
+    DEFAULT_FETCH_BUFFER_BYTES,
+    DEFAULT_MASTER,
+    MirrorOptions,
+    Start,
+)
+from shoal.mirroring.partition_copy import AcknowledgedRun
+from shoal.mirroring.progress import Progress, Summary
+from shoal.mirroring.topics import TopicSelection
+from shoal.spark import job
+
+__all__ = ["mirror"]
+
+
+def mirror(
+    source: str | Mapping[str, str],
+    destination: str | Mapping[str, str],
+    topics: str,
+    *,
+    exclude: str | None = None,
+    rename: str | None = None,
+    group: str | None = None,
+    once: bool = False,
+    start: str = "earliest",
+    replication_factor: int | None = None,
+    fetch_buffer_bytes: int = DEFAULT_FETCH_BUFFER_BYTES,
+    commit_interval_ms: int = DEFAULT_COMMIT_INTERVAL_MS,
+    allow_nonempty: bool = False,
+    master: str = DEFAULT_MASTER,
+    checkpoint: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    on_progress: Callable[[Progress], object] | None = None,
+    on_run: Callable[[TopicPartition, AcknowledgedRun], object] | None = None,
+    on_warning: Callable[[str], object] | None = None,
+    stop: threading.Event | None = None,
+) -> Summary:
+    """
+    Mirror topics from one cluster to another; runs in the calling process, with tasks on Spark.
+
+    Where the process already has a Spark session, as in a notebook, that one
+    is used, and left running.
+
+    Args:
+        source: ``HOST:PORT[,HOST:PORT…]``, or the properties of a Java client.
+        destination: Likewise.
+        topics: And the others up to ``conf``: as the options of ``shoal mirror``
+            (docs/cli.md).
+        on_progress: Called about twice a second, from a thread of its own.
+        on_run: Told of each run of offsets that was acknowledged; translates
+            consumers' offsets. Called from other threads, too.
+        on_warning: Told of what was found before anything is copied.
+        stop: Set it to end the mirror: what is in flight is finished and committed.
+
+    Returns:
+        What was done; ``summary.exit_code`` is 1 where a partition was stopped.
+
+    Raises:
+        ConfigError: An option, or a topic at the destination, that cannot work. Nothing was copied.
+        GroupHeld: Another mirror works in the group.
+        ShoalError: The mirror failed. What was acknowledged is committed.
+
+    """
+    options = MirrorOptions(
+        source=_client("source", source, on_warning),
+        destination=_client("destination", destination, on_warning),
+        topics=TopicSelection(topics, exclude, rename),
+        group=group,
+        once=once,
+        start=Start.parse(start),
+        replication_factor=replication_factor,
+        fetch_buffer_bytes=fetch_buffer_bytes,
+        commit_interval_ms=commit_interval_ms,
+        allow_nonempty=allow_nonempty,
+        master=master,
+        checkpoint=checkpoint,
+        spark_conf=tuple((conf or {}).items()),
+    )
+    return job.mirror(options, on_progress, on_run, on_warning, stop)
+
+
+def _client(
+    name: str, given: str | Mapping[str, str], on_warning: Callable[[str], object] | None
+) -> ClientConfig:
+    properties = {"bootstrap.servers": given} if isinstance(given, str) else given
+    config, warnings = ClientConfig.from_properties(name, properties)
+    for warning in warnings:
+        if on_warning:
+            on_warning(warning)
+    return config
