@@ -32,9 +32,9 @@ from pyspark import SparkConf
 from pyspark.core.context import SparkContext
 from pyspark.sql import SparkSession
 
-from shoal.errors import ConfigError, ShoalError
-from shoal.spark.gateway import Jvm, conf_dir, during, start_jvm
-from shoal.spark.java import find_java
+from ..errors import ConfigError, ShoalError
+from .gateway import Jvm, conf_dir, during, start_jvm
+from .java import find_java
 
 __all__ = ["spark_session"]
 

@@ -1,0 +1,136 @@
+"""Class data archives: what they are keyed by, and that one is made after the JVM is gone, by one process."""
+
+import fcntl
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shoal.spark.archive import ClassArchive
+
+BUILD = "17.0.15+6"
+TIMEOUT_S = 60
+
+
+@pytest.fixture
+def jar(tmp_path: Path) -> Path:
+    path = tmp_path / "a.jar"
+    path.write_bytes(b"classes")
+    return path
+
+
+def archive_of(
+    class_path: str, *, build: str = BUILD, memory: str = "-Xmx512m", directory: Path
+) -> ClassArchive:
+    archive = ClassArchive.of(["/bin/java", "-cp", class_path, memory], build, directory)
+    assert archive is not None
+    return archive
+
+
+def test_the_same_jvm_has_the_same_archive(jar: Path, tmp_path: Path) -> None:
+    assert archive_of(str(jar), directory=tmp_path) == archive_of(str(jar), directory=tmp_path)
+
+
+def test_each_thing_that_an_archive_is_tied_to_is_in_its_key(jar: Path, tmp_path: Path) -> None:
+    other = tmp_path / "b.jar"
+    other.write_bytes(b"classes")
+    files = {
+        archive_of(str(jar), directory=tmp_path).file,
+        archive_of(str(jar), directory=tmp_path, build="17.0.16+8").file,
+        archive_of(str(jar), directory=tmp_path, memory="-Xmx40g").file,
+        archive_of(f"{jar}:{other}", directory=tmp_path).file,
+    }
+    jar.write_bytes(b"more classes")
+    files.add(archive_of(str(jar), directory=tmp_path).file)
+    os.utime(jar, ns=(1, 1))
+    files.add(archive_of(str(jar), directory=tmp_path).file)
+    assert len(files) == 6
+
+
+def test_there_is_none_with_a_directory_on_the_class_path(jar: Path, tmp_path: Path) -> None:
+    assert ClassArchive.of(["/bin/java", "-cp", f"{tmp_path}:{jar}"], BUILD, tmp_path) is None
+
+
+def test_it_is_used_when_it_exists_and_removed_when_it_is_bad(jar: Path, tmp_path: Path) -> None:
+    archive = archive_of(str(jar), directory=tmp_path)
+    assert archive.options() == []
+    archive.file.touch()
+    assert archive.options() == [f"-XX:SharedArchiveFile={archive.file}", "-Xlog:disable"]
+    archive.discard()
+    archive.discard()
+    assert archive.options() == []
+
+
+def test_the_first_run_makes_none_and_then_one_at_a_time_does(jar: Path, tmp_path: Path) -> None:
+    archive = archive_of(str(jar), directory=tmp_path / "new")
+    assert archive.recording() is None
+    second = archive.recording()
+    assert second is not None
+    assert archive.recording() is None
+    second.cancel()
+    third = archive.recording()
+    assert third is not None
+    third.cancel()
+
+
+# Stands for Spark's driver. Its "JVM" ends when the test's pipe does; the archive is made by a java that
+# writes down how it was called.
+DRIVER = """
+import subprocess, sys
+from pathlib import Path
+from shoal.spark.archive import ClassArchive
+
+java, jar, directory = sys.argv[1:]
+archive = ClassArchive.of([java, "-cp", jar, "-Xmx512m", "-Da=b"], "17", Path(directory))
+assert archive.recording() is None
+recording = archive.recording()
+jvm = subprocess.Popen(["cat"], stdin=sys.stdin, stdout=subprocess.DEVNULL, pass_fds=[recording.held_by_jvm])
+jvm.returncode = 0
+recording.make_at_exit()
+print(archive.file)
+"""
+
+JAVA = """#!/bin/sh
+echo "$@" > "${3#-XX:SharedArchiveFile=}"
+exit %d
+"""
+
+
+def run_driver(tmp_path: Path, jar: Path, exit_code: int) -> Path:
+    """Let a driver and its JVM live and end; return where the archive should be, when all is over."""
+    java = tmp_path / "java"
+    java.write_text(JAVA % exit_code)
+    java.chmod(0o755)
+    command = [sys.executable, "-c", DRIVER, str(java), str(jar), str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as driver:
+        assert driver.stdin is not None
+        assert driver.stdout is not None
+        # The driver ends now; its JVM does not, since our pipe is open.
+        archive = Path(driver.stdout.read().strip())
+        assert driver.wait(TIMEOUT_S) == 0
+        with archive.with_suffix(".seen").open() as lock:
+            with pytest.raises(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            assert not archive.exists()
+            driver.stdin.close()
+            fcntl.flock(lock, fcntl.LOCK_EX)
+    return archive
+
+
+def test_it_is_made_when_the_driver_and_its_jvm_are_gone(tmp_path: Path, jar: Path) -> None:
+    archive = run_driver(tmp_path, jar, exit_code=0)
+    classes = archive.with_suffix(".classes")
+    unfinished = archive.with_suffix(".unfinished")
+    assert archive.read_text().split() == [
+        *("-Xshare:dump", f"-XX:SharedClassListFile={classes}", f"-XX:SharedArchiveFile={unfinished}"),
+        *("-Xmx512m", "-cp", str(jar)),
+    ]
+    assert not unfinished.exists()
+
+
+def test_one_that_fails_leaves_nothing_behind(tmp_path: Path, jar: Path) -> None:
+    archive = run_driver(tmp_path, jar, exit_code=1)
+    assert not archive.exists()
+    assert not archive.with_suffix(".unfinished").exists()

