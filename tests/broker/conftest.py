@@ -1,19 +1,92 @@
-"""The broker that the behaviour tests talk to: ours; any other Kafka would do as well."""
+"""
+The broker that the behaviour tests talk to.
 
-from collections.abc import Iterator
+Tests that ask for ``broker_address`` (or ``wire`` and ``new_topic``, which
+build on it) know nothing but the protocol. They run unchanged against any
+Kafka: ``SHOAL_TEST_BROKER=HOST:PORT pytest tests/broker``. Tests that ask for
+``broker`` look into the embedded one.
+"""
+
+import itertools
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator
 
 import pytest
+from broker.wire import PATIENCE_S, Wire
 
 from shoal.broker import Broker
+from shoal.errors import ErrorCode
+from shoal.protocol.apis import ApiKey
+
+_UNIQUE = uuid.uuid4().hex[:8]
+_numbers = itertools.count()
+
+NewTopic = Callable[..., str]
 
 
 @pytest.fixture(scope="session")
-def broker() -> Iterator[Broker]:
+def session_broker() -> Iterator[Broker]:
     with Broker() as running:
         yield running
 
 
 @pytest.fixture
-def broker_address(broker: Broker) -> str:
+def broker(session_broker: Broker) -> Iterator[Broker]:
+    """The embedded broker, to look into; it is the one behind ``broker_address``."""
+    if "SHOAL_TEST_BROKER" in os.environ:
+        pytest.skip("looks into the embedded broker")
+    yield session_broker
+    session_broker.faults.clear()
+
+
+@pytest.fixture
+def broker_address(session_broker: Broker) -> str:
     """All that a behaviour test may know of the broker."""
-    return broker.bootstrap
+    return os.environ.get("SHOAL_TEST_BROKER", session_broker.bootstrap)
+
+
+@pytest.fixture
+def wire(broker_address: str) -> Iterator[Wire]:
+    with Wire(broker_address) as connected:
+        yield connected
+
+
+@pytest.fixture
+def unique(request: pytest.FixtureRequest) -> str:
+    """A name that nothing else has."""
+    return f"{_UNIQUE}-{next(_numbers)}"
+
+
+@pytest.fixture
+def new_topic(wire: Wire) -> NewTopic:
+    """Create a topic with a name of its own: ``new_topic(partitions, retention_ms="-1")``."""
+
+    def create(partitions: int = 1, **config: str) -> str:
+        name = f"topic-{_UNIQUE}-{next(_numbers)}"
+        # The test batches are old, and a real broker would delete them after a while.
+        created = wire.create_topic(name, partitions, **{"retention_ms": "-1", **config})
+        assert created.error_code == ErrorCode.NONE, created
+        _await_leaders(wire, name, partitions)
+        return name
+
+    return create
+
+
+@pytest.fixture
+def topic(new_topic: NewTopic) -> str:
+    return new_topic()
+
+
+def _await_leaders(wire: Wire, name: str, partitions: int) -> None:
+    """Wait until a topic that was created can be used; a real cluster takes a moment."""
+    deadline = time.monotonic() + PATIENCE_S
+    while any(wire.list_offset(name, -1, partition=each).error_code for each in range(partitions)):
+        assert time.monotonic() < deadline, f"{name} has no leaders"
+
+
+@pytest.fixture
+def api_versions(wire: Wire) -> dict[int, tuple[int, int]]:
+    response = wire.call(ApiKey.API_VERSIONS, 3, client_software_name="test", client_software_version="1")
+    return {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}

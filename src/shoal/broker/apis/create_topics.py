@@ -8,7 +8,6 @@ so a replication factor above 1 is refused.
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +28,6 @@ _Response = response_class(ApiKey.CREATE_TOPICS)
 _Result = _Response.CreatableTopicResult
 _Config = _Result.CreatableTopicConfigs
 
-_NO_ID = uuid.UUID(int=0)
 _BROKERS_DEFAULT = -1
 
 
@@ -50,14 +48,14 @@ def _create(broker: Broker, call: Call, request: Any, wanted: Any, count: int) -
             raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         broker.topics.check_new(wanted.name, overrides)
         partitions = _check_placement(broker, wanted)
-        topic_id = _NO_ID
+        topic_id = None
         if not request.validate_only:
             topic_id = broker.topics.create(wanted.name, partitions, overrides).topic_id
         call.check_after(wanted.name)
     except Refused as refused:
         return _Result(
             name=wanted.name,
-            topic_id=_NO_ID,
+            topic_id=None,
             error_code=refused.code,
             error_message=refused.message,
             configs=[],

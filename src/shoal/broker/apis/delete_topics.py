@@ -20,7 +20,7 @@ __all__ = ["handle"]
 _Response = response_class(ApiKey.DELETE_TOPICS)
 _Result = _Response.DeletableTopicResult
 
-_NO_ID = uuid.UUID(int=0)
+#: From this version on; the codec reads an id of zeros, which is none, as None.
 _BY_ID_FROM = 6
 
 
@@ -28,13 +28,13 @@ def handle(broker: Broker, call: Call, request: Any) -> Any:
     if call.version >= _BY_ID_FROM:
         wanted = [(topic.name, topic.topic_id) for topic in request.topics]
     else:
-        wanted = [(name, _NO_ID) for name in request.topic_names]
+        wanted = [(name, None) for name in request.topic_names]
     return _Response(
         version=call.version, responses=[_delete(broker, call, name, topic_id) for name, topic_id in wanted]
     )
 
 
-def _delete(broker: Broker, call: Call, name: str | None, topic_id: uuid.UUID) -> Any:
+def _delete(broker: Broker, call: Call, name: str | None, topic_id: uuid.UUID | None) -> Any:
     try:
         call.check_before(name or "")
         topic = _find(broker, name, topic_id)
@@ -46,12 +46,12 @@ def _delete(broker: Broker, call: Call, name: str | None, topic_id: uuid.UUID) -
     return _Result(name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE, error_message=None)
 
 
-def _find(broker: Broker, name: str | None, topic_id: uuid.UUID) -> Topic:
+def _find(broker: Broker, name: str | None, topic_id: uuid.UUID | None) -> Topic:
     if name is not None:
-        if topic_id != _NO_ID:
+        if topic_id is not None:
             raise Refused(ErrorCode.INVALID_REQUEST, "a topic is named by name or by id, not by both")
         return broker.topics.topic(name)
-    topic = broker.topics.with_id(topic_id)
+    topic = None if topic_id is None else broker.topics.with_id(topic_id)
     if topic is None:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id}")
     return topic

@@ -8,7 +8,6 @@ may be asked for by id from v10 on. A topic that is not there is created if
 
 from __future__ import annotations
 
-import uuid
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ErrorCode
@@ -27,8 +26,6 @@ _Response = response_class(ApiKey.METADATA)
 _Broker = _Response.MetadataResponseBroker
 _Topic = _Response.MetadataResponseTopic
 _Partition = _Topic.MetadataResponsePartition
-
-_NO_ID = uuid.UUID(int=0)
 
 
 def handle(broker: Broker, call: Call, request: Any) -> Any:
@@ -50,14 +47,13 @@ def _answer(broker: Broker, call: Call, request: Any, wanted: Any) -> Any:
     try:
         call.check_before(name or "")
         if name is None:
-            topic = broker.topics.with_id(wanted.topic_id)
+            topic = broker.topics.with_id(wanted.topic_id) if wanted.topic_id is not None else None
             if topic is None:
                 raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {wanted.topic_id}")
         else:
             topic = broker.topics.get(name) or _created(broker, request, name)
     except Refused as refused:
-        topic_id = wanted.topic_id if name is None else _NO_ID
-        return _Topic(error_code=refused.code, name=name, topic_id=topic_id, partitions=[])
+        return _Topic(error_code=refused.code, name=name, topic_id=wanted.topic_id, partitions=[])
     return _described(broker, topic)
 
 
