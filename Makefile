@@ -1,0 +1,59 @@
+# What there is to do here, each from a clean clone: `make demo` needs Python 3.11 or newer, the rest also a
+# JDK and Maven, which `make test` installs where it may.
+
+VENV := .venv
+BIN := $(VENV)/bin
+
+# pip's own settings say where packages come from.
+PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
+
+.PHONY: help demo test test-long bench check format clean distclean
+
+help:
+	@echo 'make demo       two small Kafka clusters, and shoal copying between them'
+	@echo 'make test       checks and tests, those against real Kafka included'
+	@echo 'make test-long  the tests that take minutes'
+	@echo 'make bench      shoal and its rivals between two real clusters; ARGS=--help says more'
+	@echo 'make check      ruff, mypy and import-linter'
+	@echo 'make format     let ruff format the code'
+	@echo 'make clean      remove what tools left behind; distclean: the environment and Kafka, too'
+
+demo: $(VENV)/for-demo
+	@$(BIN)/shoal demo $(ARGS)
+
+test: check kafka-tools
+	$(BIN)/python -m pytest --cov=shoal --cov-branch --cov-report=term $(ARGS)
+
+test-long: $(VENV)/for-test kafka-tools
+	$(BIN)/python -m pytest -m long $(ARGS)
+
+bench: $(VENV)/for-test kafka-tools
+	$(BIN)/python -m bench $(ARGS)
+
+check: $(VENV)/for-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/for-test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf build dist .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+distclean: clean
+	rm -rf $(VENV) .kafka
+
+.PHONY: kafka-tools
+kafka-tools:
+	@scripts/install-jdk-and-maven
+
+# The environment is made, or brought up to date, when pyproject.toml is newer than it.
+$(VENV)/for-%: pyproject.toml
+	@python="$$(scripts/find-python)" && echo "Installing shoal and what its $* needs into $(VENV)" && \
+	  "$$python" -m venv $(VENV)
+	@$(PIP_INSTALL) '.[$*]'
+	@touch $@
