@@ -136,6 +136,14 @@ def test_the_summary_is_a_table_on_stdout(capsys):
     ]
 
 
+def test_the_time_of_copying_is_told_apart_from_sparks_start(capsys):
+    summary = replace(SUMMARY, copying_s=0.5)
+    PlainReport().summary(summary)
+    shown = capsys.readouterr().out
+    assert "elapsed      2.0 s, of which 0.5 s copying\n" in shown
+    assert "MB/s         16.0\n" in shown
+
+
 def test_an_interrupted_copy_says_so_and_where_sparks_log_is(capsys):
     summary = replace(SUMMARY, interrupted=True, log_file="spark.log")
     PlainReport().summary(summary)

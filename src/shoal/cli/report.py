@@ -237,7 +237,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
         ("bytes in", f"{summary.bytes_in:,}"),
         ("bytes out", f"{summary.bytes_out:,}"),
         ("decisions", decisions or "none"),
-        ("elapsed", f"{summary.elapsed_s:.1f} s"),
+        ("elapsed", _elapsed(summary)),
         ("MB/s", f"{summary.bytes_per_s / 1e6:.1f}"),
         ("CPU-seconds", f"{summary.python_cpu_s:.1f} Python, {summary.jvm_cpu_s:.1f} JVM"),
         ("retries", f"{summary.retries:,}"),
@@ -251,7 +251,14 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     return rows
 
 
-def table(rows: Sequence[tuple[str, str]]) -> str:
-    """Return two columns, the first as wide as its widest."""
-    width = max(len(name) for name, _ in rows)
-    return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+def _elapsed(summary: Summary) -> str:
+    if summary.copying_s is None:
+        return f"{summary.elapsed_s:.1f} s"
+    return f"{summary.elapsed_s:.1f} s, of which {summary.copying_s:.1f} s copying"
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Return columns, each as wide as its widest cell."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)

@@ -69,6 +69,8 @@ class Summary:
         group: The consumer group that holds the position.
         topics: The destination's names by the source's.
         elapsed_s: From start to end, Spark's own start included.
+        copying_s: From the first task's begin to the last one's end; None
+            where no task began.
         python_cpu_s: Of all of our Python processes, user and system.
         jvm_cpu_s: Of Spark's JVM, likewise.
         partitions: How many were mirrored.
@@ -101,11 +103,13 @@ class Summary:
     retries: int
     interrupted: bool = False
     log_file: str | None = None
+    copying_s: float | None = None
 
     @property
     def bytes_per_s(self) -> float:
-        """Of ``bytes_out``, over the whole time."""
-        return self.bytes_out / self.elapsed_s if self.elapsed_s > 0 else 0.0
+        """Of ``bytes_out``, while tasks were at work: without Spark's start, where that is known."""
+        seconds = self.elapsed_s if self.copying_s is None else self.copying_s
+        return self.bytes_out / seconds if seconds > 0 else 0.0
 
     @property
     def exit_code(self) -> int:

@@ -1,0 +1,133 @@
+"""``shoal demo``: the whole thing on this machine, in a minute."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..client.config import ClientConfig
+from ..client.connection import parse_bootstrap
+from ..errors import ShoalError
+from ..mirroring.options import DEFAULT_MASTER, MirrorOptions
+from ..mirroring.progress import Summary
+from ..mirroring.topics import TopicSelection
+from .options import Subparsers, add_output_options
+from .report import print_json, report_to, table
+
+if TYPE_CHECKING:
+    from ..demo import Loaded
+
+__all__ = ["add_parser", "run"]
+
+_DEFAULT_MEGABYTES = 120
+
+
+def add_parser(verbs: Subparsers) -> None:
+    parser = verbs.add_parser(
+        "demo",
+        help="see it work on this machine: two embedded brokers, sample topics, a mirror, a check",
+        description="Start two embedded brokers, load sample topics (all codecs, idempotent and "
+        "transactional producers, aborted transactions), mirror them with Spark, and compare the copies with "
+        "the originals. Nothing is left behind.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--megabytes",
+        type=int,
+        default=_DEFAULT_MEGABYTES,
+        metavar="MB",
+        help=f"how much to load, before compression (default: {_DEFAULT_MEGABYTES})",
+    )
+    parser.add_argument(
+        "--master",
+        default=DEFAULT_MASTER,
+        metavar="MASTER",
+        help=f"a local Spark master (default: {DEFAULT_MASTER})",
+    )
+    add_output_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from .. import demo
+
+    demo.require_confluent_kafka()
+    with demo.cluster() as source, demo.cluster() as destination:
+        loaded = _load(source, args)
+        summary = _mirror(source, destination, args)
+        if summary.exit_code == 0:
+            _check(destination, loaded, args)
+    return summary.exit_code
+
+
+def _load(source: str, args: argparse.Namespace) -> dict[str, Loaded]:
+    from ..demo import TOPICS, load
+
+    loaded = {
+        topic.name: load(source, topic, int(topic.share * args.megabytes * 1_000_000)) for topic in TOPICS
+    }
+    if args.json:
+        print_json({"type": "loaded", "topics": {name: asdict(each) for name, each in loaded.items()}})
+    else:
+        print("Two embedded brokers, and topics in one of them, loaded with confluent-kafka:\n")
+        rows = [("topic", "partitions", "codec", "records", "aborted", "MB")]
+        for topic in TOPICS:
+            each = loaded[topic.name]
+            rows.append(
+                (
+                    topic.name,
+                    str(topic.partitions),
+                    topic.codec,
+                    f"{each.records:,}",
+                    f"{each.aborted:,}",
+                    f"{each.value_bytes / 1e6:.1f}",
+                )
+            )
+        print(table(rows), "\n\nMirrored with Spark:\n", sep="", flush=True)
+    return loaded
+
+
+def _check(destination: str, loaded: Mapping[str, Loaded], args: argparse.Namespace) -> None:
+    """
+    Raises:
+        ShoalError: The copy is not what was loaded.
+    """
+    from ..demo import count
+
+    counts = count(destination, list(loaded))
+    wrong = [name for name, each in loaded.items() if counts[name] != each.records]
+    if wrong:
+        raise ShoalError(f"the copies of {', '.join(wrong)} do not have the records that were loaded")
+    if args.json:
+        print_json({"type": "counted", "records": counts})
+    else:
+        print(
+            f"\nconfluent-kafka reads {sum(counts.values()):,} records from the copies, as many as were "
+            "loaded."
+        )
+
+
+def _mirror(source: str, destination: str, args: argparse.Namespace) -> Summary:
+    from ..spark.job import mirror
+
+    # Kept where it fails: Spark's log is in it.
+    checkpoint = Path(tempfile.mkdtemp(prefix="shoal-demo-"))
+    options = MirrorOptions(
+        source=ClientConfig("source", tuple(parse_bootstrap(source))),
+        destination=ClientConfig("destination", tuple(parse_bootstrap(destination))),
+        topics=TopicSelection(".*"),
+        once=True,
+        master=args.master,
+        checkpoint=str(checkpoint),
+    )
+    with report_to(as_json=args.json) as report:
+        summary = mirror(options, on_progress=report.progress, on_warning=report.warning)
+        report.summary(summary)
+    if not summary.exit_code:
+        shutil.rmtree(checkpoint, ignore_errors=True)
+    return summary

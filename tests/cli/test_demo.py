@@ -1,0 +1,30 @@
+"""``shoal demo`` as a user runs it, with a small load."""
+
+import json
+import subprocess
+import sys
+
+from shoal.demo import TOPICS
+
+
+def test_the_demo_copies_every_record_of_every_kind() -> None:
+    command = [sys.executable, "-m", "shoal", "demo", "--megabytes", "4", "--json"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert (run.returncode, run.stderr) == (0, "")
+    objects = {each["type"]: each for each in map(json.loads, run.stdout.splitlines())}
+    loaded = objects["loaded"]["topics"]
+    assert {topic.codec for topic in TOPICS} == {"none", "gzip", "snappy", "lz4", "zstd"}
+    assert set(loaded) == {topic.name for topic in TOPICS}
+    assert loaded["payments"]["aborted"] > 0
+    records = {name: each["records"] for name, each in loaded.items()}
+    assert objects["counted"]["records"] == records
+    assert objects["summary"]["records"] == sum(records.values())
+
+
+def test_without_confluent_kafka_it_says_what_to_install() -> None:
+    hidden = "import sys; sys.modules['confluent_kafka'] = None; from shoal.cli import main; sys.exit(main())"
+    run = subprocess.run(
+        [sys.executable, "-c", hidden, "demo"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr == "shoal: the demo needs confluent-kafka: pip install 'shoal[demo]'\n"

@@ -1,0 +1,108 @@
+"""``shoal mirror`` as a user runs it: a process of its own, between embedded brokers."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from shoal.broker import Broker
+
+TIMEOUT_S = 240
+RECORDS = 100
+
+
+def load(broker: Broker, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "compression.type": "lz4"})
+    for number in range(RECORDS):
+        producer.produce(topic, f"record {number}", partition=number % 2)
+    assert producer.flush(60) == 0
+
+
+@pytest.fixture
+def brokers() -> Iterator[tuple[Broker, Broker]]:
+    with Broker() as source, Broker() as destination:
+        source.create_topic("orders", partitions=2)
+        load(source, "orders")
+        yield source, destination
+
+
+@pytest.fixture
+def command(brokers: tuple[Broker, Broker], tmp_path: Path) -> list[str]:
+    source, destination = brokers
+    return [
+        *(sys.executable, "-m", "shoal", "mirror", "--from", source.bootstrap, "--to", destination.bootstrap),
+        *("--topics", "orders", "--master", "local[2]", "--checkpoint", str(tmp_path), "--json"),
+    ]
+
+
+def copied(broker: Broker) -> int:
+    return sum(broker.log("orders", partition).log_end_offset for partition in range(2))
+
+
+def objects(stdout: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stdout.splitlines()]
+
+
+def test_once_copies_all_and_a_second_time_nothing(
+    brokers: tuple[Broker, Broker], command: list[str]
+) -> None:
+    for records in (RECORDS, 0):
+        run = subprocess.run(
+            [*command, "--once"], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        )
+        assert (run.returncode, run.stderr) == (0, "")
+        *reports, summary = objects(run.stdout)
+        assert {report["type"] for report in reports} <= {"progress"}
+        assert (summary["type"], summary["records"], summary["exit_code"]) == ("summary", records, 0)
+        assert copied(brokers[1]) == RECORDS
+
+
+def ctrl_c(process: subprocess.Popen[str]) -> None:
+    """What a terminal does: the JVM and the workers get it too."""
+    os.killpg(process.pid, signal.SIGINT)
+
+
+@pytest.mark.parametrize("interrupt", [ctrl_c, subprocess.Popen.terminate])
+def test_a_signal_ends_a_mirror_well(
+    brokers: tuple[Broker, Broker], command: list[str], interrupt: Callable[[subprocess.Popen[str]], None]
+) -> None:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout
+        for line in process.stdout:
+            if json.loads(line)["records"] == RECORDS:
+                break
+        interrupt(process)
+        out, err = process.communicate(timeout=TIMEOUT_S)
+    assert (process.returncode, err) == (0, "")
+    assert objects(out)[-1]["records"] == RECORDS
+    assert copied(brokers[1]) == RECORDS
+
+
+def test_a_cluster_that_cannot_be_reached_is_one_sentence_and_exit_code_1(command: list[str]) -> None:
+    command[command.index("--from") + 1] = "127.0.0.1:1"
+    run = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert (run.returncode, run.stdout) == (1, "")
+    (sentence,) = run.stderr.splitlines()
+    assert sentence.startswith(
+        "shoal: no connection to 127.0.0.1:1: the source cluster at 127.0.0.1:1 does not"
+    )
+
+
+def test_a_topic_that_is_not_there_is_exit_code_2(command: list[str]) -> None:
+    command[command.index("--topics") + 1] = "nonsense"
+    run = subprocess.run(
+        [*command, "--verbose"], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    assert (run.returncode, run.stdout) == (2, "")
+    traceback, sentence = run.stderr.split("shoal: ")
+    assert traceback.startswith("Traceback")
+    assert sentence.startswith("--topics: there is no topic nonsense on the source cluster")
