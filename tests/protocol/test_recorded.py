@@ -1,0 +1,312 @@
+"""Every frame recorded from a real broker, read by our decoders and written again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from vectors import Vector, vectors
+
+from shoal.errors import CorruptBatch, ErrorCode, ProtocolError
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.codec import (
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
+    read_correlation_id,
+    read_request_header,
+)
+from shoal.protocol.fetch import FetchedPartition, decode_fetch_response, encode_fetch_response
+from shoal.protocol.produce import (
+    decode_produce_request,
+    decode_produce_response,
+    encode_produce_request,
+)
+from shoal.records import (
+    AbortedTransactions,
+    Codec,
+    Decision,
+    RecordBatch,
+    decide,
+    fingerprint,
+    split,
+    stamp,
+    verify_crc,
+)
+
+
+def recorded(
+    *, api: str | None = None, direction: str | None = None, from_version: int = 0
+) -> pytest.MarkDecorator:
+    chosen = [
+        each
+        for each in vectors()
+        if api in (None, each.api) and direction in (None, each.direction) and each.version >= from_version
+    ]
+    assert chosen
+    return pytest.mark.parametrize("vector", chosen, ids=lambda vector: vector.name)
+
+
+def decoded(vector: Vector, data: bytes | None = None) -> Any:
+    frame = memoryview(vector.frame if data is None else data)
+    if vector.direction == "request":
+        return decode_request(read_request_header(frame), frame)
+    return decode_response(ApiKey(vector.api_key), vector.version, frame)
+
+
+def plain(value: Any) -> Any:
+    """Turn a decoded message into what the index holds of it."""
+    if hasattr(value, "unknown_tags"):
+        fields = {
+            name: getattr(value, name)
+            for name, field in value.fields.items()
+            if field.for_version_q(value.version)
+        }
+        return {
+            name: {"bytes": len(each)} if name == "records" and each is not None else plain(each)
+            for name, each in fields.items()
+        }
+    if isinstance(value, (list, set)):
+        return [plain(each) for each in value]
+    if isinstance(value, bytes):
+        return {"hex": value.hex()}
+    return value if value is None or isinstance(value, (bool, int, str)) else str(value)
+
+
+@recorded()
+def test_a_message_is_read_as_the_index_says(vector: Vector) -> None:
+    message = decoded(vector)
+    assert plain(message) == vector.fields
+    assert message.header.correlation_id == vector.correlation_id
+
+
+@recorded()
+def test_a_message_is_written_as_it_was_recorded(vector: Vector) -> None:
+    message = decoded(vector)
+    if vector.direction == "request":
+        encoded = encode_request(message, vector.correlation_id, message.header.client_id)
+    else:
+        encoded = encode_response(message, vector.correlation_id)
+    assert encoded == vector.size.to_bytes(4) + vector.frame
+
+
+@recorded(direction="request")
+def test_a_request_header_is_read(vector: Vector) -> None:
+    header = read_request_header(memoryview(vector.frame))
+    assert header == (vector.api_key, vector.version, vector.correlation_id, "recorder")
+
+
+@recorded(direction="response")
+def test_a_correlation_id_is_read(vector: Vector) -> None:
+    assert read_correlation_id(memoryview(vector.frame)) == vector.correlation_id
+
+
+@recorded()
+def test_a_frame_that_is_cut_is_refused(vector: Vector) -> None:
+    for cut in range(0, vector.size, 1 + vector.size // 200):
+        with pytest.raises(ProtocolError):
+            decoded(vector, vector.frame[:cut])
+
+
+@recorded(api="Fetch", direction="response")
+def test_a_fetch_response_is_read_as_the_index_says(vector: Vector) -> None:
+    response = decode_fetch_response(memoryview(vector.frame), vector.version)
+    fields = vector.fields
+    assert response.throttle_time_ms == fields["throttle_time_ms"]
+    assert (response.error_code, response.session_id) == (
+        fields.get("error_code", 0),
+        fields.get("session_id", 0),
+    )
+    expected = [(topic["topic"], each) for topic in fields["responses"] for each in topic["partitions"]]
+    assert len(response.partitions) == len(expected)
+    for found, (topic, each) in zip(response.partitions, expected, strict=True):
+        assert (found.topic, found.partition) == (topic, each["partition_index"])
+        assert (found.error_code, found.high_watermark) == (each["error_code"], each["high_watermark"])
+        assert found.last_stable_offset == each["last_stable_offset"]
+        assert found.log_start_offset == each.get("log_start_offset", -1)
+        assert found.preferred_read_replica == each.get("preferred_read_replica", -1)
+        assert list(found.aborted_transactions) == [
+            (aborted["producer_id"], aborted["first_offset"])
+            for aborted in each["aborted_transactions"] or ()
+        ]
+        assert len(found.record_set) == (each["records"] or {"bytes": 0})["bytes"]
+
+
+@recorded(api="Fetch", direction="response")
+def test_a_fetch_response_is_written_as_it_was_recorded(vector: Vector) -> None:
+    """But for what we leave out, and for nulls and empty arrays, which mean the same."""
+    response = decode_fetch_response(memoryview(vector.frame), vector.version)
+    details = [each for topic in vector.fields["responses"] for each in topic["partitions"]]
+    size, *parts = encode_fetch_response(response, vector.version, vector.correlation_id)
+    written = b"".join(parts)
+    assert int.from_bytes(size) == len(written)
+    assert decode_fetch_response(memoryview(written), vector.version) == response
+    if all(each["aborted_transactions"] != [] and each["records"] is not None for each in details):
+        assert written == vector.frame
+
+
+@recorded(api="Produce", direction="request")
+def test_a_produce_request_is_read_and_written_as_it_was_recorded(vector: Vector) -> None:
+    request = decode_produce_request(memoryview(vector.frame), vector.version)
+    fields = vector.fields
+    assert (request.transactional_id, request.acks, request.timeout_ms) == (
+        fields["transactional_id"],
+        fields["acks"],
+        fields["timeout_ms"],
+    )
+    assert [(each.topic, each.partition, len(each.record_set)) for each in request.partitions] == [
+        (topic["name"], each["index"], each["records"]["bytes"])
+        for topic in fields["topic_data"]
+        for each in topic["partition_data"]
+    ]
+    if vector.version < 7 or request.transactional_id is not None:
+        return  # which the client does not write
+    topics: dict[str, list[tuple[int, list[memoryview]]]] = {}
+    for each in request.partitions:
+        topics.setdefault(each.topic, []).append((each.partition, [each.record_set]))
+    parts = encode_produce_request(
+        topics,
+        version=vector.version,
+        correlation_id=vector.correlation_id,
+        client_id="recorder",
+        acks=request.acks,
+        timeout_ms=request.timeout_ms,
+    )
+    assert b"".join(parts) == vector.size.to_bytes(4) + vector.frame
+
+
+@recorded(api="Produce", direction="response", from_version=7)
+def test_a_produce_response_is_read_as_the_index_says(vector: Vector) -> None:
+    outcomes = decode_produce_response(memoryview(vector.frame), vector.version)
+    assert [
+        {
+            "name": each.topic,
+            "index": each.partition,
+            "error_code": each.error_code,
+            "base_offset": each.base_offset,
+            "log_append_time_ms": each.log_append_time_ms,
+            "log_start_offset": each.log_start_offset,
+            "error_message": each.error_message,
+        }
+        for each in outcomes
+    ] == [
+        {
+            "name": topic["name"],
+            "index": each["index"],
+            "error_code": each["error_code"],
+            "base_offset": each["base_offset"],
+            "log_append_time_ms": each["log_append_time_ms"],
+            "log_start_offset": each["log_start_offset"],
+            "error_message": each.get("error_message"),
+        }
+        for topic in vector.fields["responses"]
+        for each in topic["partition_responses"]
+    ]
+    assert all(ErrorCode.of(each.error_code) == each.error_code for each in outcomes)
+
+
+def record_sets(vector: Vector) -> dict[str, memoryview]:
+    """Return what a frame carries, by "topic-partition", writable."""
+    frame = memoryview(bytearray(vector.frame))
+    if vector.api == "Fetch":
+        fetched = decode_fetch_response(frame, vector.version).partitions
+        return {f"{each.topic}-{each.partition}": each.record_set for each in fetched}
+    produced = decode_produce_request(frame, vector.version).partitions
+    return {f"{each.topic}-{each.partition}": each.record_set for each in produced}
+
+
+WITH_BATCHES = pytest.mark.parametrize(
+    "vector",
+    [each for each in vectors() if any(each.batches.values())],
+    ids=lambda vector: vector.name,
+)
+
+
+@WITH_BATCHES
+def test_batches_are_split_as_the_index_says(vector: Vector) -> None:
+    sets = record_sets(vector)
+    assert sets.keys() == vector.batches.keys()
+    for name, expected in vector.batches.items():
+        found = [batch.header for batch in split(sets[name])]
+        assert [
+            {
+                "base_offset": header.base_offset,
+                "last_offset_delta": header.last_offset_delta,
+                "count": header.records_count,
+                "size": header.size,
+                "leader_epoch": header.leader_epoch,
+                "magic": header.magic,
+                "crc": header.crc,
+                "attributes": header.attributes,
+                "codec": Codec(header.codec_id).name.lower(),
+                "timestamp_type": "LogAppendTime" if header.is_log_append_time else "CreateTime",
+                "is_transactional": header.is_transactional,
+                "is_control": header.is_control,
+                "base_timestamp": header.base_timestamp,
+                "max_timestamp": header.max_timestamp,
+                "producer_id": header.producer_id,
+                "producer_epoch": header.producer_epoch,
+                "base_sequence": header.base_sequence,
+            }
+            for header in found
+        ] == [{key: value for key, value in each.items() if key != "crc_is_valid"} for each in expected]
+
+
+@WITH_BATCHES
+def test_a_crc_is_right_where_the_index_says_so_before_and_after_a_stamp(vector: Vector) -> None:
+    for name, record_set in record_sets(vector).items():
+        for batch, expected in zip(split(record_set), vector.batches[name], strict=True):
+            for _ in range(2):
+                if expected["crc_is_valid"]:
+                    verify_crc(batch)
+                else:
+                    with pytest.raises(CorruptBatch):
+                        verify_crc(batch)
+                before = fingerprint(batch)
+                stamp(batch, 4711, 3, batch.header.base_offset % 2**31)
+                (again,) = split(batch.view)
+                assert fingerprint(again) == before
+
+
+COMPLETE = pytest.mark.parametrize(
+    "vector",
+    [each for each in vectors() if each.records and each.fields.get("error_code", 0) == 0],
+    ids=lambda vector: vector.name,
+)
+
+
+@COMPLETE
+def test_what_is_kept_of_a_partition_is_what_a_read_committed_consumer_reads(vector: Vector) -> None:
+    assert vector.records is not None
+    for each in decode_fetch_response(memoryview(vector.frame), vector.version).partitions:
+        consumed = {record["offset"] for record in vector.records[f"{each.topic}-{each.partition}"]}
+        for batch, decision in decided(each):
+            header = batch.header
+            kept = consumed & set(range(header.base_offset, header.next_offset))
+            assert len(kept) == (0 if decision.is_drop else header.records_count)
+            consumed -= kept
+            last = header.next_offset
+        # The response ends where a segment ends.
+        assert all(offset >= last for offset in consumed)
+
+
+def decided(fetched: FetchedPartition) -> Iterator[tuple[RecordBatch, Decision]]:
+    aborted = AbortedTransactions(fetched.aborted_transactions)
+    for batch in split(fetched.record_set):
+        decision = decide(batch.header, batch.header.base_offset, aborted)
+        if decision is Decision.DROP_CONTROL:
+            aborted.see_marker(batch)
+        yield batch, decision
+
+
+def test_the_recorded_batches_lead_to_every_decision_that_a_modern_broker_can_cause() -> None:
+    responses = [each for each in vectors() if each.api == "Fetch" and each.direction == "response"]
+    decisions = {
+        decision
+        for vector in responses
+        for fetched in decode_fetch_response(memoryview(vector.frame), vector.version).partitions
+        for _, decision in decided(fetched)
+    }
+    assert decisions == set(Decision) - {Decision.CROP, Decision.REBUILD_MAGIC}
