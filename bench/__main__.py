@@ -54,11 +54,11 @@ class Bench:
         self._delete(self.source, small_topic, large_topic)
         return results
 
-    def warm_up(self) -> None:
+    def warm_up(self, shapes: Sequence[Shape], megabytes: int) -> None:
         """Let both brokers' JVMs compile what they will run, or the first mover would pay for it."""
-        for shape in TOPICS:
+        for shape in shapes:
             for cluster in (self.source, self.destination):
-                load(cluster.bootstrap, shape, f"{shape.name}_warm", 100)
+                load(cluster.bootstrap, shape, f"{shape.name}_warm", megabytes)
                 digest_topic(cluster.bootstrap, f"{shape.name}_warm")
                 self._delete(cluster, f"{shape.name}_warm")
 
@@ -127,7 +127,7 @@ def main() -> None:
     with two_clusters(jvm=BENCH_JVM, heap=_HEAP, config=patient) as (source, destination):
         bench = Bench(source, destination, arguments.repeat)
         _say("warming up the brokers")
-        bench.warm_up()
+        bench.warm_up(shapes, arguments.small_megabytes)
         results = [
             result
             for shape in shapes

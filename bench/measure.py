@@ -23,12 +23,13 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from bench.mover import Command, Job, Mover
 from bench.topics import PARTITIONS
-from rig import KafkaCluster, TimedOut
-from rig.process import peak_rss_of, spawn, tail
+from rig import KafkaCluster, TimedOut, wait_until
+from rig.process import adopting_orphans, peak_rss_of, spawn, tail
 
-__all__ = ["MoverFailed", "ProcessTree", "Usage", "end_offsets", "measure"]
+__all__ = ["MoverFailed", "ProcessTree", "Usage", "end_offsets", "measure", "run_to_end", "run_until"]
 
 _INTERVAL_S = 0.1
+_SURVIVORS_TIMEOUT_S = 30
 _TOPIC_IS_NEW = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -82,8 +83,10 @@ def measure(
     log = job.directory / "mover.log"
     with mover.command(job) as command:
         source_before, destination_before = source.cpu_seconds(), destination.cpu_seconds()
-        run = _run_to_end if command.ends_by_itself else _run_until_copied
-        wall_s, tree = run(command, job, expected, log, timeout_s)
+        if command.ends_by_itself:
+            wall_s, tree = run_to_end(command, log, timeout_s)
+        else:
+            wall_s, tree = run_until(_all_copied(command, job, expected), command, log, timeout_s)
         usage = Usage(
             wall_s=wall_s,
             jvm_cpu_s=tree.jvm_cpu_s,
@@ -93,12 +96,25 @@ def measure(
             jvm_peak_rss=tree.jvm_peak_rss,
             python_peak_rss=tree.python_peak_rss,
         )
-        if (
-            command.copy is not None
-            and (found := sum(end_offsets(job.destination, command.copy))) != expected
-        ):
+        found = expected if command.copy is None else sum(end_offsets(job.destination, command.copy))
+        if found != expected:
             raise MoverFailed(f"{mover.name} copied {found} of {expected} records:\n{tail(log)}")
         return usage, command.copy
+
+
+def _all_copied(command: Command, job: Job, expected: int) -> Callable[[], bool]:
+    admin = AdminClient({"bootstrap.servers": job.destination, "log_level": 0})
+
+    def copied() -> bool:
+        assert command.copy is not None, "a mover that runs on needs a copy to be counted"
+        try:
+            return sum(_end_offsets(admin, command.copy)) >= expected
+        except KafkaException as error:
+            if error.args[0].code() in _TOPIC_IS_NEW:
+                return False
+            raise
+
+    return copied
 
 
 def end_offsets(bootstrap: str, topic: str) -> list[int]:
@@ -116,12 +132,20 @@ def _end_offsets(admin: AdminClient, topic: str) -> list[int]:
 
 
 class ProcessTree:
-    """CPU and memory of a process and all its descendants, those that have ended included."""
+    """
+    CPU and memory of a process and all its descendants, those that have ended included.
+
+    Inside `adopting_orphans`, where a descendant whose parent ends becomes a child of this process:
+    every child that this process did not have before is taken for one. They are waited for here.
+    """
 
     def __init__(self, root: int) -> None:
         self.jvm_peak_rss = 0
         self.python_peak_rss = 0
+        self._root = root
         self._known = {root: psutil.Process(root)}
+        self._others = {child.pid for child in psutil.Process().children()} - {root}
+        self._adopted: set[int] = set()
         self._cpu_s: dict[int, float] = {}
         self._is_jvm: dict[int, bool] = {}
         self._at_end_s = 0.0
@@ -156,12 +180,25 @@ class ProcessTree:
 
     def survivors(self) -> list[int]:
         """Return the processes of the tree that still run."""
+        self._find_descendants()
         return [pid for pid, process in self._known.items() if _runs(process)]
+
+    def reap(self) -> None:
+        """Wait for adopted processes that have ended; their CPU is known by then."""
+        for pid in list(self._adopted):
+            with contextlib.suppress(ChildProcessError):
+                if os.waitpid(pid, os.WNOHANG)[0] == 0:
+                    continue
+            self._adopted.discard(pid)
 
     def _find_descendants(self) -> None:
         children: dict[int, list[psutil.Process]] = {}
         for process in psutil.process_iter(["ppid"]):
             children.setdefault(process.info["ppid"], []).append(process)
+        for child in children.get(os.getpid(), []):
+            if child.pid not in self._others and child.pid != self._root:
+                self._known.setdefault(child.pid, child)
+                self._adopted.add(child.pid)
         unvisited = list(self._known)
         while unvisited:
             for child in children.get(unvisited.pop(), []):
@@ -177,10 +214,8 @@ def _runs(process: psutil.Process) -> bool:
         return False
 
 
-def _run_to_end(
-    command: Command, job: Job, expected: int, log: Path, timeout_s: float
-) -> tuple[float, ProcessTree]:
-    """Run a mover that ends by itself, and wait until its descendants have ended too."""
+def run_to_end(command: Command, log: Path, timeout_s: float) -> tuple[float, ProcessTree]:
+    """Run a command until it ends by itself and its descendants have ended too; return wall time."""
     with _started(command, log) as (process, tree):
         began = time.monotonic()
         exited = os.pidfd_open(process.pid)
@@ -195,39 +230,31 @@ def _run_to_end(
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         tree.finish(usage.ru_utime + usage.ru_stime)
-        _sample_while(lambda: bool(tree.survivors()), tree, 30, log)
         if process.returncode != 0:
             raise MoverFailed(f"ended with {process.returncode}:\n{tail(log)}")
+        _sample_until(lambda: not tree.survivors(), tree, _SURVIVORS_TIMEOUT_S, log)
         return wall_s, tree
 
 
-def _run_until_copied(
-    command: Command, job: Job, expected: int, log: Path, timeout_s: float
+def run_until(
+    is_done: Callable[[], bool], command: Command, log: Path, timeout_s: float
 ) -> tuple[float, ProcessTree]:
-    """Run a mover that never ends, until the destination has every record."""
-    admin = AdminClient({"bootstrap.servers": job.destination, "log_level": 0})
-    assert command.copy is not None
-    copy = command.copy
+    """Run a command that never ends, until ``is_done()``, and kill it; return wall time."""
     with _started(command, log) as (process, tree):
         began = time.monotonic()
 
-        def is_copying() -> bool:
+        def is_done_and_alive() -> bool:
             if process.poll() is not None:
                 raise MoverFailed(f"ended with {process.returncode}:\n{tail(log)}")
-            try:
-                return sum(_end_offsets(admin, copy)) < expected
-            except KafkaException as error:
-                if error.args[0].code() in _TOPIC_IS_NEW:
-                    return True
-                raise
+            return is_done()
 
-        _sample_while(is_copying, tree, timeout_s, log)
+        _sample_until(is_done_and_alive, tree, timeout_s, log)
         return time.monotonic() - began, tree
 
 
-def _sample_while(condition: Callable[[], bool], tree: ProcessTree, timeout_s: float, log: Path) -> None:
+def _sample_until(condition: Callable[[], bool], tree: ProcessTree, timeout_s: float, log: Path) -> None:
     began = time.monotonic()
-    while condition():
+    while not condition():
         tree.sample()
         _check_deadline(began, timeout_s, log)
         time.sleep(_INTERVAL_S)
@@ -241,14 +268,26 @@ def _check_deadline(began: float, timeout_s: float, log: Path) -> None:
 
 @contextlib.contextmanager
 def _started(command: Command, log: Path) -> Iterator[tuple[subprocess.Popen[bytes], ProcessTree]]:
-    process = spawn(command.arguments, log, command.environment)
-    tree = ProcessTree(process.pid)
-    try:
-        yield process, tree
-    finally:
-        for pid in tree.survivors():
+    with adopting_orphans():
+        process = spawn(command.arguments, log, command.environment)
+        tree = ProcessTree(process.pid)
+        try:
+            yield process, tree
+        finally:
+            _end(process, tree)
+
+
+def _end(process: subprocess.Popen[bytes], tree: ProcessTree) -> None:
+    if process.returncode is None:
+        process.kill()
+        process.wait()
+
+    def all_ended() -> bool:
+        survivors = tree.survivors()
+        for pid in survivors:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        if process.returncode is None:
-            process.kill()
-            process.wait()
+        tree.reap()
+        return not survivors
+
+    wait_until(all_ended, "the end of the mover's descendants")

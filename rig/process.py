@@ -11,13 +11,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["peak_rss_of", "spawn", "tail"]
+__all__ = ["adopting_orphans", "peak_rss_of", "spawn", "tail"]
 
 PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
 
 _forker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rig-forker")
 # Loaded here, because loading a library between fork and exec could deadlock.
@@ -56,6 +58,21 @@ def spawn(
             )
 
     return _forker.submit(fork).result()
+
+
+@contextmanager
+def adopting_orphans() -> Iterator[None]:
+    """Become the parent of descendants whose own parent ends, so that none gets out of sight."""
+    _set_subreaper(1)
+    try:
+        yield
+    finally:
+        _set_subreaper(0)
+
+
+def _set_subreaper(on: int) -> None:
+    if _libc is not None:
+        _libc.prctl(PR_SET_CHILD_SUBREAPER, on)
 
 
 def tail(log: Path, lines: int = 30) -> str:

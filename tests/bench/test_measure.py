@@ -1,0 +1,78 @@
+"""CPU of a process tree: none is lost with a child, none is counted twice."""
+
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from bench.measure import MoverFailed, run_to_end, run_until
+from bench.mover import Command
+
+BURN = "import time\nwhile time.process_time() < {seconds}: pass\n"
+CHILD = "import subprocess, sys\nsubprocess.{call}([{program!r}, '-c', {code!r}])\n"
+
+
+def burn(seconds: float) -> str:
+    return BURN.format(seconds=seconds)
+
+
+def child(code: str, call: str = "run", program: str = sys.executable) -> str:
+    return CHILD.format(call=call, program=program, code=code)
+
+
+def command(code: str) -> Command:
+    return Command([sys.executable, "-c", code], copy=None)
+
+
+@pytest.mark.parametrize(
+    ("code", "cpu_s"),
+    [
+        pytest.param(burn(0.6), 0.6, id="the process itself"),
+        pytest.param(child(burn(0.3)) * 2, 0.6, id="two children one after the other"),
+        pytest.param(child(child(burn(0.6))), 0.6, id="a grandchild"),
+        pytest.param(child(burn(0.6), call="Popen"), 0.6, id="a child that outlives its parent"),
+    ],
+)
+def test_all_cpu_is_counted_once(code: str, cpu_s: float, tmp_path: Path) -> None:
+    before = psutil.Process().children()
+    _, tree = run_to_end(command(code), tmp_path / "log", timeout_s=60)
+    # Starting Python costs some, the more on a busy machine.
+    assert cpu_s - 0.15 < tree.python_cpu_s < cpu_s + 0.5
+    assert tree.jvm_cpu_s == 0
+    assert tree.survivors() == []
+    assert psutil.Process().children() == before
+
+
+def test_java_is_told_apart_by_its_name(tmp_path: Path) -> None:
+    java = tmp_path / "java"
+    java.symlink_to(sys.executable)
+    _, tree = run_to_end(
+        command(burn(0.5) + child(burn(1.0), program=str(java))), tmp_path / "log", timeout_s=60
+    )
+    assert 0.7 < tree.jvm_cpu_s < 1.5
+    assert 0.4 < tree.python_cpu_s < 1.1
+    assert tree.jvm_peak_rss > 1_000_000
+
+
+def test_memory_is_the_peak(tmp_path: Path) -> None:
+    code = "import time\nx = bytearray(b'x' * 200_000_000); del x\n" + burn(0.3)
+    _, tree = run_to_end(command(code), tmp_path / "log", timeout_s=60)
+    assert 200_000_000 < tree.python_peak_rss < 450_000_000
+
+
+def test_a_mover_that_fails_is_an_error_with_its_output(tmp_path: Path) -> None:
+    with pytest.raises(MoverFailed, match="no such topic"):
+        run_to_end(command("raise SystemExit('no such topic')"), tmp_path / "log", timeout_s=60)
+
+
+def test_a_mover_that_runs_on_is_stopped_when_all_is_done(tmp_path: Path) -> None:
+    began = tmp_path / "began"
+    code = f"open({str(began)!r}, 'w').close()\n" + child("import time; time.sleep(600)")
+    _, tree = run_until(began.exists, command(code), tmp_path / "log", timeout_s=60)
+    assert tree.survivors() == []
+
+
+def test_a_mover_that_should_run_on_and_ends_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(MoverFailed, match="ended with 0"):
+        run_until(lambda: False, command("pass"), tmp_path / "log", timeout_s=60)

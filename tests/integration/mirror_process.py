@@ -1,0 +1,112 @@
+"""``shoal mirror`` as its user runs it: a process, watched by its ``--json`` lines."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+__all__ = ["MirrorProcess", "shoal"]
+
+
+def shoal(*args: str, state: Path, timeout_s: float = 240) -> subprocess.CompletedProcess[str]:
+    """Run ``shoal`` to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "shoal", *args],
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        env=_environment(state),
+        check=False,
+    )
+
+
+def _environment(state: Path) -> dict[str, str]:
+    return {**os.environ, "XDG_STATE_HOME": str(state)}
+
+
+class MirrorProcess:
+    """A running ``shoal mirror --json``; killed at the end of the ``with`` block if it still runs."""
+
+    def __init__(self, *args: str, state: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "shoal", "mirror", "--json", *args],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=_environment(state),
+        )
+        self._changed = threading.Condition()
+        self._last: dict[str, Any] = {}
+        self._over = False
+        self.stderr = ""
+        self._threads = [threading.Thread(target=target) for target in (self._read, self._read_errors)]
+        for thread in self._threads:
+            thread.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            with self._changed:
+                self._last = json.loads(line)
+                self._changed.notify_all()
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
+
+    def _read_errors(self) -> None:
+        assert self._process.stderr is not None
+        self.stderr = self._process.stderr.read()
+
+    def wait_for(self, condition: Callable[[dict[str, Any]], bool], timeout_s: float = 120) -> dict[str, Any]:
+        """Wait for a JSON line that fulfils a condition, and return it."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._over or (self._last and condition(self._last)), timeout_s)
+            if not (self._last and condition(self._last)):
+                raise AssertionError(f"ended or timed out before that; last line {self._last}, {self.stderr}")
+            return self._last
+
+    def python_workers(self) -> list[psutil.Process]:
+        """Return the processes that run Python tasks, their daemon not among them."""
+        workers = []
+        for child in psutil.Process(self._process.pid).children(recursive=True):
+            try:
+                line = " ".join(child.cmdline())
+                parent = " ".join(child.parent().cmdline()) if child.parent() else ""
+            except psutil.Error:
+                continue
+            if "pyspark.daemon" in line and "pyspark.daemon" in parent:
+                workers.append(child)
+        return workers
+
+    def send_signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def wait(self, timeout_s: float = 240) -> dict[str, Any]:
+        """Wait for the end; return the last JSON object, which is the summary where all went well."""
+        self._process.wait(timeout_s)
+        for thread in self._threads:
+            thread.join()
+        return self._last
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._process.returncode
+
+    def __enter__(self) -> MirrorProcess:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._process.kill()
+        self.wait()
+        for stream in (self._process.stdout, self._process.stderr):
+            assert stream is not None
+            stream.close()

@@ -1,0 +1,176 @@
+"""``shoal mirror`` between two real Kafka clusters, checked by a client that is not ours."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from random import Random
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from integration.mirror_process import MirrorProcess, shoal
+
+from rig import KafkaCluster
+from rig.load import create_topic, load_batch, load_every_kind, load_plain, random_records
+from rig.read import assert_same_records, digest_topic, read_topic
+
+
+@pytest.fixture
+def between(source_cluster: KafkaCluster, destination_cluster: KafkaCluster) -> list[str]:
+    return ["--from", source_cluster.bootstrap, "--to", destination_cluster.bootstrap]
+
+
+def test_every_kind_of_batch_is_mirrored_once_and_verified(
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    between: list[str],
+    topic: str,
+    tmp_path: Path,
+) -> None:
+    load_every_kind(source_cluster.bootstrap, topic, partitions=3)
+
+    first = shoal("mirror", *between, "--topics", topic, "--once", "--json", state=tmp_path)
+
+    assert first.returncode == 0, first.stderr
+    lines = [json.loads(line) for line in first.stdout.splitlines()]
+    assert lines[-1]["type"] == "summary"
+    assert {line["type"] for line in lines[:-1]} == {"progress"}
+    assert set(lines[-1]["decisions"]) == {"copied", "dropped: control", "dropped: aborted"}
+    source = read_topic(source_cluster.bootstrap, topic)
+    assert_same_records(source, read_topic(destination_cluster.bootstrap, topic))
+    assert lines[-1]["records"] == sum(map(len, source.values()))
+
+    verified = shoal("verify", *between, "--topics", topic, state=tmp_path)
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+
+    second = shoal("mirror", *between, "--topics", topic, "--once", "--json", state=tmp_path)
+    assert second.returncode == 0, second.stderr
+    assert json.loads(second.stdout.splitlines()[-1])["records"] == 0
+
+
+def test_a_killed_worker_is_replaced_and_nothing_is_lost_or_doubled(
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    between: list[str],
+    topic: str,
+    tmp_path: Path,
+) -> None:
+    load_plain(source_cluster.bootstrap, topic, "lz4", 16, 150_000_000)
+
+    with MirrorProcess(*between, "--topics", topic, "--once", state=tmp_path) as mirror:
+        mirror.wait_for(lambda line: line["records"] > 0)
+        killed = mirror.python_workers()
+        for worker in killed:
+            worker.kill()
+        summary = mirror.wait()
+
+    assert killed
+    assert mirror.exit_code == 0, mirror.stderr
+    assert summary["type"] == "summary"
+    assert digest_topic(source_cluster.bootstrap, topic) == digest_topic(destination_cluster.bootstrap, topic)
+
+
+def test_sigterm_commits_and_the_next_run_goes_on_there(
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    between: list[str],
+    topic: str,
+    tmp_path: Path,
+) -> None:
+    load_plain(source_cluster.bootstrap, topic, "lz4", 16, 60_000_000)
+    options = [*between, "--topics", topic, "--group", f"group of {topic}"]
+
+    with MirrorProcess(*options, state=tmp_path) as mirror:
+        mirror.wait_for(lambda line: line["records"] > 0)
+        mirror.send_signal(signal.SIGTERM)
+        stopped = mirror.wait()
+    assert mirror.exit_code == 0, mirror.stderr
+    assert stopped["type"] == "summary"
+    committed = _committed(source_cluster, f"group of {topic}", topic, partitions=4)
+
+    with MirrorProcess(*options, state=tmp_path) as mirror:
+        mirror.wait_for(lambda line: line["done"] == 4)
+        load_batch(source_cluster.bootstrap, topic, 0, random_records(Random(0), 100, 1000))
+        mirror.wait_for(lambda line: stopped["records"] + line["records"] == 60_100)
+        mirror.send_signal(signal.SIGINT)
+        mirror.wait()
+    assert mirror.exit_code == 0, mirror.stderr
+
+    # Exactly what was acknowledged was committed: the first run's records are not copied again.
+    assert sum(committed.values()) == stopped["records"]
+    assert digest_topic(source_cluster.bootstrap, topic) == digest_topic(destination_cluster.bootstrap, topic)
+
+
+def _committed(cluster: KafkaCluster, group: str, topic: str, partitions: int) -> dict[int, int]:
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group})
+    try:
+        found = consumer.committed(
+            [TopicPartition(topic, number) for number in range(partitions)], timeout=30
+        )
+    finally:
+        consumer.close()
+    return {each.partition: each.offset for each in found if each.offset >= 0}
+
+
+def test_a_partition_that_cannot_go_on_is_named_and_the_others_go_on(
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    between: list[str],
+    topic: str,
+    tmp_path: Path,
+) -> None:
+    create_topic(source_cluster.bootstrap, topic, 3)
+    create_topic(destination_cluster.bootstrap, topic, 3)
+    records = {number: random_records(Random(number), 50, 500) for number in range(3)}
+    for number in range(3):
+        load_batch(source_cluster.bootstrap, topic, number, records[number])
+    load_batch(destination_cluster.bootstrap, topic, 1, random_records(Random(9), 3, 100))
+
+    done = shoal("mirror", *between, "--topics", topic, "--once", state=tmp_path)
+
+    assert done.returncode == 1
+    assert f"{topic}-1" in done.stderr + done.stdout
+    assert "--allow-nonempty" in done.stderr + done.stdout
+    assert "Traceback" not in done.stderr
+    copied = read_topic(destination_cluster.bootstrap, topic)
+    assert {number: len(found) for number, found in copied.items()} == {0: 50, 1: 3, 2: 50}
+
+
+def test_read_uncommitted_copies_aborted_records_too(
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    between: list[str],
+    topic: str,
+    tmp_path: Path,
+) -> None:
+    load_every_kind(source_cluster.bootstrap, topic, partitions=1)
+    properties = tmp_path / "source.properties"
+    properties.write_text("isolation.level=read_uncommitted\n", encoding="utf-8")
+
+    done = shoal(
+        "mirror", *between, "--topics", topic, "--once", "--from-config", str(properties), state=tmp_path
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert_same_records(
+        read_topic(source_cluster.bootstrap, topic, "read_uncommitted"),
+        read_topic(destination_cluster.bootstrap, topic),
+    )
+
+
+def test_a_second_mirror_in_the_same_group_is_refused_and_told_who_holds_it(
+    source_cluster: KafkaCluster, between: list[str], topic: str, tmp_path: Path
+) -> None:
+    create_topic(source_cluster.bootstrap, topic)
+    load_batch(source_cluster.bootstrap, topic, 0, random_records(Random(1), 5, 100))
+    options = [*between, "--topics", topic, "--group", f"group of {topic}"]
+
+    with MirrorProcess(*options, state=tmp_path / "first") as first:
+        first.wait_for(lambda line: line["records"] == 5)
+        second = shoal("mirror", *options, "--once", state=tmp_path / "second")
+
+    assert second.returncode == 1
+    assert f"group of {topic}" in second.stderr
+    assert "--group" in second.stderr
+    assert "client 'shoal@" in second.stderr
