@@ -87,6 +87,18 @@ def test_a_signal_ends_a_mirror_well(
     assert copied(brokers[1]) == RECORDS
 
 
+def test_a_mirror_whose_output_nobody_reads_ends_as_well(
+    brokers: tuple[Broker, Broker], command: list[str]
+) -> None:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.readline()
+        process.stdout.close()
+        err = process.stderr.read()
+    assert (process.returncode, err) == (1, "")
+
+
 def test_a_cluster_that_cannot_be_reached_is_one_sentence_and_exit_code_1(command: list[str]) -> None:
     command[command.index("--from") + 1] = "127.0.0.1:1"
     run = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import threading
 
 from ..mirroring.options import (
     DEFAULT_COMMIT_INTERVAL_MS,
@@ -11,6 +12,7 @@ from ..mirroring.options import (
     Start,
     parse_bytes,
 )
+from ..mirroring.progress import Progress
 from .options import (
     Subparsers,
     add_cluster_options,
@@ -126,7 +128,16 @@ def run(args: argparse.Namespace) -> int:
     # Spark takes a second to import: not for who made a mistake, or asked for help.
     from ..spark.job import mirror
 
+    stop = threading.Event()
     with report_to(as_json=args.json) as report:
-        summary = mirror(options, on_progress=report.progress, on_warning=report.warning)
+
+        def on_progress(progress: Progress) -> None:
+            try:
+                report.progress(progress)
+            except BrokenPipeError:
+                # Nobody reads us any more (| head). It comes up again, and is dealt with, at the summary.
+                stop.set()
+
+        summary = mirror(options, on_progress=on_progress, on_warning=report.warning, stop=stop)
         report.summary(summary)
     return summary.exit_code

@@ -185,6 +185,8 @@ class LiveReport:
 
     def progress(self, progress: Progress) -> None:
         self._news.of(progress)
+        if not progress.bytes_in and progress.done < progress.partitions:
+            return
         self._bar.update(
             self._task,
             description=line(progress),
