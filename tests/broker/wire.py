@@ -37,6 +37,7 @@ class Wire:
         host, port = address.rsplit(":", 1)
         self._socket = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
         self._correlation_ids = itertools.count(1)
+        self._with_coordinator: set[str] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -256,7 +257,7 @@ class Wire:
         )
 
     def call_coordinator(self, api: ApiKey, version: int, **fields: Any) -> Any:
-        """Call until the coordinator is ready: a real one wakes up at the first call, and ends transactions."""
+        """Call until the coordinator is ready; a real one needs a moment to start or to write markers."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             response = self.call(api, version, **fields)
@@ -285,3 +286,192 @@ class Wire:
             validate_only=False,
         )
         return response.topics[0]
+
+    def end_of_epoch(
+        self, topic: str, leader_epoch: int, *, current_leader_epoch: int = -1, version: int = 4
+    ) -> Any:
+        """Ask where a leader epoch of partition 0 ends; return the partition's part of the response."""
+        wanted = request_class(ApiKey.OFFSET_FOR_LEADER_EPOCH).OffsetForLeaderTopic
+        response = self.call(
+            ApiKey.OFFSET_FOR_LEADER_EPOCH,
+            version,
+            replica_id=-1,
+            topics=[
+                wanted(
+                    topic=topic,
+                    partitions=[
+                        wanted.OffsetForLeaderPartition(
+                            partition=0, current_leader_epoch=current_leader_epoch, leader_epoch=leader_epoch
+                        )
+                    ],
+                )
+            ],
+        )
+        return response.topics[0].partitions[0]
+
+    def delete_records(self, topic: str, before_offset: int) -> Any:
+        """Delete the records of partition 0 before an offset; return the partition's part of the response."""
+        wanted = request_class(ApiKey.DELETE_RECORDS).DeleteRecordsTopic
+        response = self.call(
+            ApiKey.DELETE_RECORDS,
+            2,
+            topics=[
+                wanted(
+                    name=topic,
+                    partitions=[wanted.DeleteRecordsPartition(partition_index=0, offset=before_offset)],
+                )
+            ],
+            timeout_ms=10_000,
+        )
+        return response.topics[0].partitions[0]
+
+    def commit(
+        self,
+        group: str,
+        topic: str,
+        offset: int,
+        *,
+        member: str = "",
+        instance: str | None = None,
+        generation: int = -1,
+        metadata: str | None = "",
+        partition: int = 0,
+        version: int = 8,
+    ) -> ErrorCode:
+        """Commit a position in one partition."""
+        wanted = request_class(ApiKey.OFFSET_COMMIT).OffsetCommitRequestTopic
+        self._find_coordinator(group)
+        response = self.call(
+            ApiKey.OFFSET_COMMIT,
+            version,
+            group_id=group,
+            generation_id_or_member_epoch=generation,
+            member_id=member,
+            group_instance_id=instance,
+            retention_time_ms=-1,
+            topics=[
+                wanted(
+                    name=topic,
+                    partitions=[
+                        wanted.OffsetCommitRequestPartition(
+                            partition_index=partition,
+                            committed_offset=offset,
+                            committed_leader_epoch=-1,
+                            committed_metadata=metadata,
+                        )
+                    ],
+                )
+            ],
+        )
+        return ErrorCode(response.topics[0].partitions[0].error_code)
+
+    def committed(self, group: str, topic: str, *, require_stable: bool = False) -> Any:
+        """Read a group's position in partition 0."""
+        wanted = request_class(ApiKey.OFFSET_FETCH).OffsetFetchRequestTopic
+        self._find_coordinator(group)
+        response = self.call(
+            ApiKey.OFFSET_FETCH,
+            7,
+            group_id=group,
+            topics=[wanted(name=topic, partition_indexes=[0])],
+            require_stable=require_stable,
+        )
+        assert response.error_code == ErrorCode.NONE, response
+        return response.topics[0].partitions[0]
+
+    def _find_coordinator(self, group: str) -> None:
+        """Have a real broker create its offsets topic, and wait until it can serve this group."""
+        if group in self._with_coordinator:
+            return
+        self.call_coordinator(ApiKey.FIND_COORDINATOR, 3, key=group, key_type=0)
+        self.call_coordinator(ApiKey.HEARTBEAT, 4, group_id=group, generation_id=0, member_id="nobody")
+        self._with_coordinator.add(group)
+
+    def join(
+        self,
+        group: str,
+        *,
+        member: str = "",
+        instance: str | None = None,
+        protocols: dict[str, bytes] | None = None,
+        protocol_type: str = "consumer",
+        session_timeout_ms: int = 10_000,
+        rebalance_timeout_ms: int = 10_000,
+        version: int = 5,
+        wait: bool = True,
+    ) -> Any:
+        """Send JoinGroup; without ``wait`` the answer is left to :meth:`receive`."""
+        self._find_coordinator(group)
+        protocol = request_class(ApiKey.JOIN_GROUP).JoinGroupRequestProtocol
+        self.send(
+            ApiKey.JOIN_GROUP,
+            version,
+            group_id=group,
+            session_timeout_ms=session_timeout_ms,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            member_id=member,
+            group_instance_id=instance,
+            protocol_type=protocol_type,
+            protocols=[
+                protocol(name=name, metadata=metadata)
+                for name, metadata in (protocols if protocols is not None else {"range": b"mine"}).items()
+            ],
+            reason=None,
+        )
+        return self.receive(ApiKey.JOIN_GROUP, version) if wait else None
+
+    def sync(
+        self,
+        group: str,
+        member: str,
+        generation: int,
+        *,
+        instance: str | None = None,
+        assignments: dict[str, bytes] | None = None,
+        protocol: str | None = "range",
+        version: int = 5,
+        wait: bool = True,
+    ) -> Any:
+        """Send SyncGroup; without ``wait`` the answer is left to :meth:`receive`."""
+        assignment = request_class(ApiKey.SYNC_GROUP).SyncGroupRequestAssignment
+        self.send(
+            ApiKey.SYNC_GROUP,
+            version,
+            group_id=group,
+            generation_id=generation,
+            member_id=member,
+            group_instance_id=instance,
+            protocol_type="consumer",
+            protocol_name=protocol,
+            assignments=[
+                assignment(member_id=name, assignment=data) for name, data in (assignments or {}).items()
+            ],
+        )
+        return self.receive(ApiKey.SYNC_GROUP, version) if wait else None
+
+    def heartbeat(
+        self, group: str, member: str, generation: int, *, instance: str | None = None
+    ) -> ErrorCode:
+        response = self.call(
+            ApiKey.HEARTBEAT,
+            4,
+            group_id=group,
+            generation_id=generation,
+            member_id=member,
+            group_instance_id=instance,
+        )
+        return ErrorCode(response.error_code)
+
+    def leave(self, group: str, member: str, *, instance: str | None = None) -> ErrorCode:
+        identity = request_class(ApiKey.LEAVE_GROUP).MemberIdentity
+        response = self.call(
+            ApiKey.LEAVE_GROUP,
+            4,
+            group_id=group,
+            members=[identity(member_id=member, group_instance_id=instance)],
+        )
+        return ErrorCode(response.members[0].error_code)
+
+    def describe_group(self, group: str) -> Any:
+        response = self.call(ApiKey.DESCRIBE_GROUPS, 5, groups=[group], include_authorized_operations=False)
+        return response.groups[0]

@@ -55,12 +55,20 @@ def handle(broker: Broker, call: Call, request: Any) -> FetchResponse:
 
     def satisfied() -> bool:
         partitions[:] = _read_all(call, wanted, max_bytes, committed)
-        size = sum(len(fetched.record_set) for fetched in partitions)
-        return size >= request.min_bytes or any(fetched.error_code for fetched in partitions)
+        return _is_enough(partitions, request.min_bytes)
 
     logs = [each.log for each in wanted if each.log is not None]
-    broker.purgatory.wait_for(satisfied, logs, max(request.max_wait_ms, 0) / 1000)
+    broker.purgatory.wait_for(satisfied, logs, max(request.max_wait_ms, 0) / 1000 if logs else 0)
     return FetchResponse(0, ErrorCode.NONE, 0, partitions)
+
+
+def _is_enough(partitions: list[FetchedPartition], min_bytes: int) -> bool:
+    """Whether there is nothing to wait for: enough to read, or an error of a log that is there."""
+    size = sum(len(fetched.record_set) for fetched in partitions)
+    return size >= min_bytes or any(
+        fetched.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        for fetched in partitions
+    )
 
 
 def _wanted(broker: Broker, request: Any) -> Iterator[_Wanted]:

@@ -1,0 +1,193 @@
+"""What a Fetch response holds, and when it comes."""
+
+import threading
+import time
+
+import pytest
+from batches import batch
+from broker.conftest import NewTopic
+from broker.wire import Wire
+
+from shoal.errors import ErrorCode
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.codec import request_class
+from shoal.records import split
+
+#: Each of the batches below, in bytes.
+SIZE = len(batch([b"x" * 100] * 2))
+
+
+@pytest.fixture
+def loaded(wire: Wire, topic: str) -> str:
+    """A topic with five batches of two records each."""
+    for _ in range(5):
+        assert wire.produce(topic, batch([b"x" * 100] * 2)).error_code == ErrorCode.NONE
+    return topic
+
+
+def offsets(record_set: memoryview) -> list[int]:
+    return [found.header.base_offset for found in split(record_set)]
+
+
+@pytest.mark.parametrize("version", range(4, 13))
+def test_batches_come_from_the_one_that_holds_the_offset_on(wire: Wire, loaded: str, version: int) -> None:
+    fetched = wire.fetch(loaded, 5, version=version)
+    assert fetched.error_code == ErrorCode.NONE
+    assert offsets(fetched.record_set) == [4, 6, 8]
+    assert (fetched.high_watermark, fetched.last_stable_offset) == (10, 10)
+    assert fetched.log_start_offset == (0 if version >= 5 else -1)
+
+
+def test_the_last_batch_is_cut_where_the_limit_falls(wire: Wire, loaded: str) -> None:
+    fetched = wire.fetch(loaded, partition_max_bytes=2 * SIZE + 50)
+    assert len(fetched.record_set) == 2 * SIZE + 50
+    assert offsets(fetched.record_set) == [0, 2]
+
+
+@pytest.mark.parametrize("limit", ["max_bytes", "partition_max_bytes"])
+def test_the_first_batch_comes_whole_whatever_the_limits(wire: Wire, loaded: str, limit: str) -> None:
+    fetched = wire.fetch(loaded, 3, **{limit: 1})
+    assert len(fetched.record_set) == SIZE
+    assert offsets(fetched.record_set) == [2]
+
+
+def test_a_later_partition_whose_first_batch_does_not_fit_gives_nothing(
+    wire: Wire, new_topic: NewTopic
+) -> None:
+    topic = new_topic(2)
+    for partition in (0, 1):
+        wire.produce(topic, batch([b"x" * 100] * 2), partition=partition)
+    response = wire.fetch_all([(topic, 0, 0), (topic, 1, 0)], max_bytes=SIZE + 50)
+    assert [len(fetched.record_set) for fetched in response.partitions] == [SIZE, 0]
+    assert [fetched.high_watermark for fetched in response.partitions] == [2, 2]
+
+
+def test_an_empty_partition_leaves_the_whole_first_batch_to_the_next(wire: Wire, new_topic: NewTopic) -> None:
+    topic = new_topic(2)
+    wire.produce(topic, batch([b"x" * 100] * 2), partition=1)
+    response = wire.fetch_all([(topic, 0, 0), (topic, 1, 0)], max_bytes=1)
+    assert [len(fetched.record_set) for fetched in response.partitions] == [0, SIZE]
+
+
+def test_the_end_of_the_log_gives_nothing_and_is_no_error(wire: Wire, loaded: str) -> None:
+    fetched = wire.fetch(loaded, 10)
+    assert (fetched.error_code, len(fetched.record_set), fetched.high_watermark) == (0, 0, 10)
+
+
+@pytest.mark.parametrize("offset", [-1, 11])
+def test_an_offset_that_is_not_in_the_log_is_out_of_range(wire: Wire, loaded: str, offset: int) -> None:
+    assert wire.fetch(loaded, offset).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_an_offset_that_was_deleted_is_out_of_range(wire: Wire, loaded: str) -> None:
+    assert wire.delete_records(loaded, 5).low_watermark == 5
+    assert wire.fetch(loaded, 4).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    fetched = wire.fetch(loaded, 5)
+    assert fetched.log_start_offset == 5
+    assert offsets(fetched.record_set) == [4, 6, 8]
+
+
+@pytest.mark.parametrize("partition", [-1, 1])
+def test_a_partition_that_is_not_there_is_unknown(wire: Wire, loaded: str, partition: int) -> None:
+    fetched = wire.fetch(loaded, partition=partition)
+    assert fetched.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_newer_leader_epoch_is_unknown(wire: Wire, loaded: str) -> None:
+    assert wire.fetch(loaded, leader_epoch=0).error_code == ErrorCode.NONE
+    assert wire.fetch(loaded, leader_epoch=1).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+# Waiting
+
+
+def test_nothing_to_read_is_answered_after_max_wait(wire: Wire, topic: str) -> None:
+    started = time.monotonic()
+    fetched = wire.fetch(topic, max_wait_ms=300, min_bytes=1)
+    assert 0.3 <= time.monotonic() - started < 5
+    assert (fetched.error_code, len(fetched.record_set)) == (0, 0)
+
+
+def test_enough_to_read_is_answered_at_once(wire: Wire, loaded: str) -> None:
+    started = time.monotonic()
+    assert len(wire.fetch(loaded, max_wait_ms=10_000, min_bytes=5 * SIZE).record_set) == 5 * SIZE
+    assert time.monotonic() - started < 5
+
+
+def test_a_waiting_fetch_is_answered_when_enough_was_produced(
+    wire: Wire, broker_address: str, topic: str
+) -> None:
+    wire.send_fetch([(topic, 0, 0)], max_wait_ms=15_000, min_bytes=2 * SIZE)
+    answered = threading.Event()
+    frames: list[bytes | None] = []
+
+    def receive() -> None:
+        frames.append(wire.receive_frame())
+        answered.set()
+
+    waiting = threading.Thread(target=receive)
+    waiting.start()
+    with Wire(broker_address) as other:
+        other.produce(topic, batch([b"x" * 100] * 2))
+        assert not answered.wait(0.2), "one batch is not enough"
+        other.produce(topic, batch([b"x" * 100] * 2))
+        assert answered.wait(10)
+    waiting.join()
+    assert frames[0] is not None
+
+
+def test_an_error_of_a_log_is_answered_at_once(wire: Wire, new_topic: NewTopic) -> None:
+    topic = new_topic(2)
+    started = time.monotonic()
+    response = wire.fetch_all([(topic, 0, 0), (topic, 1, 7)], max_wait_ms=10_000, min_bytes=1)
+    codes = [fetched.error_code for fetched in response.partitions]
+    assert codes == [ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE]
+    assert time.monotonic() - started < 5
+
+
+def test_a_partition_that_is_not_there_is_answered_at_once_if_there_is_no_other(
+    wire: Wire, topic: str
+) -> None:
+    started = time.monotonic()
+    fetched = wire.fetch(topic, partition=5, max_wait_ms=10_000, min_bytes=1)
+    assert fetched.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert time.monotonic() - started < 5
+
+
+def test_a_partition_that_is_not_there_does_not_end_the_wait_for_others(wire: Wire, topic: str) -> None:
+    started = time.monotonic()
+    response = wire.fetch_all([(topic, 0, 0), (topic, 5, 0)], max_wait_ms=300, min_bytes=1)
+    codes = {fetched.partition: fetched.error_code for fetched in response.partitions}
+    assert codes == {0: ErrorCode.NONE, 5: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert time.monotonic() - started >= 0.3
+
+
+# Sessions
+
+
+def test_a_session_that_is_not_there_is_not_found(wire: Wire, loaded: str) -> None:
+    response = wire.fetch_all([(loaded, 0, 0)], session_id=12_345, session_epoch=1)
+    assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert list(response.partitions) == []
+
+
+def test_who_asks_for_a_session_gets_all_partitions_with_or_without_one(wire: Wire, loaded: str) -> None:
+    response = wire.fetch_all([(loaded, 0, 0)], session_epoch=0)
+    assert response.error_code == ErrorCode.NONE
+    assert [offsets(fetched.record_set) for fetched in response.partitions] == [[0, 2, 4, 6, 8]]
+
+
+def test_two_requests_on_a_connection_are_answered_in_order(wire: Wire, loaded: str) -> None:
+    wire.send_fetch([(loaded, 0, 10)], max_wait_ms=200, min_bytes=1)
+    list_topic = request_class(ApiKey.LIST_OFFSETS).ListOffsetsTopic
+    partition = list_topic.ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=-1)
+    wire.send(
+        ApiKey.LIST_OFFSETS,
+        8,
+        replica_id=-1,
+        isolation_level=0,
+        topics=[list_topic(name=loaded, partitions=[partition])],
+    )
+    fetch_frame = wire.receive_frame()
+    assert fetch_frame is not None
+    assert wire.receive(ApiKey.LIST_OFFSETS, 8).topics[0].partitions[0].offset == 10

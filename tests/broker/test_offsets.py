@@ -1,0 +1,101 @@
+"""Where a log begins and ends, which offset a time has, and where leader epochs end."""
+
+import pytest
+from batches import TIMESTAMP, batch
+from broker.wire import Wire
+
+from shoal.errors import ErrorCode
+from shoal.records import Codec
+
+EARLIEST, LATEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -2, -1, -3, -4
+
+
+@pytest.mark.parametrize("version", range(1, 9))
+def test_an_empty_log_begins_and_ends_at_0(wire: Wire, topic: str, version: int) -> None:
+    for timestamp in (EARLIEST, LATEST):
+        found = wire.list_offset(topic, timestamp, version=version)
+        assert (found.error_code, found.offset, found.timestamp) == (ErrorCode.NONE, 0, -1)
+
+
+def test_a_log_begins_where_its_records_were_deleted_up_to(wire: Wire, topic: str) -> None:
+    wire.produce(topic, batch(3))
+    wire.produce(topic, batch(3))
+    assert wire.delete_records(topic, 4).low_watermark == 4
+    assert wire.list_offset(topic, EARLIEST).offset == 4
+    assert wire.list_offset(topic, EARLIEST_LOCAL).offset == 4
+    assert wire.list_offset(topic, LATEST).offset == 6
+
+
+def test_deleting_up_to_minus_1_deletes_all(wire: Wire, topic: str) -> None:
+    wire.produce(topic, batch(3))
+    assert wire.delete_records(topic, -1).low_watermark == 3
+    assert wire.list_offset(topic, EARLIEST).offset == 3
+
+
+def test_deleting_beyond_the_end_is_out_of_range(wire: Wire, topic: str) -> None:
+    wire.produce(topic, batch(3))
+    assert wire.delete_records(topic, 4).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "expected"),
+    [
+        (0, (TIMESTAMP, 0)),
+        (TIMESTAMP, (TIMESTAMP, 0)),
+        (TIMESTAMP + 1, (TIMESTAMP + 1, 1)),
+        (TIMESTAMP + 2, (TIMESTAMP + 2, 2)),
+        (TIMESTAMP + 3, (TIMESTAMP + 100, 3)),
+        (TIMESTAMP + 102, (TIMESTAMP + 102, 5)),
+        (TIMESTAMP + 103, (-1, -1)),
+        (MAX_TIMESTAMP, (TIMESTAMP + 102, 5)),
+    ],
+)
+def test_a_time_has_the_first_record_that_is_no_earlier(
+    wire: Wire, topic: str, timestamp: int, expected: tuple[int, int]
+) -> None:
+    wire.produce(topic, batch(3))
+    wire.produce(topic, batch(3, base_timestamp=TIMESTAMP + 100))
+    wire.produce(topic, batch(1, base_timestamp=TIMESTAMP + 50))
+    found = wire.list_offset(topic, timestamp)
+    assert (found.timestamp, found.offset) == expected
+
+
+def test_a_time_before_a_compressed_batch_has_its_first_record(wire: Wire, topic: str) -> None:
+    wire.produce(topic, batch(3))
+    wire.produce(topic, batch(3, base_timestamp=TIMESTAMP + 100, codec=Codec.LZ4))
+    found = wire.list_offset(topic, TIMESTAMP + 100)
+    assert (found.timestamp, found.offset) == (TIMESTAMP + 100, 3)
+
+
+def test_an_empty_log_has_no_record_at_any_time(wire: Wire, topic: str) -> None:
+    for timestamp in (0, MAX_TIMESTAMP):
+        found = wire.list_offset(topic, timestamp)
+        assert (found.error_code, found.timestamp, found.offset) == (ErrorCode.NONE, -1, -1)
+
+
+def test_a_partition_that_is_not_there_is_unknown(wire: Wire, topic: str) -> None:
+    found = wire.list_offset(topic, LATEST, partition=1)
+    assert (found.error_code, found.offset) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+
+
+def test_a_newer_leader_epoch_is_unknown(wire: Wire, topic: str) -> None:
+    assert wire.list_offset(topic, LATEST, leader_epoch=0).error_code == ErrorCode.NONE
+    found = wire.list_offset(topic, LATEST, leader_epoch=1)
+    assert found.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+@pytest.mark.parametrize("version", [2, 3, 4])
+def test_the_current_leader_epoch_ends_at_the_log_s_end(wire: Wire, topic: str, version: int) -> None:
+    wire.produce(topic, batch(3))
+    found = wire.end_of_epoch(topic, 0, version=version)
+    assert (found.error_code, found.leader_epoch, found.end_offset) == (ErrorCode.NONE, 0, 3)
+
+
+def test_a_leader_epoch_that_never_was_has_no_end(wire: Wire, topic: str) -> None:
+    found = wire.end_of_epoch(topic, 7)
+    assert (found.error_code, found.leader_epoch, found.end_offset) == (ErrorCode.NONE, -1, -1)
+
+
+def test_who_believes_in_a_newer_leader_gets_no_end(wire: Wire, topic: str) -> None:
+    found = wire.end_of_epoch(topic, 0, current_leader_epoch=1)
+    assert found.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
