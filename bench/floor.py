@@ -74,7 +74,9 @@ def rehearse(source: str, topic: str) -> list[bytes]:
             response_class = request.header.get_response_class()
             response = response_class.decode(_receive(connection, size), header=True)
             for partition in response.responses[0].partitions:
-                positions[partition.partition_index] = _next_offset(partition)
+                positions[partition.partition_index] = _next_offset(
+                    partition, positions[partition.partition_index]
+                )
     return sent
 
 
@@ -97,14 +99,13 @@ def _fetch(topic: str, positions: dict[int, int]) -> Any:
     return request
 
 
-def _next_offset(partition: Any) -> int:
-    """Return the offset after the last whole batch of a fetched partition."""
+def _next_offset(partition: Any, position: int) -> int:
+    """Return the offset after the last whole batch; where none came whole, the old position."""
     assert partition.error_code == 0, partition.error_code
     records = MemoryRecords(bytes(partition.records))
-    next_offset = -1
     while (batch := records.next_batch()) is not None:
-        next_offset = batch.next_offset
-    return next_offset
+        position = batch.next_offset
+    return position
 
 
 def move(source: str, sink_port: int, requests: Path) -> None:

@@ -12,11 +12,13 @@ from confluent_kafka import (
     TIMESTAMP_LOG_APPEND_TIME,
     Consumer,
     KafkaError,
+    KafkaException,
     Message,
     TopicPartition,
 )
 
 from rig.record import Record
+from rig.wait import TimedOut, wait_until
 
 __all__ = ["PartitionDigest", "assert_same_records", "digest_topic", "read_topic"]
 
@@ -26,7 +28,7 @@ _TIMESTAMP_TYPES = {
     TIMESTAMP_CREATE_TIME: "CreateTime",
     TIMESTAMP_LOG_APPEND_TIME: "LogAppendTime",
 }
-_QUERY_TIMEOUT_S = 30
+_QUERY_TIMEOUT_S = 60
 _SILENCE_TIMEOUT_S = 60
 # consume() returns no sooner than this unless it has all it was asked for.
 _CONSUME_TIMEOUT_S = 0.1
@@ -127,6 +129,7 @@ def _batches(bootstrap: str, topic: str, isolation: Isolation) -> Iterator[tuple
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
             "check.crcs": True,
+            "log_level": 0,  # what matters is raised
         }
     )
     with closing(consumer):
@@ -144,12 +147,29 @@ def _end_offsets(consumer: Consumer, topic: str) -> dict[int, int]:
     ends: dict[int, int] = {}
     starts: list[TopicPartition] = []
     for partition in sorted(found.partitions):
-        low, ends[partition] = consumer.get_watermark_offsets(
-            TopicPartition(topic, partition), timeout=_QUERY_TIMEOUT_S
-        )
+        low, ends[partition] = _watermarks(consumer, TopicPartition(topic, partition))
         starts.append(TopicPartition(topic, partition, low))
     consumer.assign(starts)
     return ends
+
+
+def _watermarks(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
+    """Return the start and end offset; asked again while the leader is moving to another broker."""
+    found: list[tuple[int, int]] = []
+    refusals: list[KafkaException] = []
+
+    def is_answered() -> bool:
+        try:
+            found.append(consumer.get_watermark_offsets(partition, timeout=10))
+        except KafkaException as error:
+            refusals.append(error)
+        return bool(found)
+
+    try:
+        wait_until(is_answered, "its end offset", timeout_s=_QUERY_TIMEOUT_S, interval_s=0.2)
+    except TimedOut as error:
+        raise ReadFailed(f"{partition.topic}-{partition.partition}: {error}: {refusals[-1]}") from error
+    return found[0]
 
 
 def _read_until(

@@ -140,6 +140,19 @@ def test_a_killed_broker_comes_back_with_its_data(topic: str) -> None:
         assert cluster.peak_rss() > 50_000_000
 
 
+def test_three_brokers_survive_the_death_of_any_one(topic: str) -> None:
+    with KafkaCluster(brokers=3, config={"min.insync.replicas": 2}) as cluster:
+        create_topic(cluster.bootstrap, topic, partitions=3, replication_factor=3)
+        sent = {p: load_batch(cluster.bootstrap, topic, p, RECORDS)[p] for p in range(3)}
+        cluster.kill(1)
+        assert_same_records(sent, read_topic(cluster.bootstrap, topic))
+        sent[0] += load_committed_transaction(cluster.bootstrap, topic, {0: RECORDS}, transactional_id=topic)[
+            0
+        ]
+        cluster.start(1)
+        assert_same_records(sent, read_topic(cluster.bootstrap, topic))
+
+
 def test_a_broker_that_cannot_start_says_why() -> None:
     cluster = KafkaCluster(config={"compression.type": "no-such-codec"})
     with pytest.raises(KafkaDidNotStart, match="no-such-codec"), cluster:
