@@ -1,0 +1,184 @@
+"""``format("shoal")`` in Spark, between two embedded brokers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from two_brokers import ABORT, COMMIT, TwoBrokers
+
+import shoal
+from shoal.spark.rows import BY_REFERENCE, BYTES
+from shoal.spark.session import spark_session
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    state = tmp_path_factory.mktemp("spark")
+    session = spark_session("local[2]", {}, state / "spark.log", state)
+    session.dataSource.register(shoal.ShoalDataSource)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def brokers() -> Iterator[TwoBrokers]:
+    with TwoBrokers.started() as started:
+        yield started
+
+
+def read(spark: SparkSession, brokers: TwoBrokers, **options: str) -> DataFrame:
+    reader = spark.read.format("shoal").option("kafka.bootstrap.servers", brokers.source.bootstrap)
+    return reader.option("subscribe", "topic").options(**options).load()
+
+
+def write(rows: DataFrame, brokers: TwoBrokers, **options: str) -> None:
+    writer = rows.write.format("shoal").mode("append")
+    writer.option("kafka.bootstrap.servers", brokers.destination.bootstrap).options(**options).save()
+
+
+def copy_options(brokers: TwoBrokers) -> dict[str, str]:
+    return {"source.kafka.bootstrap.servers": brokers.source.bootstrap, "group": "group"}
+
+
+def test_a_row_by_reference_is_a_run_of_offsets(spark: SparkSession, brokers: TwoBrokers) -> None:
+    for history in brokers.topic(partitions=2):
+        history.plain(3, 4)
+    rows = read(spark, brokers)
+    assert rows.schema == BY_REFERENCE
+    assert sorted(map(tuple, rows.collect())) == [("topic", 0, 0, 7), ("topic", 1, 0, 7)]
+
+
+def test_offsets_can_be_chosen_as_with_sparks_own_connector(spark: SparkSession, brokers: TwoBrokers) -> None:
+    for history in brokers.topic(partitions=2):
+        history.plain(3, 4)
+    rows = read(
+        spark,
+        brokers,
+        startingOffsets='{"topic": {"0": 3}}',
+        endingOffsets='{"topic": {"1": 3}}',
+    )
+    assert sorted(map(tuple, rows.collect())) == [("topic", 0, 3, 7), ("topic", 1, 0, 3)]
+
+
+def test_a_row_with_bytes_is_a_batch_as_it_lies_in_the_log(spark: SparkSession, brokers: TwoBrokers) -> None:
+    history = brokers.topic()[0].plain(3).transaction(2, ends=ABORT).transaction(5, ends=COMMIT)
+    rows = read(spark, brokers, rows="bytes")
+    assert rows.schema == BYTES
+    found = rows.orderBy("base_offset").collect()
+    assert [(row.base_offset, row.last_offset, row.records_count) for row in found] == [(0, 2, 3), (6, 10, 5)]
+    assert [(row.codec, row.transactional) for row in found] == [("none", False), ("none", True)]
+    assert all(len(row.batch) > 61 for row in found)
+    assert history.committed
+
+
+def test_references_are_copied_and_the_group_says_where_to_go_on(
+    spark: SparkSession, brokers: TwoBrokers
+) -> None:
+    histories = brokers.topic(partitions=3)
+    for history in histories:
+        history.plain(3, 4, 5)
+    write(read(spark, brokers, group="group"), brokers, **copy_options(brokers))
+    for history in histories:
+        history.plain(2)
+    rest = read(spark, brokers, group="group")
+    assert sorted(map(tuple, rest.collect())) == [("topic", number, 12, 14) for number in range(3)]
+    write(rest, brokers, **copy_options(brokers))
+    for number, history in enumerate(histories):
+        assert brokers.copied("topic", number) == history.committed
+
+
+def test_references_cannot_be_copied_without_a_source(spark: SparkSession, brokers: TwoBrokers) -> None:
+    brokers.topic()[0].plain(3)
+    with pytest.raises(PySparkException, match=r"source\.kafka\.bootstrap\.servers"):
+        write(read(spark, brokers), brokers)
+
+
+def test_rows_with_bytes_are_written_in_the_order_of_their_offsets(
+    spark: SparkSession, brokers: TwoBrokers
+) -> None:
+    history = brokers.topic()[0].plain(3, 1, 4, 1, 5)
+    rows = read(spark, brokers, rows="bytes").orderBy("base_offset", ascending=False).coalesce(1)
+    write(rows, brokers)
+    assert brokers.copied() == history.committed
+    write(rows, brokers)
+    assert brokers.copied() == history.committed
+
+
+def test_a_gap_between_rows_is_taken_only_when_told_to(spark: SparkSession, brokers: TwoBrokers) -> None:
+    history = brokers.topic()[0].plain(3).transaction(2, ends=ABORT).plain(4)
+    rows = read(spark, brokers, rows="bytes")
+    with pytest.raises(PySparkException, match=r"no batch has offsets 3 to 5.*allowGaps"):
+        write(rows, brokers)
+    assert brokers.copied() == []
+    write(rows, brokers, allowGaps="true")
+    assert brokers.copied() == history.committed
+
+
+def test_overlapping_rows_are_refused(spark: SparkSession, brokers: TwoBrokers) -> None:
+    brokers.topic()[0].plain(3, 4)
+    rows = read(spark, brokers, rows="bytes")
+    with pytest.raises(PySparkException, match="overlap"):
+        write(rows.union(rows).coalesce(1), brokers)
+    assert brokers.copied() == []
+
+
+def test_rows_of_one_partition_in_several_tasks_are_refused(spark: SparkSession, brokers: TwoBrokers) -> None:
+    brokers.topic()[0].plain(*[2] * 40)
+    rows = read(spark, brokers, rows="bytes").repartition(2)
+    with pytest.raises(PySparkException, match=r"repartition\("):
+        write(rows, brokers, allowGaps="true")
+
+
+def test_a_stream_copies_what_comes_and_ends_at_what_was_available(
+    spark: SparkSession, brokers: TwoBrokers, tmp_path: Path
+) -> None:
+    history = brokers.topic()[0].plain(3, 4)
+
+    def run() -> None:
+        options: dict[str, Any] = {"subscribe": "topic", "group": "group", "startingOffsets": "earliest"}
+        rows = spark.readStream.format("shoal").options(**options)
+        stream = rows.option("kafka.bootstrap.servers", brokers.source.bootstrap).load().writeStream
+        query = (
+            stream.format("shoal")
+            .option("kafka.bootstrap.servers", brokers.destination.bootstrap)
+            .options(**copy_options(brokers))
+            .option("checkpointLocation", str(tmp_path))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(60)
+
+    run()
+    assert brokers.copied() == history.committed
+    history.plain(5)
+    run()
+    assert brokers.copied() == history.committed
+
+
+def test_a_program_mirrors_and_is_told_of_each_run(spark: SparkSession, brokers: TwoBrokers) -> None:
+    history = brokers.topic()[0].plain(3).transaction(2, ends=ABORT).plain(4)
+    runs = []
+    summary = shoal.mirror(
+        brokers.source.bootstrap,
+        brokers.destination.bootstrap,
+        "topic",
+        once=True,
+        on_run=lambda partition, run: runs.append((*partition, *_values(run))),
+        stop=threading.Event(),
+    )
+    assert summary.exit_code == 0
+    assert summary.records == 7
+    assert brokers.copied() == history.committed
+    assert runs == [("topic", 0, 0, 3, 0), ("topic", 0, 6, 10, 3)]
+    # The session was the program's, and still is.
+    assert spark.range(3).count() == 3
+
+
+def _values(run: Any) -> tuple[int, int, int]:
+    return run.source_start, run.source_end, run.destination_start

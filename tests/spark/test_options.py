@@ -1,0 +1,110 @@
+"""Options of ``format("shoal")``: Spark's Kafka connector's names, and refusals that name the option."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shoal.client.metadata import TopicPartition
+from shoal.client.offsets import EARLIEST, LATEST
+from shoal.errors import ConfigError
+from shoal.spark.options import ControlAddress, ReadOptions, WriteOptions
+
+SOURCE = {"kafka.bootstrap.servers": "source:9092"}
+SINK = {"kafka.bootstrap.servers": "destination:9092"}
+
+
+def read(streaming: bool = False, **options: str) -> ReadOptions:
+    return ReadOptions.parse({**SOURCE, "subscribe": "orders", **options}, streaming=streaming)
+
+
+def test_a_batch_reads_from_the_earliest_to_the_latest_offset_by_reference() -> None:
+    options = read()
+    assert (options.starting.timestamp_ms, options.ending.timestamp_ms) == (EARLIEST, LATEST)
+    assert not options.with_bytes
+
+
+def test_a_stream_starts_at_the_latest_offset_as_sparks_own_connector_does() -> None:
+    assert read(streaming=True).starting.timestamp_ms == LATEST
+
+
+def test_names_have_no_case_since_spark_forgets_it() -> None:
+    assert read(STARTINGOFFSETS="latest").starting.timestamp_ms == LATEST
+
+
+def test_offsets_of_single_partitions_are_sparks_json() -> None:
+    starting = read(startingOffsets='{"orders": {"0": 23, "1": -2}}').starting
+    assert starting.named == {TopicPartition("orders", 0): 23, TopicPartition("orders", 1): -2}
+    assert starting.timestamp_ms == EARLIEST
+
+
+def test_assign_names_partitions() -> None:
+    options = ReadOptions.parse({**SOURCE, "assign": '{"orders": [2, 0]}'}, streaming=False)
+    assert options.assigned == (TopicPartition("orders", 0), TopicPartition("orders", 2))
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({}, "subscribe, subscribePattern and assign"),
+        ({"subscribe": "a", "assign": "{}"}, "subscribe, subscribePattern and assign"),
+        ({"subscribe": "a", "startingOffset": "earliest"}, "does not know the option startingoffset"),
+        ({"subscribe": "a", "startingOffsets": "soon"}, "startingOffsets: soon"),
+        ({"subscribe": "a", "rows": "pointers"}, "rows: pointers is none of reference, bytes"),
+        ({"subscribe": "a", "minPartitions": "0"}, "minPartitions: 0"),
+        ({"subscribePattern": "("}, "not a regular expression"),
+        ({"subscribe": "a", "kafka.security.protocol": "SASL_SSL"}, "security.protocol"),
+    ],
+)
+def test_a_mistake_is_a_sentence_that_names_the_option(options: dict[str, str], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence.replace("(", r"\(")):
+        ReadOptions.parse({**SOURCE, **options}, streaming=False)
+
+
+def test_without_servers_there_is_nothing_to_read() -> None:
+    with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
+        ReadOptions.parse({"subscribe": "a"}, streaming=False)
+
+
+def write(**options: Any) -> WriteOptions:
+    return WriteOptions.parse({**SINK, **options})
+
+
+def test_a_sink_of_references_needs_a_group() -> None:
+    with pytest.raises(ConfigError, match="group"):
+        write(**{"source.kafka.bootstrap.servers": "source:9092"})
+
+
+def test_a_sink_takes_the_options_of_the_copy() -> None:
+    options = write(
+        **{"source.kafka.bootstrap.servers": "source:9092", "group": "g", "fetchBufferBytes": "8m"}
+    )
+    assert options.copy is not None
+    assert options.copy.group == "g"
+    assert options.copy.fetch_buffer_bytes == 8 * 1024 * 1024
+
+
+def test_the_rules_of_a_sink_are_those_of_the_command_line() -> None:
+    uncommitted = {"source.kafka.isolation.level": "read_uncommitted"}
+    ways = [
+        write(**{"source.kafka.bootstrap.servers": "source:9092", "group": "g", **more})
+        for more in ({}, uncommitted)
+    ]
+    assert ways[0].copy is not None
+    assert ways[1].copy is not None
+    assert ways[0].copy.rules != ways[1].copy.rules
+
+
+def test_an_unknown_option_of_a_sink_is_refused() -> None:
+    with pytest.raises(ConfigError, match="allowgap"):
+        write(allowGap="true")
+
+
+def test_topics_are_renamed_as_by_the_command_line() -> None:
+    assert write(rename=r"(.*)=dr.\1").topic_mapping().destination_of("orders") == "dr.orders"
+
+
+def test_the_drivers_address_survives_being_an_option() -> None:
+    address = ControlAddress("127.0.0.1", 1234, "token")
+    assert ControlAddress.parse(str(address)) == address
