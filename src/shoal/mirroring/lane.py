@@ -12,9 +12,10 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import Any
 
-from ..client.backoff import Backoff
 from ..client.cluster import Cluster, is_transient, patiently
 from ..client.fetch import Fetcher
 from ..client.produce import Producer
@@ -91,7 +92,7 @@ class _Lane:
         self._reported_at = 0.0
         self._bytes_in = 0
         self._cpu_s = _cpu_seconds()
-        self._backoff = Backoff()
+        self._metadata_is_stale = False
 
     def run(self) -> LaneResult:
         try:
@@ -110,24 +111,31 @@ class _Lane:
 
     def _step(self) -> None:
         due = [copy for copy in self._unfinished() if copy.is_due]
-        try:
-            if due:
-                self._align([copy for copy in due if not copy.aligned])
-                routes = self._by_route(due)
-                for copies in routes.values():
-                    self._run_route(copies, alone=len(routes) == 1)
-                self._backoff.reset()
-        except ShoalError as error:
-            if not is_transient(error) and not isinstance(error, ProtocolError):
-                raise
-            self._everybody_waits(due, error)
+        self._attempt(self._refresh, due)
+        self._attempt(self._align, [copy for copy in due if not copy.aligned])
+        routes = list(self._by_route(due).values())
+        for copies in routes:
+            self._attempt(partial(self._run_route, alone=len(routes) == 1), copies)
         self._report_now_and_then()
         self._wait_until_due()
 
-    def _everybody_waits(self, due: Sequence[PartitionCopy], error: ShoalError) -> None:
-        for copy in due:
-            if not copy.is_over:
-                copy.wait(str(error))
+    def _attempt(
+        self, work: Callable[[Sequence[PartitionCopy]], None], copies: Sequence[PartitionCopy]
+    ) -> None:
+        """Do something with partitions; where it fails for a reason that time can heal, they wait."""
+        if not copies:
+            return
+        try:
+            work(copies)
+        except ShoalError as error:
+            if not is_transient(error) and not isinstance(error, ProtocolError):
+                raise
+            self._metadata_is_stale = True
+            # They come back together: each by itself would be a route of its own.
+            delay_s = max(copy.next_delay_s() for copy in copies)
+            for copy in copies:
+                if not copy.is_over:
+                    copy.wait(str(error), delay_s)
 
     def _wait_until_due(self) -> None:
         waiting = self._unfinished()
@@ -137,11 +145,15 @@ class _Lane:
 
     # Aligning
 
+    def _refresh(self, due: Sequence[PartitionCopy]) -> None:
+        """Ask for the leaders anew where any may have changed."""
+        if self._metadata_is_stale or not all(copy.aligned for copy in due):
+            self._source.refresh({copy.source.topic for copy in self._copies})
+            self._destination.refresh({copy.destination.topic for copy in self._copies})
+            self._metadata_is_stale = False
+
     def _align(self, copies: Sequence[PartitionCopy]) -> None:
-        if not copies:
-            return
-        self._source.refresh({copy.source.topic for copy in self._copies})
-        self._destination.refresh({copy.destination.topic for copy in self._copies})
+        copies = [copy for copy in copies if copy.is_due]
         errors = realign(copies, self._source, self._destination, self._positions, self._settings)
         for copy in copies:
             error = errors.get(copy.source)
@@ -160,7 +172,7 @@ class _Lane:
         """Group partitions by their leaders on both sides."""
         routes: dict[tuple[int, int], list[PartitionCopy]] = defaultdict(list)
         for copy in due:
-            if not copy.aligned or copy.is_over:
+            if not copy.aligned or copy.is_over or not copy.is_due:
                 continue
             try:
                 source_leader = self._source.partition(copy.source).leader
@@ -203,14 +215,15 @@ class _Lane:
             fetcher.close()
 
     def _yield_rule(self, copies: Sequence[PartitionCopy], *, alone: bool) -> Callable[[], bool]:
-        """Let a route end when its turn is over, or when a partition outside it has waited long enough."""
-        others = [copy for copy in self._unfinished() if copy not in copies]
+        """Let a route end when its turn is over, or when a partition that waits has waited long enough."""
+        waiting = [copy for copy in self._unfinished() if not copy.is_due]
         until = time.monotonic() + _TURN_S
 
         def should_yield() -> bool:
             if not alone and time.monotonic() >= until:
                 return True
-            return any(not copy.aligned and not copy.is_over and copy.is_due for copy in others)
+            failed = (copy for copy in copies if not copy.aligned)
+            return any(not copy.is_over and copy.is_due for copy in chain(waiting, failed))
 
         return should_yield
 

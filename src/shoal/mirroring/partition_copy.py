@@ -85,7 +85,7 @@ class PartitionCopy:
         self._refusal: PartitionStopped | None = None
         self._next_destination = -1
         self._established = False
-        self._remembered_until_ms = 0
+        self._acknowledged_timestamp_ms = -1
         self._last: Outgoing | None = None
         self._dropped: Counter[Decision] = Counter()
         self._suspects: set[int] = set()
@@ -142,6 +142,7 @@ class PartitionCopy:
         assert self.pair is not None
         self.queue.clear()
         self._dropped.clear()
+        self._refusal = None  # what came before it is fetched again, and so is the refused batch
         self.fetch_offset = self.pair.source_offset
         self._next_destination = self.pair.destination_offset
 
@@ -161,11 +162,15 @@ class PartitionCopy:
         self.in_flight.clear()
         self._dropped.clear()
 
-    def wait(self, reason: str) -> None:
-        """Wait a while for something that time can heal."""
+    def next_delay_s(self) -> float:
+        """Return how long to wait: longer each time, until a batch is acknowledged."""
+        return self._backoff.next_delay_s()
+
+    def wait(self, reason: str, delay_s: float | None = None) -> None:
+        """Wait a while (by default :meth:`next_delay_s`) for something that time can heal."""
         self.waiting_for = reason
         self.retries += 1
-        self._retry_at = time.monotonic() + self._backoff.next_delay_s()
+        self._retry_at = time.monotonic() + (self.next_delay_s() if delay_s is None else delay_s)
 
     def stop(self, reason: str) -> None:
         """Give up on this partition, with a sentence."""
@@ -264,11 +269,25 @@ class PartitionCopy:
 
     # Sending
 
-    def may_send(self, now_ms: float) -> bool:
-        """Whether the next queued batch may go out now (the rules: DESIGN.md, "Exactly once")."""
+    def may_send(self, forgotten_up_to_ms: float) -> bool:
+        """
+        Whether the next queued batch may go out now (the rules: DESIGN.md, "Exactly once").
+
+        Args:
+            forgotten_up_to_ms: A producer whose last batch has no newer
+                timestamp may be forgotten by the destination; then it would
+                take the next batch even if the one before it failed.
+
+        """
         if not self.queue:
             return False
-        return not self.in_flight or (self._established and now_ms < self._remembered_until_ms)
+        if not self.in_flight:
+            return True
+        return (
+            self._established
+            and self._acknowledged_timestamp_ms > forgotten_up_to_ms
+            and all(each.max_timestamp_ms > forgotten_up_to_ms for each in self.in_flight)
+        )
 
     def next_to_send(self) -> Outgoing:
         """Move the next batch from the queue to what is in flight."""
@@ -276,18 +295,10 @@ class PartitionCopy:
         self.in_flight.append(outgoing)
         return outgoing
 
-    def acknowledge(self, outgoing: Outgoing, remembered_for_ms: int) -> None:
-        """
-        Advance the pair past a batch that landed where it should.
-
-        Args:
-            outgoing: The oldest that was in flight.
-            remembered_for_ms: How long after a batch's newest timestamp the
-                destination surely knows the producer id.
-
-        """
+    def acknowledge(self, outgoing: Outgoing) -> None:
+        """Count the oldest batch that was in flight: it landed where it should."""
         self._established = True
-        self._remembered_until_ms = outgoing.max_timestamp_ms + remembered_for_ms
+        self._acknowledged_timestamp_ms = outgoing.max_timestamp_ms
         self._last = outgoing
         self.copied += 1
         self.records += outgoing.records_count
@@ -323,7 +334,7 @@ class PartitionCopy:
             )
 
     def settle(self, leader_epoch: int) -> None:
-        """Bring the pair up to date when nothing is queued or in flight, before the next fetch is received."""
+        """Bring the pair up to date, before the next fetch is received, where nothing is left to send."""
         if not self.aligned or self.queue or self.in_flight or self.pair is None:
             return
         self._advance()

@@ -232,10 +232,10 @@ class Route:
         """Take one batch of each partition that may send, up to a request's size."""
         batches: dict[TopicPartition, tuple[memoryview]] = {}
         size = 0
-        now_ms = time.time() * 1000
+        forgotten_up_to_ms = time.time() * 1000 - self._remembered_for_ms
         for _ in range(len(ready)):
             copy = ready.popleft()
-            if copy.may_send(now_ms):
+            if copy.may_send(forgotten_up_to_ms):
                 view = copy.next_to_send().view
                 batches[copy.destination] = (view,)
                 size += len(view)
@@ -252,7 +252,7 @@ class Route:
         if answer.error_code:
             self._destination_refuses(copy, outgoing, answer)
         elif answer.base_offset == outgoing.destination_offset:
-            copy.acknowledge(outgoing, self._remembered_for_ms)
+            copy.acknowledge(outgoing)
         else:
             self._landed_elsewhere(copy, outgoing, answer.base_offset)
 
