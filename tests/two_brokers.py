@@ -7,6 +7,7 @@ broker's log: neither what is compared nor how it is read is ours.
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ import batches
 from aiokafka.record import MemoryRecords  # type: ignore[import-untyped]
 
 from shoal.broker import Broker
+from shoal.broker.call import Call
 from shoal.broker.log import Log
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig, IsolationLevel
@@ -30,20 +32,28 @@ from shoal.mirroring.pair import Pair
 from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.ranges import CopyRange
 from shoal.mirroring.settings import CopySettings
+from shoal.protocol.apis import ApiKey
 from shoal.records import RecordBatch, split, verify_crc
 
 __all__ = [
     "ABORT",
     "COMMIT",
     "NOW_MS",
+    "Acting",
     "Content",
     "History",
+    "Killed",
+    "Mortal",
     "RunningLane",
     "TwoBrokers",
     "Watched",
     "batches_of",
     "content_of",
+    "leads_elsewhere",
+    "let_pass",
     "lose_tail",
+    "second_node",
+    "wait_until",
 ]
 
 #: So young that no broker forgets its producer; more than one request may be in flight.
@@ -337,3 +347,89 @@ class TwoBrokers:
 def config_of(name: str, *brokers: Broker) -> ClientConfig:
     addresses = tuple(Address(broker.host, broker.port) for broker in brokers)
     return ClientConfig(name, addresses, request_timeout_ms=5_000)
+
+
+class Killed(BaseException):
+    """A process is killed: no ``except`` of the engine's sees it, and nothing is committed any more."""
+
+
+class Mortal(Watched):
+    """A task's control under which it is killed, at a certain request or where it would try again."""
+
+    def __init__(self, dies_before_request: int | None = None) -> None:
+        super().__init__()
+        self._steps_left = dies_before_request
+        self._dead = False
+
+    def check_lease(self) -> None:
+        """Is called once for each turn of a lane and before each Produce request."""
+        if self._steps_left is not None:
+            self._steps_left -= 1
+            if self._steps_left < 0:
+                self._die()
+
+    def membership(self) -> Membership:
+        if self._dead:
+            raise Killed
+        return super().membership()
+
+    def wait(self, seconds: float) -> None:
+        self._die()
+
+    def _die(self) -> None:
+        self._dead = True
+        raise Killed
+
+
+class Acting(Watched):
+    """A task's control that does something just before a certain Produce request."""
+
+    def __init__(self, before_request: int, action: Callable[[], object]) -> None:
+        super().__init__()
+        self._steps_left = before_request
+        self._action = action
+
+    def check_lease(self) -> None:
+        self._steps_left -= 1
+        if self._steps_left == -1:
+            self._action()
+
+
+def second_node(first: Broker) -> Broker:
+    """Return another node of a broker's cluster: who asks it is told that it leads everything."""
+    second = Broker(cluster_id=first.cluster_id, node_id=first.node_id + 1)
+    second.topics, second.groups, second.producer_ids = first.topics, first.groups, first.producer_ids
+    return second
+
+
+def leads_elsewhere(broker: Broker, topic: str, partition: int) -> None:
+    """Let a broker say that a partition's leader is a node which nobody can reach."""
+    api = broker.apis[ApiKey.METADATA]
+    with socket.create_server((broker.host, 0)) as unused:
+        port = unused.getsockname()[1]
+
+    def handle(broker: Broker, call: Call, request: Any) -> Any:
+        response = api.handle(broker, call, request)
+        here = response.brokers[0]
+        response.brokers.append(type(here)(node_id=99, host=here.host, port=port, rack=None))
+        for described in response.topics:
+            for each in described.partitions:
+                if (described.name, each.partition_index) == (topic, partition):
+                    each.leader_id = 99
+        return response
+
+    broker.apis = {**broker.apis, ApiKey.METADATA: replace(api, handle=handle)}
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+    """Wait for what another thread does."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it does not happen"
+        time.sleep(0.005)
+
+
+def let_pass(broker: Broker, api: ApiKey, requests: int) -> None:
+    """Let so many requests through before the faults that are added next."""
+    if requests:
+        broker.faults.add(api, times=requests)

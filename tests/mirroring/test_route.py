@@ -1,0 +1,362 @@
+"""What a lane does about whatever brokers answer, at any request: it goes on, or stops with a sentence."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pytest
+from two_brokers import (
+    ABORT,
+    COMMIT,
+    NOW_MS,
+    Acting,
+    History,
+    Killed,
+    Mortal,
+    TwoBrokers,
+    Watched,
+    config_of,
+    leads_elsewhere,
+    let_pass,
+    second_node,
+    wait_until,
+)
+
+from shoal.broker.apis.table import APIS
+from shoal.client.connection import Connection
+from shoal.client.metadata import TopicPartition
+from shoal.client.produce import Producer
+from shoal.errors import ErrorCode
+from shoal.mirroring import lane
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.produce import ProduceOutcome
+from shoal.records import BatchHeader, read_header
+
+pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
+
+DAY_MS = 86_400_000
+
+#: So small that a response has few batches, and one topic takes several.
+SMALL_BUFFER = 65_536 + 400
+
+
+def fill(histories: list[History], base_timestamp: int = NOW_MS) -> None:
+    """Put some of everything into each partition: about ten batches to copy."""
+    for history in histories:
+        history.base_timestamp = base_timestamp
+        history.plain(1, 2).transaction(2, ends=ABORT).plain(3).transaction(1, 1, ends=COMMIT)
+        history.gap(3).empty().plain(1, 1, 2).transaction(1, ends=ABORT)
+
+
+@pytest.fixture(params=[NOW_MS, NOW_MS - 30 * DAY_MS], ids=["young", "old"])
+def topics(request: pytest.FixtureRequest, brokers: TwoBrokers) -> Iterator[tuple[str, list[History]]]:
+    """Yield topics with the same histories, one after the other; young batches are sent five at a time."""
+
+    def make() -> Iterator[tuple[str, list[History]]]:
+        for number in itertools.count():
+            name = f"topic-{number}"
+            histories = brokers.topic(name, 2)
+            fill(histories, request.param)
+            yield name, histories
+
+    return make()
+
+
+def assert_exact(brokers: TwoBrokers, topic: str, histories: list[History]) -> None:
+    for number, history in enumerate(histories):
+        assert brokers.copied(topic, number) == history.committed, f"{topic}-{number}"
+
+
+#: One of each kind: lost on the way, lost on the way back, not written, perhaps
+#: written, a sequence that does not follow, bytes that look damaged.
+FAILURES: list[dict[str, Any]] = [
+    {"drop": "before"},
+    {"drop": "after"},
+    {"error": ErrorCode.NOT_LEADER_OR_FOLLOWER},
+    {"error": ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, "effect": "after"},
+    {"error": ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "effect": "after"},
+    {"error": ErrorCode.CORRUPT_MESSAGE},
+]
+OTHER_FAILURES: list[dict[str, Any]] = [
+    {"error": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION},
+    {"error": ErrorCode.LEADER_NOT_AVAILABLE},
+    {"error": ErrorCode.REQUEST_TIMED_OUT},
+    {"error": ErrorCode.REQUEST_TIMED_OUT, "effect": "after"},
+    {"error": ErrorCode.NETWORK_EXCEPTION, "effect": "after"},
+    {"error": ErrorCode.NOT_ENOUGH_REPLICAS},
+    {"error": ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER},
+    {"error": ErrorCode.DUPLICATE_SEQUENCE_NUMBER, "effect": "after"},
+    {"error": ErrorCode.KAFKA_STORAGE_ERROR},
+    {"error": ErrorCode.FENCED_LEADER_EPOCH},
+    {"error": ErrorCode.INVALID_RECORD},
+    {"error": ErrorCode.THROTTLING_QUOTA_EXCEEDED},
+    {"error": ErrorCode.UNKNOWN_SERVER_ERROR},
+    {"error": ErrorCode.UNKNOWN_SERVER_ERROR, "effect": "after"},
+]
+
+
+def named(fault: dict[str, Any]) -> str:
+    return "-".join(str(value) for value in fault.values())
+
+
+@pytest.mark.parametrize("fault", FAILURES, ids=named)
+def test_a_lane_goes_on_after_a_failure_of_any_produce_request(
+    brokers: TwoBrokers, topics: Iterator[tuple[str, list[History]]], fault: dict[str, Any]
+) -> None:
+    brokers = brokers.with_settings(fetch_buffer_bytes=SMALL_BUFFER)
+    for request, (topic, histories) in enumerate(topics):
+        let_pass(brokers.destination, ApiKey.PRODUCE, request)
+        failure = brokers.destination.faults.add(ApiKey.PRODUCE, partition=1, **fault)
+        result = brokers.run(brokers.ranges(topic))
+        brokers.destination.faults.clear()
+        assert result.complete
+        assert result.stopped == ()
+        assert_exact(brokers, topic, histories)
+        if not failure.hits:
+            break  # it takes no more requests than that
+
+
+@pytest.mark.parametrize("fault", FAILURES, ids=named)
+def test_a_new_lane_goes_on_where_one_died_at_any_produce_request(
+    brokers: TwoBrokers, topics: Iterator[tuple[str, list[History]]], fault: dict[str, Any]
+) -> None:
+    brokers = brokers.with_settings(fetch_buffer_bytes=SMALL_BUFFER)
+    for request, (topic, histories) in enumerate(topics):
+        let_pass(brokers.destination, ApiKey.PRODUCE, request)
+        failure = brokers.destination.faults.add(ApiKey.PRODUCE, **fault)
+        try:
+            brokers.run(brokers.ranges(topic), Mortal())
+        except Killed:
+            brokers.destination.faults.clear()
+            brokers.run(brokers.ranges(topic))
+        brokers.destination.faults.clear()
+        assert_exact(brokers, topic, histories)
+        if not failure.hits:
+            break
+
+
+@pytest.mark.parametrize("commit_interval_ms", [0, 60_000])
+def test_a_new_lane_goes_on_where_one_was_killed_before_any_produce_request(
+    brokers: TwoBrokers, topics: Iterator[tuple[str, list[History]]], commit_interval_ms: int
+) -> None:
+    brokers = brokers.with_settings(fetch_buffer_bytes=SMALL_BUFFER, commit_interval_ms=commit_interval_ms)
+    for request, (topic, histories) in enumerate(topics):
+        try:
+            brokers.run(brokers.ranges(topic), Mortal(dies_before_request=request))
+        except Killed:
+            brokers.run(brokers.ranges(topic))
+        else:
+            break
+        assert_exact(brokers, topic, histories)
+
+
+def test_lanes_that_are_killed_again_and_again_get_there(
+    brokers: TwoBrokers, topics: Iterator[tuple[str, list[History]]]
+) -> None:
+    brokers = brokers.with_settings(fetch_buffer_bytes=SMALL_BUFFER)
+    topic, histories = next(topics)
+    for _ in range(100):
+        try:
+            brokers.run(brokers.ranges(topic), Mortal(dies_before_request=2))
+        except Killed:
+            continue
+        break
+    assert_exact(brokers, topic, histories)
+
+
+@pytest.mark.parametrize("fault", OTHER_FAILURES, ids=named)
+def test_a_lane_goes_on_after_an_error_that_need_not_come_again(
+    brokers: TwoBrokers, history: History, fault: dict[str, Any]
+) -> None:
+    fill([history])
+    let_pass(brokers.destination, ApiKey.PRODUCE, 2)
+    failure = brokers.destination.faults.add(ApiKey.PRODUCE, **fault)
+    assert brokers.run().complete
+    assert failure.hits == 1
+    assert brokers.copied() == history.committed
+
+
+# The rules of what may be sent when (DESIGN.md, "Exactly once")
+
+
+class Sent(NamedTuple):
+    """A batch in a request: what else of its partition was in flight then, and how many requests."""
+
+    request: int
+    partition: int
+    header: BatchHeader
+    before_it: tuple[BatchHeader, ...]
+    requests_before_it: int
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[Sent]:
+    """Watch the requests of a lane from inside: a broker's socket does not tell what waits in it."""
+    everything: list[Sent] = []
+
+    class WatchedProducer(Producer):
+        def __init__(self, connection: Connection, *, timeout_ms: int) -> None:
+            super().__init__(connection, timeout_ms=timeout_ms)
+            self.requests: deque[list[Sent]] = deque()
+
+        def send(self, batches: Mapping[TopicPartition, Sequence[memoryview]]) -> None:
+            number = everything[-1].request + 1 if everything else 0
+            request = [
+                Sent(
+                    number,
+                    partition.partition,
+                    read_header(view),
+                    self._in_flight_of(partition),
+                    len(self.requests),
+                )
+                for partition, views in batches.items()
+                for view in views
+            ]
+            everything.extend(request)
+            super().send(batches)
+            self.requests.append(request)
+
+        def _in_flight_of(self, partition: TopicPartition) -> tuple[BatchHeader, ...]:
+            flying = itertools.chain.from_iterable(self.requests)
+            return tuple(each.header for each in flying if each.partition == partition.partition)
+
+        def receive(self) -> dict[TopicPartition, ProduceOutcome]:
+            outcomes = super().receive()
+            self.requests.popleft()
+            return outcomes
+
+    monkeypatch.setattr(lane, "Producer", WatchedProducer)
+    return everything
+
+
+def test_at_most_five_requests_are_in_flight(brokers: TwoBrokers, history: History, sent: list[Sent]) -> None:
+    history.plain(*[1] * 20)
+    brokers.run()
+    assert max(each.requests_before_it for each in sent) == 4
+    assert brokers.copied() == history.committed
+
+
+def test_the_first_request_of_an_identity_goes_alone(
+    brokers: TwoBrokers, history: History, sent: list[Sent]
+) -> None:
+    history.plain(*[1] * 8)
+    brokers.run()
+    assert [len(each.before_it) for each in sent][:3] == [0, 0, 1]
+
+
+def test_a_request_has_one_batch_of_a_partition(brokers: TwoBrokers, sent: list[Sent]) -> None:
+    histories = brokers.topic("topic", 3)
+    for history in histories:
+        history.plain(*[1] * 6)
+    brokers.run()
+    assert_exact(brokers, "topic", histories)
+    # encode_produce_request refuses a partition that is listed twice; here nothing was refused
+    assert sorted(each.partition for each in sent) == [0] * 6 + [1] * 6 + [2] * 6
+
+
+def test_batches_so_old_that_their_producer_may_be_forgotten_go_one_by_one(
+    brokers: TwoBrokers, history: History, sent: list[Sent]
+) -> None:
+    history.base_timestamp = NOW_MS - 2 * DAY_MS
+    history.plain(*[1] * 6)
+    brokers.run()
+    assert {len(each.before_it) for each in sent} == {0}
+
+
+def test_nothing_is_sent_behind_an_old_batch_among_young_ones(
+    brokers: TwoBrokers, history: History, sent: list[Sent]
+) -> None:
+    for age_ms in (0, 0, 0, 2 * DAY_MS, 0, 0, 0):
+        history.base_timestamp = NOW_MS - age_ms
+        history.plain(1)
+    brokers.run()
+    oldest_in_front = [min((each.max_timestamp for each in one.before_it), default=NOW_MS) for one in sent]
+    assert min(oldest_in_front) == NOW_MS
+    assert brokers.copied() == history.committed
+
+
+# Nobody is held up by others
+
+
+def test_a_partition_that_failed_comes_back_while_others_go_on(brokers: TwoBrokers, sent: list[Sent]) -> None:
+    histories = brokers.topic("topic", 2)
+    for _ in range(100):
+        histories[0].plain(10)
+    histories[1].plain(1, 1)
+    brokers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.NOT_LEADER_OR_FOLLOWER, partition=1)
+    brokers.with_settings(fetch_buffer_bytes=SMALL_BUFFER).run()
+    assert_exact(brokers, "topic", histories)
+    last = {each.partition: each.request for each in sent}
+    assert last[1] < last[0]
+
+
+def test_partitions_that_lost_a_connection_come_back_together(brokers: TwoBrokers, sent: list[Sent]) -> None:
+    histories = brokers.topic("topic", 8)
+    for history in histories:
+        history.plain(1, 1)
+    brokers.destination.faults.add(ApiKey.PRODUCE, drop="before")
+    brokers.run()
+    assert_exact(brokers, "topic", histories)
+    assert [sum(each.request == number for each in sent) for number in range(3)] == [8, 8, 8]
+
+
+@pytest.mark.parametrize("side", ["source", "destination"])
+def test_a_leader_that_cannot_be_reached_holds_up_only_what_it_leads(
+    brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch, side: str
+) -> None:
+    monkeypatch.setattr(lane, "_TURN_S", 0.0)
+    histories = brokers.topic("topic", 3)
+    for history in histories:
+        history.plain(1, 2)
+    leads_elsewhere(getattr(brokers, side), "topic", 0)
+    control = Watched()
+    running = brokers.start(control=control)
+    wait_until(lambda: brokers.copied("topic", 1) == histories[1].committed)
+    wait_until(lambda: brokers.copied("topic", 2) == histories[2].committed)
+    assert brokers.copied("topic", 0) == []
+    control.request_stop()
+    assert not running.result().complete
+    getattr(brokers, side).apis = APIS
+    assert brokers.run().complete
+    assert_exact(brokers, "topic", histories)
+
+
+# Leaders that go away
+
+
+def test_a_lane_finds_the_source_leader_that_took_over(brokers: TwoBrokers, history: History) -> None:
+    with second_node(brokers.source) as second:
+        fill([history])
+        source = config_of("source", brokers.source, second)
+        brokers = brokers.with_settings(source=source, fetch_buffer_bytes=SMALL_BUFFER)
+
+        def take_over() -> None:
+            brokers.source.stop()
+            second.groups.open()
+
+        assert brokers.run(control=Acting(3, take_over)).complete
+        assert brokers.copied() == history.committed
+
+
+def test_a_lane_finds_the_destination_leader_that_took_over(brokers: TwoBrokers, history: History) -> None:
+    with second_node(brokers.destination) as second:
+        fill([history])
+        destination = config_of("destination", brokers.destination, second)
+        brokers = brokers.with_settings(destination=destination, fetch_buffer_bytes=SMALL_BUFFER)
+        assert brokers.run(control=Acting(3, brokers.destination.stop)).complete
+        assert brokers.copied() == history.committed
+
+
+def test_a_batch_that_stops_its_partition_waits_for_the_retry_of_those_before_it(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(1, 2)
+    history.store(history.batch(4, holes=[1]))
+    let_pass(brokers.destination, ApiKey.PRODUCE, 1)
+    brokers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    (stopped,) = brokers.start().result().stopped
+    assert stopped.offset == 3
+    assert brokers.copied() == history.committed
