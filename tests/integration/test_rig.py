@@ -1,5 +1,6 @@
 """The rig tells the truth: what the other integration tests rely on, shown for itself."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -159,7 +160,7 @@ def test_a_broker_that_cannot_start_says_why() -> None:
         pass
 
 
-def test_brokers_die_with_their_python() -> None:
+def test_brokers_die_with_their_python(tmp_path: Path) -> None:
     program = (
         "import sys, rig\n"
         "with rig.KafkaCluster() as cluster:\n"
@@ -169,6 +170,7 @@ def test_brokers_die_with_their_python() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", program],
         cwd=Path(__file__).parents[2],
+        env={**os.environ, "TMPDIR": str(tmp_path)},  # a killed Python leaves its files behind
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     ) as python:
