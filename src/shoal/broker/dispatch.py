@@ -27,7 +27,17 @@ _log = logging.getLogger("shoal.broker")
 
 
 class CloseConnection(Exception):
-    """There will be no answer; the connection ends here."""
+    """
+    The connection ends here; there will be no answer, or the beginning of one.
+
+    Attributes:
+        last_bytes: What is still to be sent.
+
+    """
+
+    def __init__(self, reason: str, last_bytes: bytes = b"") -> None:
+        super().__init__(reason)
+        self.last_bytes = last_bytes
 
 
 def answer(broker: Broker, frame: memoryview, client_host: str) -> Sequence[bytes | memoryview]:
@@ -88,7 +98,11 @@ def _serve(
         raise CloseConnection("the request failed") from error
     if fault is not None and fault.drop == "after":
         raise CloseConnection("a fault that a test asked for")
-    return _encode(header, request, response)
+    parts = _encode(header, request, response)
+    if fault is not None and fault.drop == "within":
+        answer = b"".join(parts)
+        raise CloseConnection("a fault that a test asked for", answer[: len(answer) // 2])
+    return parts
 
 
 def _before(fault: Fault) -> None:

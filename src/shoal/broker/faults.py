@@ -30,7 +30,7 @@ class Fault:
             ``"after"``: the request takes effect, and the error is answered all
             the same, as with a time-out.
         drop: Close the connection in place of an answer, before or after the
-            request took effect.
+            request took effect; or after the first half of the answer.
         delay_s: Wait so long, in seconds, before anything else.
         topic: Only requests for this topic; where an API answers for each
             partition, the error is for those of this topic alone.
@@ -43,7 +43,7 @@ class Fault:
     times: int | None = 1
     error: ErrorCode | None = None
     effect: Literal["before", "after"] = "before"
-    drop: Literal["before", "after"] | None = None
+    drop: Literal["before", "after", "within"] | None = None
     delay_s: float = 0.0
     topic: str | None = None
     partition: int | None = None
@@ -71,7 +71,7 @@ class Faults:
         times: int | None = 1,
         error: ErrorCode | None = None,
         effect: Literal["before", "after"] = "before",
-        drop: Literal["before", "after"] | None = None,
+        drop: Literal["before", "after", "within"] | None = None,
         delay_s: float = 0.0,
         topic: str | None = None,
         partition: int | None = None,

@@ -141,6 +141,8 @@ class Server:
                 _send(client, self._answer(frame, host))
         except CloseConnection as reason:
             _log.debug("closing a connection: %s", reason)
+            with contextlib.suppress(OSError):
+                _send(client, [reason.last_bytes])
         except OSError as error:
             _log.debug("a connection ended: %s", error)
 
