@@ -247,6 +247,9 @@ class Wire:
         version: int = 4,
     ) -> Any:
         """Ask for a producer id, and for a transactional id's next epoch."""
+        if transactional_id:
+            # Has a real broker create its topic of transactions.
+            self.call_coordinator(ApiKey.FIND_COORDINATOR, 3, key=transactional_id, key_type=1)
         return self.call_coordinator(
             ApiKey.INIT_PRODUCER_ID,
             version,
