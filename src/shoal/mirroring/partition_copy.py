@@ -184,7 +184,7 @@ class PartitionCopy:
 
     # Fetched data
 
-    def take(self, fetched: FetchedPartition, isolation_level: IsolationLevel) -> None:
+    def take(self, fetched: FetchedPartition, isolation_level: IsolationLevel) -> bool:
         """
         Decide on each fetched batch, stamp those that are copied, and queue them.
 
@@ -192,7 +192,12 @@ class PartitionCopy:
         A batch that cannot be copied is remembered, and stops the partition
         when everything before it is acknowledged.
 
+        Returns:
+            Whether there was any whole batch.
+
         """
+        found = False
+        end_of_last = 0
         aborted = (
             AbortedTransactions(fetched.aborted_transactions)
             if isolation_level is IsolationLevel.READ_COMMITTED
@@ -200,14 +205,23 @@ class PartitionCopy:
         )
         try:
             for batch in split(fetched.record_set):
-                if batch.header.base_offset >= self.range.end_offset:
-                    self.fetch_offset = self.range.end_offset
+                found = True
+                header = batch.header
+                if header.base_offset < end_of_last:
+                    # Offsets are not under the CRC. Which of the two is wrong? Neither was sent yet.
+                    self._rewind()
+                    raise CorruptBatch(f"offset {header.base_offset} comes after {end_of_last - 1}")
+                end_of_last = header.next_offset
+                if header.base_offset >= self.range.end_offset:
+                    self.skip_gap()
                     break
                 self._take_batch(batch, aborted)
         except UnsupportedBatch as error:
             self._refuse(error.base_offset, str(error))
         except CorruptBatch as error:
+            found = True
             self.suspect(self.fetch_offset, f"the source cluster sent it damaged: {error.reason}")
+        return found
 
     def _take_batch(self, batch: RecordBatch, aborted: AbortedTransactions | None) -> None:
         header = batch.header
@@ -224,12 +238,14 @@ class PartitionCopy:
         elif header.magic == 2 and header.last_offset < self.fetch_offset:
             return
         else:
+            verify_crc(batch)  # a flipped bit must not look like a hole, or another format
             raise UnsupportedBatch(_WHY_NOT[decision], header.base_offset)
         self.fetch_offset = header.next_offset
 
     def _queue(self, batch: RecordBatch) -> None:
         header = batch.header
         if header.codec_id > Codec.ZSTD:
+            verify_crc(batch)
             raise UnsupportedBatch(
                 f"its codec is {header.codec_id}, which Kafka does not have", header.base_offset
             )
@@ -265,7 +281,7 @@ class PartitionCopy:
 
     def skip_gap(self) -> None:
         """There is nothing between here and the range's end: compaction or deletion took it."""
-        self.fetch_offset = self.range.end_offset
+        self.fetch_offset = max(self.fetch_offset, self.range.end_offset)
 
     # Sending
 
@@ -347,6 +363,8 @@ class PartitionCopy:
         self._dropped.clear()
         if self._refusal is not None:
             self.stop_with(self._refusal)
+        elif self.is_done:
+            self.waiting_for = None
 
 
 _WHY_NOT = {

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from ..client.cluster import Cluster
+from ..client.config import IsolationLevel
 from ..client.fetch import Fetcher, FetchFrom
 from ..client.metadata import TopicPartition
 from ..client.offsets import EARLIEST, list_offsets
@@ -183,20 +184,30 @@ class Route:
     def _take_partition(self, copy: PartitionCopy, fetched: FetchedPartition, *, throttled: bool) -> None:
         if fetched.error_code:
             self._source_refuses(copy, ErrorCode.of(fetched.error_code))
-        elif len(fetched.record_set):
-            copy.take(fetched, self._settings.source.isolation_level)
-            # Who got something stands behind who got nothing, the next time.
-            self._order.remove(copy)
-            self._order.append(copy)
-        elif not throttled and self._is_first(copy) and self._end(fetched) >= copy.range.end_offset:
-            # The first in a request gets its next batch, if there is one.
-            copy.skip_gap()
+        elif copy.take(fetched, self._settings.source.isolation_level):
+            self._stand_behind(copy)
+        elif not throttled and self._is_first(copy) and fetched.preferred_read_replica < 0:
+            self._nothing_for_the_first(copy, fetched)
+            self._stand_behind(copy)
+
+    def _stand_behind(self, copy: PartitionCopy) -> None:
+        """Let others be first the next time."""
+        self._order.remove(copy)
+        self._order.append(copy)
 
     def _is_first(self, copy: PartitionCopy) -> bool:
         return next(iter(self._asked)) == copy.source
 
-    def _end(self, fetched: FetchedPartition) -> int:
-        return fetched.last_stable_offset if fetched.last_stable_offset >= 0 else fetched.high_watermark
+    def _nothing_for_the_first(self, copy: PartitionCopy, fetched: FetchedPartition) -> None:
+        """Find out why: the first in a request gets its next batch, whole, if there is one."""
+        committed = self._settings.source.isolation_level is IsolationLevel.READ_COMMITTED
+        end = fetched.last_stable_offset if committed else fetched.high_watermark
+        if len(fetched.record_set):
+            copy.suspect(copy.fetch_offset, f"{self._source} sent it cut short")
+        elif end >= copy.range.end_offset:
+            copy.skip_gap()
+        else:
+            copy.wait(f"{self._source} to have it up to offset {copy.range.end_offset} again, not to {end}")
 
     def _source_refuses(self, copy: PartitionCopy, code: ErrorCode) -> None:
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -205,6 +216,8 @@ class Route:
                 f"{self._source} does not have offset {copy.fetch_offset} any more, its log begins at "
                 f"{start}: its retention overtook the mirror, or the topic was truncated"
             )
+        elif code is ErrorCode.CORRUPT_MESSAGE:
+            copy.suspect(copy.fetch_offset, f"{self._source} found it damaged")
         elif code.retriable:
             copy.lose_track()
             copy.wait(f"the source's leader ({code.name})")
