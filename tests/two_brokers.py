@@ -197,10 +197,11 @@ def lose_tail(broker: Broker, topic: str, end: int, partition: int = 0) -> Log:
 
 
 class Watched(Uncontrolled):
-    """A task's control that remembers what was reported, and can be told to stop."""
+    """A task's control that remembers reports and waits, and can be told to stop."""
 
     def __init__(self) -> None:
         self.reports: list[dict[str, Any]] = []
+        self.waits: list[float] = []
         self.stop_requested = False
         self._stopping = threading.Event()
 
@@ -212,6 +213,8 @@ class Watched(Uncontrolled):
         self.reports.append(message)
 
     def wait(self, seconds: float) -> None:
+        if seconds:
+            self.waits.append(seconds)
         self._stopping.wait(seconds)
 
     def total(self, count: str) -> int:

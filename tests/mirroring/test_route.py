@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
@@ -25,15 +26,18 @@ from two_brokers import (
     wait_until,
 )
 
+from shoal.broker import Broker
 from shoal.broker.apis.table import APIS
+from shoal.broker.call import Call
 from shoal.client.connection import Connection
 from shoal.client.metadata import TopicPartition
 from shoal.client.produce import Producer
 from shoal.errors import ErrorCode
 from shoal.mirroring import lane
 from shoal.protocol.apis import ApiKey
+from shoal.protocol.fetch import FetchedPartition, FetchResponse
 from shoal.protocol.produce import ProduceOutcome
-from shoal.records import BatchHeader, read_header
+from shoal.records import BatchHeader, Codec, read_header, split
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
 
@@ -359,4 +363,165 @@ def test_a_batch_that_stops_its_partition_waits_for_the_retry_of_those_before_it
     brokers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
     (stopped,) = brokers.start().result().stopped
     assert stopped.offset == 3
+    assert brokers.copied() == history.committed
+
+
+SOURCE_FAILURES: list[dict[str, Any]] = [
+    {"drop": "before"},
+    {"drop": "after"},
+    {"drop": "within"},
+    {"error": ErrorCode.NOT_LEADER_OR_FOLLOWER},
+    {"error": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION},
+    {"error": ErrorCode.KAFKA_STORAGE_ERROR},
+    {"error": ErrorCode.OFFSET_NOT_AVAILABLE},
+    {"error": ErrorCode.CORRUPT_MESSAGE},
+]
+
+
+@pytest.mark.parametrize("fault", SOURCE_FAILURES, ids=named)
+def test_a_lane_goes_on_after_a_failure_of_any_fetch(
+    brokers: TwoBrokers, topics: Iterator[tuple[str, list[History]]], fault: dict[str, Any]
+) -> None:
+    brokers = brokers.with_settings(fetch_buffer_bytes=SMALL_BUFFER)
+    for request, (topic, histories) in enumerate(topics):
+        let_pass(brokers.source, ApiKey.FETCH, request)
+        failure = brokers.source.faults.add(ApiKey.FETCH, partition=1, **fault)
+        assert brokers.run(brokers.ranges(topic)).complete
+        brokers.source.faults.clear()
+        assert_exact(brokers, topic, histories)
+        if not failure.hits:
+            break
+
+
+@pytest.mark.parametrize("side", ["source", "destination"])
+def test_a_lane_waits_for_a_broker_that_starts_again_in_mid_copy(
+    brokers: TwoBrokers, history: History, side: str
+) -> None:
+    fill([history])
+    broker: Broker = getattr(brokers, side)
+    control = Acting(4, broker.stop)
+    running = brokers.with_settings(fetch_buffer_bytes=SMALL_BUFFER).start(control=control)
+    wait_until(lambda: bool(control.waits))
+    broker.start()
+    assert running.result().complete
+    assert brokers.copied() == history.committed
+
+
+def answers(broker: Broker, api: ApiKey, change: Callable[[Any], Any], times: int = 1) -> None:
+    """Change a broker's next answers."""
+    before = broker.apis[api]
+    left = itertools.count(times, -1)
+
+    def handle(broker: Broker, call: Call, request: Any) -> Any:
+        response = before.handle(broker, call, request)
+        return change(response) if next(left) > 0 else response
+
+    broker.apis = {**broker.apis, api: replace(before, handle=handle)}
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_an_empty_answer_under_a_quota_is_no_gap(brokers: TwoBrokers, history: History, times: int) -> None:
+    history.plain(3, 2)
+    answers(brokers.source, ApiKey.FETCH, lambda _: FetchResponse(1, ErrorCode.NONE, 0, ()), times)
+    assert brokers.run().complete
+    assert brokers.copied() == history.committed
+
+
+def without_records(response: FetchResponse, **changes: Any) -> FetchResponse:
+    return replace(
+        response,
+        partitions=[replace(each, record_set=memoryview(b""), **changes) for each in response.partitions],
+    )
+
+
+def test_a_referral_to_another_replica_is_no_gap(brokers: TwoBrokers, history: History) -> None:
+    history.plain(3, 2)
+    answers(brokers.source, ApiKey.FETCH, lambda each: without_records(each, preferred_read_replica=2))
+    assert brokers.run().complete
+    assert brokers.copied() == history.committed
+
+
+def test_a_gap_behind_an_open_transaction_ends_a_read_uncommitted_range(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(1)
+    history.store(history.batch(1, flags=0x10, producer_id=9, producer_epoch=0))
+    history.gap_at_the_end(3)
+    assert brokers.read_uncommitted().start().result().complete
+    assert len(brokers.copied()) == 2
+
+
+# Batches that cannot be copied, and damaged ones
+
+
+def flipping(offset: int, position: int, bit: int) -> Callable[[FetchResponse], FetchResponse]:
+    """Flip a bit of the batch at an offset of partition 0, as a bad memory does."""
+
+    def change(response: FetchResponse) -> FetchResponse:
+        return replace(response, partitions=[damaged(each) for each in response.partitions])
+
+    def damaged(fetched: FetchedPartition) -> FetchedPartition:
+        record_set = bytearray(fetched.record_set)
+        start = 0
+        for batch in split(fetched.record_set):
+            if (fetched.partition, batch.header.base_offset) == (0, offset):
+                record_set[start + position] ^= bit
+            start += batch.header.size
+        return replace(fetched, record_set=memoryview(record_set))
+
+    return change
+
+
+#: Where in a batch, which bit: its length (longer, shorter), magic, CRC, control
+#: bit, codec, range, count, payload.
+DAMAGES = {
+    "length-huge": (9, 0x10),
+    "length-odd": (11, 0x01),
+    "magic-0": (16, 0x02),
+    "magic-1": (16, 0x03),
+    "magic-18": (16, 0x10),
+    "crc": (17, 0x80),
+    "control": (22, 0x20),
+    "codec-none": (22, 0x04),
+    "last-offset-delta": (26, 0x08),
+    "records-count": (60, 0x01),
+    "payload": (70, 0x40),
+}
+each_damage = pytest.mark.parametrize(("position", "bit"), DAMAGES.values(), ids=DAMAGES)
+
+
+@each_damage
+@pytest.mark.parametrize("offset", [0, 1])
+def test_a_batch_that_was_damaged_on_its_way_is_fetched_again(
+    brokers: TwoBrokers, history: History, position: int, bit: int, offset: int
+) -> None:
+    history.plain(1, 3, codec=Codec.ZSTD).plain(1)
+    answers(brokers.source, ApiKey.FETCH, flipping(offset, position, bit))
+    assert brokers.start().result().complete
+    assert brokers.copied() == history.committed
+
+
+@each_damage
+def test_a_batch_that_stays_damaged_stops_its_partition_and_no_other(
+    brokers: TwoBrokers, position: int, bit: int
+) -> None:
+    damaged, other = brokers.topic("topic", 2)
+    damaged.plain(1, 2, 3, codec=Codec.ZSTD).plain(1)
+    other.plain(1, 2, 3)
+    answers(brokers.source, ApiKey.FETCH, flipping(3, position, bit), times=100)
+    (stopped,) = brokers.start().result().stopped
+    assert (stopped.partition, stopped.offset) == (0, 3)
+    assert "a second try ended the same" in stopped.reason
+    assert brokers.copied("topic", 0) == damaged.committed[:3]
+    assert brokers.copied("topic", 1) == other.committed
+    brokers.source.apis = APIS
+    assert brokers.run().complete
+    assert brokers.copied("topic", 0) == damaged.committed
+
+
+def test_a_batch_that_seems_to_lie_further_on_loses_nothing(brokers: TwoBrokers, history: History) -> None:
+    history.plain(1, 3, 2, 2, 3)
+    low_byte_of_base_offset = 7
+    answers(brokers.source, ApiKey.FETCH, flipping(1, low_byte_of_base_offset, 0x04))
+    assert brokers.start().result().complete
     assert brokers.copied() == history.committed
