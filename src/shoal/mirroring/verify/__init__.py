@@ -1,0 +1,39 @@
+"""
+``shoal verify``: compare a mirror with its source, batch by batch, without decompressing.
+
+What happens to a partition: where both sides begin is found out
+(:mod:`.alignment`); both are read once, and of each batch a few numbers are
+kept, after its CRC was verified (:mod:`.reading`, :mod:`.digest`); the two
+streams of numbers are compared (:mod:`.diff`), and what was found is added up
+(:mod:`.tally`).
+"""
+
+from .report import (
+    Aligned,
+    Alignment,
+    Difference,
+    DifferenceKind,
+    NotCompared,
+    OffsetRange,
+    Outcome,
+    PartitionReport,
+    Side,
+    VerifyProgress,
+    VerifyReport,
+)
+from .run import verify
+
+__all__ = [
+    "Aligned",
+    "Alignment",
+    "Difference",
+    "DifferenceKind",
+    "NotCompared",
+    "OffsetRange",
+    "Outcome",
+    "PartitionReport",
+    "Side",
+    "VerifyProgress",
+    "VerifyReport",
+    "verify",
+]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from ...errors import ShoalError
 from .digest import Agreement, Digest, agree
 from .finding import Finding, Kind
 from .look_ahead import LookAhead, MeetingPoint, meeting_point
@@ -54,6 +55,9 @@ def diff(
         ends there), or ``DIVERGED`` (within the look ahead the sides do not
         meet again).
 
+    Raises:
+        ShoalError: What the streams raise, after the last finding.
+
     """
     return _Diff(source, destination, start, mirrored_until, look_ahead_batches).run()
 
@@ -75,6 +79,14 @@ class _Diff:
         self._open = OpenSlots(look_ahead_batches, self._recent)
 
     def run(self) -> Iterator[Finding]:
+        try:
+            yield from self._compare()
+        except ShoalError:
+            # Reading broke off: what was found so far is told all the same.
+            yield from self._open.close_all()
+            raise
+
+    def _compare(self) -> Iterator[Finding]:
         while (source := self._source.first()) and (destination := self._destination.first()):
             agreement = agree(source, destination)
             if agreement is not Agreement.NONE:

@@ -8,7 +8,16 @@ from typing import NamedTuple
 from ...records import Codec, Decision, Fingerprint, RecordBatch, fingerprint
 from ...records.batch import DELETE_HORIZON
 
-__all__ = ["Agreement", "Digest", "agree", "digest", "why_not_decoded"]
+__all__ = [
+    "Agreement",
+    "Digest",
+    "Likeness",
+    "agree",
+    "digest",
+    "likeness",
+    "may_hold_the_same",
+    "why_not_decoded",
+]
 
 
 class Digest(NamedTuple):
@@ -26,6 +35,8 @@ class Digest(NamedTuple):
         records_count: None where only decoding tells.
         fingerprint: None where the bytes cannot be those of the other side.
         codec_id: Bits 0 to 2 of the attributes.
+        recompressed: Whether the topic's ``compression.type`` makes its
+            brokers write this codec, whatever a producer sends.
         first_timestamp: Of its first record, in milliseconds; None where the
             header does not say.
         undecoded: Why the batch would have to be decoded to be compared; None
@@ -41,6 +52,7 @@ class Digest(NamedTuple):
     records_count: int | None
     fingerprint: Fingerprint | None
     codec_id: int
+    recompressed: bool
     first_timestamp: int | None
     undecoded: str | None
     damage: str | None
@@ -66,6 +78,7 @@ def digest(
     follows: int,
     gap_before: int,
     damage: str | None,
+    recompressed: bool = False,
 ) -> Digest:
     """Summarise a batch that is neither dropped nor empty; keeps no view of it."""
     header = batch.header
@@ -79,6 +92,7 @@ def digest(
             None,
             None,
             header.codec_id,
+            recompressed,
             None,
             _WHY_UNDECODED[decision],
             damage,
@@ -95,6 +109,7 @@ def digest(
         header.records_count,
         fingerprint(batch),
         header.codec_id,
+        recompressed,
         header.base_timestamp if is_telling else None,
         _WHY_UNDECODED[Decision.REBUILD_HOLES] if header.has_holes else None,
         damage,
@@ -120,12 +135,16 @@ def agree(source: Digest, destination: Digest) -> Agreement:
     """
     if source.fingerprint == destination.fingerprint and source.fingerprint is not None:
         return Agreement.SAME
-    if not (source.undecoded or destination.undecoded or source.codec_id != destination.codec_id):
-        return Agreement.NONE
-    return Agreement.UNDECODED if _may_hold_the_same(source, destination) else Agreement.NONE
+    is_decodable = source.undecoded or destination.undecoded or _is_recompressed(source, destination)
+    return Agreement.UNDECODED if is_decodable and may_hold_the_same(source, destination) else Agreement.NONE
 
 
-def _may_hold_the_same(source: Digest, destination: Digest) -> bool:
+def _is_recompressed(source: Digest, destination: Digest) -> bool:
+    return destination.recompressed and source.codec_id != destination.codec_id
+
+
+def may_hold_the_same(source: Digest, destination: Digest) -> bool:
+    """Whether the number of records and the time of the first do not contradict."""
     times = source.first_timestamp, destination.first_timestamp
     if None not in times and times[0] != times[1]:
         return False
@@ -140,6 +159,19 @@ def _counts(batch: Digest) -> set[int]:
     return {batch.records, batch.next_offset - batch.base_offset}
 
 
+Likeness = tuple[int, int, int]
+
+
+def likeness(batch: Digest) -> Likeness | None:
+    """
+    Return what a batch and an altered copy of it have in common, as far as headers say.
+
+    Size, number of records and base timestamp; None where the copy would be another batch.
+    """
+    found = batch.fingerprint
+    return None if found is None else (found.size, found.records_count, found.base_timestamp)
+
+
 def why_not_decoded(source: Digest, destination: Digest) -> str:
     """Say why two batches that agree as ``UNDECODED`` cannot be compared by their bytes."""
     reason = source.undecoded or destination.undecoded
@@ -147,8 +179,8 @@ def why_not_decoded(source: Digest, destination: Digest) -> str:
         side = "source" if source.undecoded else "destination"
         return f"{reason} ({side}): they would have to be decoded"
     return (
-        f"the destination recompressed {_codec(source)} to {_codec(destination)} "
-        "(compression.type of the topic is not producer): they would have to be decoded"
+        f"the destination's broker recompressed {_codec(source)} to {_codec(destination)}, as brokers do where "
+        "compression.type is not producer: they would have to be decoded"
     )
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ...records import Fingerprint
-from .digest import Agreement, Digest
+from .digest import Agreement, Digest, Likeness, likeness, may_hold_the_same
 from .finding import Finding, Kind
 
 __all__ = ["OpenSlots", "Recent", "Slot", "match_up", "reach"]
@@ -61,10 +61,18 @@ class Slot:
         if any(batch.fingerprint is None for batch in self.batches):
             return Kind.UNDECODED
         if self.source and self.destination:
-            return Kind.ALTERED
+            return Kind.UNDECODED if self._is_recompressed else Kind.ALTERED
         if self.compacted:
             return Kind.COMPACTED
         return Kind.MISSING if self.source else Kind.EXTRA
+
+    @property
+    def _is_recompressed(self) -> bool:
+        """Whether nothing but another codec speaks for an alteration: compression.type may have changed since."""
+        if len(self.source) != 1 or len(self.destination) != 1:
+            return False
+        ours, theirs = self.source[0], self.destination[0]
+        return ours.codec_id != theirs.codec_id and may_hold_the_same(ours, theirs)
 
     def name_double(self, recent: Recent) -> None:
         """Find out whether an extra batch is one that both sides have, before it or after it."""
@@ -177,7 +185,7 @@ def _one_by_one(source: Sequence[Digest], destination: Sequence[Digest]) -> Iter
 
 
 def _split(run: _Run, pairs: Sequence[tuple[int, int]]) -> Iterator[tuple[_Run, _Run | None]]:
-    """Yield what lies before each pair of indexes, ascending on both sides, and the pair; the rest with None."""
+    """Yield what lies before each pair of ascending indexes, and the pair; the rest with None."""
     source, destination = run
     i = j = 0
     for next_i, next_j in pairs:
@@ -228,22 +236,16 @@ def _longest_ascending(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]
     return found[::-1]
 
 
-def _likeness(batch: Digest) -> tuple[int, int, int] | None:
-    """Return what a batch and an altered copy of it have in common, as far as headers say."""
-    found = batch.fingerprint
-    return None if found is None else (found.size, found.records_count, found.base_timestamp)
-
-
 def _alike(source: Sequence[Digest], destination: Sequence[Digest]) -> list[tuple[int, int]]:
     """Return the indexes of batches that are the same but for their payload, ascending on both sides."""
-    places: dict[tuple[int, int, int], deque[int]] = defaultdict(deque)
+    places: dict[Likeness, deque[int]] = defaultdict(deque)
     for i, batch in enumerate(source):
-        if (likeness := _likeness(batch)) is not None:
-            places[likeness].append(i)
+        if (common := likeness(batch)) is not None:
+            places[common].append(i)
     pairs: list[tuple[int, int]] = []
     for j, batch in enumerate(destination):
-        likeness = _likeness(batch)
-        candidates = places.get(likeness) if likeness is not None else None
+        common = likeness(batch)
+        candidates = places.get(common) if common is not None else None
         while candidates and pairs and candidates[0] <= pairs[-1][0]:
             candidates.popleft()
         if candidates:
@@ -267,9 +269,9 @@ def reach(batches: Sequence[Digest], others: Sequence[Digest]) -> int:
         place = places.get(batch.fingerprint)
         reached, trailing = (max(reached, place), 0) if place else (reached, trailing + 1)
     if not reached and batches:
-        likeness = _likeness(batches[-1])
-        alike = (index + 1 for index, other in enumerate(others) if _likeness(other) == likeness)
-        trailing = max(trailing, next(alike, 0)) if likeness else trailing
+        wanted = likeness(batches[-1])
+        alike = (index + 1 for index, other in enumerate(others) if wanted and likeness(other) == wanted)
+        trailing = max(trailing, next(alike, 0))
     return min(reached + trailing, len(others))
 
 

@@ -1,0 +1,264 @@
+"""One partition, compared from where both sides begin to their ends."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack, closing
+
+from ...client.cluster import Cluster
+from ...client.config import IsolationLevel
+from ...client.offsets import EARLIEST, list_offsets
+from ...errors import BrokerError, ErrorCode, ShoalError, Stopped
+from .alignment import LogPair, align, meet_again
+from .common_start import CommonStart
+from .diff import LOOK_AHEAD_BATCHES, diff
+from .errors import DamagedLog
+from .finding import Finding, Kind
+from .plan import PartitionPlan
+from .reading import LogReader
+from .report import (
+    Aligned,
+    Alignment,
+    Difference,
+    DifferenceKind,
+    OffsetRange,
+    Outcome,
+    PartitionReport,
+    Side,
+)
+from .tally import Tally
+
+__all__ = ["PartitionComparison"]
+
+#: Retention may move a log's start while it is read: then all begins anew, so many times.
+_MOST_ATTEMPTS = 3
+
+#: Where every batch up to the end must be at the destination.
+_EVERYTHING = 2**63
+
+
+class PartitionComparison:
+    """
+    The comparison of one partition. :meth:`run` once; other threads may look on.
+
+    Attributes:
+        plan: What to compare.
+        tally: What was found so far.
+        is_done: Whether it has ended, well or not.
+
+    """
+
+    def __init__(self, plan: PartitionPlan, *, patience_s: float, stop: threading.Event) -> None:
+        """
+        Args:
+            plan: What to compare.
+            patience_s: How long to retry what time can heal.
+            stop: Set by whoever wants no more.
+        """
+        self.plan = plan
+        self._patience_s = patience_s
+        self._stop = stop
+        self._readers: tuple[LogReader, ...] = ()
+        self.is_done = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self.tally = Tally()
+        self._alignment: Alignment | None = None
+        self._skipped: LogPair | None = None
+        self._not_mirrored: OffsetRange | None = None
+        self._reason: str | None = None
+
+    @property
+    def bytes_read(self) -> int:
+        """From both clusters."""
+        return sum(reader.bytes_read for reader in self._readers)
+
+    @property
+    def fraction(self) -> float:
+        """How much of the source's log is compared, from 0 to 1."""
+        start, end = self.plan.source_log
+        return (
+            1.0 if self.is_done or end <= start else max(0, self.tally.source_offset - start) / (end - start)
+        )
+
+    def run(self, source: Cluster, destination: Cluster) -> PartitionReport:
+        """
+        Compare, with clusters that belong to this thread.
+
+        Whatever goes wrong is in the report.
+
+        Raises:
+            Stopped: By the event.
+
+        """
+        ours = LogReader(
+            Side.SOURCE,
+            source,
+            self.plan.source,
+            source.config.isolation_level,
+            patience_s=self._patience_s,
+            stop=self._stop,
+        )
+        theirs = LogReader(
+            Side.DESTINATION,
+            destination,
+            self.plan.destination,
+            IsolationLevel.READ_UNCOMMITTED,
+            patience_s=self._patience_s,
+            stop=self._stop,
+            recompressed_to=self.plan.recompressed_to,
+        )
+        self._readers = ours, theirs
+        try:
+            self._try(LogPair(ours, theirs, self.plan.source_log, self.plan.destination_log))
+        except Stopped:
+            raise
+        except DamagedLog as error:
+            self._note_damage(error)
+        except ShoalError as error:
+            self._reason = str(error)
+        finally:
+            ours.close()
+            theirs.close()
+        self.is_done = True
+        return self._report()
+
+    def _try(self, logs: LogPair) -> None:
+        for attempt in range(_MOST_ATTEMPTS):
+            try:
+                self._compare(logs)
+                return
+            except BrokerError as error:
+                if error.code != ErrorCode.OFFSET_OUT_OF_RANGE or attempt + 1 == _MOST_ATTEMPTS:
+                    raise
+                logs = _from_where_they_begin_now(logs)
+                self._begin()
+
+    def _compare(self, logs: LogPair) -> None:
+        pair = self.plan.pair
+        self._alignment = alignment = align(logs, pair, self.plan.pair_note)
+        place: CommonStart | None = CommonStart(alignment.source_offset, alignment.destination_offset)
+        self._skipped = logs.between(logs.start, place) if place else None
+        while place is not None:
+            place = self._compare_from(place, logs)
+
+    def _compare_from(self, place: CommonStart, logs: LogPair) -> CommonStart | None:
+        """Compare on from a place; return where to go on if both sides diverge, None at their end."""
+        by_origin = self._alignment is not None and self._alignment.by is Aligned.BY_ORIGIN
+        mirrored_from = self.plan.pair.origin[0] if by_origin and self.plan.pair else 0
+        mirrored_until = self.plan.pair.source_offset if self.plan.pair else 0
+        rest = logs.between(place, logs.end)
+        with ExitStack() as readings:
+            source = rest.source.digests(*rest.source_log, mirrored_from=mirrored_from)
+            destination = rest.destination.digests(*rest.destination_log)
+            readings.enter_context(closing(source))
+            readings.enter_context(closing(destination))
+            for finding in diff(source, destination, start=place, mirrored_until=mirrored_until):
+                if finding.kind is Kind.DIVERGED:
+                    return self._find_again(finding, logs)
+                if finding.kind is Kind.NOT_MIRRORED:
+                    self._not_mirrored = OffsetRange(finding.source_place, logs.source_log.end)
+                else:
+                    self.tally.add(finding)
+        return None
+
+    def _find_again(self, diverged: Finding, logs: LogPair) -> CommonStart | None:
+        """Search on, beyond the look ahead; what is stepped over differs."""
+        place = CommonStart(diverged.source_place, diverged.destination_place)
+        rest = logs.between(place, logs.end)
+        found = meet_again(rest)
+        if found is None or found == place:
+            self._give_up(rest)
+            return None
+        passed = logs.between(place, found)
+        source = passed.source.digests(*passed.source_log)
+        destination = passed.destination.digests(*passed.destination_log)
+        with closing(source), closing(destination):
+            for finding in diff(source, destination, start=place, mirrored_until=_EVERYTHING):
+                if finding.kind is Kind.DIVERGED:
+                    self._add_rest(passed, "these were not told apart")
+                else:
+                    self.tally.add(finding)
+        return found
+
+    def _give_up(self, rest: LogPair) -> None:
+        source, destination = rest.start
+        self._reason = (
+            f"the rest was not compared: none of the next {LOOK_AHEAD_BATCHES} batches from source offset "
+            f"{source} on is among those from destination offset {destination} on, nor anywhere behind them"
+        )
+        self._add_rest(rest, "nothing here was found on the other side")
+
+    def _add_rest(self, logs: LogPair, detail: str) -> None:
+        records = max(end - start for start, end in (logs.source_log, logs.destination_log))
+        difference = Difference(
+            DifferenceKind.ALTERED, logs.source_log, logs.destination_log, 0, records, detail=detail
+        )
+        self.tally.add_difference(difference, logs.start)
+
+    def _note_damage(self, damage: DamagedLog) -> None:
+        """From the damage on, that side's log is lost to us."""
+        self._reason = str(damage)
+        places = {
+            Side.SOURCE: (self.tally.source_offset, self.plan.source_log.end),
+            Side.DESTINATION: (self.tally.destination_offset, self.plan.destination_log.end),
+        }
+        ranges = {
+            side: OffsetRange(damage.offset, end) if side is damage.side else OffsetRange(reached, reached)
+            for side, (reached, end) in places.items()
+        }
+        lost = ranges[damage.side]
+        self.tally.add_difference(
+            Difference(
+                DifferenceKind.ALTERED,
+                ranges[Side.SOURCE],
+                ranges[Side.DESTINATION],
+                0,
+                lost.end - lost.start,
+                (damage.side,),
+                detail=damage.reason,
+            ),
+            (lost.start, lost.start),
+        )
+
+    def _report(self) -> PartitionReport:
+        tally = self.tally
+        differences, not_compared = tally.differences.listed(), tally.not_compared.listed()
+        if differences:
+            outcome = Outcome.DIFFERENT
+        else:
+            outcome = Outcome.NOT_COMPARED if not_compared or self._reason else Outcome.EQUAL
+        return PartitionReport(
+            self.plan.source,
+            self.plan.destination,
+            outcome,
+            alignment=self._alignment,
+            records=tally.records,
+            batches=tally.batches,
+            differences=differences,
+            differences_omitted=tally.differences.omitted,
+            counts=tally.counts,
+            not_compared=not_compared,
+            not_compared_omitted=tally.not_compared.omitted,
+            not_mirrored=self._not_mirrored,
+            source_skipped=_unless_empty(self._skipped.source_log) if self._skipped else None,
+            destination_skipped=_unless_empty(self._skipped.destination_log) if self._skipped else None,
+            reason=self._reason,
+            bytes_read=self.bytes_read,
+        )
+
+
+def _from_where_they_begin_now(logs: LogPair) -> LogPair:
+    """Ask where the logs begin, after retention has moved at least one of them."""
+    starts = []
+    for reader in (logs.source, logs.destination):
+        start = list_offsets(reader.cluster, {reader.partition: EARLIEST})[reader.partition]
+        if isinstance(start, ShoalError):
+            raise start
+        starts.append(start)
+    return logs.between(CommonStart(*starts), logs.end)
+
+
+def _unless_empty(offsets: OffsetRange) -> OffsetRange | None:
+    return offsets if offsets.start < offsets.end else None

@@ -1,0 +1,196 @@
+"""What is to be compared: partitions, their logs at the start, and their pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ...client.admin import describe_topic_configs
+from ...client.cluster import Cluster, patiently
+from ...client.config import IsolationLevel
+from ...client.metadata import TopicPartition
+from ...errors import ErrorCode, ShoalError
+from ...records import Codec
+from ..pair import Pair
+from .logs import ask_logs, check_end
+from .pairs import CommittedPairs
+from .report import OffsetRange
+
+__all__ = ["Mirrored", "PartitionPlan", "Plan", "make_plan"]
+
+#: A source partition and its mirror.
+Mirrored: TypeAlias = tuple[TopicPartition, TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPlan:
+    """
+    One partition to compare.
+
+    Attributes:
+        source: The partition.
+        destination: Its mirror.
+        source_log: Its offsets at the start; up to the last stable one where
+            only committed transactions count.
+        destination_log: Likewise, up to the high watermark.
+        recompressed_to: The codecs that the destination's brokers write there,
+            whatever a producer sends.
+        pair: The committed one, if it speaks of these two logs.
+        pair_note: What it is or why there is none, as a phrase.
+
+    """
+
+    source: TopicPartition
+    destination: TopicPartition
+    source_log: OffsetRange
+    destination_log: OffsetRange
+    recompressed_to: frozenset[int]
+    pair: Pair | None
+    pair_note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """
+    All that is to be compared.
+
+    Attributes:
+        group: Whose pairs were read; None where no name could be made.
+        partitions: What can be compared.
+        refused: What cannot, and why.
+        surplus: Partitions that only the destination has, and what is in them.
+        warnings: Sentences.
+
+    """
+
+    group: str | None
+    partitions: tuple[PartitionPlan, ...]
+    refused: Mapping[Mirrored, str]
+    surplus: Mapping[Mirrored, OffsetRange]
+    warnings: tuple[str, ...]
+
+
+def make_plan(
+    source: Cluster,
+    destination: Cluster,
+    topics: Mapping[str, str],
+    *,
+    group: str | None,
+    rules: str | None,
+    patience_s: float,
+) -> Plan:
+    """
+    Find out what there is to compare now.
+
+    The order matters while a mirror is at work: first the pairs, then the
+    destination's ends, then the source's. So what is before a pair is before
+    the destination's end, and whatever is there is before the source's.
+
+    Args:
+        source: The source cluster.
+        destination: The destination cluster.
+        topics: The destination's names by the source's.
+        group: Whose pairs to read; None for the default group.
+        rules: What decides what is copied (``MirrorOptions.rules``); None not
+            to ask by which rules a partition was mirrored.
+        patience_s: How long to retry what time can heal.
+
+    Raises:
+        ShoalError: A cluster does not answer.
+
+    """
+    patiently(lambda: source.refresh(topics), patience_s=patience_s)
+    patiently(lambda: destination.refresh(topics.values()), patience_s=patience_s)
+    on_both, on_one = _match(source, destination, topics)
+    surplus = [mirrored for mirrored in on_one if _is_surplus(source, mirrored)]
+    pairs = CommittedPairs(source, destination, group, rules, patience_s)
+    pairs.read([ours for ours, _ in on_both])
+    there = [theirs for _, theirs in [*on_both, *surplus]]
+    destination_logs = ask_logs(destination, there, IsolationLevel.READ_UNCOMMITTED, patience_s)
+    here = [ours for ours, _ in on_both]
+    source_logs = ask_logs(source, here, source.config.isolation_level, patience_s)
+    recompressed_to = _recompressed_to(destination, {theirs.topic for _, theirs in on_both})
+    refused = dict(on_one)
+    partitions = []
+    for ours, theirs in on_both:
+        try:
+            pair, note = pairs.pair(ours, theirs)
+            log = _answered(destination_logs[theirs])
+            check_end(destination, theirs, log, pair)
+            codecs = recompressed_to[theirs.topic]
+            partitions.append(
+                PartitionPlan(ours, theirs, _answered(source_logs[ours]), log, codecs, pair, note)
+            )
+        except ShoalError as error:
+            refused[ours, theirs] = str(error)
+    found = {}
+    for ours, theirs in surplus:
+        surplus_log = destination_logs[theirs]
+        if isinstance(surplus_log, OffsetRange):
+            found[ours, theirs] = surplus_log
+            del refused[ours, theirs]
+    return Plan(pairs.group, tuple(partitions), refused, found, tuple(pairs.warnings))
+
+
+def _answered(log: OffsetRange | ShoalError) -> OffsetRange:
+    if isinstance(log, ShoalError):
+        raise log
+    return log
+
+
+def _match(
+    source: Cluster, destination: Cluster, topics: Mapping[str, str]
+) -> tuple[list[Mirrored], dict[Mirrored, str]]:
+    """Return the partitions that both sides have, and the others with the side that lacks them."""
+    on_both, on_one = [], {}
+    for ours, theirs in topics.items():
+        here, there = _numbers(source, ours), _numbers(destination, theirs)
+        for number in sorted(here | there) or [0]:
+            mirrored = TopicPartition(ours, number), TopicPartition(theirs, number)
+            if number not in here:
+                on_one[mirrored] = _absent(source, mirrored[0])
+            elif number not in there:
+                on_one[mirrored] = _absent(destination, mirrored[1])
+            else:
+                on_both.append(mirrored)
+    return on_both, on_one
+
+
+def _numbers(cluster: Cluster, topic: str) -> set[int]:
+    found = cluster.metadata.topics.get(topic)
+    return set(found.partitions) if found else set()
+
+
+def _absent(cluster: Cluster, partition: TopicPartition) -> str:
+    error = cluster.metadata.errors.get(partition.topic)
+    if error in (None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+        what = "topic" if partition.topic not in cluster.metadata.topics else "partition"
+        return f"there is no such {what} on {cluster}: {partition}"
+    return f"topic {partition.topic} on {cluster}: {error.name if error else ''}"
+
+
+def _is_surplus(source: Cluster, mirrored: Mirrored) -> bool:
+    """Whether the source has the topic, and with fewer partitions."""
+    ours, _ = mirrored
+    return ours.topic in source.metadata.topics and ours.partition not in _numbers(source, ours.topic)
+
+
+_CODECS = {
+    "producer": frozenset[int](),
+    "uncompressed": frozenset({Codec.NONE}),
+    **{codec.name.lower(): frozenset({codec}) for codec in Codec},
+}
+
+
+def _recompressed_to(destination: Cluster, topics: set[str]) -> dict[str, frozenset[int]]:
+    """Return the codecs that brokers write by ``compression.type``; any, where they do not tell."""
+    try:
+        configs = describe_topic_configs(destination, topics)
+    except ShoalError:
+        return dict.fromkeys(topics, frozenset(Codec))
+    types = {topic: configs[topic].get("compression.type") for topic in topics}
+    return {
+        topic: _CODECS.get(entry.value or "", frozenset(Codec)) if entry else frozenset(Codec)
+        for topic, entry in types.items()
+    }

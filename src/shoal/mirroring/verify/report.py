@@ -1,0 +1,390 @@
+"""What a verification found: per partition, and altogether."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ...client.metadata import TopicPartition
+
+__all__ = [
+    "Aligned",
+    "Alignment",
+    "Difference",
+    "DifferenceKind",
+    "NotCompared",
+    "OffsetRange",
+    "Outcome",
+    "PartitionReport",
+    "Side",
+    "VerifyProgress",
+    "VerifyReport",
+]
+
+EXIT_EQUAL = 0
+EXIT_DIFFERENT = 1
+EXIT_NOT_COMPARED = 3
+
+
+class Side(enum.Enum):
+    SOURCE = "source"
+    DESTINATION = "destination"
+
+
+class Outcome(enum.Enum):
+    """What can be said in the end; of several, the first that applies is that of the whole."""
+
+    DIFFERENT = "different"
+    NOT_COMPARED = "not compared"
+    EQUAL = "equal"
+
+    @property
+    def exit_code(self) -> int:
+        return _EXIT_CODES[self]
+
+
+_EXIT_CODES = {
+    Outcome.DIFFERENT: EXIT_DIFFERENT,
+    Outcome.NOT_COMPARED: EXIT_NOT_COMPARED,
+    Outcome.EQUAL: EXIT_EQUAL,
+}
+
+
+class OffsetRange(NamedTuple):
+    """Offsets from ``start`` to before ``end``; an empty one is a place between two records."""
+
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        """Return the first and the last offset, as a person counts them."""
+        return f"{self.start}" if self.end - self.start <= 1 else f"{self.start} to {self.end - 1}"
+
+
+class DifferenceKind(enum.Enum):
+    """How both sides differ in a place."""
+
+    MISSING = "missing"
+    EXTRA = "extra"
+    ALTERED = "altered"
+    REORDERED = "reordered"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """
+    One range in which both sides differ.
+
+    Attributes:
+        kind: How.
+        source: The source's offsets; empty for what is extra, at the place
+            where the source would have it.
+        destination: The destination's offsets; empty for what is missing.
+            A reordered range is at these instead of in its place.
+        batches: How many there are, on the side that has more.
+        records: Likewise; where only decoding tells, the number of offsets.
+        damaged: The sides on which a batch does not match its own CRC: the
+            bytes in that cluster's log are not those that were written.
+        copy_of: The source's offsets that an extra range doubles.
+        detail: More, as a phrase: what the damage is.
+
+    """
+
+    kind: DifferenceKind
+    source: OffsetRange
+    destination: OffsetRange
+    batches: int
+    records: int
+    damaged: tuple[Side, ...] = ()
+    copy_of: OffsetRange | None = None
+    detail: str | None = None
+
+    def __str__(self) -> str:
+        """Return a phrase: kind, offsets, size, what more is known."""
+        phrase = f"{self._where()} ({self.batches} batches, {self.records} records)"
+        if self.copy_of:
+            phrase += f": doubles source offsets {self.copy_of}"
+        return f"{phrase}: {self.detail}" if self.detail else phrase
+
+    def _where(self) -> str:
+        if self.kind is DifferenceKind.REORDERED:
+            return f"reordered: source offsets {self.source} are at destination offsets {self.destination}"
+        sides = [
+            f"{side.value} offsets {offsets}"
+            for side, offsets in ((Side.SOURCE, self.source), (Side.DESTINATION, self.destination))
+            if offsets.start < offsets.end
+        ]
+        return f"{self.kind.value}: {', '.join(sides)}"
+
+
+@dataclass(frozen=True, slots=True)
+class NotCompared:
+    """
+    A range that could not be compared.
+
+    Attributes:
+        source: The source's offsets.
+        destination: The destination's.
+        batches: How many there are, on the side that has more.
+        records: Likewise.
+        reason: Why, as a phrase.
+
+    """
+
+    source: OffsetRange
+    destination: OffsetRange
+    batches: int
+    records: int
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"not compared: source offsets {self.source}, destination offsets {self.destination} "
+            f"({self.batches} batches, {self.records} records): {self.reason}"
+        )
+
+
+class Aligned(enum.Enum):
+    """How it was found out where both sides begin."""
+
+    BY_ORIGIN = "by the pair's origin"
+    BY_PAIR = "by the pair"
+    BY_CONTENT = "by content"
+    NOTHING = "nothing to align"
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """
+    Where the comparison began on both sides.
+
+    Attributes:
+        by: How that was found out.
+        source_offset: The source offset.
+        destination_offset: The destination offset that matches it.
+        why: The reason, as a phrase.
+
+    """
+
+    by: Aligned
+    source_offset: int
+    destination_offset: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReport:
+    """
+    What became of one partition.
+
+    Attributes:
+        source: The partition.
+        destination: Its mirror.
+        outcome: Equal, different or not compared.
+        alignment: Where the comparison began; None where it did not begin.
+        records: That are the same on both sides.
+        batches: Likewise.
+        differences: The first of them, by place.
+        differences_omitted: How many more ranges there are.
+        counts: How many batches and records differ, by kind, all of them.
+        not_compared: Ranges that could not be compared, the first of them.
+        not_compared_omitted: How many more ranges there are.
+        not_mirrored: The source's offsets that lie behind the mirror: the
+            destination lags, which is no difference.
+        source_skipped: Offsets before the alignment that only the source has.
+        destination_skipped: Offsets before the alignment that only the
+            destination has.
+        reason: Why nothing, or nothing further, was compared; None where all was.
+        bytes_read: From both clusters.
+
+    """
+
+    source: TopicPartition
+    destination: TopicPartition
+    outcome: Outcome
+    alignment: Alignment | None = None
+    records: int = 0
+    batches: int = 0
+    differences: tuple[Difference, ...] = ()
+    differences_omitted: int = 0
+    counts: Mapping[DifferenceKind, tuple[int, int]] = field(default_factory=dict)
+    not_compared: tuple[NotCompared, ...] = ()
+    not_compared_omitted: int = 0
+    not_mirrored: OffsetRange | None = None
+    source_skipped: OffsetRange | None = None
+    destination_skipped: OffsetRange | None = None
+    reason: str | None = None
+    bytes_read: int = 0
+
+    def of_kind(self, kind: DifferenceKind) -> list[Difference]:
+        return [each for each in self.differences if each.kind is kind]
+
+    @property
+    def missing(self) -> list[OffsetRange]:
+        """Source offsets that are not at the destination."""
+        return [each.source for each in self.of_kind(DifferenceKind.MISSING)]
+
+    @property
+    def extra(self) -> list[OffsetRange]:
+        """Destination offsets that are not in the source."""
+        return [each.destination for each in self.of_kind(DifferenceKind.EXTRA)]
+
+    @property
+    def altered(self) -> list[tuple[OffsetRange, OffsetRange]]:
+        """Source and destination offsets that hold different records."""
+        return [(each.source, each.destination) for each in self.of_kind(DifferenceKind.ALTERED)]
+
+    @property
+    def reordered(self) -> list[tuple[OffsetRange, OffsetRange]]:
+        """Source offsets, and the destination offsets that hold them out of order."""
+        return [(each.source, each.destination) for each in self.of_kind(DifferenceKind.REORDERED)]
+
+    def to_json_object(self) -> dict[str, Any]:
+        return {
+            "source": str(self.source),
+            "destination": str(self.destination),
+            "outcome": self.outcome.value,
+            "reason": self.reason,
+            "alignment": _alignment_object(self.alignment),
+            "records": self.records,
+            "batches": self.batches,
+            "bytes_read": self.bytes_read,
+            "differences": [_difference_object(each) for each in self.differences],
+            "differences_omitted": self.differences_omitted,
+            "counts": {
+                kind.value: {"batches": batches, "records": records}
+                for kind, (batches, records) in self.counts.items()
+            },
+            "not_compared": [_not_compared_object(each) for each in self.not_compared],
+            "not_compared_omitted": self.not_compared_omitted,
+            "not_mirrored": self.not_mirrored,
+            "source_skipped": self.source_skipped,
+            "destination_skipped": self.destination_skipped,
+        }
+
+
+def _alignment_object(alignment: Alignment | None) -> dict[str, Any] | None:
+    if alignment is None:
+        return None
+    return {
+        "by": alignment.by.value,
+        "source_offset": alignment.source_offset,
+        "destination_offset": alignment.destination_offset,
+        "why": alignment.why,
+    }
+
+
+def _difference_object(difference: Difference) -> dict[str, Any]:
+    return {
+        "kind": difference.kind.value,
+        "source": difference.source,
+        "destination": difference.destination,
+        "batches": difference.batches,
+        "records": difference.records,
+        "damaged": [side.value for side in difference.damaged],
+        "copy_of": difference.copy_of,
+        "detail": difference.detail,
+    }
+
+
+def _not_compared_object(each: NotCompared) -> dict[str, Any]:
+    return {
+        "source": each.source,
+        "destination": each.destination,
+        "batches": each.batches,
+        "records": each.records,
+        "reason": each.reason,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """
+    What a verification found.
+
+    Attributes:
+        group: The consumer group whose pairs were used; None where no name
+            could be made.
+        partitions: By topic and number.
+        warnings: Sentences: what, where, what to do.
+        elapsed_s: From start to end.
+
+    """
+
+    group: str | None
+    partitions: tuple[PartitionReport, ...]
+    warnings: tuple[str, ...]
+    elapsed_s: float
+
+    @property
+    def outcome(self) -> Outcome:
+        """Different where any partition is; else not compared where any was not; else equal."""
+        found = {partition.outcome for partition in self.partitions}
+        return next((outcome for outcome in Outcome if outcome in found), Outcome.EQUAL)
+
+    @property
+    def equal(self) -> bool:
+        """Whether all was compared, and no difference found."""
+        return self.outcome is Outcome.EQUAL
+
+    @property
+    def exit_code(self) -> int:
+        """0 equal, 1 different, 3 could not compare."""
+        return self.outcome.exit_code
+
+    @property
+    def records(self) -> int:
+        """That are the same on both sides."""
+        return sum(partition.records for partition in self.partitions)
+
+    @property
+    def batches(self) -> int:
+        return sum(partition.batches for partition in self.partitions)
+
+    @property
+    def bytes_read(self) -> int:
+        """From both clusters."""
+        return sum(partition.bytes_read for partition in self.partitions)
+
+    def to_json_object(self) -> dict[str, Any]:
+        return {
+            "type": "verify",
+            "outcome": self.outcome.value,
+            "exit_code": self.exit_code,
+            "group": self.group,
+            "records": self.records,
+            "batches": self.batches,
+            "bytes_read": self.bytes_read,
+            "elapsed_s": self.elapsed_s,
+            "warnings": self.warnings,
+            "partitions": [partition.to_json_object() for partition in self.partitions],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyProgress:
+    """
+    How far a verification is. Totals are since its start.
+
+    Attributes:
+        elapsed_s: Since the start.
+        partitions: How many there are.
+        done: How many are compared.
+        records: That are the same on both sides.
+        batches: Likewise.
+        bytes_read: From both clusters.
+        differences: Ranges in which both sides differ.
+        fraction: Of the source's offsets, 0 to 1.
+
+    """
+
+    elapsed_s: float
+    partitions: int
+    done: int
+    records: int
+    batches: int
+    bytes_read: int
+    differences: int
+    fraction: float

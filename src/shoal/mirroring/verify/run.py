@@ -1,0 +1,175 @@
+"""Compare all partitions, a few at a time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+
+from ...client.cluster import Cluster, patiently
+from ...client.config import ClientConfig
+from .comparison import PartitionComparison
+from .plan import Mirrored, Plan, make_plan
+from .report import (
+    Difference,
+    DifferenceKind,
+    OffsetRange,
+    Outcome,
+    PartitionReport,
+    VerifyProgress,
+    VerifyReport,
+)
+
+__all__ = ["verify"]
+
+#: Threads, one partition each. Python walks the batches of one at a time, so
+#: more than a few only hide the network's latency.
+_MOST_THREADS = 4
+
+_PROGRESS_INTERVAL_S = 0.25
+
+DEFAULT_PATIENCE_S = 30.0
+
+
+def verify(
+    source: ClientConfig,
+    destination: ClientConfig,
+    topics: Mapping[str, str],
+    *,
+    group: str | None = None,
+    rules: str | None = None,
+    on_progress: Callable[[VerifyProgress], object] | None = None,
+    patience_s: float = DEFAULT_PATIENCE_S,
+) -> VerifyReport:
+    """
+    Compare topics with their mirrors, batch by batch, without decompressing.
+
+    Everything up to the end offsets at the start is read once, on both sides.
+    Memory is bounded: two buffers of 4 MiB and a look ahead of some thousand
+    batches a thread.
+
+    Args:
+        source: How to reach the source cluster. With its ``isolation_level``
+            ``READ_COMMITTED``, aborted batches are not expected at the destination.
+        destination: How to reach the destination cluster.
+        topics: The destination's names by the source's.
+        group: The mirror's consumer group on the source cluster, whose pairs
+            say where both sides begin; None for the default group.
+        rules: What decided what was copied (``MirrorOptions.rules``): a
+            partition that was mirrored by other rules is not compared. None
+            not to ask.
+        on_progress: Called a few times a second, in this thread.
+        patience_s: How long a request is repeated that time can heal.
+
+    Raises:
+        ShoalError: A cluster does not answer. What concerns one partition is
+            in its report.
+
+    """
+    started = time.monotonic()
+    with Cluster(source) as ours, Cluster(destination) as theirs:
+        plan = make_plan(ours, theirs, topics, group=group, rules=rules, patience_s=patience_s)
+    stop = threading.Event()
+    comparisons = [PartitionComparison(each, patience_s=patience_s, stop=stop) for each in plan.partitions]
+
+    def tell_progress() -> None:
+        if on_progress is not None:
+            on_progress(_progress(comparisons, time.monotonic() - started))
+
+    compared = _compare_all(comparisons, source, destination, patience_s, stop, tell_progress)
+    reports = [*compared, *_refused(plan), *_surplus(plan)]
+    return VerifyReport(
+        plan.group,
+        tuple(sorted(reports, key=lambda report: report.source)),
+        plan.warnings,
+        time.monotonic() - started,
+    )
+
+
+def _compare_all(
+    comparisons: Sequence[PartitionComparison],
+    source: ClientConfig,
+    destination: ClientConfig,
+    patience_s: float,
+    stop: threading.Event,
+    tell_progress: Callable[[], None],
+) -> list[PartitionReport]:
+    if not comparisons:
+        return []
+    # The largest first: a small one is soon done while the last large one ends.
+    queue = deque(sorted(comparisons, key=_size, reverse=True))
+    threads = min(_MOST_THREADS, len(queue))
+    with ThreadPoolExecutor(threads, thread_name_prefix="shoal-verify") as pool:
+        futures = [pool.submit(_work, queue, source, destination, patience_s) for _ in range(threads)]
+        try:
+            while True:
+                ended, at_work = wait(futures, _PROGRESS_INTERVAL_S)
+                reports = [report for future in ended for report in future.result()]
+                tell_progress()
+                if not at_work:
+                    return reports
+        finally:
+            stop.set()
+
+
+def _size(comparison: PartitionComparison) -> int:
+    start, end = comparison.plan.source_log
+    return end - start
+
+
+def _work(
+    queue: deque[PartitionComparison], source: ClientConfig, destination: ClientConfig, patience_s: float
+) -> list[PartitionReport]:
+    """Compare one partition after the other until none is left, in a thread with connections of its own."""
+    plans = [comparison.plan for comparison in list(queue)]
+    reports = []
+    with Cluster(source) as ours, Cluster(destination) as theirs:
+        patiently(lambda: ours.refresh({plan.source.topic for plan in plans}), patience_s=patience_s)
+        patiently(lambda: theirs.refresh({plan.destination.topic for plan in plans}), patience_s=patience_s)
+        # Not a loop over the queue: other threads take from it too.
+        while queue:
+            try:
+                comparison = queue.popleft()
+            except IndexError:
+                break
+            reports.append(comparison.run(ours, theirs))
+    return reports
+
+
+def _progress(comparisons: Sequence[PartitionComparison], elapsed_s: float) -> VerifyProgress:
+    sizes = [_size(comparison) for comparison in comparisons]
+    read = sum(each.fraction * size for each, size in zip(comparisons, sizes, strict=True))
+    return VerifyProgress(
+        elapsed_s,
+        len(comparisons),
+        sum(comparison.is_done for comparison in comparisons),
+        sum(comparison.tally.records for comparison in comparisons),
+        sum(comparison.tally.batches for comparison in comparisons),
+        sum(comparison.bytes_read for comparison in comparisons),
+        sum(len(comparison.tally.differences) for comparison in comparisons),
+        read / sum(sizes) if sum(sizes) else 1.0,
+    )
+
+
+def _refused(plan: Plan) -> list[PartitionReport]:
+    return [
+        PartitionReport(ours, theirs, Outcome.NOT_COMPARED, reason=why)
+        for (ours, theirs), why in plan.refused.items()
+    ]
+
+
+def _surplus(plan: Plan) -> list[PartitionReport]:
+    """Report what is in partitions that the source does not have."""
+    return [_surplus_report(mirrored, log) for mirrored, log in plan.surplus.items() if log.start < log.end]
+
+
+def _surplus_report(mirrored: Mirrored, log: OffsetRange) -> PartitionReport:
+    records = log.end - log.start
+    extra = Difference(
+        DifferenceKind.EXTRA, OffsetRange(0, 0), log, 0, records, detail="the source has no such partition"
+    )
+    return PartitionReport(
+        *mirrored, Outcome.DIFFERENT, differences=(extra,), counts={DifferenceKind.EXTRA: (0, records)}
+    )

@@ -1,0 +1,303 @@
+"""Verify a mirror between two brokers, after damage was done to it."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import batches
+import pytest
+from two_brokers import ABORT, COMMIT, History, TwoBrokers, batches_of, config_of, lose_tail
+
+from shoal.broker.log import Log
+from shoal.client.config import ClientConfig
+from shoal.errors import Disconnected, ErrorCode
+from shoal.mirroring.verify import (
+    Aligned,
+    Outcome,
+    PartitionReport,
+    Side,
+    VerifyProgress,
+    VerifyReport,
+    verify,
+)
+from shoal.protocol.apis import ApiKey
+from shoal.records import Codec
+
+pytestmark = pytest.mark.timeout(30)
+
+#: Records of each batch of :func:`mirrored`, and so its offsets: 0, 3, 5, 10, 11, 15, 17, 23, 24, 28 to 30.
+COUNTS = (3, 2, 5, 1, 4, 2, 6, 1, 4, 2)
+STARTS = [sum(COUNTS[:index]) for index in range(len(COUNTS) + 1)]
+
+
+def verified(brokers: TwoBrokers, **options: object) -> VerifyReport:
+    settings = brokers.settings
+    chosen = {"group": settings.group, "patience_s": 5.0, **options}
+    return verify(settings.source, settings.destination, {"topic": "topic"}, **chosen)  # type: ignore[arg-type]
+
+
+def partition(brokers: TwoBrokers, **options: object) -> PartitionReport:
+    (report,) = verified(brokers, **options).partitions
+    return report
+
+
+@pytest.fixture(params=["by the pair's origin", "by content"])
+def mirrored(request: pytest.FixtureRequest, brokers: TwoBrokers, history: History) -> TwoBrokers:
+    """A mirror of ten batches, with its pair and without."""
+    for count, codec in zip(COUNTS, [*Codec, *Codec], strict=True):
+        history.plain(count, codec=codec)
+    brokers.run()
+    if request.param == "by content":
+        brokers.forget_pairs()
+    return brokers
+
+
+def rewrite(brokers: TwoBrokers, edit: Callable[[list[bytearray]], Sequence[bytearray]]) -> None:
+    """Put other batches into the destination's log, one behind the other."""
+    before = brokers.destination.log("topic")
+    after = Log(before.name, before.config)
+    offset = 0
+    for batch in edit([bytearray(batch.view) for batch in batches_of(before)]):
+        struct.pack_into(">q", batch, 0, offset)
+        offset += struct.unpack_from(">i", batch, 23)[0] + 1
+        # Without a producer: its sequence is no more what it was.
+        after.store(batches.patched(batch, 43, struct.pack(">qhi", -1, -1, -1)))
+    brokers.destination.topics.topic("topic").logs[0] = after
+
+
+def flip(log: Log, batch_index: int, position: int, bit: int = 0) -> None:
+    """Flip one bit of a stored batch; negative positions count from its end."""
+    segment = log._segments[0]
+    end = segment.position(batch_index + 1)
+    start = segment.position(batch_index)
+    segment._buffer[(start if position >= 0 else end) + position] ^= 1 << bit
+
+
+# Equal
+
+
+def test_a_mirror_is_equal(mirrored: TwoBrokers, request: pytest.FixtureRequest) -> None:
+    report = verified(mirrored)
+    assert report.equal
+    assert report.exit_code == 0
+    assert (report.records, report.batches) == (sum(COUNTS), len(COUNTS))
+    (found,) = report.partitions
+    assert found.alignment is not None
+    assert found.alignment.by.value in request.node.name
+    assert (found.alignment.source_offset, found.alignment.destination_offset) == (0, 0)
+    assert found.differences == found.not_compared == ()
+    assert found.not_mirrored is found.source_skipped is found.destination_skipped is None
+
+
+def test_dropped_batches_are_no_difference(brokers: TwoBrokers, history: History) -> None:
+    history.plain(3).transaction(2, 3, ends=COMMIT).transaction(4, ends=ABORT).empty().gap(7)
+    history.plain(1).transaction(1, ends=ABORT).gap(2).marker().plain(2)
+    brokers.run()
+    report = partition(brokers)
+    assert report.outcome is Outcome.EQUAL
+    assert report.records == len(history.committed) == 11
+
+
+def test_aborted_batches_are_expected_where_a_mirror_reads_uncommitted(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(3).transaction(4, ends=ABORT).plain(1)
+    uncommitted = brokers.read_uncommitted()
+    uncommitted.run()
+    assert partition(uncommitted).outcome is Outcome.EQUAL
+    assert partition(brokers).extra == [(3, 7)]
+
+
+def test_a_mirror_by_other_rules_is_not_compared(brokers: TwoBrokers, history: History) -> None:
+    history.plain(3)
+    brokers.run()
+    assert partition(brokers, rules="rules").outcome is Outcome.EQUAL
+    other = partition(brokers, rules="others")
+    assert other.outcome is Outcome.NOT_COMPARED
+    assert "other rules" in str(other.reason)
+
+
+def test_an_open_transaction_is_not_looked_at(brokers: TwoBrokers, history: History) -> None:
+    history.plain(2)
+    history.store(history.batch(3, flags=batches.TRANSACTIONAL, producer_id=9, producer_epoch=0))
+    history.plain(1)
+    brokers.run()
+    report = partition(brokers)
+    assert (report.outcome, report.records, report.not_mirrored) == (Outcome.EQUAL, 2, None)
+
+
+def test_a_log_append_time_destination_is_equal(brokers: TwoBrokers) -> None:
+    (history,) = brokers.topic(message_timestamp_type="LogAppendTime")
+    history.plain(3).plain(2, codec=Codec.LZ4)
+    brokers.run()
+    assert partition(brokers).outcome is Outcome.EQUAL
+    brokers.forget_pairs()
+    assert partition(brokers).outcome is Outcome.EQUAL
+
+
+def test_two_empty_logs_are_equal(brokers: TwoBrokers, history: History) -> None:
+    report = partition(brokers)
+    assert report.outcome is Outcome.EQUAL
+    assert report.alignment is not None
+    assert report.alignment.by is Aligned.NOTHING
+
+
+# Damage
+
+
+@pytest.mark.parametrize("index", [0, 4, 9])
+def test_a_flipped_bit_in_the_payload_is_found_with_its_side(mirrored: TwoBrokers, index: int) -> None:
+    flip(mirrored.destination.log("topic"), index, -1)
+    report = verified(mirrored)
+    assert report.exit_code == 1
+    (difference,) = report.partitions[0].differences
+    assert report.partitions[0].altered == [((STARTS[index], STARTS[index + 1]),) * 2]
+    assert difference.damaged == (Side.DESTINATION,)
+    assert f"destination's batch at offset {STARTS[index]} is damaged" in str(difference)
+
+
+def test_a_flipped_bit_in_the_source_is_found_with_its_side(mirrored: TwoBrokers) -> None:
+    flip(mirrored.source.log("topic"), 4, -1)
+    (difference,) = partition(mirrored).differences
+    assert (difference.source, difference.damaged) == ((11, 15), (Side.SOURCE,))
+
+
+@pytest.mark.parametrize(("position", "bit"), [(17, 3), (22, 0), (22, 5), (30, 1), (42, 0), (50, 7), (59, 0)])
+def test_a_flipped_bit_in_a_header_is_found(mirrored: TwoBrokers, position: int, bit: int) -> None:
+    flip(mirrored.destination.log("topic"), 4, position, bit)
+    report = partition(mirrored)
+    assert report.altered == [((11, 15), (11, 15))]
+    assert report.differences[0].damaged == (Side.DESTINATION,)
+
+
+def test_altered_records_with_a_right_checksum_are_found(mirrored: TwoBrokers) -> None:
+    def alter(found: list[bytearray]) -> list[bytearray]:
+        found[5] = batches.patched(found[5], len(found[5]) - 1, b"!")
+        return found
+
+    rewrite(mirrored, alter)
+    (difference,) = partition(mirrored).differences
+    assert partition(mirrored).altered == [((15, 17), (15, 17))]
+    assert difference.damaged == ()
+
+
+def test_an_altered_create_time_is_found(mirrored: TwoBrokers) -> None:
+    def alter(found: list[bytearray]) -> list[bytearray]:
+        found[5] = batches.patched(found[5], 27, struct.pack(">q", 1))
+        return found
+
+    rewrite(mirrored, alter)
+    assert partition(mirrored).altered == [((15, 17), (15, 17))]
+
+
+@pytest.mark.parametrize("index", [1, 4, 8])
+def test_a_missing_batch_is_found(mirrored: TwoBrokers, index: int) -> None:
+    rewrite(mirrored, lambda found: found[:index] + found[index + 1 :])
+    report = partition(mirrored)
+    assert report.missing == [(STARTS[index], STARTS[index + 1])]
+    assert report.differences[0].destination == (STARTS[index], STARTS[index])
+    assert len(report.differences) == 1
+    assert report.records == sum(COUNTS) - COUNTS[index]
+
+
+def test_missing_batches_that_follow_each_other_are_one_range(mirrored: TwoBrokers) -> None:
+    rewrite(mirrored, lambda found: found[:2] + found[6:])
+    report = partition(mirrored)
+    assert report.missing == [(5, 17)]
+    assert (report.differences[0].batches, report.differences[0].records) == (4, 12)
+
+
+@pytest.mark.parametrize("index", [0, 4, 9])
+def test_a_doubled_batch_is_found(mirrored: TwoBrokers, index: int) -> None:
+    rewrite(mirrored, lambda found: [*found[: index + 1], bytearray(found[index]), *found[index + 1 :]])
+    report = partition(mirrored)
+    count = COUNTS[index]
+    assert report.extra == [(STARTS[index + 1], STARTS[index + 1] + count)]
+    assert report.differences[0].copy_of == (STARTS[index], STARTS[index + 1])
+    assert len(report.differences) == 1
+
+
+@pytest.mark.parametrize(("first", "second"), [(4, 5), (2, 7)])
+def test_two_swapped_batches_are_found(mirrored: TwoBrokers, first: int, second: int) -> None:
+    order = list(range(len(COUNTS)))
+    order[first], order[second] = second, first
+    rewrite(mirrored, lambda found: [found[index] for index in order])
+    starts = {index: sum(COUNTS[each] for each in order[:place]) for place, index in enumerate(order)}
+    report = partition(mirrored)
+    assert sorted(report.reordered) == [
+        ((STARTS[index], STARTS[index + 1]), (starts[index], starts[index] + COUNTS[index]))
+        for index in (first, second)
+    ]
+    assert len(report.differences) == 2
+
+
+def test_a_lost_tail_is_missing_where_a_pair_says_that_it_was_there(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(3, 2, 5)
+    brokers.run()
+    lose_tail(brokers.destination, "topic", 5)
+    report = partition(brokers)
+    assert report.missing == [(5, 10)]
+    assert report.outcome is Outcome.DIFFERENT
+
+
+def test_records_of_somebody_else_are_extra(mirrored: TwoBrokers) -> None:
+    rewrite(mirrored, lambda found: [*found, batches.batch([b"somebody", b"else"])])
+    assert partition(mirrored).extra == [(30, 32)]
+
+
+def test_a_length_that_cannot_be_is_damage_from_there_on(mirrored: TwoBrokers) -> None:
+    flip(mirrored.destination.log("topic"), 4, 8, 7)
+    report = partition(mirrored)
+    assert report.outcome is Outcome.DIFFERENT
+    (difference,) = report.differences
+    assert (difference.destination, difference.damaged) == ((11, 30), (Side.DESTINATION,))
+    assert "cannot be read any further" in str(report.reason)
+    assert report.records == 11
+
+
+# Where both sides begin and end
+
+
+def test_what_is_behind_the_pair_is_not_mirrored_yet(brokers: TwoBrokers, history: History) -> None:
+    history.plain(3, 2)
+    brokers.run()
+    history.plain(5, 1)
+    report = partition(brokers)
+    assert (report.outcome, report.not_mirrored, report.records) == (Outcome.EQUAL, (5, 11), 5)
+    brokers.forget_pairs()
+    assert partition(brokers).not_mirrored == (5, 11)
+
+
+def test_what_was_copied_after_the_last_commit_is_compared_too(brokers: TwoBrokers, history: History) -> None:
+    history.plain(3, 2)
+    brokers.run()
+    pair = brokers.pair()
+    history.plain(5, 1)
+    brokers.run()
+    brokers.commit(pair)
+    assert partition(brokers).records == 11
+    flip(brokers.destination.log("topic"), 2, -1)
+    assert partition(brokers).altered == [((5, 10), (5, 10))]
+
+
+def test_a_later_start_is_no_difference(brokers: TwoBrokers, history: History) -> None:
+    history.plain(*COUNTS)
+    brokers.run([replace_start(each, 11) for each in brokers.ranges()])
+    by_origin = partition(brokers)
+    assert (by_origin.outcome, by_origin.source_skipped) == (Outcome.EQUAL, (0, 11))
+    assert by_origin.alignment is not None
+    assert by_origin.alignment.by is Aligned.BY_ORIGIN
+    brokers.forget_pairs()
+    by_content = partition(brokers)
+    assert (by_content.outcome, by_content.source_skipped) == (Outcome.EQUAL, (0, 11))
+    assert by_content.alignment is not None
+    assert by_content.alignment.by is Aligned.BY_CONTENT
+    assert by_content.records == by_origin.records == sum(COUNTS) - 11
+
+
+def replace_start(each: object, offset: int) -> object:
+    return each._replace(start_offset=offset)  # type: ignore[attr-defined]
