@@ -19,6 +19,7 @@ def test_the_demo_copies_every_record_of_every_kind() -> None:
     records = {name: each["records"] for name, each in loaded.items()}
     assert objects["counted"]["records"] == records
     assert objects["summary"]["records"] == sum(records.values())
+    assert (objects["verify"]["outcome"], objects["verify"]["records"]) == ("equal", sum(records.values()))
 
 
 def test_without_confluent_kafka_it_says_what_to_install() -> None:

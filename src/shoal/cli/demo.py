@@ -7,7 +7,6 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..client.config import ClientConfig
@@ -59,22 +58,35 @@ def run(args: argparse.Namespace) -> int:
     demo.require_confluent_kafka()
     with demo.cluster() as source, demo.cluster() as destination:
         loaded = _load(source, args)
-        summary = _mirror(source, destination, args)
+        # Kept where it fails: Spark's log is in it.
+        checkpoint = tempfile.mkdtemp(prefix="shoal-demo-")
+        options = MirrorOptions(
+            source=ClientConfig("source", tuple(parse_bootstrap(source))),
+            destination=ClientConfig("destination", tuple(parse_bootstrap(destination))),
+            topics=TopicSelection(".*"),
+            once=True,
+            master=args.master,
+            checkpoint=checkpoint,
+        )
+        summary = _mirror(options, args)
         if summary.exit_code == 0:
-            _check(destination, loaded, args)
+            _verify(options, summary, args)
+            _count(destination, loaded, args)
+            shutil.rmtree(checkpoint, ignore_errors=True)
     return summary.exit_code
 
 
 def _load(source: str, args: argparse.Namespace) -> dict[str, Loaded]:
     from ..demo import TOPICS, load
 
+    if not args.json:
+        print("Two embedded brokers; loading one of them with confluent-kafka:\n", flush=True)
     loaded = {
         topic.name: load(source, topic, int(topic.share * args.megabytes * 1_000_000)) for topic in TOPICS
     }
     if args.json:
         print_json({"type": "loaded", "topics": {name: asdict(each) for name, each in loaded.items()}})
     else:
-        print("Two embedded brokers, and topics in one of them, loaded with confluent-kafka:\n")
         rows = [("topic", "partitions", "codec", "records", "aborted", "MB")]
         for topic in TOPICS:
             each = loaded[topic.name]
@@ -92,10 +104,40 @@ def _load(source: str, args: argparse.Namespace) -> dict[str, Loaded]:
     return loaded
 
 
-def _check(destination: str, loaded: Mapping[str, Loaded], args: argparse.Namespace) -> None:
+def _mirror(options: MirrorOptions, args: argparse.Namespace) -> Summary:
+    from ..spark.job import mirror
+
+    with report_to(as_json=args.json) as report:
+        summary = mirror(options, on_progress=report.progress, on_warning=report.warning)
+        report.summary(summary)
+    return summary
+
+
+def _verify(options: MirrorOptions, summary: Summary, args: argparse.Namespace) -> None:
     """
     Raises:
-        ShoalError: The copy is not what was loaded.
+        ShoalError: The copies differ from the originals.
+    """
+    from ..mirroring.verify import verify
+
+    report = verify(
+        options.source, options.destination, summary.topics, group=summary.group, rules=options.rules()
+    )
+    if args.json:
+        print_json(report.to_json_object())
+    if not report.equal:
+        raise ShoalError(f"the copies and the originals: {report.outcome.value}")
+    if not args.json:
+        print(
+            f"\nVerified: {report.batches:,} batches are the same on both sides, by counts, times and payload "
+            "checksums."
+        )
+
+
+def _count(destination: str, loaded: Mapping[str, Loaded], args: argparse.Namespace) -> None:
+    """
+    Raises:
+        ShoalError: Another client does not read from the copies what was loaded.
     """
     from ..demo import count
 
@@ -107,27 +149,5 @@ def _check(destination: str, loaded: Mapping[str, Loaded], args: argparse.Namesp
         print_json({"type": "counted", "records": counts})
     else:
         print(
-            f"\nconfluent-kafka reads {sum(counts.values()):,} records from the copies, as many as were "
-            "loaded."
+            f"confluent-kafka reads {sum(counts.values()):,} records from the copies, as many as were loaded."
         )
-
-
-def _mirror(source: str, destination: str, args: argparse.Namespace) -> Summary:
-    from ..spark.job import mirror
-
-    # Kept where it fails: Spark's log is in it.
-    checkpoint = Path(tempfile.mkdtemp(prefix="shoal-demo-"))
-    options = MirrorOptions(
-        source=ClientConfig("source", tuple(parse_bootstrap(source))),
-        destination=ClientConfig("destination", tuple(parse_bootstrap(destination))),
-        topics=TopicSelection(".*"),
-        once=True,
-        master=args.master,
-        checkpoint=str(checkpoint),
-    )
-    with report_to(as_json=args.json) as report:
-        summary = mirror(options, on_progress=report.progress, on_warning=report.warning)
-        report.summary(summary)
-    if not summary.exit_code:
-        shutil.rmtree(checkpoint, ignore_errors=True)
-    return summary
