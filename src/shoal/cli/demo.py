@@ -129,8 +129,8 @@ def _verify(options: MirrorOptions, summary: Summary, args: argparse.Namespace) 
         raise ShoalError(f"the copies and the originals: {report.outcome.value}")
     if not args.json:
         print(
-            f"\nVerified: {report.batches:,} batches are the same on both sides, by counts, times and payload "
-            "checksums."
+            f"\nVerified: {report.batches:,} batches are the same on both sides, by counts, times and "
+            "payload checksums."
         )
 
 
