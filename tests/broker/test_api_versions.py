@@ -1,0 +1,63 @@
+"""What the broker says it speaks, and what it does with the rest."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from broker.wire import Wire
+
+from shoal.errors import ErrorCode
+from shoal.protocol.apis import CLIENT_VERSIONS, ApiKey
+from shoal.protocol.codec import decode_response
+
+
+def ask(wire: Wire, version: int) -> list[tuple[int, int, int]]:
+    answer = wire.call(
+        ApiKey.API_VERSIONS, version, client_software_name="test", client_software_version="1.0"
+    )
+    assert answer.error_code == ErrorCode.NONE
+    return [(each.api_key, each.min_version, each.max_version) for each in answer.api_keys]
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_every_version_of_the_question_has_the_same_answer(wire: Wire, version: int) -> None:
+    assert {key for key, _, _ in ask(wire, version)} >= {ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA}
+
+
+def test_a_version_that_is_too_new_is_answered_in_version_0(wire: Wire) -> None:
+    # The body of a newer version cannot be known; the header can, with no tagged fields.
+    request = struct.pack(">hhih", ApiKey.API_VERSIONS, 99, 7, 4) + b"test\0" + b"\xff\xff\xff"
+    wire.send_bytes(len(request).to_bytes(4) + request)
+    frame = wire.receive_frame()
+    assert frame is not None
+    answer = decode_response(ApiKey.API_VERSIONS, 0, memoryview(frame))
+    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert ApiKey.API_VERSIONS in [each.api_key for each in answer.api_keys]
+    assert ask(wire, 3), "the connection goes on"
+
+
+def test_produce_is_announced_from_version_0_for_librdkafka(wire: Wire) -> None:
+    assert next(low for key, low, _ in ask(wire, 3) if key == ApiKey.PRODUCE) == 0
+
+
+def test_a_client_software_name_has_a_legal_form(wire: Wire) -> None:
+    answer = wire.call(ApiKey.API_VERSIONS, 3, client_software_name="no good", client_software_version="1")
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("api", set(CLIENT_VERSIONS) - {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+def test_what_shoal_s_client_speaks_is_served(wire: Wire, api: ApiKey) -> None:
+    served = {key: (low, high) for key, low, high in ask(wire, 3)}
+    assert served[api][1] >= CLIENT_VERSIONS[api][0]
+
+
+@pytest.mark.parametrize(
+    ("api", "version"), [(ApiKey.PRODUCE, 2), (ApiKey.METADATA, 99), (ApiKey.METADATA, -1), (999, 0), (-1, 0)]
+)
+def test_an_api_or_version_that_is_not_served_closes_the_connection(
+    wire: Wire, api: int, version: int
+) -> None:
+    request = struct.pack(">hhih", api, version, 7, 4) + b"test" + bytes(20)
+    wire.send_bytes(len(request).to_bytes(4) + request)
+    assert wire.receive_frame() is None

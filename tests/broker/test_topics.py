@@ -1,0 +1,364 @@
+"""Topics: create, describe, grow, delete; and their settings."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Any
+
+import pytest
+from broker.conftest import NewTopic
+from broker.wire import PATIENCE_S, Wire
+
+from shoal.errors import ErrorCode
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.codec import request_class
+
+TOPIC, BROKER = 2, 4
+SET, DELETE, APPEND, SUBTRACT = range(4)
+DYNAMIC_TOPIC, DEFAULT = 1, 5
+
+
+def metadata(wire: Wire, *names: str | None, version: int = 12, **fields: Any) -> Any:
+    wanted = request_class(ApiKey.METADATA).MetadataRequestTopic
+    return wire.call(
+        ApiKey.METADATA,
+        version,
+        topics=[wanted(name=name) for name in names] if names else None,
+        allow_auto_topic_creation=True,
+        **fields,
+    )
+
+
+def create(wire: Wire, name: str, partitions: int = 1, replicas: int = 1, **fields: Any) -> Any:
+    wanted = request_class(ApiKey.CREATE_TOPICS).CreatableTopic
+    topic = wanted(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=replicas,
+        assignments=[
+            wanted.CreatableReplicaAssignment(partition_index=index, broker_ids=brokers)
+            for index, brokers in fields.get("assignments", {}).items()
+        ],
+        configs=[],
+    )
+    response = wire.call(
+        ApiKey.CREATE_TOPICS,
+        7,
+        topics=[topic] * fields.get("times", 1),
+        timeout_ms=10_000,
+        validate_only=fields.get("validate_only", False),
+    )
+    (answer,) = response.topics
+    return answer
+
+
+def describe(wire: Wire, kind: int, name: str, *keys: str, **options: Any) -> Any:
+    wanted = request_class(ApiKey.DESCRIBE_CONFIGS).DescribeConfigsResource
+    response = wire.call(
+        ApiKey.DESCRIBE_CONFIGS,
+        4,
+        resources=[wanted(resource_type=kind, resource_name=name, configuration_keys=list(keys) or None)],
+        include_synonyms=options.get("synonyms", False),
+        include_documentation=False,
+    )
+    return response.results[0]
+
+
+def value_of(wire: Wire, topic: str, key: str) -> tuple[str, int]:
+    (found,) = describe(wire, TOPIC, topic, key).configs
+    return found.value, found.config_source
+
+
+def alter(
+    wire: Wire,
+    name: str,
+    key: str,
+    operation: int,
+    value: str | None,
+    *,
+    kind: int = TOPIC,
+    dry: bool = False,
+) -> ErrorCode:
+    wanted = request_class(ApiKey.INCREMENTAL_ALTER_CONFIGS).AlterConfigsResource
+    change = wanted.AlterableConfig(name=key, config_operation=operation, value=value)
+    response = wire.call(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        1,
+        resources=[wanted(resource_type=kind, resource_name=name, configs=[change])],
+        validate_only=dry,
+    )
+    return ErrorCode(response.responses[0].error_code)
+
+
+def wait_for_value(wire: Wire, topic: str, key: str, value: str) -> None:
+    """A real broker learns of a new value a moment after the controller's answer."""
+    deadline = time.monotonic() + PATIENCE_S
+    while value_of(wire, topic, key)[0] != value:
+        assert time.monotonic() < deadline
+
+
+# Metadata
+
+
+@pytest.mark.parametrize("version", range(1, 13))
+def test_a_topic_s_partitions_have_a_leader(wire: Wire, new_topic: NewTopic, version: int) -> None:
+    name = new_topic(3)
+    answer = metadata(wire, name, version=version)
+    (topic,) = answer.topics
+    (node,) = answer.brokers
+    assert (topic.error_code, topic.name) == (ErrorCode.NONE, name)
+    assert [each.partition_index for each in sorted(topic.partitions, key=lambda p: p.partition_index)] == [
+        0,
+        1,
+        2,
+    ]
+    for partition in topic.partitions:
+        assert partition.leader_id == node.node_id
+        assert list(partition.replica_nodes) == list(partition.isr_nodes) == [node.node_id]
+        assert partition.leader_epoch == (0 if version >= 7 else -1)
+    assert (topic.topic_id is not None) == (version >= 10)
+
+
+def test_all_topics_are_there_for_who_names_none(wire: Wire, topic: str) -> None:
+    assert topic in {found.name for found in metadata(wire).topics}
+    empty = wire.call(ApiKey.METADATA, 12, topics=[], allow_auto_topic_creation=False)
+    assert list(empty.topics) == []
+    assert len(empty.brokers) == 1
+
+
+def test_a_topic_that_is_not_there_is_unknown_and_is_not_created(wire: Wire, unique: str) -> None:
+    for _ in range(2):
+        (topic,) = metadata(wire, unique).topics
+        assert (topic.error_code, topic.name) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, unique)
+        assert list(topic.partitions) == []
+
+
+def test_a_topic_is_found_by_its_id(wire: Wire, topic: str) -> None:
+    topic_id = metadata(wire, topic).topics[0].topic_id
+    wanted = request_class(ApiKey.METADATA).MetadataRequestTopic(name=None, topic_id=topic_id)
+    (found,) = wire.call(ApiKey.METADATA, 12, topics=[wanted], allow_auto_topic_creation=False).topics
+    assert (found.error_code, found.name, found.topic_id) == (ErrorCode.NONE, topic, topic_id)
+
+
+def test_a_topic_id_that_is_not_there_is_unknown(wire: Wire) -> None:
+    wanted = request_class(ApiKey.METADATA).MetadataRequestTopic(name=None, topic_id=uuid.uuid4())
+    (found,) = wire.call(ApiKey.METADATA, 12, topics=[wanted], allow_auto_topic_creation=False).topics
+    assert found.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_the_cluster_says_who_it_is(wire: Wire) -> None:
+    answer = metadata(wire)
+    cluster = wire.call(ApiKey.DESCRIBE_CLUSTER, 0, include_cluster_authorized_operations=False)
+    assert answer.cluster_id == cluster.cluster_id
+    assert len(answer.cluster_id) == 22
+    assert [each.broker_id for each in cluster.brokers] == [each.node_id for each in answer.brokers]
+
+
+# Creating
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a b", "ä", "x" * 250, "a/b"])
+def test_a_topic_name_has_a_legal_form(wire: Wire, name: str) -> None:
+    assert create(wire, name).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_a_topic_exists_once(wire: Wire, topic: str) -> None:
+    assert create(wire, topic).error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+def test_two_names_may_not_differ_by_dot_and_underscore_alone(wire: Wire, unique: str) -> None:
+    assert create(wire, f"{unique}.a").error_code == ErrorCode.NONE
+    assert create(wire, f"{unique}_a").error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+@pytest.mark.parametrize("partitions", [0, -2])
+def test_a_topic_has_partitions(wire: Wire, unique: str, partitions: int) -> None:
+    assert create(wire, unique, partitions).error_code == ErrorCode.INVALID_PARTITIONS
+
+
+@pytest.mark.parametrize("replicas", [0, -2, 2])
+def test_a_replication_factor_is_what_the_cluster_can_hold(wire: Wire, unique: str, replicas: int) -> None:
+    assert create(wire, unique, replicas=replicas).error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+def test_minus_1_is_the_broker_s_default(wire: Wire, unique: str) -> None:
+    created = create(wire, unique, -1, -1)
+    assert (created.error_code, created.num_partitions, created.replication_factor) == (0, 1, 1)
+
+
+def test_a_topic_named_twice_in_a_request_is_not_created(wire: Wire, unique: str) -> None:
+    assert create(wire, unique, times=2).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_validate_only_creates_nothing(wire: Wire, unique: str) -> None:
+    assert create(wire, unique, validate_only=True).error_code == ErrorCode.NONE
+    assert metadata(wire, unique).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_replicas_may_be_assigned_by_hand(wire: Wire, unique: str) -> None:
+    node = metadata(wire).brokers[0].node_id
+    created = create(wire, unique, -1, -1, assignments={0: [node], 1: [node]})
+    assert (created.error_code, created.num_partitions) == (ErrorCode.NONE, 2)
+
+
+@pytest.mark.parametrize(("partitions", "brokers"), [((0, 2), None), ((0,), [99]), ((0,), [])])
+def test_an_assignment_must_be_possible(
+    wire: Wire, unique: str, partitions: tuple[int, ...], brokers: list[int] | None
+) -> None:
+    node = metadata(wire).brokers[0].node_id
+    assignments = {each: [node] if brokers is None else brokers for each in partitions}
+    created = create(wire, unique, -1, -1, assignments=assignments)
+    assert created.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("no.such.setting", "1"),
+        ("retention.ms", "soon"),
+        ("retention.ms", "-2"),
+        ("compression.type", "rar"),
+        ("cleanup.policy", "burn"),
+        ("message.timestamp.type", "Later"),
+        ("segment.bytes", "1024"),
+        ("max.message.bytes", "99999999999"),
+        ("preallocate", "perhaps"),
+        ("min.cleanable.dirty.ratio", "1.5"),
+    ],
+)
+def test_a_setting_must_be_known_and_have_a_value_that_fits(
+    wire: Wire, topic: str, unique: str, key: str, value: str
+) -> None:
+    created = wire.create_topic(unique, 1, **{key.replace(".", "_"): value})
+    assert created.error_code == ErrorCode.INVALID_CONFIG
+    assert alter(wire, topic, key, SET, value) == ErrorCode.INVALID_CONFIG
+
+
+def test_a_created_topic_s_settings_are_in_the_answer(wire: Wire, unique: str) -> None:
+    created = wire.create_topic(unique, 2, retention_ms="5000")
+    settings = {each.name: (each.value, each.config_source) for each in created.configs}
+    assert settings["retention.ms"] == ("5000", DYNAMIC_TOPIC)
+    assert settings["compression.type"] == ("producer", DEFAULT)
+
+
+# Growing and deleting
+
+
+def grow(wire: Wire, topic: str, count: int) -> ErrorCode:
+    wanted = request_class(ApiKey.CREATE_PARTITIONS).CreatePartitionsTopic
+    response = wire.call(
+        ApiKey.CREATE_PARTITIONS,
+        3,
+        topics=[wanted(name=topic, count=count, assignments=None)],
+        timeout_ms=10_000,
+        validate_only=False,
+    )
+    return ErrorCode(response.results[0].error_code)
+
+
+def test_a_topic_grows(wire: Wire, new_topic: NewTopic, unique: str) -> None:
+    topic = new_topic(2)
+    assert grow(wire, topic, 2) == ErrorCode.INVALID_PARTITIONS
+    assert grow(wire, topic, 1) == ErrorCode.INVALID_PARTITIONS
+    assert grow(wire, topic, 4) == ErrorCode.NONE
+    assert grow(wire, unique, 4) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def delete(wire: Wire, name: str | None = None, topic_id: Any = None, version: int = 6) -> ErrorCode:
+    fields: dict[str, Any] = {"topic_names": [name]}
+    if version >= 6:
+        state = request_class(ApiKey.DELETE_TOPICS).DeleteTopicState
+        fields = {"topics": [state(name=name, topic_id=topic_id)]}
+    response = wire.call(ApiKey.DELETE_TOPICS, version, **fields, timeout_ms=10_000)
+    return ErrorCode(response.responses[0].error_code)
+
+
+@pytest.mark.parametrize("version", range(1, 7))
+def test_a_topic_is_deleted_by_name(wire: Wire, topic: str, version: int) -> None:
+    assert delete(wire, topic, version=version) == ErrorCode.NONE
+    assert delete(wire, topic, version=version) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_topic_is_deleted_by_id(wire: Wire, topic: str) -> None:
+    topic_id = metadata(wire, topic).topics[0].topic_id
+    assert delete(wire, topic_id=topic_id) == ErrorCode.NONE
+    assert delete(wire, topic_id=topic_id) == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_a_topic_that_is_created_again_has_another_id(wire: Wire, topic: str) -> None:
+    before = metadata(wire, topic).topics[0].topic_id
+    delete(wire, topic)
+    assert create(wire, topic).topic_id not in (before, None)
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("cleanup.policy", "delete"),
+        ("compression.type", "producer"),
+        ("max.message.bytes", "1048588"),
+        ("message.timestamp.after.max.ms", "3600000"),
+        ("message.timestamp.before.max.ms", "9223372036854775807"),
+        ("message.timestamp.type", "CreateTime"),
+        ("min.insync.replicas", "1"),
+        ("retention.bytes", "-1"),
+        ("segment.bytes", "1073741824"),
+    ],
+)
+def test_defaults_are_kafka_s(wire: Wire, topic: str, key: str, value: str) -> None:
+    assert value_of(wire, topic, key)[0] == value
+
+
+def test_a_setting_is_set_and_deleted(wire: Wire, topic: str) -> None:
+    assert alter(wire, topic, "max.message.bytes", SET, "2000000") == ErrorCode.NONE
+    wait_for_value(wire, topic, "max.message.bytes", "2000000")
+    assert value_of(wire, topic, "max.message.bytes") == ("2000000", DYNAMIC_TOPIC)
+    assert alter(wire, topic, "max.message.bytes", DELETE, None) == ErrorCode.NONE
+    wait_for_value(wire, topic, "max.message.bytes", "1048588")
+
+
+def test_a_list_is_extended_and_shortened(wire: Wire, topic: str) -> None:
+    assert alter(wire, topic, "cleanup.policy", APPEND, "compact") == ErrorCode.NONE
+    wait_for_value(wire, topic, "cleanup.policy", "delete,compact")
+    assert alter(wire, topic, "cleanup.policy", SUBTRACT, "delete") == ErrorCode.NONE
+    wait_for_value(wire, topic, "cleanup.policy", "compact")
+
+
+def test_what_is_no_list_is_not_extended(wire: Wire, topic: str) -> None:
+    assert alter(wire, topic, "retention.ms", APPEND, "1") == ErrorCode.INVALID_CONFIG
+
+
+def test_validate_only_alters_nothing(wire: Wire, topic: str) -> None:
+    assert alter(wire, topic, "max.message.bytes", SET, "2000000", dry=True) == ErrorCode.NONE
+    assert value_of(wire, topic, "max.message.bytes")[0] == "1048588"
+
+
+def test_a_topic_that_is_not_there_has_no_settings(wire: Wire, unique: str) -> None:
+    assert describe(wire, TOPIC, unique).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert alter(wire, unique, "retention.ms", SET, "1") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_setting_tells_where_its_value_could_come_from(wire: Wire, new_topic: NewTopic) -> None:
+    topic = new_topic(max_message_bytes="2000")
+    (found,) = describe(wire, TOPIC, topic, "max.message.bytes", synonyms=True).configs
+    assert [(each.name, each.value, each.source) for each in found.synonyms] == [
+        ("max.message.bytes", "2000", DYNAMIC_TOPIC),
+        ("message.max.bytes", "1048588", DEFAULT),
+    ]
+
+
+def test_the_broker_s_settings_are_described(wire: Wire) -> None:
+    node = metadata(wire).brokers[0].node_id
+    (found,) = describe(wire, BROKER, str(node), "producer.id.expiration.ms").configs
+    assert found.value == "86400000"
+    assert describe(wire, BROKER, "99").error_code != ErrorCode.NONE
+
+
+def test_a_broker_s_setting_that_is_not_dynamic_is_not_altered(wire: Wire) -> None:
+    node = str(metadata(wire).brokers[0].node_id)
+    code = alter(wire, node, "num.partitions", SET, "3", kind=BROKER)
+    assert code == ErrorCode.INVALID_REQUEST
