@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 # pip's own settings say where packages come from.
-PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
+PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable
 
 .PHONY: help demo test test-long bench check format clean distclean
 

@@ -171,7 +171,7 @@ def _session(jvm: Jvm | None, settings: Mapping[str, str], log_file: Path) -> Sp
         conf = SparkConf(_jvm=SparkContext._jvm).setAll(list(settings.items()))
         return SparkSession(SparkContext(conf=conf))
     except Exception as error:
-        reason = _reason(error)
+        reason = _reason(error, settings["spark.master"])
         _abandon(jvm)
         if isinstance(error, Py4JJavaError):
             raise ConfigError(f"Spark does not start: {reason}; see {log_file}") from error
@@ -189,7 +189,10 @@ def _abandon(jvm: Jvm | None) -> None:
         jvm.kill()
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Exception, master: str) -> str:
     """The first line of what went wrong, without the name of Java's exception class."""
     text = str(error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else error)
+    if "stopped SparkContext" in text:
+        # What a standalone master that cannot be reached looks like, a minute later.
+        return f"the master {master} does not answer, or sent us away"
     return text.strip().partition("\n")[0].rstrip(".") or type(error).__name__
