@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import batches
 import pytest
 from two_brokers import (
     ABORT,
@@ -22,6 +23,7 @@ from two_brokers import (
     config_of,
     leads_elsewhere,
     let_pass,
+    lose_tail,
     second_node,
     wait_until,
 )
@@ -525,3 +527,113 @@ def test_a_batch_that_seems_to_lie_further_on_loses_nothing(brokers: TwoBrokers,
     answers(brokers.source, ApiKey.FETCH, flipping(1, low_byte_of_base_offset, 0x04))
     assert brokers.start().result().complete
     assert brokers.copied() == history.committed
+
+
+# What the destination refuses for good
+
+PERMANENT: dict[ErrorCode, str] = {
+    ErrorCode.MESSAGE_TOO_LARGE: "raise max.message.bytes of the destination topic",
+    ErrorCode.RECORD_LIST_TOO_LARGE: "raise segment.bytes of the destination topic",
+    ErrorCode.INVALID_TIMESTAMP: "widen message.timestamp.before.max.ms",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "allow WRITE on the destination topic",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "allow IDEMPOTENT_WRITE",
+    ErrorCode.INVALID_PRODUCER_EPOCH: "look for another mirror",
+    ErrorCode.INVALID_REQUIRED_ACKS: "look into the broker's log",
+    ErrorCode.INVALID_RECORD: "a second try ended the same",
+    ErrorCode.CORRUPT_MESSAGE: "a second try ended the same",
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: "a second try ended the same",
+    ErrorCode.UNKNOWN_SERVER_ERROR: "a second try ended the same",
+}
+
+
+@pytest.mark.parametrize("code", PERMANENT)
+def test_a_batch_that_the_destination_refuses_stops_its_partition_and_no_other(
+    brokers: TwoBrokers, code: ErrorCode
+) -> None:
+    refused, other = brokers.topic("topic", 2)
+    refused.plain(1, 2, 3, 1)
+    other.plain(*[1] * 10)
+    let_pass(brokers.destination, ApiKey.PRODUCE, 2)
+    brokers.destination.faults.add(ApiKey.PRODUCE, error=code, times=None, partition=0)
+    (stopped,) = brokers.start().result().stopped
+    assert (stopped.partition, stopped.offset) == (0, 3)
+    for part in (
+        f"the destination cluster at {brokers.destination.bootstrap} refuses the batch at source offset 3",
+        f"error {int(code)} {code.name}",
+        PERMANENT[code],
+    ):
+        assert part in stopped.reason
+    assert brokers.pair("topic", 0).source_offset == 3
+    assert brokers.copied("topic", 0) == refused.committed[:3]
+    assert brokers.copied("topic", 1) == other.committed
+    brokers.destination.faults.clear()
+    assert brokers.run().complete
+    assert brokers.copied("topic", 0) == refused.committed
+
+
+def test_a_batch_larger_than_the_destination_takes_stops_its_partition(brokers: TwoBrokers) -> None:
+    history = brokers.topic("topic", max_message_bytes="200")[0]
+    history.plain(1, 1, 20, 1)
+    (stopped,) = brokers.start().result().stopped
+    assert stopped.offset == 2
+    assert "20 records" in stopped.reason
+    assert "raise max.message.bytes of the destination topic" in stopped.reason
+
+
+@pytest.mark.parametrize(
+    "code",
+    [ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_SERVER_ERROR],
+)
+def test_a_source_that_refuses_to_be_read_stops_the_partition_and_no_other(
+    brokers: TwoBrokers, code: ErrorCode
+) -> None:
+    refused, other = brokers.topic("topic", 2)
+    refused.plain(1, 2)
+    other.plain(1, 2)
+    brokers.source.faults.add(ApiKey.FETCH, error=code, times=None, partition=0)
+    (stopped,) = brokers.start().result().stopped
+    assert (stopped.partition, stopped.offset) == (0, 0)
+    assert f"the source cluster at {brokers.source.bootstrap}" in stopped.reason
+    assert brokers.copied("topic", 1) == other.committed
+
+
+# Somebody else
+
+
+def test_a_record_that_somebody_else_writes_during_a_run_stops_the_partition(
+    brokers: TwoBrokers,
+) -> None:
+    histories = brokers.topic("topic", 2)
+    fill(histories)
+    foreign = batches.batch(1)
+
+    def write() -> None:
+        log = brokers.destination.log("topic", 0)
+        foreign[:8] = log.log_end_offset.to_bytes(8)
+        log.store(memoryview(foreign))
+
+    brokers = brokers.with_settings(fetch_buffer_bytes=SMALL_BUFFER)
+    (stopped,) = brokers.run(control=Acting(4, write)).stopped
+    assert stopped.partition == 0
+    assert "somebody else writes to this partition" in stopped.reason
+    assert brokers.copied("topic", 1) == histories[1].committed
+    # The pair lies before the foreign record, and a new run finds it.
+    before = brokers.copied("topic", 0)
+    (stopped,) = brokers.run().stopped
+    assert "somebody else wrote there" in stopped.reason
+    assert brokers.copied("topic", 0) == before
+
+
+def test_a_destination_that_loses_its_tail_during_a_run_stops_the_partition(
+    brokers: TwoBrokers, history: History
+) -> None:
+    fill([history])
+    brokers = brokers.with_settings(fetch_buffer_bytes=SMALL_BUFFER)
+
+    def lose() -> None:
+        lose_tail(brokers.destination, "topic", 2)
+
+    (stopped,) = brokers.start(control=Acting(5, lose)).result().stopped
+    assert "lost its tail" in stopped.reason
+    (stopped,) = brokers.start().result().stopped
+    assert "lost its tail" in stopped.reason

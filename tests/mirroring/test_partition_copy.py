@@ -1,0 +1,120 @@
+"""Batches that one partition cannot copy: it stops before them with a sentence, and the others go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import batches
+import pytest
+from two_brokers import History, TwoBrokers, Watched, batches_of
+
+from shoal.client.metadata import TopicPartition
+from shoal.mirroring.partition_copy import PartitionCopy
+from shoal.mirroring.ranges import CopyRange
+from shoal.records import Codec, Decision
+
+pytestmark = [pytest.mark.timeout(30), pytest.mark.usefixtures("quick_retries")]
+
+
+def legacy(magic: int) -> Callable[[History], bytearray]:
+    return lambda history: batches.message(magic, offset=history.next_offset)
+
+
+REFUSED: dict[str, tuple[Callable[[History], bytearray], str]] = {
+    "holes": (lambda history: history.batch(4, holes=[1, 2]), "compaction took records out of it"),
+    "holes-at-the-end": (lambda history: history.batch(4, holes=[3]), "compaction took records out of it"),
+    "magic-0": (legacy(0), "message format is that of Kafka before 0.11"),
+    "magic-1": (legacy(1), "message format is that of Kafka before 0.11"),
+    "codec-5": (lambda history: history.batch(1, flags=5), "its codec is 5"),
+    "codec-7": (lambda history: history.batch(1, flags=7), "its codec is 7"),
+}
+
+
+@pytest.mark.parametrize(("make", "reason"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize("before", [0, 3])
+def test_a_batch_that_would_have_to_be_decoded_stops_its_partition_and_no_other(
+    brokers: TwoBrokers, make: Callable[[History], bytearray], reason: str, before: int
+) -> None:
+    refusing, other = brokers.topic("topic", 2)
+    refusing.plain(*[2] * before)
+    refusing.store(make(refusing))
+    refusing.plain(2)
+    other.plain(1, 2, 3)
+    for _ in range(2):  # a second run comes to the same end
+        result = brokers.start().result()
+        (stopped,) = result.stopped
+        assert (stopped.topic, stopped.partition, stopped.offset) == ("topic", 0, 2 * before)
+        assert reason in str(stopped)
+        assert f"topic-0 stopped at source offset {2 * before}" in str(stopped)
+        assert brokers.copied("topic", 0) == refusing.committed[: 2 * before]
+        assert brokers.copied("topic", 1) == other.committed
+        assert brokers.pair("topic", 0).source_offset == 2 * before
+
+
+@pytest.mark.parametrize("start", [1, 2])
+def test_a_start_in_the_middle_of_a_batch_stops_the_partition(
+    brokers: TwoBrokers, history: History, start: int
+) -> None:
+    history.plain(3, 2)
+    (stopped,) = brokers.run([CopyRange("topic", 0, "topic", start, 5)]).stopped
+    assert "copying begins in the middle of it" in stopped.reason
+    assert brokers.copied() == []
+
+
+def test_a_start_between_batches_copies_from_there(brokers: TwoBrokers, history: History) -> None:
+    history.plain(3, 2).gap(3).plain(2)
+    brokers.run([CopyRange("topic", 0, "topic", 6, history.next_offset)])
+    assert brokers.copied() == history.committed[5:]
+
+
+def test_an_aborted_batch_with_holes_is_dropped_like_any_other(brokers: TwoBrokers, history: History) -> None:
+    history.plain(1)
+    history.store(history.batch(4, holes=[1], flags=batches.TRANSACTIONAL, producer_id=7, producer_epoch=0))
+    history.marker(0, 7).plain(2)
+    assert brokers.run().complete
+    assert brokers.copied() == history.committed
+
+
+def test_the_bits_that_no_client_may_send_are_cleared(brokers: TwoBrokers, history: History) -> None:
+    flags = batches.LOG_APPEND_TIME | batches.TRANSACTIONAL | batches.DELETE_HORIZON
+    history.plain(2, flags=batches.LOG_APPEND_TIME).plain(1, flags=batches.DELETE_HORIZON)
+    history.plain(3, flags=batches.LOG_APPEND_TIME | batches.DELETE_HORIZON, codec=Codec.GZIP)
+    brokers.run()
+    assert brokers.copied() == history.committed
+    assert all(not each.header.attributes & flags for each in batches_of(brokers.destination.log("topic")))
+
+
+def test_decisions_are_counted_once_each_also_where_requests_fail(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(1, 2).transaction(2, ends=0).empty().plain(1)
+    control = Watched()
+    brokers.run(control=control)
+    decisions: dict[str, int] = {}
+    for report in control.reports:
+        for name, count in report["partitions"][0]["decisions"].items():
+            decisions[name] = decisions.get(name, 0) + count
+    assert decisions == {
+        Decision.COPY.value: 3,
+        Decision.DROP_ABORTED.value: 1,
+        Decision.DROP_CONTROL.value: 1,
+        Decision.DROP_EMPTY.value: 1,
+    }
+    assert control.total("records") == 4
+
+
+def test_acknowledged_runs_translate_source_offsets(brokers: TwoBrokers, history: History) -> None:
+    history.plain(2, 3).transaction(2, ends=0).plain(1).gap(4).plain(1, 1)
+    control = Watched()
+    brokers.run(control=control)
+    runs = [run for report in control.reports for run in report["partitions"][0]["runs"]]
+    assert runs == [[0, 5, 0], [8, 9, 5], [13, 15, 6]]
+
+
+def test_a_partition_waits_longer_each_time() -> None:
+    copy = PartitionCopy(CopyRange("topic", 3, "other", 0, 10))
+    assert copy.is_due
+    copy.wait("a leader", 100.0)
+    assert not copy.is_due
+    assert copy.waiting_for == "a leader"
+    assert (copy.source, copy.destination) == (TopicPartition("topic", 3), TopicPartition("other", 3))
