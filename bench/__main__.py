@@ -15,7 +15,7 @@ from bench.measure import MoverFailed, Usage, measure
 from bench.mover import Job, Mover
 from bench.movers import MOVERS
 from bench.report import Result, heading, table
-from bench.topics import PARTITIONS, TOPICS, Shape, load
+from bench.topics import PARTITIONS, TOPICS, USUAL_TOPICS, Shape, load
 from rig import BENCH_JVM, KafkaCluster, digest_topic, two_clusters
 
 RESULTS = Path(__file__).parent / "results.md"
@@ -108,9 +108,10 @@ def _say(line: str) -> None:
 
 def _parse() -> argparse.Namespace:
     shapes = [shape.name for shape in TOPICS]
+    usual = [shape.name for shape in USUAL_TOPICS]
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--movers", nargs="+", choices=list(MOVERS), default=list(MOVERS))
-    parser.add_argument("--topics", nargs="+", choices=shapes, default=shapes)
+    parser.add_argument("--topics", nargs="+", choices=shapes, default=usual)
     parser.add_argument("--megabytes", type=int, default=1000, help="of the large topic (default: 1000)")
     parser.add_argument("--small-megabytes", type=int, default=200, help="of the small one (default: 200)")
     parser.add_argument("--repeat", type=int, default=1, help="runs of each, of which the median counts")

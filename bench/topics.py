@@ -1,10 +1,11 @@
 """The topics that are mirrored."""
 
+import time
 from dataclasses import dataclass
 
 from rig.load import Codec, load_plain
 
-__all__ = ["PARTITIONS", "TOPICS", "Shape", "load"]
+__all__ = ["PARTITIONS", "TOPICS", "USUAL_TOPICS", "Shape", "load"]
 
 PARTITIONS = 4
 
@@ -16,24 +17,39 @@ class Shape:
 
     Attributes:
         records_per_batch: Each record's value has 1,000 bytes, JSON with random words.
+        age_days: How old the records are: a broker forgets who wrote batches that are older than a
+            day, and shoal then keeps one of a partition in flight.
 
     """
 
     name: str
     codec: Codec
     records_per_batch: int
+    age_days: int = 0
 
 
 TOPICS = (
     Shape("b16_lz4", "lz4", 16),  # a busy service that does not wait for its batches to fill
     Shape("b256_gzip", "gzip", 256),  # the dearest codec to open and close again
-    Shape("b1024_lz4", "lz4", 1024),  # batches of about 650 KB: what is left is moving bytes
+    Shape("b1024_lz4", "lz4", 1024),  # batches of about 450 KB: what is left is moving bytes
+    Shape("b16_lz4_old", "lz4", 16, age_days=30),  # a backfill
 )
+
+#: What a run without ``--topics`` compares.
+USUAL_TOPICS = TOPICS[:3]
 
 
 def load(bootstrap: str, shape: Shape, topic: str, megabytes: int) -> int:
     """Create and load a topic of this shape; return its uncompressed bytes."""
     total_bytes = megabytes * 1_000_000
+    # An hour for the records' own milliseconds: a broker refuses what lies in its future.
+    age_ms = shape.age_days * 86_400_000 + 3_600_000
     return 1000 * load_plain(
-        bootstrap, topic, shape.codec, shape.records_per_batch, total_bytes, partitions=PARTITIONS
+        bootstrap,
+        topic,
+        shape.codec,
+        shape.records_per_batch,
+        total_bytes,
+        partitions=PARTITIONS,
+        first_timestamp_ms=int(time.time() * 1000) - age_ms,
     )

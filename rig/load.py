@@ -180,6 +180,7 @@ def load_plain(
     partitions: int = 4,
     seed: int = 0,
     create: bool = True,
+    first_timestamp_ms: int = FIRST_TIMESTAMP,
 ) -> int:
     """
     Load a large topic quickly: records of 1,000 bytes, JSON of random words and a running number.
@@ -189,6 +190,7 @@ def load_plain(
     Args:
         total_bytes: Of values, before compression.
         create: False to add to a topic that exists.
+        first_timestamp_ms: Of the first record; each other is a millisecond younger.
 
     Returns:
         How many records were sent.
@@ -225,7 +227,7 @@ def load_plain(
                     topic,
                     values.numbered(number),
                     partition=partition,
-                    timestamp=FIRST_TIMESTAMP + number,
+                    timestamp=first_timestamp_ms + number,
                     on_delivery=delivered,
                 )
                 break

@@ -1,0 +1,31 @@
+"""
+What a Spark task of shoal does, without Spark: one lane with all partitions of a topic.
+
+Usage: python -m bench.copy_loop SOURCE DESTINATION TOPIC COPY
+"""
+
+import sys
+
+from shoal.client.cluster import Cluster
+from shoal.client.config import ClientConfig, IsolationLevel
+from shoal.mirroring.control import Uncontrolled
+from shoal.mirroring.lane import copy_lane
+from shoal.mirroring.plan import end_offsets, partitions_of
+from shoal.mirroring.ranges import CopyRange
+from shoal.mirroring.settings import CopySettings
+
+
+def main() -> int:
+    source_servers, destination_servers, topic, copy = sys.argv[1:]
+    source, _ = ClientConfig.from_properties("source", {"bootstrap.servers": source_servers})
+    destination, _ = ClientConfig.from_properties("destination", {"bootstrap.servers": destination_servers})
+    with Cluster(source) as cluster:
+        partitions = partitions_of(cluster, [topic])
+        ends = end_offsets(cluster, partitions, IsolationLevel.READ_COMMITTED)
+    ranges = [CopyRange(topic, each.partition, copy, 0, ends[each]) for each in partitions]
+    result = copy_lane(ranges, CopySettings(source, destination, copy, rules="bench"), Uncontrolled())
+    return 0 if result.complete and not result.stopped else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
