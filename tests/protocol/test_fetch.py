@@ -63,7 +63,7 @@ LITERAL = {
 }
 LITERAL_RESPONSE = {
     4: FetchResponse(
-        100, 0, 0, [FetchedPartition("orders", 3, 0, 10, 9, -1, [(5, 2)], memoryview(b"batch"), -1)]
+        100, 0, 0, [FetchedPartition("orders", 3, 0, 10, 9, -1, [(5, 2)], memoryview(b"batch"))]
     ),
     11: FetchResponse(
         100, 0, 42, [FetchedPartition("orders", 3, 0, 10, 9, 1, [(5, 2)], memoryview(b"batch"), 2)]

@@ -175,6 +175,16 @@ def test_the_most_offsets_and_the_most_records_of_a_batch_are_allowed() -> None:
     assert view(raw_batch(last_offset_delta=2**31 - 1, records_count=0)).header.next_offset == 2**31
 
 
+def test_codecs_have_kafkas_numbers() -> None:
+    assert {codec.name: codec.value for codec in Codec} == {
+        "NONE": 0,
+        "GZIP": 1,
+        "SNAPPY": 2,
+        "LZ4": 3,
+        "ZSTD": 4,
+    }
+
+
 @pytest.mark.parametrize("codec", Codec)
 @pytest.mark.parametrize("transactional", [False, True])
 def test_batches_of_another_library_are_read_as_that_library_and_a_third_read_them(
