@@ -43,13 +43,13 @@ def partition(brokers: TwoBrokers, **options: object) -> PartitionReport:
     return report
 
 
-@pytest.fixture(params=["by the pair's origin", "by content"])
+@pytest.fixture(params=["origin", "content"])
 def mirrored(request: pytest.FixtureRequest, brokers: TwoBrokers, history: History) -> TwoBrokers:
     """A mirror of ten batches, with its pair and without."""
     for count, codec in zip(COUNTS, [*Codec, *Codec], strict=True):
         history.plain(count, codec=codec)
     brokers.run()
-    if request.param == "by content":
+    if request.param == "content":
         brokers.forget_pairs()
     return brokers
 

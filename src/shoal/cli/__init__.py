@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from ..errors import ConfigError, ShoalError
-from . import broker, demo, mirror
+from . import broker, demo, mirror, verify
 from .report import say
 
 __all__ = ["EXIT_DONE", "EXIT_FAILED", "EXIT_USAGE", "main", "make_parser"]
@@ -27,7 +27,7 @@ EXIT_DONE = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 
-VERBS = (mirror, demo, broker)
+VERBS = (mirror, verify, demo, broker)
 
 
 class _Parser(argparse.ArgumentParser):

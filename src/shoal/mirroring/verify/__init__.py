@@ -21,9 +21,10 @@ from .report import (
     VerifyProgress,
     VerifyReport,
 )
-from .run import verify
+from .run import DEFAULT_PATIENCE_S, verify
 
 __all__ = [
+    "DEFAULT_PATIENCE_S",
     "Aligned",
     "Alignment",
     "Difference",

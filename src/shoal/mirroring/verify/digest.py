@@ -179,8 +179,8 @@ def why_not_decoded(source: Digest, destination: Digest) -> str:
         side = "source" if source.undecoded else "destination"
         return f"{reason} ({side}): they would have to be decoded"
     return (
-        f"the destination's broker recompressed {_codec(source)} to {_codec(destination)}, as brokers do where "
-        "compression.type is not producer: they would have to be decoded"
+        f"the destination's broker recompressed {_codec(source)} to {_codec(destination)}, as brokers do "
+        "where compression.type is not producer: they would have to be decoded"
     )
 
 

@@ -279,7 +279,7 @@ class _Walk:
 
 def _split(record_set: memoryview) -> Iterator[RecordBatch]:
     """
-    Yield each whole batch, as :func:`~shoal.records.split` does, and also those that only their count damages.
+    Yield each whole batch, as :func:`~shoal.records.split` does, and those that it refuses for their count.
 
     Raises:
         CorruptBatch: Where a length or a magic leads nowhere.

@@ -103,7 +103,7 @@ class Difference:
 
     def __str__(self) -> str:
         """Return a phrase: kind, offsets, size, what more is known."""
-        phrase = f"{self._where()} ({self.batches} batches, {self.records} records)"
+        phrase = f"{self._where()} ({_size(self)})"
         if self.copy_of:
             phrase += f": doubles source offsets {self.copy_of}"
         return f"{phrase}: {self.detail}" if self.detail else phrase
@@ -142,17 +142,31 @@ class NotCompared:
     def __str__(self) -> str:
         return (
             f"not compared: source offsets {self.source}, destination offsets {self.destination} "
-            f"({self.batches} batches, {self.records} records): {self.reason}"
+            f"({_size(self)}): {self.reason}"
         )
 
 
-class Aligned(enum.Enum):
-    """How it was found out where both sides begin."""
+def _size(each: Difference | NotCompared) -> str:
+    records = f"{each.records:,} {'record' if each.records == 1 else 'records'}"
+    if not each.batches:
+        return records
+    return f"{each.batches:,} {'batch' if each.batches == 1 else 'batches'}, {records}"
 
-    BY_ORIGIN = "by the pair's origin"
-    BY_PAIR = "by the pair"
-    BY_CONTENT = "by content"
-    NOTHING = "nothing to align"
+
+class Aligned(enum.Enum):
+    """
+    How it was found out where both sides begin.
+
+    The committed pair says where the mirror began (its origin) and how far it
+    has come; content is the batches themselves; nothing is what is left to
+    compare on one side or both.
+
+    """
+
+    BY_ORIGIN = "origin"
+    BY_PAIR = "pair"
+    BY_CONTENT = "content"
+    NOTHING = "nothing"
 
 
 @dataclass(frozen=True, slots=True)

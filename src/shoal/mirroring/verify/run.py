@@ -22,7 +22,7 @@ from .report import (
     VerifyReport,
 )
 
-__all__ = ["verify"]
+__all__ = ["DEFAULT_PATIENCE_S", "verify"]
 
 #: Threads, one partition each. Python walks the batches of one at a time, so
 #: more than a few only hide the network's latency.
@@ -30,6 +30,7 @@ _MOST_THREADS = 4
 
 _PROGRESS_INTERVAL_S = 0.25
 
+#: As long as one request may take.
 DEFAULT_PATIENCE_S = 30.0
 
 

@@ -68,7 +68,7 @@ class Slot:
 
     @property
     def _is_recompressed(self) -> bool:
-        """Whether nothing but another codec speaks for an alteration: compression.type may have changed since."""
+        """Whether they differ in their codec: compression.type may have been another once."""
         if len(self.source) != 1 or len(self.destination) != 1:
             return False
         ours, theirs = self.source[0], self.destination[0]

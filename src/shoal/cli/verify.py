@@ -1,0 +1,85 @@
+"""``shoal verify``: compare topics with their mirrors."""
+
+from __future__ import annotations
+
+import argparse
+
+from ..client.cluster import Cluster, patiently
+from ..client.config import ClientConfig
+from ..errors import ConfigError
+from ..mirroring.options import MirrorOptions
+from ..mirroring.topics import TopicSelection
+from ..mirroring.verify import DEFAULT_PATIENCE_S, verify
+from .options import (
+    Subparsers,
+    add_cluster_options,
+    add_group_option,
+    add_output_options,
+    add_topic_options,
+    parse_clusters,
+    parse_topics,
+)
+from .report import print_json, warn
+from .verify_report import print_report, progress_to
+
+__all__ = ["add_parser", "run"]
+
+#: Where nothing could be compared, or it was broken off: neither equal nor different.
+_EXIT_NOT_COMPARED = 3
+
+
+def add_parser(verbs: Subparsers) -> None:
+    parser = verbs.add_parser(
+        "verify",
+        help="compare topics with their mirrors",
+        description="Compare topics with their mirrors batch by batch, without decompressing: the same "
+        "records in the same order, by count, timestamps and payload checksum. Both sides are read once, up "
+        "to the end offsets seen at the start. Dropped transaction markers and aborted batches, a later "
+        "start, a mirror that lags and what retention has deleted are no differences. Exit codes: 0 equal, "
+        "1 different, 2 usage or configuration, 3 could not compare.",
+        allow_abbrev=False,
+    )
+    add_cluster_options(parser)
+    add_topic_options(parser)
+    add_group_option(parser.add_argument_group("mirror"))
+    add_output_options(
+        parser, exit_code_of_failure=_EXIT_NOT_COMPARED, exit_code_of_interrupt=_EXIT_NOT_COMPARED
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    source, destination = parse_clusters(args)
+    selection = parse_topics(args)
+    # Checks the group's name too.
+    options = MirrorOptions(source, destination, selection, args.group)
+    topics = _select(source, selection)
+    with progress_to(as_json=args.json) as on_progress:
+        report = verify(
+            source, destination, topics, group=args.group, rules=options.rules(), on_progress=on_progress
+        )
+    for warning in report.warnings:
+        warn(warning)
+    if args.json:
+        print_json(report.to_json_object())
+    else:
+        print_report(report)
+    return report.exit_code
+
+
+def _select(source: ClientConfig, selection: TopicSelection) -> dict[str, str]:
+    """
+    Return the destination's names of the topics to compare; those asked for by name need not be there.
+
+    Raises:
+        ConfigError: There is none.
+
+    """
+    with Cluster(source) as cluster:
+        found = patiently(cluster.refresh, patience_s=DEFAULT_PATIENCE_S).topics
+    topics = selection.select(found)
+    for name in selection.missing(found):
+        topics[name] = selection.destination_of(name)
+    if not topics:
+        raise ConfigError(f"--topics {selection.topics} matches no topic of the source cluster")
+    return topics

@@ -1,0 +1,168 @@
+"""What a user sees of a verification at work, and of its result."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as Bar
+from rich.table import Table
+
+from ..mirroring.verify import Outcome, PartitionReport, VerifyProgress, VerifyReport
+from .report import say
+
+__all__ = ["line", "print_report", "progress_to"]
+
+#: Between two plain lines.
+_PLAIN_INTERVAL_S = 10.0
+
+_STYLES = {Outcome.EQUAL: "green", Outcome.DIFFERENT: "red", Outcome.NOT_COMPARED: "yellow"}
+
+OnProgress = Callable[[VerifyProgress], object]
+
+
+# At work
+
+
+@contextmanager
+def progress_to(*, as_json: bool) -> Iterator[OnProgress]:
+    """Show progress on stderr: a bar on a terminal, a line now and then elsewhere; none with ``--json``."""
+    if as_json:
+        yield lambda progress: None
+    elif sys.stderr.isatty():
+        with _bar() as bar:
+            task = bar.add_task("comparing", total=1.0)
+            yield lambda progress: bar.update(task, completed=progress.fraction, description=line(progress))
+    else:
+        yield _PlainProgress().tell
+
+
+def _bar() -> Bar:
+    return Bar(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        TextColumn("{task.percentage:>3.0f}%"),
+        console=Console(stderr=True),
+        expand=True,
+        transient=True,
+    )
+
+
+class _PlainProgress:
+    def __init__(self) -> None:
+        self._next_s = _PLAIN_INTERVAL_S
+
+    def tell(self, progress: VerifyProgress) -> None:
+        if progress.elapsed_s >= self._next_s:
+            say(f"{line(progress)}, {progress.fraction:.0%}")
+            self._next_s = progress.elapsed_s + _PLAIN_INTERVAL_S
+
+
+def line(progress: VerifyProgress) -> str:
+    """``3/16 partitions, 812,004 records, 113.2 MB/s, 1 differences``"""
+    rate = progress.bytes_read / progress.elapsed_s if progress.elapsed_s > 0 else 0.0
+    return (
+        f"{progress.done}/{progress.partitions} partitions, {progress.records:,} records, "
+        f"{rate / 1e6:,.1f} MB/s, {progress.differences:,} differences"
+    )
+
+
+# The result
+
+
+def print_report(report: VerifyReport, console: Console | None = None) -> None:
+    """Print a result to stdout: a table and what differs on a terminal, plain lines elsewhere."""
+    console = console or Console()
+    if console.is_terminal:
+        console.print(_table(report))
+    for partition in report.partitions:
+        if not console.is_terminal:
+            _print(console, _summary(partition))
+        for detail in _details(partition):
+            _print(console, f"{partition.source}: {detail}")
+    _print(console, _total(report), style=_STYLES[report.outcome])
+
+
+def _print(console: Console, text: str, style: str | None = None) -> None:
+    # Whole lines: a terminal wraps them by itself, and a pipe has no width.
+    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def _table(report: VerifyReport) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("partition", "outcome"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("records", "batches", "behind", "differences"):
+        table.add_column(heading, justify="right")
+    table.add_column("aligned by", overflow="fold")
+    for partition in report.partitions:
+        table.add_row(*_row(partition))
+    return table
+
+
+def _row(partition: PartitionReport) -> Sequence[str]:
+    style = _STYLES[partition.outcome]
+    behind = partition.not_mirrored
+    return (
+        _name(partition),
+        f"[{style}]{partition.outcome.value}[/{style}]",
+        f"{partition.records:,}",
+        f"{partition.batches:,}",
+        f"{behind.end - behind.start:,}" if behind else "",
+        f"{len(partition.differences) + partition.differences_omitted:,}",
+        partition.alignment.by.value if partition.alignment else "",
+    )
+
+
+def _name(partition: PartitionReport) -> str:
+    if partition.source == partition.destination:
+        return str(partition.source)
+    return f"{partition.source} -> {partition.destination}"
+
+
+def _summary(partition: PartitionReport) -> str:
+    """Return one partition's result as one line."""
+    result = f"{_name(partition)}: {partition.outcome.value}"
+    if partition.alignment is None:
+        return result
+    alignment = partition.alignment
+    return (
+        f"{result}: {partition.records:,} records in {partition.batches:,} batches are the same; "
+        f"aligned by {alignment.by.value}, from source offset {alignment.source_offset} and destination offset "
+        f"{alignment.destination_offset} on: {alignment.why}"
+    )
+
+
+def _details(partition: PartitionReport) -> list[str]:
+    """Return what else there is to say of a partition, a line each."""
+    details = [str(difference) for difference in partition.differences]
+    if partition.differences_omitted:
+        details.append(f"and {partition.differences_omitted:,} more ranges that differ")
+    details += [str(not_compared) for not_compared in partition.not_compared]
+    if partition.not_compared_omitted:
+        details.append(f"and {partition.not_compared_omitted:,} more ranges that could not be compared")
+    if partition.reason:
+        details.append(f"not compared: {partition.reason}")
+    for what, offsets in (
+        ("not mirrored yet: source", partition.not_mirrored),
+        ("only in the source, before the comparison begins: source", partition.source_skipped),
+        ("only at the destination, before the comparison begins: destination", partition.destination_skipped),
+    ):
+        if offsets:
+            details.append(f"{what} offsets {offsets}")
+    return details
+
+
+def _total(report: VerifyReport) -> str:
+    parts = [f"{report.records:,} records in {report.batches:,} batches are the same"]
+    for outcome in (Outcome.DIFFERENT, Outcome.NOT_COMPARED):
+        count = sum(partition.outcome is outcome for partition in report.partitions)
+        if count:
+            parts.append(f"{count:,} of {len(report.partitions):,} partitions {outcome.value}")
+    if report.equal:
+        parts.append(f"{len(report.partitions):,} partitions")
+    parts.append(f"{report.bytes_read / 1e6:,.1f} MB read in {report.elapsed_s:.1f} s")
+    return f"{report.outcome.value}: {', '.join(parts)}"
