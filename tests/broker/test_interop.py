@@ -1,43 +1,355 @@
-"""Clients that are not ours, on the embedded broker: they neither share its code nor its mistakes."""
+"""
+Clients that are not ours, on the embedded broker: they share neither its code nor its mistakes.
 
-import uuid
+confluent-kafka is librdkafka, in C, and checks every CRC here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import TopicPartition as AioTopicPartition
+from broker.conftest import NewTopic
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    ResourceType,
+)
+from confluent_kafka.admin import NewTopic as TopicToCreate
+from kafka import KafkaConsumer, KafkaProducer
+from kafka import TopicPartition as PythonTopicPartition
+from kafka.admin import KafkaAdminClient
 
-from shoal.broker import Broker
+CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
+VALUES = [b"value %d " % number * 10 for number in range(300)]
+SECONDS = 30
 
 
-@pytest.fixture
-def topic(broker: Broker) -> str:
-    name = f"topic-{uuid.uuid4()}"
-    broker.create_topic(name, 2)
-    return name
+@pytest.fixture(autouse=True)
+def _no_handler_fails(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """A handler of the embedded broker that raises is a bug, and is logged as an error."""
+    yield
+    assert [
+        each for each in caplog.records if each.name == "shoal.broker" and each.levelno >= logging.ERROR
+    ] == []
 
 
-def consume(address: str, topic: str, partition: int, count: int, **config: object) -> list[bytes]:
-    consumer = Consumer({"bootstrap.servers": address, "group.id": "reader", "check.crcs": True, **config})
+# confluent-kafka
+
+
+def confluent_producer(address: str, **config: object) -> Producer:
+    return Producer({"bootstrap.servers": address, **{k.replace("_", "."): v for k, v in config.items()}})
+
+
+def confluent_consume(address: str, topic: str, partition: int, **config: object) -> list[Any]:
+    """Read a partition to its end."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": address,
+            "group.id": "reader",
+            "check.crcs": True,
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+            **{key.replace("_", "."): value for key, value in config.items()},
+        }
+    )
     consumer.assign([TopicPartition(topic, partition, 0)])
+    messages: list[Any] = []
+    while True:
+        message = consumer.poll(SECONDS)
+        assert message is not None, f"only {len(messages)} records came"
+        if message.error():
+            assert message.error().name() == "_PARTITION_EOF", message.error()
+            consumer.close()
+            return messages
+        messages.append(message)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_confluent_kafka_consumes_what_it_produced_idempotently(
+    broker_address: str, new_topic: NewTopic, codec: str
+) -> None:
+    topic = new_topic(2)
+    producer = confluent_producer(broker_address, enable_idempotence=True, compression_type=codec)
+    for number, value in enumerate(VALUES):
+        producer.produce(
+            topic, value, b"key %d" % number, partition=1, headers=[("h", b"1")], timestamp=10**12 + number
+        )
+    assert producer.flush(SECONDS) == 0
+    messages = confluent_consume(broker_address, topic, 1)
+    assert [message.value() for message in messages] == VALUES
+    assert [message.offset() for message in messages] == list(range(len(VALUES)))
+    assert messages[7].key() == b"key 7"
+    assert messages[7].headers() == [("h", b"1")]
+    assert messages[7].timestamp() == (1, 10**12 + 7)
+
+
+def test_confluent_kafka_sees_committed_transactions_only(
+    broker_address: str, topic: str, unique: str
+) -> None:
+    producer = confluent_producer(broker_address, transactional_id=unique)
+    producer.init_transactions(SECONDS)
+    for number in range(4):
+        producer.begin_transaction()
+        for value in range(10):
+            producer.produce(topic, b"%d %d" % (number, value))
+        producer.flush(SECONDS)
+        if number % 2:
+            producer.abort_transaction(SECONDS)
+        else:
+            producer.commit_transaction(SECONDS)
+    committed = [b"%d %d" % (number, value) for number in (0, 2) for value in range(10)]
+    read = confluent_consume(broker_address, topic, 0, isolation_level="read_committed")
+    assert [message.value() for message in read] == committed
+    everything = confluent_consume(broker_address, topic, 0, isolation_level="read_uncommitted")
+    assert len(everything) == 40
+
+
+def test_a_fenced_confluent_producer_is_told_so(broker_address: str, topic: str, unique: str) -> None:
+    old = confluent_producer(broker_address, transactional_id=unique)
+    old.init_transactions(SECONDS)
+    old.begin_transaction()
+    old.produce(topic, b"lost")
+    old.flush(SECONDS)
+    new = confluent_producer(broker_address, transactional_id=unique)
+    new.init_transactions(SECONDS)
+    with pytest.raises(KafkaException) as fenced:
+        old.commit_transaction(SECONDS)
+    assert fenced.value.args[0].fatal()
+    assert confluent_consume(broker_address, topic, 0, isolation_level="read_committed") == []
+
+
+def test_two_confluent_consumers_share_a_topic_and_commit(
+    broker_address: str, new_topic: NewTopic, unique: str
+) -> None:
+    topic = new_topic(4)
+    producer = confluent_producer(broker_address)
+    for number, value in enumerate(VALUES):
+        producer.produce(topic, value, partition=number % 4)
+    assert producer.flush(SECONDS) == 0
+    config = {
+        "bootstrap.servers": broker_address,
+        "group.id": unique,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "heartbeat.interval.ms": 200,
+    }
+    consumers = [Consumer(config) for _ in range(2)]
+    for consumer in consumers:
+        consumer.subscribe([topic])
+    while {len(consumer.assignment()) for consumer in consumers} != {2}:
+        for consumer in consumers:
+            consumer.poll(0.1)
+    for consumer in consumers:
+        consumer.commit(
+            offsets=[TopicPartition(topic, each.partition, 50) for each in consumer.assignment()],
+            asynchronous=False,
+        )
+        consumer.close()
+    after = Consumer(config)
+    wanted = [TopicPartition(topic, partition) for partition in range(4)]
+    assert [each.offset for each in after.committed(wanted, SECONDS)] == [50] * 4
+    after.close()
+
+
+def test_confluent_kafka_s_admin_client_manages_topics(broker_address: str, unique: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker_address})
+    admin.create_topics([TopicToCreate(unique, 2, 1, config={"retention.ms": "-1"})])[unique].result(SECONDS)
+    admin.create_partitions([NewPartitions(unique, 3)])[unique].result(SECONDS)
+    # librdkafka sends bytes after the end of this request, when it asks for all topics.
+    assert len(admin.list_topics(timeout=SECONDS).topics[unique].partitions) == 3
+    resource = ConfigResource(
+        ResourceType.TOPIC,
+        unique,
+        incremental_configs=[
+            ConfigEntry("max.message.bytes", "5000", incremental_operation=AlterConfigOpType.SET)
+        ],
+    )
+    admin.incremental_alter_configs([resource])[resource].result(SECONDS)
+    described = admin.describe_configs([ConfigResource(ResourceType.TOPIC, unique)])
+    (settings,) = (future.result(SECONDS) for future in described.values())
+    assert settings["retention.ms"].value == "-1"
+    assert settings["cleanup.policy"].value == "delete"
+    admin.delete_topics([unique])[unique].result(SECONDS)
+    with pytest.raises(KafkaException):
+        admin.delete_topics([unique])[unique].result(SECONDS)
+
+
+def test_confluent_kafka_s_admin_client_looks_at_groups(broker_address: str, topic: str, unique: str) -> None:
+    consumer = Consumer({"bootstrap.servers": broker_address, "group.id": unique, "group.instance.id": "one"})
+    consumer.subscribe([topic])
+    while not consumer.assignment():
+        consumer.poll(0.1)
+    admin = AdminClient({"bootstrap.servers": broker_address})
+    described = admin.describe_consumer_groups([unique])[unique].result(SECONDS)
+    assert described.state.name == "STABLE"
+    assert [member.group_instance_id for member in described.members] == ["one"]
+    assert unique in {group.group_id for group in admin.list_consumer_groups().result(SECONDS).valid}
+    consumer.close()
+
+
+# kafka-python; the other codecs would need further packages
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+def test_kafka_python_consumes_what_it_produced_idempotently(
+    broker_address: str, topic: str, codec: str
+) -> None:
+    producer = KafkaProducer(
+        bootstrap_servers=broker_address,
+        enable_idempotence=True,
+        compression_type=None if codec == "none" else codec,
+    )
+    for value in VALUES:
+        producer.send(topic, value)
+    producer.flush(SECONDS)
+    producer.close()
+    assert python_consume(broker_address, topic) == VALUES
+
+
+def python_consume(address: str, topic: str, **config: object) -> list[bytes]:
+    """Read partition 0 to its end."""
+    consumer = KafkaConsumer(bootstrap_servers=address, enable_auto_commit=False, check_crcs=True, **config)
+    partition = PythonTopicPartition(topic, 0)
+    consumer.assign([partition])
+    consumer.seek_to_beginning(partition)
+    end = consumer.end_offsets([partition])[partition]
     values: list[bytes] = []
-    while len(values) < count:
-        messages = consumer.consume(count - len(values), timeout=10)
-        assert messages, f"only {len(values)} of {count} records came"
-        for message in messages:
-            assert message.error() is None
-            values.append(message.value())
+    while consumer.position(partition) < end:
+        for messages in consumer.poll(1000).values():
+            values += [message.value for message in messages]
     consumer.close()
     return values
 
 
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_confluent_kafka_consumes_what_it_produced_idempotently(
-    broker_address: str, topic: str, codec: str
-) -> None:
-    producer = Producer(
-        {"bootstrap.servers": broker_address, "enable.idempotence": True, "compression.type": codec}
+def test_kafka_python_sees_committed_transactions_only(broker_address: str, topic: str, unique: str) -> None:
+    producer = KafkaProducer(bootstrap_servers=broker_address, transactional_id=unique)
+    producer.init_transactions()
+    for number in range(4):
+        producer.begin_transaction()
+        for value in range(10):
+            producer.send(topic, b"%d %d" % (number, value))
+        producer.flush(SECONDS)
+        if number % 2:
+            producer.abort_transaction()
+        else:
+            producer.commit_transaction()
+    producer.close()
+    committed = [b"%d %d" % (number, value) for number in (0, 2) for value in range(10)]
+    assert python_consume(broker_address, topic, isolation_level="read_committed") == committed
+
+
+def test_kafka_python_consumes_in_a_group_and_commits(broker_address: str, topic: str, unique: str) -> None:
+    producer = confluent_producer(broker_address)
+    for value in VALUES:
+        producer.produce(topic, value)
+    assert producer.flush(SECONDS) == 0
+    consumer = KafkaConsumer(
+        topic,
+        bootstrap_servers=broker_address,
+        group_id=unique,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
     )
-    values = [f"value {number}".encode() * 10 for number in range(1000)]
-    for value in values:
-        producer.produce(topic, value, partition=1)
-    assert producer.flush(30) == 0
-    assert consume(broker_address, topic, 1, len(values)) == values
+    values: list[bytes] = []
+    while len(values) < len(VALUES):
+        for messages in consumer.poll(1000).values():
+            values += [message.value for message in messages]
+    assert values == VALUES
+    consumer.commit()
+    assert consumer.committed(PythonTopicPartition(topic, 0)) == len(VALUES)
+    consumer.close()
+
+
+def test_kafka_python_s_admin_client_manages_topics(broker_address: str, unique: str) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=broker_address)
+    admin.create_topics({unique: {"num_partitions": 2, "replication_factor": 1}})
+    assert unique in admin.list_topics()
+    admin.delete_topics([unique])
+    admin.close()
+
+
+# aiokafka
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_aiokafka_consumes_what_it_produced_idempotently(broker_address: str, topic: str, codec: str) -> None:
+    async def produce() -> None:
+        async with AIOKafkaProducer(
+            bootstrap_servers=broker_address,
+            enable_idempotence=True,
+            compression_type=None if codec == "none" else codec,
+        ) as producer:
+            for value in VALUES:
+                await producer.send(topic, value)
+
+    asyncio.run(produce())
+    assert asyncio.run(aio_consume(broker_address, topic)) == VALUES
+
+
+async def aio_consume(address: str, topic: str, **config: Any) -> list[bytes]:
+    """Read partition 0 to its end."""
+    partition = AioTopicPartition(topic, 0)
+    values: list[bytes] = []
+    async with AIOKafkaConsumer(bootstrap_servers=address, enable_auto_commit=False, **config) as consumer:
+        consumer.assign([partition])
+        await consumer.seek_to_beginning(partition)
+        end = (await consumer.end_offsets([partition]))[partition]
+        while await consumer.position(partition) < end:
+            for messages in (await consumer.getmany(timeout_ms=1000)).values():
+                values += [message.value for message in messages]
+    return values
+
+
+def test_aiokafka_sees_committed_transactions_only(broker_address: str, topic: str, unique: str) -> None:
+    class Unwanted(Exception):
+        pass
+
+    async def produce() -> None:
+        async with AIOKafkaProducer(bootstrap_servers=broker_address, transactional_id=unique) as producer:
+            for number in range(4):
+                try:
+                    async with producer.transaction():
+                        for value in range(10):
+                            await producer.send(topic, b"%d %d" % (number, value))
+                        await producer.flush()
+                        if number % 2:
+                            raise Unwanted
+                except Unwanted:
+                    pass
+
+    asyncio.run(produce())
+    committed = [b"%d %d" % (number, value) for number in (0, 2) for value in range(10)]
+    assert asyncio.run(aio_consume(broker_address, topic, isolation_level="read_committed")) == committed
+
+
+def test_aiokafka_consumes_in_a_group_and_commits(broker_address: str, topic: str, unique: str) -> None:
+    producer = confluent_producer(broker_address)
+    for value in VALUES:
+        producer.produce(topic, value)
+    assert producer.flush(SECONDS) == 0
+
+    async def consume() -> int:
+        async with AIOKafkaConsumer(
+            topic,
+            bootstrap_servers=broker_address,
+            group_id=unique,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+        ) as consumer:
+            for expected in VALUES:
+                assert (await consumer.getone()).value == expected
+            await consumer.commit()
+            committed: int = await consumer.committed(AioTopicPartition(topic, 0))
+            return committed
+
+    assert asyncio.run(consume()) == len(VALUES)

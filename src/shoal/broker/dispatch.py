@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -86,11 +85,13 @@ def _serve(
     broker: Broker, api: Api, header: RequestHeader, request: Any, client_host: str
 ) -> Sequence[bytes | memoryview]:
     fault = broker.faults.take(api.key, _partitions_of(request)) if broker.faults else None
-    if fault is not None:
-        _before(fault)
     call = Call(api.key, header.api_version, header.client_id or "", client_host, fault)
     try:
+        if fault is not None:
+            _before(broker, fault)
         response = api.handle(broker, call, request)
+    except CloseConnection:
+        raise
     except BrokerStopped:
         raise CloseConnection("the broker stopped") from None
     except Exception as error:
@@ -105,9 +106,8 @@ def _serve(
     return parts
 
 
-def _before(fault: Fault) -> None:
-    if fault.delay_s:
-        time.sleep(fault.delay_s)
+def _before(broker: Broker, fault: Fault) -> None:
+    broker.purgatory.pause(fault.delay_s)
     if fault.drop == "before":
         raise CloseConnection("a fault that a test asked for")
 

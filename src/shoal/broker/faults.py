@@ -53,6 +53,28 @@ class Fault:
         return self.topic in (None, topic) and self.partition in (None, partition)
 
 
+#: What has no error to answer: a client could not go on.
+_WITHOUT_ERRORS = frozenset({ApiKey.API_VERSIONS})
+
+#: What changes nothing, so that there is no "after the effect".
+_WITHOUT_EFFECT = frozenset(
+    {
+        ApiKey.FETCH,
+        ApiKey.LIST_OFFSETS,
+        ApiKey.METADATA,
+        ApiKey.OFFSET_FETCH,
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.DESCRIBE_GROUPS,
+        ApiKey.LIST_GROUPS,
+        ApiKey.API_VERSIONS,
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.DESCRIBE_CLUSTER,
+        ApiKey.DESCRIBE_PRODUCERS,
+    }
+)
+
+
 class Faults:
     """The faults of a broker. Safe to use from several threads."""
 
@@ -76,7 +98,17 @@ class Faults:
         topic: str | None = None,
         partition: int | None = None,
     ) -> Fault:
-        """Add a fault (see :class:`Fault`); of several for an API, the oldest goes first."""
+        """
+        Add a fault (see :class:`Fault`); of several for an API, the oldest goes first.
+
+        Raises:
+            ValueError: The API cannot answer that.
+
+        """
+        if error is not None and api in _WITHOUT_ERRORS:
+            raise ValueError(f"{api.name} has no error to answer; drop or delay it")
+        if error is not None and effect == "after" and api in _WITHOUT_EFFECT:
+            raise ValueError(f"{api.name} has no effect that an error could come after")
         fault = Fault(api, times, error, effect, drop, delay_s, topic, partition)
         with self._changed:
             self._faults.append(fault)

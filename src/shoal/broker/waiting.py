@@ -63,6 +63,17 @@ class Purgatory:
                     return
                 event.wait(left_s)
 
+    def pause(self, seconds: float) -> None:
+        """
+        Do nothing for a while.
+
+        Raises:
+            BrokerStopped: It stopped meanwhile.
+
+        """
+        if seconds > 0:
+            self.wait_for(lambda: False, (), seconds)
+
     @contextmanager
     def _told(self, logs: Iterable[Log]) -> Iterator[threading.Event]:
         event = threading.Event()

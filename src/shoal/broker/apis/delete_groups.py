@@ -31,6 +31,7 @@ def _delete(broker: Broker, call: Call, group_id: str) -> ErrorCode:
     try:
         call.check_before()
         broker.groups.delete(group_id)
+        call.check_after()
     except Refused as refused:
         return refused.code
     return ErrorCode.NONE

@@ -1,0 +1,112 @@
+"""What a test can make go wrong, and how often."""
+
+import threading
+import time
+
+import pytest
+from batches import batch
+from broker.conftest import NewTopic
+from broker.wire import Wire
+
+from shoal.broker import Broker
+from shoal.errors import ErrorCode
+from shoal.protocol.apis import ApiKey
+
+
+def test_an_error_is_answered_once_and_nothing_is_done(wire: Wire, broker: Broker, topic: str) -> None:
+    broker.faults.add(ApiKey.PRODUCE, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert wire.produce(topic, batch()).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert wire.end_offset(topic) == 0
+    assert wire.produce(topic, batch()).error_code == ErrorCode.NONE
+
+
+def test_an_error_after_the_effect_answers_it_for_what_was_done(
+    wire: Wire, broker: Broker, topic: str
+) -> None:
+    broker.faults.add(ApiKey.PRODUCE, error=ErrorCode.REQUEST_TIMED_OUT, effect="after")
+    assert wire.produce(topic, batch()).error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert wire.end_offset(topic) == 1
+
+
+@pytest.mark.parametrize(("drop", "written"), [("before", 0), ("after", 1)])
+def test_a_connection_is_dropped_before_or_after_the_effect(
+    wire: Wire, broker: Broker, topic: str, drop: str, written: int
+) -> None:
+    broker.faults.add(ApiKey.PRODUCE, drop=drop)  # type: ignore[arg-type]
+    with Wire(broker.bootstrap) as other:
+        other.send(ApiKey.PRODUCE, 11, **other.produce_fields([(topic, 0, batch())]))
+        assert other.receive_frame() is None
+    assert wire.end_offset(topic) == written
+
+
+def test_a_request_is_delayed(wire: Wire, broker: Broker, topic: str) -> None:
+    broker.faults.add(ApiKey.LIST_OFFSETS, delay_s=0.2)
+    started = time.monotonic()
+    assert wire.end_offset(topic) == 0
+    assert time.monotonic() - started >= 0.2
+
+
+def test_a_delayed_request_does_not_outlive_the_broker() -> None:
+    with Broker() as own, Wire(own.bootstrap) as wire:
+        fault = own.faults.add(ApiKey.METADATA, delay_s=600)
+        wire.send(ApiKey.METADATA, 12, topics=None, allow_auto_topic_creation=False)
+        assert own.faults.wait_for(fault)
+        started = time.monotonic()
+        own.stop()
+        assert time.monotonic() - started < 10
+
+
+def test_a_fault_meets_as_many_requests_as_it_says(wire: Wire, broker: Broker, topic: str) -> None:
+    fault = broker.faults.add(ApiKey.PRODUCE, times=2, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    codes = [wire.produce(topic, batch()).error_code for _ in range(3)]
+    assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2 + [ErrorCode.NONE]
+    assert fault.hits == 2
+
+
+def test_a_fault_without_end_stays_until_it_is_removed(wire: Wire, broker: Broker, topic: str) -> None:
+    fault = broker.faults.add(ApiKey.PRODUCE, times=None, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    for _ in range(3):
+        assert wire.produce(topic, batch()).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    broker.faults.remove(fault)
+    assert wire.produce(topic, batch()).error_code == ErrorCode.NONE
+
+
+def test_a_fault_may_be_one_partition_s(wire: Wire, broker: Broker, new_topic: NewTopic) -> None:
+    topic = new_topic(3)
+    broker.faults.add(ApiKey.PRODUCE, error=ErrorCode.NOT_LEADER_OR_FOLLOWER, topic=topic, partition=1)
+    assert wire.produce(topic, batch(), partition=0).error_code == ErrorCode.NONE
+    response = wire.produce_all([(topic, number, batch()) for number in range(3)])
+    codes = {
+        each.index: each.error_code for found in response.responses for each in found.partition_responses
+    }
+    assert codes == {0: ErrorCode.NONE, 1: ErrorCode.NOT_LEADER_OR_FOLLOWER, 2: ErrorCode.NONE}
+
+
+@pytest.mark.parametrize("api", [ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_COMMIT])
+def test_other_apis_of_partitions_answer_errors_too(
+    wire: Wire, broker: Broker, topic: str, unique: str, api: ApiKey
+) -> None:
+    broker.faults.add(api, error=ErrorCode.NOT_LEADER_OR_FOLLOWER, topic=topic)
+    answers = {
+        ApiKey.FETCH: lambda: wire.fetch(topic).error_code,
+        ApiKey.LIST_OFFSETS: lambda: wire.list_offset(topic, -1).error_code,
+        ApiKey.OFFSET_COMMIT: lambda: wire.commit(unique, topic, 1),
+    }
+    assert answers[api]() == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert answers[api]() == ErrorCode.NONE
+
+
+def test_a_test_can_wait_until_a_fault_was_met(wire: Wire, broker: Broker, topic: str) -> None:
+    fault = broker.faults.add(ApiKey.FETCH, delay_s=0.1)
+    assert not broker.faults.wait_for(fault, timeout_s=0.01)
+    fetching = threading.Thread(target=lambda: wire.fetch(topic))
+    fetching.start()
+    assert broker.faults.wait_for(fault)
+    fetching.join()
+
+
+def test_a_fault_that_an_api_cannot_answer_is_refused_when_it_is_added(broker: Broker) -> None:
+    with pytest.raises(ValueError, match="drop or delay"):
+        broker.faults.add(ApiKey.API_VERSIONS, error=ErrorCode.UNKNOWN_SERVER_ERROR)
+    with pytest.raises(ValueError, match="after"):
+        broker.faults.add(ApiKey.FETCH, error=ErrorCode.UNKNOWN_SERVER_ERROR, effect="after")

@@ -1,0 +1,191 @@
+"""A partition's log by itself: segments, their borders, retention, and batches stored as they are."""
+
+import pytest
+from batches import TIMESTAMP, batch, marker, message
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.broker import Refused
+from shoal.broker.config import BrokerConfig, TopicConfig
+from shoal.broker.log import Log
+from shoal.errors import ErrorCode
+from shoal.records import Codec, RecordBatch, read_header, split
+
+MIB = 1 << 20
+TRANSACTIONAL = 0x10
+
+
+def new_log(**overrides: str) -> Log:
+    config = TopicConfig.of(
+        {key.replace("_", "."): value for key, value in overrides.items()}, BrokerConfig({})
+    )
+    return Log("topic-0", config)
+
+
+def append(log: Log, data: bytes | bytearray) -> int:
+    view = memoryview(data)
+    return log.append(RecordBatch(read_header(view), view), None).base_offset
+
+
+def big_batch(size: int = MIB, timestamp: int = TIMESTAMP) -> bytearray:
+    return batch([b"x" * size], base_timestamp=timestamp)
+
+
+def read(log: Log, offset: int, max_bytes: int = 1 << 30) -> list[int]:
+    """Return the base offsets of the whole batches of one read."""
+    found = log.read(offset, max_bytes, committed=False, at_least_one_batch=True)
+    return [each.header.base_offset for each in split(found.record_set)]
+
+
+def read_to_the_end(log: Log) -> list[int]:
+    offsets: list[int] = []
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        found = log.read(offset, 1 << 30, committed=False, at_least_one_batch=True)
+        for each in split(found.record_set):
+            offsets.append(each.header.base_offset)
+            offset = each.header.next_offset
+    return offsets
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=60), st.data())
+def test_every_offset_is_found_in_the_batch_that_holds_it(counts: list[int], data: st.DataObject) -> None:
+    log = new_log()
+    holds: list[int] = []
+    for count in counts:
+        # Some are larger than a first segment: there are several.
+        base = append(log, batch([b"x" * data.draw(st.sampled_from([1, 5_000]))] * count))
+        holds += [base] * count
+    for offset in range(log.log_end_offset):
+        assert read(log, offset)[0] == holds[offset]
+    assert read_to_the_end(log) == sorted(set(holds))
+
+
+def test_a_read_ends_with_its_segment_and_the_next_goes_on() -> None:
+    log = new_log()
+    for _ in range(60):
+        append(log, big_batch())
+    first = read(log, 0)
+    assert 0 < len(first) < 60
+    assert read(log, first[-1] + 1)[0] == first[-1] + 1
+    assert read_to_the_end(log) == list(range(60))
+
+
+def test_what_was_read_stays_as_it_was_while_more_is_appended() -> None:
+    log = new_log()
+    append(log, batch([b"first"]))
+    view = log.read(0, MIB, committed=False, at_least_one_batch=True).record_set
+    before = bytes(view)
+    for _ in range(2_000):
+        append(log, batch([b"x" * 100]))
+    assert view.readonly
+    assert bytes(view) == before
+
+
+def test_a_batch_larger_than_any_segment_gets_one_of_its_own() -> None:
+    log = new_log()
+    append(log, batch())
+    append(log, big_batch(40 * MIB))
+    append(log, batch())
+    assert read_to_the_end(log) == [0, 1, 2]
+
+
+def test_a_batch_larger_than_segment_bytes_is_refused() -> None:
+    log = new_log(segment_bytes=str(MIB), max_message_bytes=str(10 * MIB))
+    with pytest.raises(Refused) as refused:
+        append(log, big_batch())
+    assert refused.value.code is ErrorCode.RECORD_LIST_TOO_LARGE
+
+
+# Batches as they are
+
+
+def test_holes_empty_batches_and_old_formats_can_be_stored() -> None:
+    log = new_log()
+    log.store(
+        bytes(message(0, offset=3))
+        + bytes(message(1, offset=4))
+        + bytes(batch(5, base_offset=10, holes=[0, 2, 4], codec=Codec.GZIP))
+        + bytes(batch(3, base_offset=20, holes=[0, 1, 2]))
+    )
+    assert log.log_end_offset == 23
+    assert read(log, 0) == [3, 4, 10, 20]
+    assert read(log, 4) == [4, 10, 20]
+    assert read(log, 5) == [10, 20], "an offset in a gap gives what comes next"
+    assert read(log, 15) == [20]
+
+
+def test_stored_batches_keep_every_byte() -> None:
+    log = new_log()
+    data = bytes(batch(3, base_offset=7, leader_epoch=5, producer_id=3, producer_epoch=1, base_sequence=9))
+    log.store(data)
+    found = log.read(7, MIB, committed=False, at_least_one_batch=True)
+    assert bytes(found.record_set) == data
+
+
+def test_stored_offsets_ascend() -> None:
+    log = new_log()
+    log.store(bytes(batch(3, base_offset=7)))
+    with pytest.raises(ValueError, match="9 is not 10"):
+        log.store(bytes(batch(base_offset=9)))
+
+
+def test_stored_transactions_count_as_transactions() -> None:
+    log = new_log()
+    transactional = batch(2, flags=TRANSACTIONAL, producer_id=7, producer_epoch=0, base_sequence=0)
+    log.store(bytes(transactional))
+    assert log.last_stable_offset == 0
+    log.store(bytes(marker(0, 7, base_offset=2)))
+    found = log.read(0, MIB, committed=True, at_least_one_batch=True)
+    assert (found.last_stable_offset, list(found.aborted_transactions)) == (3, [(7, 0)])
+
+
+# Deleting
+
+
+def test_deleted_segments_are_given_back_and_the_rest_can_be_read() -> None:
+    log = new_log()
+    for _ in range(60):
+        append(log, big_batch())
+    assert log.delete_records(50) == 50
+    assert read(log, 50)[0] == 50
+    with pytest.raises(Refused):
+        log.read(49, MIB, committed=False, at_least_one_batch=True)
+    assert log.delete_records(-1) == 60
+    assert append(log, batch()) == 60
+    assert read_to_the_end(log) == [60]
+
+
+def test_a_topic_that_is_only_compacted_keeps_its_records() -> None:
+    log = new_log(cleanup_policy="compact")
+    append(log, batch())
+    with pytest.raises(Refused) as refused:
+        log.delete_records(-1)
+    assert refused.value.code is ErrorCode.POLICY_VIOLATION
+
+
+def test_retention_by_time_deletes_whole_segments_from_the_oldest_on() -> None:
+    log = new_log(retention_ms="1000")
+    for number in range(40):
+        append(log, big_batch(timestamp=TIMESTAMP + 100 * number))
+    log.delete_old_segments(TIMESTAMP + 3_000)
+    assert 0 < log.log_start_offset <= 20
+    assert read_to_the_end(log) == list(range(log.log_start_offset, 40))
+    log.delete_old_segments(TIMESTAMP + 30_000)
+    assert (log.log_start_offset, log.log_end_offset) == (40, 40)
+    assert append(log, batch()) == 40
+
+
+def test_retention_by_size_keeps_as_much_as_it_says() -> None:
+    log = new_log(retention_ms="-1", retention_bytes=str(20 * MIB))
+    for _ in range(60):
+        append(log, big_batch())
+    log.delete_old_segments(TIMESTAMP)
+    assert 0 < log.log_start_offset <= 40
+
+
+def test_a_topic_that_is_not_deleted_from_or_keeps_for_ever_keeps_all() -> None:
+    for log in (new_log(retention_ms="-1"), new_log(retention_ms="1", cleanup_policy="compact")):
+        append(log, batch())
+        log.delete_old_segments(TIMESTAMP + 10**12)
+        assert log.log_start_offset == 0

@@ -1,0 +1,174 @@
+"""A broker that stops and starts again: what it keeps, what it forgets, what clients see."""
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+from batches import TIMESTAMP, batch
+from broker.wire import Wire
+
+from shoal.broker import Broker
+from shoal.broker.clock import now_ms
+from shoal.errors import ConfigError, ErrorCode
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.codec import request_class
+
+
+@pytest.fixture
+def own() -> Iterator[Broker]:
+    """A broker of the test's own, since it is stopped."""
+    with Broker() as running:
+        running.create_topic("topic")
+        yield running
+
+
+def with_producer(sequence: int, timestamp: int = TIMESTAMP) -> bytearray:
+    return batch(producer_id=5, producer_epoch=0, base_sequence=sequence, base_timestamp=timestamp)
+
+
+def test_it_comes_back_on_the_same_port_with_its_logs(own: Broker) -> None:
+    address = own.bootstrap
+    with Wire(address) as wire:
+        wire.produce("topic", batch(3))
+        own.stop()
+        assert wire.receive_frame() is None
+    with pytest.raises(ConnectionError):
+        Wire(address)
+    own.start()
+    assert own.bootstrap == address
+    with Wire(address) as wire:
+        assert wire.end_offset("topic") == 3
+
+
+def test_leaders_have_a_new_epoch_and_the_old_one_has_an_end(own: Broker) -> None:
+    with Wire(own.bootstrap) as wire:
+        wire.produce("topic", batch(3))
+    own.stop()
+    own.start()
+    with Wire(own.bootstrap) as wire:
+        wire.produce("topic", batch(2))
+        assert wire.fetch("topic", leader_epoch=0).error_code == ErrorCode.FENCED_LEADER_EPOCH
+        assert wire.fetch("topic", leader_epoch=1).error_code == ErrorCode.NONE
+        old, new = wire.end_of_epoch("topic", 0), wire.end_of_epoch("topic", 1)
+        assert (old.leader_epoch, old.end_offset) == (0, 3)
+        assert (new.leader_epoch, new.end_offset) == (1, 5)
+        stored = wire.fetch("topic").record_set
+        assert stored[12:16] == b"\0\0\0\0"
+        assert wire.fetch("topic", 3).record_set[12:16] == b"\0\0\0\1"
+
+
+def test_a_producer_goes_on_with_its_sequences(own: Broker) -> None:
+    own.config.alter({"producer.id.expiration.ms": str(2**31 - 1)})
+    fresh = now_ms()
+    with Wire(own.bootstrap) as wire:
+        wire.produce("topic", with_producer(0, fresh))
+    own.stop()
+    own.start()
+    with Wire(own.bootstrap) as wire:
+        again = wire.produce("topic", with_producer(0, fresh))
+        assert (again.error_code, again.base_offset) == (ErrorCode.NONE, 0)
+        assert wire.produce("topic", with_producer(1, fresh)).base_offset == 1
+        assert wire.produce("topic", with_producer(7, fresh)).error_code == (
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        )
+
+
+def test_a_producer_whose_batches_are_old_is_forgotten(own: Broker) -> None:
+    with Wire(own.bootstrap) as wire:
+        wire.produce("topic", with_producer(0))
+    own.stop()
+    own.start()
+    with Wire(own.bootstrap) as wire:
+        again = wire.produce("topic", with_producer(0))
+        assert (again.error_code, again.base_offset) == (ErrorCode.NONE, 1), "written twice"
+
+
+def test_old_producers_are_forgotten_now_and_then_without_a_restart() -> None:
+    with Broker(config={"producer.id.expiration.check.interval.ms": "50"}) as own:
+        log = own.create_topic("topic").logs[0]
+        with Wire(own.bootstrap) as wire:
+            wire.produce("topic", with_producer(0))
+        forgotten = threading.Event()
+
+        def look() -> None:
+            while log.producers():
+                pass
+            forgotten.set()
+
+        threading.Thread(target=look, daemon=True).start()
+        assert forgotten.wait(10)
+
+
+def test_who_waits_is_let_go_when_the_broker_stops(own: Broker) -> None:
+    with Wire(own.bootstrap) as fetching, Wire(own.bootstrap) as joining:
+        fetching.send_fetch([("topic", 0, 0)], max_wait_ms=600_000, min_bytes=1)
+        first = joining.join("group", instance="one", rebalance_timeout_ms=600_000)
+        assert first.error_code == ErrorCode.NONE
+        with Wire(own.bootstrap) as second:
+            second.join("group", instance="two", wait=False)
+            own.stop()
+            assert second.receive_frame() is None
+        assert fetching.receive_frame() is None
+
+
+def test_a_group_s_members_and_offsets_outlive_a_restart(own: Broker) -> None:
+    with Wire(own.bootstrap) as wire:
+        wire.commit("group", "topic", 7)
+        joined = wire.join("group", instance="one")
+        wire.sync("group", joined.member_id, 1, instance="one", assignments={joined.member_id: b"all"})
+    own.stop()
+    own.start()
+    with Wire(own.bootstrap) as wire:
+        assert wire.committed("group", "topic").committed_offset == 7
+        assert wire.heartbeat("group", joined.member_id, 1, instance="one") == ErrorCode.NONE
+
+
+def test_a_port_that_is_taken_is_an_error_and_leaves_nothing_behind(own: Broker) -> None:
+    threads = threading.active_count()
+    other = Broker(port=own.port)
+    with pytest.raises(OSError, match="in use"):
+        other.start()
+    other.stop()
+    assert threading.active_count() == threads
+
+
+def test_it_can_be_stopped_twice_and_before_it_was_started() -> None:
+    broker = Broker()
+    broker.stop()
+    broker.start()
+    broker.stop()
+    broker.stop()
+
+
+def test_it_listens_on_loopback_only() -> None:
+    with pytest.raises(ConfigError, match="loopback"):
+        Broker("0.0.0.0")
+
+
+def test_a_setting_that_it_does_not_know_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"no\.such\.setting"):
+        Broker(config={"no.such.setting": "1"})
+
+
+def test_topics_are_created_on_first_use_if_the_broker_is_told_so() -> None:
+    config = {"auto.create.topics.enable": "true", "num.partitions": "3"}
+    with Broker(config=config) as own, Wire(own.bootstrap) as wire:
+        wanted = request_class(ApiKey.METADATA).MetadataRequestTopic(name="new")
+        for allowed, code, partitions in (
+            (False, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0),
+            (True, ErrorCode.NONE, 3),
+        ):
+            answer = wire.call(ApiKey.METADATA, 12, topics=[wanted], allow_auto_topic_creation=allowed)
+            assert (answer.topics[0].error_code, len(answer.topics[0].partitions)) == (code, partitions)
+
+
+def test_it_listens_on_ipv6_where_there_is_one() -> None:
+    if not socket.has_ipv6:
+        pytest.skip("no IPv6 here")
+    try:
+        running = Broker("::1")
+        running.start()
+    except OSError:
+        pytest.skip("no IPv6 loopback address here")
+    running.stop()
