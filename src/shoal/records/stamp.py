@@ -20,7 +20,7 @@ from .checksum import CRC_OFFSET, crc32c, crc_of_difference
 __all__ = ["stamp"]
 
 _BASE_OFFSET = struct.Struct(">q")
-_LEADER_EPOCH = struct.Struct(">i")
+_LEADER_EPOCH_MAGIC_CRC = struct.Struct(">ibI")
 _CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 _IDENTITY = struct.Struct(">qhi")
@@ -55,10 +55,9 @@ def stamp(batch: RecordBatch, producer_id: int, producer_epoch: int, base_sequen
     changing = view[_FIRST:_END]
     before = crc32c(changing)
     _BASE_OFFSET.pack_into(view, 0, 0)
-    _LEADER_EPOCH.pack_into(view, 12, -1)
     _ATTRIBUTES.pack_into(view, _FIRST, header.attributes & _KEPT)
     _IDENTITY.pack_into(view, 43, producer_id, producer_epoch, base_sequence)
     crc: int = _CRC.unpack_from(view, CRC_OFFSET)[0]
     crc ^= crc_of_difference(before, crc32c(changing), len(view) - _END)
-    _CRC.pack_into(view, CRC_OFFSET, crc)
+    _LEADER_EPOCH_MAGIC_CRC.pack_into(view, 12, -1, 2, crc)
     return crc
