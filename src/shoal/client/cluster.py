@@ -27,7 +27,11 @@ def is_transient(error: ShoalError) -> bool:
 
 
 def patiently(
-    operation: Callable[[], T], *, patience_s: float, pause: Callable[[float], object] = time.sleep
+    operation: Callable[[], T],
+    *,
+    patience_s: float,
+    pause: Callable[[float], object] = time.sleep,
+    can_heal: Callable[[ShoalError], bool] = is_transient,
 ) -> T:
     """
     Repeat an operation while it fails for a reason that time can heal.
@@ -36,6 +40,7 @@ def patiently(
         operation: What to do; finds its connections anew at each try.
         patience_s: After this long the last error is raised.
         pause: Waits so many seconds; may raise to give up earlier.
+        can_heal: Says which errors time can heal.
 
     """
     deadline = time.monotonic() + patience_s
@@ -45,7 +50,7 @@ def patiently(
             return operation()
         except ShoalError as error:
             delay_s = backoff.next_delay_s()
-            if not is_transient(error) or time.monotonic() + delay_s > deadline:
+            if not can_heal(error) or time.monotonic() + delay_s > deadline:
                 raise
             pause(delay_s)
 
@@ -184,7 +189,8 @@ class Cluster:
     def _address(self, node_id: int) -> Address:
         address = self.metadata.brokers.get(node_id)
         if address is None:
-            raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, f"node {node_id} of {self}")
+            # A coordinator that moved may be known before its address is.
+            raise Disconnected(f"node {node_id} of {self}", "the cluster's metadata does not have it")
         return address
 
     def coordinator(self, group: str) -> Connection:

@@ -19,10 +19,32 @@ from .cluster import Cluster
 from .connection import raise_for
 from .metadata import TopicPartition
 
-__all__ = ["Committed", "GroupMember", "Membership", "commit_offsets", "describe_holder", "fetch_offsets"]
+__all__ = [
+    "JOIN_AGAIN",
+    "Committed",
+    "GroupMember",
+    "Membership",
+    "commit_offsets",
+    "describe_holder",
+    "fetch_offsets",
+]
 
 #: Codes after which the coordinator has to be looked up again.
 _COORDINATOR_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+
+#: Codes of a commit that say nothing about the other partitions in it.
+_OF_ONE_PARTITION = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.OFFSET_METADATA_TOO_LARGE,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    }
+)
+
+#: What a member is told that has to join again: it may be a member still, of a later generation.
+JOIN_AGAIN = frozenset(
+    {ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +113,8 @@ def commit_offsets(
         The partitions that were refused, and why; empty when all is well.
 
     Raises:
-        BrokerError: Not one was committed.
+        BrokerError: Nothing can be committed to the group, whatever the
+            partition, by this member or for now.
 
     """
     topic = request_class(ApiKey.OFFSET_COMMIT).OffsetCommitRequestTopic
@@ -124,9 +147,9 @@ def commit_offsets(
         for each in answered.partitions
         if each.error_code
     }
-    if refused and len(refused) == len(positions):
-        error = next(iter(refused.values()))
-        _raise_for_group(cluster, group, error.raw_code, "committing the positions")
+    for error in refused.values():
+        if error.code not in _OF_ONE_PARTITION:
+            _raise_for_group(cluster, group, error.raw_code, "committing the positions")
     return refused
 
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from ..errors import BrokerError, ErrorCode, ShoalError
+from ..errors import BrokerError, ErrorCode, ProtocolError, ShoalError
 from ..protocol.apis import ApiKey
 from ..protocol.codec import request_class
 from .cluster import Cluster
@@ -140,7 +140,10 @@ def _ask_leaders(
             answers[partition] = error
     for leader, led in by_leader.items():
         try:
-            answers.update(ask(leader, led))
+            answered = ask(leader, led)
         except ShoalError as error:
-            answers.update(dict.fromkeys(led, error))
+            answered = dict.fromkeys(led, error)
+        for partition in led:
+            missing = ProtocolError(f"{partition} on {cluster}: the answer does not speak of it")
+            answers[partition] = answered.get(partition, missing)
     return answers

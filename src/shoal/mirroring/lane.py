@@ -11,6 +11,7 @@ import resource
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -18,8 +19,9 @@ from typing import Any
 
 from ..client.cluster import Cluster, is_transient, patiently
 from ..client.fetch import Fetcher
+from ..client.groups import JOIN_AGAIN
 from ..client.produce import Producer
-from ..errors import PartitionStopped, ProtocolError, ShoalError, Stopped
+from ..errors import BrokerError, CorruptBatch, PartitionStopped, ProtocolError, ShoalError
 from ..records import Decision
 from .control import Control
 from .pair import Pair
@@ -128,7 +130,7 @@ class _Lane:
         try:
             work(copies)
         except ShoalError as error:
-            if not is_transient(error) and not isinstance(error, ProtocolError):
+            if not _can_heal(error) and not isinstance(error, ProtocolError):
                 raise
             self._metadata_is_stale = True
             # They come back together: each by itself would be a route of its own.
@@ -161,6 +163,8 @@ class _Lane:
                 copy.stop_with(error)
             elif error is not None and is_transient(error):
                 copy.wait(str(error))
+            elif isinstance(error, CorruptBatch | ProtocolError):
+                copy.suspect(copy.position, str(error))
             elif error is not None:
                 copy.stop(str(error))
             else:
@@ -236,26 +240,37 @@ class _Lane:
     # Committing
 
     def _commit_now_and_then(self) -> None:
-        self._committed_at = time.monotonic()
-        try:
+        # The next commit, or the last, covers one that fails; a group that is
+        # lost for good ends the lease.
+        with suppress(ShoalError):
             self._commit()
-        except Stopped:
-            raise
-        except ShoalError:
-            # The next commit, or the last, covers this one; a group that is
-            # lost for good ends the lease.
-            return
+        # Counted from here: a coordinator that does not answer takes its time.
+        self._committed_at = time.monotonic()
 
     def _commit_the_rest(self) -> None:
-        patiently(self._commit, patience_s=_LAST_COMMIT_PATIENCE_S, pause=self._control.wait)
+        def pause(seconds: float) -> None:
+            # Not the control's wait, which returns at once when the driver wants an end.
+            self._control.check_lease()
+            time.sleep(seconds)
+
+        patiently(self._commit, patience_s=_LAST_COMMIT_PATIENCE_S, pause=pause, can_heal=_can_heal)
 
     def _commit(self) -> None:
         pairs = {
             copy: copy.pair for copy in self._copies if copy.pair and copy.pair != self._committed.get(copy)
         }
-        if pairs:
-            self._positions.commit({copy.source: pair for copy, pair in pairs.items()})
-            self._committed.update(pairs)
+        if not pairs:
+            return
+        refused = self._positions.commit({copy.source: pair for copy, pair in pairs.items()})
+        for copy, pair in pairs.items():
+            error = refused.get(copy.source)
+            if error is None:
+                self._committed[copy] = pair
+            elif not is_transient(error) and not copy.stopped:
+                copy.stop(str(error))
+        for error in refused.values():
+            if is_transient(error):
+                raise error
 
     # Reporting
 
@@ -277,6 +292,11 @@ class _Lane:
         )
         self._bytes_in = 0
         self._cpu_s = cpu_s
+
+
+def _can_heal(error: ShoalError) -> bool:
+    """Whether time can heal it; so can the driver, who joins the group again and says so."""
+    return is_transient(error) or (isinstance(error, BrokerError) and error.code in JOIN_AGAIN)
 
 
 def _partition_report(copy: PartitionCopy) -> dict[str, Any]:

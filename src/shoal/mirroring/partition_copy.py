@@ -112,6 +112,11 @@ class PartitionCopy:
         return self.stopped is not None or self.is_done
 
     @property
+    def position(self) -> int:
+        """The first source offset that is not known to be mirrored."""
+        return self.pair.source_offset if self.pair else self.range.start_offset
+
+    @property
     def wants_data(self) -> bool:
         """Whether there is more to fetch."""
         return self.aligned and self._refusal is None and self.fetch_offset < self.range.end_offset
@@ -175,7 +180,7 @@ class PartitionCopy:
     def stop(self, reason: str) -> None:
         """Give up on this partition, with a sentence."""
         self._advance()
-        self.stop_with(PartitionStopped(*self.source, self.pair.source_offset if self.pair else -1, reason))
+        self.stop_with(PartitionStopped(*self.source, self.position, reason))
 
     def stop_with(self, error: PartitionStopped) -> None:
         self.stopped = error
@@ -220,7 +225,8 @@ class PartitionCopy:
             self._refuse(error.base_offset, str(error))
         except CorruptBatch as error:
             found = True
-            self.suspect(self.fetch_offset, f"the source cluster sent it damaged: {error.reason}")
+            what = f"the source cluster sent the batch at offset {self.fetch_offset} damaged"
+            self.suspect(self.fetch_offset, f"{what}: {error.reason}")
         return found
 
     def _take_batch(self, batch: RecordBatch, aborted: AbortedTransactions | None) -> None:
@@ -270,14 +276,14 @@ class PartitionCopy:
         return self._refusal
 
     def suspect(self, offset: int, reason: str) -> None:
-        """The batch at an offset is damaged, or refused as if it were: fetch it once more, then stop."""
+        """What is at an offset is damaged, or refused as if it were: try it once more, then stop."""
         if offset in self._suspects:
             refusal = self._refuse(offset, f"{reason}; a second try ended the same")
             if not self.aligned:
                 self.stop_with(refusal)
         else:
             self._suspects.add(offset)
-            self.wait(f"a second try of the batch at offset {offset}: {reason}")
+            self.wait(f"a second try: {reason}")
 
     def skip_gap(self) -> None:
         """There is nothing between here and the range's end: compaction or deletion took it."""

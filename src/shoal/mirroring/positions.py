@@ -8,6 +8,7 @@ from typing import Protocol
 from ..client.cluster import Cluster
 from ..client.groups import Membership, commit_offsets, fetch_offsets
 from ..client.metadata import TopicPartition
+from ..errors import ShoalError
 from .pair import Pair
 
 __all__ = ["GroupPositions", "Positions"]
@@ -19,8 +20,14 @@ class Positions(Protocol):
     def read(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Pair]:
         """Return the pairs of those partitions that have one."""
 
-    def commit(self, pairs: Mapping[TopicPartition, Pair]) -> None:
-        """Commit; raises a :class:`~shoal.errors.ShoalError` where any pair was not committed."""
+    def commit(self, pairs: Mapping[TopicPartition, Pair]) -> Mapping[TopicPartition, ShoalError]:
+        """
+        Commit; raises a :class:`~shoal.errors.ShoalError` where nobody's pair can be.
+
+        Returns:
+            The partitions whose pair was refused, and why.
+
+        """
 
 
 class GroupPositions:
@@ -46,8 +53,6 @@ class GroupPositions:
         pairs = {partition: Pair.from_committed(each) for partition, each in committed.items()}
         return {partition: pair for partition, pair in pairs.items() if pair is not None}
 
-    def commit(self, pairs: Mapping[TopicPartition, Pair]) -> None:
+    def commit(self, pairs: Mapping[TopicPartition, Pair]) -> Mapping[TopicPartition, ShoalError]:
         positions = {partition: pair.to_committed() for partition, pair in pairs.items()}
-        refused = commit_offsets(self._cluster, self._group, positions, self._membership())
-        for error in refused.values():
-            raise error
+        return commit_offsets(self._cluster, self._group, positions, self._membership())

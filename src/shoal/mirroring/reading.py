@@ -9,9 +9,12 @@ from ..client.config import IsolationLevel
 from ..client.connection import raise_for
 from ..client.fetch import Fetcher, FetchFrom
 from ..client.metadata import TopicPartition
-from ..records import AbortedTransactions, Decision, RecordBatch, decide, split
+from ..client.offsets import EARLIEST, list_offsets
+from ..errors import BrokerError, CorruptBatch, ErrorCode, ProtocolError
+from ..protocol.fetch import FetchedPartition, FetchResponse
+from ..records import AbortedTransactions, Decision, RecordBatch, decide, split, verify_crc
 
-__all__ = ["read_batches", "read_decided"]
+__all__ = ["read_batches", "read_decided", "why_out_of_range"]
 
 _MAX_WAIT_MS = 200
 
@@ -36,9 +39,10 @@ def read_decided(
 
     Raises:
         BrokerError: The leader refuses.
-        CorruptBatch: It sends what no broker should.
+        CorruptBatch: It sends what no broker should, or drops a batch whose CRC is wrong.
 
     """
+    where = f"fetching {partition} at offset {offset} from {cluster}"
     connection = cluster.connect(cluster.partition(partition).leader)
     fetcher = Fetcher(
         connection, buffer_bytes=buffer_bytes, isolation_level=isolation_level, max_wait_ms=_MAX_WAIT_MS
@@ -46,12 +50,18 @@ def read_decided(
     try:
         while True:
             fetcher.send([FetchFrom(partition, offset)])
-            (fetched,) = fetcher.receive().partitions
-            raise_for(fetched.error_code, f"fetching {partition} at offset {offset} from {cluster}")
+            response = fetcher.receive()
+            raise_for(response.error_code, where)
+            if response.throttle_time_ms and not response.partitions:
+                continue  # over the quota; the broker itself holds back its next answer
+            fetched = _only_partition(response, where)
             committed = isolation_level is IsolationLevel.READ_COMMITTED
             aborted = AbortedTransactions(fetched.aborted_transactions) if committed else None
+            started_at = offset
             for batch in split(fetched.record_set):
                 decision = decide(batch.header, offset, aborted)
+                if decision.is_drop:
+                    verify_crc(batch)
                 if decision is Decision.DROP_CONTROL and aborted is not None:
                     aborted.see_marker(batch)
                 if batch.header.last_offset >= offset:
@@ -59,8 +69,34 @@ def read_decided(
                     offset = batch.header.next_offset
             if offset >= (fetched.last_stable_offset if committed else fetched.high_watermark):
                 return
+            if offset == started_at:
+                if len(fetched.record_set):
+                    raise CorruptBatch("it is cut short", offset)
+                return  # compaction took what there was between here and the end
     finally:
         fetcher.close()
+
+
+def _only_partition(response: FetchResponse, where: str) -> FetchedPartition:
+    if len(response.partitions) != 1:
+        raise ProtocolError(f"{where}: an answer for {len(response.partitions)} partitions")
+    fetched = response.partitions[0]
+    raise_for(fetched.error_code, where)
+    if fetched.preferred_read_replica >= 0:
+        raise BrokerError(
+            ErrorCode.REPLICA_NOT_AVAILABLE, where, f"it refers to node {fetched.preferred_read_replica}"
+        )
+    return fetched
+
+
+def why_out_of_range(cluster: Cluster, partition: TopicPartition, offset: int) -> str:
+    """Say why a leader answers OFFSET_OUT_OF_RANGE, as a sentence."""
+    start = list_offsets(cluster, {partition: EARLIEST})[partition]
+    return (
+        f"{cluster} does not have offset {offset} any more, its log begins at {start}: "
+        "its retention overtook the mirror, or the topic was truncated; what is lost is lost: "
+        "mirror it with a new --group into an empty topic"
+    )
 
 
 def read_batches(cluster: Cluster, partition: TopicPartition, offset: int) -> Iterator[RecordBatch]:

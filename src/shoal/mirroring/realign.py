@@ -22,7 +22,7 @@ from ..records import BatchHeader, Decision, Fingerprint, RecordBatch, fingerpri
 from .pair import Identity, Pair
 from .partition_copy import PartitionCopy
 from .positions import Positions
-from .reading import read_batches, read_decided
+from .reading import read_batches, read_decided, why_out_of_range
 from .settings import CopySettings
 
 __all__ = ["realign"]
@@ -84,9 +84,10 @@ def realign(
         except ShoalError as error:
             errors[copy.source] = error
     if beginnings:
-        positions.commit(beginnings)
+        errors.update(positions.commit(beginnings))
     for copy, pair in aligned:
-        copy.align(pair)
+        if copy.source not in errors:
+            copy.align(pair)
     return errors
 
 
@@ -239,19 +240,44 @@ def _check_same_mirror(clusters: _Clusters, copy: PartitionCopy, pair: Pair) -> 
 
 def _skip_written(clusters: _Clusters, copy: PartitionCopy, pair: Pair, log: _Log) -> Pair:
     """Walk the source from the pair over exactly what the destination has past it."""
+    if log.start >= log.end:
+        raise _refusal(
+            copy,
+            pair.source_offset,
+            f"{copy.destination} on {clusters.destination} holds nothing any more of what was mirrored from "
+            f"offset {pair.destination_offset} to {log.end} and not committed: retention took it, so nothing "
+            "shows whose it was; mirror it with a new --group (--start says from where)",
+        )
+    try:
+        found = _follow(clusters, copy, pair, log)
+    except BrokerError as error:
+        if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise
+        sentence = why_out_of_range(clusters.source, copy.source, pair.source_offset)
+        raise _refusal(copy, pair.source_offset, sentence) from error
+    if found is None:
+        raise _refusal(
+            copy,
+            pair.source_offset,
+            f"{copy.destination} on {clusters.destination} holds records from offset "
+            f"{pair.destination_offset} to {log.end} that are not what follows source offset "
+            f"{pair.source_offset}: somebody else wrote there",
+        )
+    return found
+
+
+def _follow(clusters: _Clusters, copy: PartitionCopy, pair: Pair, log: _Log) -> Pair | None:
     landed = pair.destination_offset
     level = clusters.settings.source.isolation_level
     for decision, batch in read_decided(clusters.source, copy.source, pair.source_offset, level):
         if decision.is_drop:
             continue
-        if decision is not Decision.COPY:
-            break
         header = batch.header
-        if landed + header.records_count >= log.end:
-            if landed + header.records_count > log.end or not _is_at_end(
-                clusters, copy, pair, log, batch, landed
-            ):
-                break
+        if decision is not Decision.COPY or landed + header.records_count > log.end:
+            return None
+        if landed + header.records_count == log.end:
+            if not _is_at_end(clusters, copy, pair, log, batch, landed):
+                return None
             return replace(
                 pair,
                 source_offset=header.next_offset,
@@ -259,13 +285,7 @@ def _skip_written(clusters: _Clusters, copy: PartitionCopy, pair: Pair, log: _Lo
                 last_batch=fingerprint(batch).crc,
             )
         landed += header.records_count
-    raise _refusal(
-        copy,
-        pair.source_offset,
-        f"{copy.destination} on {clusters.destination} holds records from offset "
-        f"{pair.destination_offset} to {log.end} that are not what follows source offset "
-        f"{pair.source_offset}: somebody else wrote there",
-    )
+    return None
 
 
 def _is_at_end(
@@ -286,8 +306,12 @@ def _is_at_end(
 
 def _last_batch(clusters: _Clusters, copy: PartitionCopy, log: _Log) -> tuple[BatchHeader, Fingerprint]:
     last = None
-    for batch in read_batches(clusters.destination, copy.destination, log.end - 1):
-        last = batch.header, fingerprint(batch)
+    try:
+        for batch in read_batches(clusters.destination, copy.destination, log.end - 1):
+            last = batch.header, fingerprint(batch)
+    except BrokerError as error:
+        if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise
     if last is None:
         # Deleted by retention between two answers.
         raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{copy.destination} on {clusters.destination}")

@@ -18,13 +18,13 @@ from ..client.cluster import Cluster
 from ..client.config import IsolationLevel
 from ..client.fetch import Fetcher, FetchFrom
 from ..client.metadata import TopicPartition
-from ..client.offsets import EARLIEST, list_offsets
 from ..client.produce import Producer
 from ..errors import ErrorCode, ProtocolError
 from ..protocol.fetch import FetchedPartition, FetchResponse
 from ..protocol.produce import ProduceOutcome
 from .control import Control
 from .partition_copy import Outgoing, PartitionCopy
+from .reading import why_out_of_range
 from .settings import CopySettings
 
 __all__ = ["FETCH_MAX_WAIT_MS", "MAX_REQUESTS_IN_FLIGHT", "Route"]
@@ -203,7 +203,9 @@ class Route:
         committed = self._settings.source.isolation_level is IsolationLevel.READ_COMMITTED
         end = fetched.last_stable_offset if committed else fetched.high_watermark
         if len(fetched.record_set):
-            copy.suspect(copy.fetch_offset, f"{self._source} sent it cut short")
+            copy.suspect(
+                copy.fetch_offset, f"{self._source} sent the batch at offset {copy.fetch_offset} cut short"
+            )
         elif end >= copy.range.end_offset:
             copy.skip_gap()
         else:
@@ -211,13 +213,11 @@ class Route:
 
     def _source_refuses(self, copy: PartitionCopy, code: ErrorCode) -> None:
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
-            start = list_offsets(self._source, {copy.source: EARLIEST})[copy.source]
-            copy.stop(
-                f"{self._source} does not have offset {copy.fetch_offset} any more, its log begins at "
-                f"{start}: its retention overtook the mirror, or the topic was truncated"
-            )
+            copy.stop(why_out_of_range(self._source, copy.source, copy.fetch_offset))
         elif code is ErrorCode.CORRUPT_MESSAGE:
-            copy.suspect(copy.fetch_offset, f"{self._source} found it damaged")
+            copy.suspect(
+                copy.fetch_offset, f"{self._source} has the batch at offset {copy.fetch_offset} damaged"
+            )
         elif code.retriable:
             copy.lose_track()
             copy.wait(f"the source's leader ({code.name})")
