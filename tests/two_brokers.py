@@ -7,6 +7,7 @@ broker's log: neither what is compared nor how it is read is ours.
 
 from __future__ import annotations
 
+import itertools
 import socket
 import threading
 import time
@@ -47,8 +48,11 @@ __all__ = [
     "RunningLane",
     "TwoBrokers",
     "Watched",
+    "answers",
     "batches_of",
+    "begin_at",
     "content_of",
+    "lagging",
     "leads_elsewhere",
     "let_pass",
     "lose_tail",
@@ -422,6 +426,50 @@ def leads_elsewhere(broker: Broker, topic: str, partition: int) -> None:
         return response
 
     broker.apis = {**broker.apis, ApiKey.METADATA: replace(api, handle=handle)}
+
+
+def answers(broker: Broker, api: ApiKey, change: Callable[[Any], Any], times: int = 1) -> None:
+    """Change a broker's next answers."""
+    before = broker.apis[api]
+    left = itertools.count(times, -1)
+
+    def handle(broker: Broker, call: Call, request: Any) -> Any:
+        response = before.handle(broker, call, request)
+        return change(response) if next(left) > 0 else response
+
+    broker.apis = {**broker.apis, api: replace(before, handle=handle)}
+
+
+def begin_at(log: Log, offset: int) -> None:
+    """Let an empty log begin at an offset, as one does whose records were all deleted."""
+    log._log_start_offset = log._log_end_offset = offset
+
+
+class Lagging(Log):
+    """A log whose followers are slow: its high watermark lies before its end."""
+
+    _slow: int | None = None
+
+    def lags_at(self, high_watermark: int) -> None:
+        self._slow = high_watermark
+
+    def lag_ends(self) -> None:
+        self._slow = None
+
+    @property
+    def high_watermark(self) -> int:
+        return self.log_end_offset if self._slow is None else self._slow
+
+
+def lagging(broker: Broker, topic: str, high_watermark: int, partition: int = 0) -> Lagging:
+    """Let a partition's high watermark lag behind its end."""
+    before = broker.log(topic, partition)
+    after = Lagging(before.name, before.config)
+    for batch in batches_of(before):
+        after.store(batch.view)
+    after.lags_at(high_watermark)
+    broker.topics.topic(topic).logs[partition] = after
+    return after
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:

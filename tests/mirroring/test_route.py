@@ -20,6 +20,7 @@ from two_brokers import (
     Mortal,
     TwoBrokers,
     Watched,
+    answers,
     config_of,
     leads_elsewhere,
     let_pass,
@@ -30,7 +31,6 @@ from two_brokers import (
 
 from shoal.broker import Broker
 from shoal.broker.apis.table import APIS
-from shoal.broker.call import Call
 from shoal.client.connection import Connection
 from shoal.client.metadata import TopicPartition
 from shoal.client.produce import Producer
@@ -407,18 +407,6 @@ def test_a_lane_waits_for_a_broker_that_starts_again_in_mid_copy(
     broker.start()
     assert running.result().complete
     assert brokers.copied() == history.committed
-
-
-def answers(broker: Broker, api: ApiKey, change: Callable[[Any], Any], times: int = 1) -> None:
-    """Change a broker's next answers."""
-    before = broker.apis[api]
-    left = itertools.count(times, -1)
-
-    def handle(broker: Broker, call: Call, request: Any) -> Any:
-        response = before.handle(broker, call, request)
-        return change(response) if next(left) > 0 else response
-
-    broker.apis = {**broker.apis, api: replace(before, handle=handle)}
 
 
 @pytest.mark.parametrize("times", [1, 3])

@@ -1,0 +1,473 @@
+"""Where a lane goes on: exactly behind what the destination has, or nowhere."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import batches
+import pytest
+from two_brokers import (
+    ABORT,
+    COMMIT,
+    NOW_MS,
+    Acting,
+    History,
+    Killed,
+    Mortal,
+    TwoBrokers,
+    Watched,
+    answers,
+    batches_of,
+    begin_at,
+    lagging,
+    let_pass,
+    lose_tail,
+    wait_until,
+)
+
+from shoal.broker import Broker
+from shoal.client.cluster import Cluster
+from shoal.client.groups import Committed, Membership, commit_offsets
+from shoal.client.metadata import TopicPartition
+from shoal.errors import BrokerError, ErrorCode
+from shoal.mirroring.ranges import CopyRange
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.fetch import FetchResponse
+from shoal.records import Codec
+
+pytestmark = [pytest.mark.timeout(30), pytest.mark.usefixtures("quick_retries")]
+
+
+def die_after(brokers: TwoBrokers, requests: int) -> None:
+    """Run a lane that is killed when so many requests were acknowledged; only its first pair is committed."""
+    let_pass(brokers.destination, ApiKey.PRODUCE, requests)
+    brokers.destination.faults.add(ApiKey.PRODUCE, drop="before")
+    with pytest.raises(Killed):
+        brokers.run(control=Mortal())
+    brokers.destination.faults.clear()
+
+
+def stopped_with(brokers: TwoBrokers, *sentences: str) -> None:
+    """Run a lane, and expect that its partition stops with these words and that nothing is written."""
+    end = brokers.destination.log("topic").log_end_offset
+    (stopped,) = brokers.start().result().stopped
+    for sentence in sentences:
+        assert sentence in stopped.reason
+    assert brokers.destination.log("topic").log_end_offset == end
+
+
+# Identity and sequence
+
+
+def test_a_new_lane_writes_with_the_identity_of_the_one_before(brokers: TwoBrokers, history: History) -> None:
+    history.plain(1, 2, 3)
+    die_after(brokers, 2)
+    history.plain(2)
+    brokers.run()
+    headers = [each.header for each in batches_of(brokers.destination.log("topic"))]
+    assert len({(each.producer_id, each.producer_epoch) for each in headers}) == 1
+    assert [each.base_sequence for each in headers] == [each.base_offset for each in headers]
+    assert brokers.copied() == history.committed
+
+
+def test_partitions_have_identities_of_their_own(brokers: TwoBrokers) -> None:
+    for history in brokers.topic("topic", 4):
+        history.plain(1)
+    brokers.run()
+    assert len({brokers.pair("topic", number).identity.producer_id for number in range(4)}) == 4
+
+
+@pytest.mark.parametrize("requests", range(6))
+def test_sequences_begin_anew_after_two_to_the_31(
+    brokers: TwoBrokers, history: History, requests: int
+) -> None:
+    begin_at(brokers.destination.log("topic"), 2**31 - 4)
+    history.plain(1, 2, 3, 1, 1, 1)
+    die_after(brokers, requests)
+    brokers.run()
+    assert brokers.copied() == history.committed
+    sequences = [each.header.base_sequence for each in batches_of(brokers.destination.log("topic"))]
+    assert sequences == [2**31 - 4, 2**31 - 3, 2**31 - 1, 2, 3, 4]
+
+
+def test_the_first_pair_is_committed_before_the_first_batch_is_produced(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(1, 2)
+    found: list[int] = []
+    brokers.run(control=Acting(1, lambda: found.append(brokers.pair().destination_offset)))
+    assert found == [0]
+
+
+def test_nothing_is_produced_where_the_first_pair_cannot_be_committed(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(1, 2)
+    brokers.source.faults.add(ApiKey.OFFSET_COMMIT, error=ErrorCode.GROUP_AUTHORIZATION_FAILED, times=None)
+    with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED"):
+        brokers.run()
+    assert brokers.copied() == []
+
+
+def test_a_partition_whose_position_cannot_be_committed_holds_up_no_other(brokers: TwoBrokers) -> None:
+    histories = brokers.topic("topic", 3)
+    for history in histories:
+        history.plain(1, 2)
+    brokers.source.faults.add(
+        ApiKey.OFFSET_COMMIT, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED, partition=1, times=None
+    )
+    (stopped,) = brokers.run().stopped
+    assert stopped.partition == 1
+    assert "TOPIC_AUTHORIZATION_FAILED" in stopped.reason
+    assert brokers.copied("topic", 0) == histories[0].committed
+    assert brokers.copied("topic", 1) == []
+    assert brokers.copied("topic", 2) == histories[2].committed
+
+
+# With a pair
+
+
+def test_what_was_written_after_the_last_commit_is_skipped(brokers: TwoBrokers, history: History) -> None:
+    history.plain(1, 2).transaction(2, ends=ABORT).plain(1).empty().gap(2).transaction(1, 1, ends=COMMIT)
+    for requests in range(4):
+        die_after(brokers, 1)
+        assert len(batches_of(brokers.destination.log("topic"))) == requests + 1
+    brokers.run()
+    assert brokers.copied() == history.committed
+
+
+def test_a_foreign_record_after_the_pair_stops_the_partition(brokers: TwoBrokers, history: History) -> None:
+    history.plain(1, 2)
+    brokers.run()
+    brokers.destination.log("topic").store(memoryview(batches.batch(1, base_offset=3)))
+    history.plain(1)
+    stopped_with(
+        brokers,
+        f"topic-0 on the destination cluster at {brokers.destination.bootstrap} holds records",
+        "from offset 3 to 4",
+        "somebody else wrote there",
+    )
+
+
+@pytest.mark.parametrize("foreign", [1, 2, 3])
+def test_foreign_records_stop_the_partition_also_where_a_dead_lane_wrote_before_them(
+    brokers: TwoBrokers, history: History, foreign: int
+) -> None:
+    history.plain(1, 1, 1, 1, 1, 1)
+    die_after(brokers, 2)
+    brokers.destination.log("topic").store(memoryview(batches.batch(foreign, base_offset=2)))
+    stopped_with(brokers, "somebody else wrote there")
+
+
+def test_a_record_in_place_of_the_last_one_stops_the_partition(brokers: TwoBrokers, history: History) -> None:
+    history.plain(1, 2)
+    brokers.run()
+    log = lose_tail(brokers.destination, "topic", 1)
+    log.store(memoryview(batches.batch(2, base_offset=1)))
+    history.plain(1)
+    stopped_with(brokers, "the last batch of topic-0", "at offset 1", "somebody else wrote there")
+
+
+def test_a_lost_tail_stops_the_partition(brokers: TwoBrokers, history: History) -> None:
+    history.plain(1, 2)
+    brokers.run()
+    lose_tail(brokers.destination, "topic", 1)
+    history.plain(1)
+    stopped_with(brokers, "ends at offset 1", "acknowledged ends at 3", "the destination lost its tail")
+
+
+def recreate(broker: Broker) -> None:
+    topics = broker.topics
+    topics.delete(topics.topic("topic"))
+    topics.create("topic", 1, {})
+
+
+def test_a_destination_topic_that_was_created_again_stops_the_partition(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(1, 2)
+    brokers.run()
+    recreate(brokers.destination)
+    history.plain(1)
+    stopped_with(brokers, "topic topic on the destination cluster", "was deleted and created again")
+
+
+def test_a_source_topic_that_was_created_again_stops_the_partition(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(1, 2)
+    brokers.run()
+    recreate(brokers.source)
+    History(brokers.source.log("topic")).plain(5)
+    stopped_with(brokers, "topic topic on the source cluster", "was deleted and created again")
+
+
+def test_a_source_that_lost_its_tail_stops_the_partition(brokers: TwoBrokers, history: History) -> None:
+    history.plain(1, 2)
+    brokers.run()
+    lose_tail(brokers.source, "topic", 1)
+    (stopped,) = brokers.run([CopyRange("topic", 0, "topic", 0, 3)]).stopped
+    assert "ends at offset 1, before what was mirrored already" in stopped.reason
+
+
+def test_other_rules_than_those_of_the_pair_stop_the_partition(brokers: TwoBrokers, history: History) -> None:
+    history.plain(1, 2)
+    brokers.run()
+    history.plain(1)
+    stopped_with(brokers.with_settings(rules="other"), "group 'mirror' mirrored it by other rules")
+
+
+def test_a_source_whose_retention_overtook_the_position_stops_the_partition(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(1, 2)
+    brokers.run()
+    history.plain(1, 1, 1)
+    history.log.delete_records(4)
+    stopped_with(brokers, "does not have offset 3", "begins at 4", "its retention overtook the mirror")
+
+
+def test_a_source_whose_retention_overtook_a_dead_lane_stops_the_partition(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(1, 1, 1, 1, 1)
+    die_after(brokers, 2)
+    history.log.delete_records(1)
+    stopped_with(brokers, "does not have offset 0", "begins at 1", "its retention overtook the mirror")
+
+
+def test_a_destination_whose_retention_took_what_a_dead_lane_wrote_stops_the_partition(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(1, 1, 1, 1, 1)
+    die_after(brokers, 2)
+    brokers.destination.log("topic").delete_records(2)
+    stopped_with(brokers, "holds nothing any more", "retention")
+
+
+def test_a_destination_whose_retention_took_everything_goes_on_at_its_end(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(1, 2)
+    brokers.run()
+    brokers.destination.log("topic").delete_records(3)
+    history.plain(2)
+    assert brokers.run().complete
+    assert brokers.copied() == history.committed[3:]
+
+
+def test_a_destination_that_recompresses_is_recognised(brokers: TwoBrokers, history: History) -> None:
+    history.plain(1, 4, 2, codec=Codec.GZIP)
+    die_after(brokers, 2)
+    log = lose_tail(brokers.destination, "topic", 1)
+    identity = brokers.pair().identity
+    recompressed = batches.batch(
+        [b"value at %d" % offset for offset in range(1, 5)],
+        base_offset=1,
+        codec=Codec.LZ4,
+        base_timestamp=NOW_MS,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        base_sequence=1,
+    )
+    log.store(memoryview(recompressed))
+    assert brokers.run().complete
+    assert brokers.copied() == history.committed
+
+
+def test_a_log_append_time_destination_is_recognised(brokers: TwoBrokers) -> None:
+    history = brokers.topic("topic", message_timestamp_type="LogAppendTime")[0]
+    history.plain(1, 2, 3, 1)
+    die_after(brokers, 2)
+    brokers.run()
+    assert brokers.run().complete
+    assert [each.value for each in brokers.copied()] == [each.value for each in history.committed]
+
+
+def test_a_lane_waits_until_the_high_watermark_reaches_the_log_end(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(1, 2, 3)
+    die_after(brokers, 2)
+    log = lagging(brokers.destination, "topic", high_watermark=1)
+    control = Watched()
+    running = brokers.start(control=control)
+    wait_until(lambda: len(control.waits) > 3)
+    assert running.is_running
+    assert log.log_end_offset == 3
+    log.lag_ends()
+    assert running.result().complete
+    assert brokers.copied() == history.committed
+
+
+# Without a pair
+
+
+def test_a_destination_that_ends_with_a_batch_of_the_source_goes_on_behind_it(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(1, 2).transaction(2, ends=ABORT).plain(3)
+    brokers.run()
+    history.plain(2).gap(2).plain(1)
+    brokers.forget_pairs()
+    assert brokers.run().complete
+    assert brokers.copied() == history.committed
+
+
+def test_a_destination_of_old_records_goes_on_behind_them(brokers: TwoBrokers, history: History) -> None:
+    for timestamp in (5_000, -1, 3_000, 4_000):
+        history.base_timestamp = timestamp
+        history.plain(2, codec=Codec.GZIP)
+    brokers.run([CopyRange("topic", 0, "topic", 0, 6)])
+    brokers.forget_pairs()
+    assert brokers.run().complete
+    assert brokers.copied() == history.committed
+
+
+def test_a_destination_whose_last_batch_is_not_in_the_source_is_refused(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(1, 2)
+    brokers.destination.log("topic").store(memoryview(batches.batch(3)))
+    stopped_with(
+        brokers,
+        "the group 'mirror' has no committed pair for it",
+        "holds records up to offset 3",
+        "its last batch is not in the source",
+        "--allow-nonempty",
+    )
+
+
+def test_a_destination_whose_last_batch_is_twice_in_the_source_is_refused(
+    brokers: TwoBrokers, history: History
+) -> None:
+    twin = batches.batch([b"twin"], base_timestamp=NOW_MS)
+    for _ in range(2):
+        twin[:8] = history.next_offset.to_bytes(8)
+        history.store(twin)
+    brokers.destination.log("topic").store(memoryview(batches.batch([b"twin"], base_timestamp=NOW_MS)))
+    stopped_with(brokers, "its last batch is 2 times in the source")
+
+
+def test_allow_nonempty_copies_behind_what_is_there(brokers: TwoBrokers, history: History) -> None:
+    history.plain(1, 2)
+    brokers.destination.log("topic").store(memoryview(batches.batch(3)))
+    allowing = brokers.with_settings(allow_nonempty=True)
+    assert allowing.run().complete
+    assert brokers.copied()[3:] == history.committed
+    history.plain(2)
+    assert allowing.run().complete
+    assert brokers.copied()[3:] == history.committed
+
+
+@pytest.mark.parametrize("requests", range(4))
+def test_a_lane_that_died_behind_foreign_records_is_continued(
+    brokers: TwoBrokers, history: History, requests: int
+) -> None:
+    history.plain(1, 2, 1, 3)
+    brokers.destination.log("topic").store(memoryview(batches.batch(3)))
+    allowing = brokers.with_settings(allow_nonempty=True)
+    die_after(allowing, requests)
+    assert allowing.run().complete
+    assert brokers.copied()[3:] == history.committed
+
+
+def test_a_commit_by_somebody_else_is_no_pair(brokers: TwoBrokers, history: History) -> None:
+    history.plain(1, 2)
+    brokers.run()
+    history.plain(1)
+    with Cluster(brokers.settings.source) as cluster:
+        commit_offsets(cluster, "mirror", {TopicPartition("topic", 0): Committed(1, "")}, Membership())
+    assert brokers.run().complete
+    assert brokers.copied() == history.committed
+
+
+# Looking at the source first
+
+
+def test_a_damaged_source_batch_is_read_again_while_looking(brokers: TwoBrokers, history: History) -> None:
+    history.plain(1, 1, 1, 1)
+    die_after(brokers, 2)
+
+    def damage(response: FetchResponse) -> FetchResponse:
+        damaged = bytearray(response.partitions[0].record_set)
+        damaged[16] = 18
+        return replace(response, partitions=[replace(response.partitions[0], record_set=memoryview(damaged))])
+
+    answers(brokers.source, ApiKey.FETCH, damage)
+    assert brokers.start().result().complete
+    assert brokers.copied() == history.committed
+
+
+def test_an_empty_answer_under_a_quota_ends_no_look(brokers: TwoBrokers, history: History) -> None:
+    history.plain(1, 1, 1, 1)
+    die_after(brokers, 2)
+    for broker in (brokers.source, brokers.destination):
+        answers(broker, ApiKey.FETCH, lambda _: FetchResponse(1, ErrorCode.NONE, 0, ()))
+    assert brokers.start().result().complete
+    assert brokers.copied() == history.committed
+
+
+def test_a_look_ends_where_the_log_has_nothing_more(brokers: TwoBrokers, history: History) -> None:
+    history.plain(1).gap_at_the_end(3)
+    brokers.destination.log("topic").store(memoryview(batches.batch(3)))
+    stopped_with(brokers, "its last batch is not in the source")
+
+
+def test_an_error_of_a_whole_fetch_is_no_crash(brokers: TwoBrokers, history: History) -> None:
+    history.plain(1, 1, 1, 1)
+    die_after(brokers, 2)
+    answers(brokers.source, ApiKey.FETCH, lambda _: FetchResponse(0, ErrorCode.KAFKA_STORAGE_ERROR, 0, ()), 2)
+    assert brokers.start().result().complete
+    assert brokers.copied() == history.committed
+
+
+@pytest.mark.parametrize(
+    "api",
+    [
+        ApiKey.METADATA,
+        ApiKey.LIST_OFFSETS,
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        ApiKey.FETCH,
+        ApiKey.OFFSET_FETCH,
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.INIT_PRODUCER_ID,
+        ApiKey.API_VERSIONS,
+    ],
+)
+@pytest.mark.parametrize("drop", ["before", "within", "after"])
+def test_a_connection_lost_at_any_question_is_made_again(
+    brokers: TwoBrokers, history: History, api: ApiKey, drop: str
+) -> None:
+    history.plain(1, 1, 1, 1)
+    for broker in (brokers.source, brokers.destination):
+        broker.faults.add(api, drop=drop, times=2)  # type: ignore[arg-type]
+    assert brokers.start().result().complete
+    assert brokers.copied() == history.committed
+
+
+@pytest.mark.parametrize(
+    ("api", "code"),
+    [
+        (ApiKey.METADATA, ErrorCode.LEADER_NOT_AVAILABLE),
+        (ApiKey.METADATA, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (ApiKey.LIST_OFFSETS, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (ApiKey.OFFSET_FOR_LEADER_EPOCH, ErrorCode.FENCED_LEADER_EPOCH),
+        (ApiKey.OFFSET_FOR_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        (ApiKey.OFFSET_FETCH, ErrorCode.NOT_COORDINATOR),
+        (ApiKey.OFFSET_FETCH, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        (ApiKey.OFFSET_COMMIT, ErrorCode.NOT_COORDINATOR),
+        (ApiKey.OFFSET_COMMIT, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        (ApiKey.FIND_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ApiKey.INIT_PRODUCER_ID, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+    ],
+)
+def test_what_time_can_heal_is_asked_again(
+    brokers: TwoBrokers, history: History, api: ApiKey, code: ErrorCode
+) -> None:
+    history.plain(1, 1, 1, 1)
+    for broker in (brokers.source, brokers.destination):
+        broker.faults.add(api, error=code, times=2)
+    assert brokers.start().result().complete
+    assert brokers.copied() == history.committed
