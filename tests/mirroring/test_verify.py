@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import batches
 import pytest
-from two_brokers import ABORT, COMMIT, History, TwoBrokers, batches_of, config_of, lose_tail
+from two_brokers import ABORT, COMMIT, History, TwoBrokers, lose_tail
+from verifying import flip, partition, rewrite, verified
 
-from shoal.broker.log import Log
-from shoal.client.config import ClientConfig
-from shoal.errors import Disconnected, ErrorCode
-from shoal.mirroring.verify import (
-    Aligned,
-    Outcome,
-    PartitionReport,
-    Side,
-    VerifyProgress,
-    VerifyReport,
-    verify,
-)
-from shoal.protocol.apis import ApiKey
+from shoal.mirroring.verify import Aligned, Outcome, Side
 from shoal.records import Codec
 
 pytestmark = pytest.mark.timeout(30)
@@ -30,17 +17,6 @@ pytestmark = pytest.mark.timeout(30)
 #: Records of each batch of :func:`mirrored`, and so its offsets: 0, 3, 5, 10, 11, 15, 17, 23, 24, 28 to 30.
 COUNTS = (3, 2, 5, 1, 4, 2, 6, 1, 4, 2)
 STARTS = [sum(COUNTS[:index]) for index in range(len(COUNTS) + 1)]
-
-
-def verified(brokers: TwoBrokers, **options: object) -> VerifyReport:
-    settings = brokers.settings
-    chosen = {"group": settings.group, "patience_s": 5.0, **options}
-    return verify(settings.source, settings.destination, {"topic": "topic"}, **chosen)  # type: ignore[arg-type]
-
-
-def partition(brokers: TwoBrokers, **options: object) -> PartitionReport:
-    (report,) = verified(brokers, **options).partitions
-    return report
 
 
 @pytest.fixture(params=["origin", "content"])
@@ -52,27 +28,6 @@ def mirrored(request: pytest.FixtureRequest, brokers: TwoBrokers, history: Histo
     if request.param == "content":
         brokers.forget_pairs()
     return brokers
-
-
-def rewrite(brokers: TwoBrokers, edit: Callable[[list[bytearray]], Sequence[bytearray]]) -> None:
-    """Put other batches into the destination's log, one behind the other."""
-    before = brokers.destination.log("topic")
-    after = Log(before.name, before.config)
-    offset = 0
-    for batch in edit([bytearray(batch.view) for batch in batches_of(before)]):
-        struct.pack_into(">q", batch, 0, offset)
-        offset += struct.unpack_from(">i", batch, 23)[0] + 1
-        # Without a producer: its sequence is no more what it was.
-        after.store(batches.patched(batch, 43, struct.pack(">qhi", -1, -1, -1)))
-    brokers.destination.topics.topic("topic").logs[0] = after
-
-
-def flip(log: Log, batch_index: int, position: int, bit: int = 0) -> None:
-    """Flip one bit of a stored batch; negative positions count from its end."""
-    segment = log._segments[0]
-    end = segment.position(batch_index + 1)
-    start = segment.position(batch_index)
-    segment._buffer[(start if position >= 0 else end) + position] ^= 1 << bit
 
 
 # Equal
@@ -257,47 +212,3 @@ def test_a_length_that_cannot_be_is_damage_from_there_on(mirrored: TwoBrokers) -
     assert (difference.destination, difference.damaged) == ((11, 30), (Side.DESTINATION,))
     assert "cannot be read any further" in str(report.reason)
     assert report.records == 11
-
-
-# Where both sides begin and end
-
-
-def test_what_is_behind_the_pair_is_not_mirrored_yet(brokers: TwoBrokers, history: History) -> None:
-    history.plain(3, 2)
-    brokers.run()
-    history.plain(5, 1)
-    report = partition(brokers)
-    assert (report.outcome, report.not_mirrored, report.records) == (Outcome.EQUAL, (5, 11), 5)
-    brokers.forget_pairs()
-    assert partition(brokers).not_mirrored == (5, 11)
-
-
-def test_what_was_copied_after_the_last_commit_is_compared_too(brokers: TwoBrokers, history: History) -> None:
-    history.plain(3, 2)
-    brokers.run()
-    pair = brokers.pair()
-    history.plain(5, 1)
-    brokers.run()
-    brokers.commit(pair)
-    assert partition(brokers).records == 11
-    flip(brokers.destination.log("topic"), 2, -1)
-    assert partition(brokers).altered == [((5, 10), (5, 10))]
-
-
-def test_a_later_start_is_no_difference(brokers: TwoBrokers, history: History) -> None:
-    history.plain(*COUNTS)
-    brokers.run([replace_start(each, 11) for each in brokers.ranges()])
-    by_origin = partition(brokers)
-    assert (by_origin.outcome, by_origin.source_skipped) == (Outcome.EQUAL, (0, 11))
-    assert by_origin.alignment is not None
-    assert by_origin.alignment.by is Aligned.BY_ORIGIN
-    brokers.forget_pairs()
-    by_content = partition(brokers)
-    assert (by_content.outcome, by_content.source_skipped) == (Outcome.EQUAL, (0, 11))
-    assert by_content.alignment is not None
-    assert by_content.alignment.by is Aligned.BY_CONTENT
-    assert by_content.records == by_origin.records == sum(COUNTS) - 11
-
-
-def replace_start(each: object, offset: int) -> object:
-    return each._replace(start_offset=offset)  # type: ignore[attr-defined]

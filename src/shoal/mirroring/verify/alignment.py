@@ -184,7 +184,14 @@ def meet_again(logs: LogPair) -> CommonStart | None:
         with ExitStack() as open_logs:
             source = open_logs.enter_context(closing(_sound(logs.source, part.source_log)))
             destination = open_logs.enter_context(closing(_sound(logs.destination, part.destination_log)))
-            found = common_start(source_head, destination_head, source, destination)
+            found = common_start(
+                source_head,
+                destination_head,
+                source,
+                destination,
+                from_the_start=start == logs.start,
+                source_is_whole=start.source == 0,
+            )
         if found is not None:
             return found
     return None

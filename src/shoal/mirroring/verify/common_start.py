@@ -38,6 +38,9 @@ def common_start(
     destination_head: Sequence[Digest],
     source: Iterable[Digest],
     destination: Iterable[Digest],
+    *,
+    from_the_start: bool = True,
+    source_is_whole: bool = False,
 ) -> CommonStart | None:
     """
     Find the first place that two logs have in common.
@@ -47,6 +50,10 @@ def common_start(
         destination_head: Likewise.
         source: Where to look for the destination's head.
         destination: Where to look for the source's head.
+        from_the_start: Whether both streams begin where the logs do. If not,
+            only a whole head counts: its beginning may have been passed over.
+        source_is_whole: Whether nothing was ever deleted from the source's
+            beginning: what the destination has before it is extra.
 
     Returns:
         Offsets of batches that belong together; None where no batch of either
@@ -54,7 +61,8 @@ def common_start(
         no further than needed.
 
     """
-    in_source, in_destination = _Search(destination_head), _Search(source_head)
+    in_source = _Search(destination_head, from_the_start=from_the_start, is_whole=source_is_whole)
+    in_destination = _Search(source_head, from_the_start=from_the_start, is_whole=False)
     searches = [(in_source, iter(source)), (in_destination, iter(destination))]
     while searches:
         for search, batches in list(searches):
@@ -67,25 +75,28 @@ def common_start(
             if search.is_sure:
                 searches.clear()
                 break
-    hits = [search.best for search in (in_source, in_destination)]
-    if hits[0] and (not hits[1] or hits[0].run >= hits[1].run):
-        return CommonStart(hits[0].offset, destination_head[0].base_offset)
-    return CommonStart(source_head[0].base_offset, hits[1].offset) if hits[1] else None
+    ours, theirs = in_source.best, in_destination.best
+    if ours and (not theirs or ours.run >= theirs.run):
+        return CommonStart(ours.offset, ours.head_offset)
+    return CommonStart(theirs.head_offset, theirs.offset) if theirs else None
 
 
 class _Hit(NamedTuple):
-    """A place where a head was found: how many batches agree, and the offset that belongs to its first."""
+    """A place where a head was found: how many batches agree, and offsets that belong together."""
 
     run: int
     offset: int
+    head_offset: int
 
 
 class _Search:
     """Looks for a head in a stream of batches."""
 
-    def __init__(self, head: Sequence[Digest]) -> None:
+    def __init__(self, head: Sequence[Digest], *, from_the_start: bool, is_whole: bool) -> None:
         self.best: _Hit | None = None
         self._head = head
+        self._whole_head = not from_the_start
+        self._is_whole = is_whole
         self._proof = min(_PROOF_BATCHES, len(head))
         self._by_fingerprint: dict[Fingerprint | None, list[int]] = defaultdict(list)
         self._by_time: dict[int | None, list[int]] = defaultdict(list)
@@ -117,9 +128,9 @@ class _Search:
         first = self._window[0]
         places = self._by_fingerprint.get(first.fingerprint) or self._by_time.get(first.first_timestamp) or ()
         for place in places:
-            run = self._run(place)
+            run = 0 if self._whole_head and place else self._run(place)
             if run > (self.best.run if self.best else 0):
-                self.best = _Hit(run, self._offset_of_first(place))
+                self.best = _Hit(run, *self._begin(place))
         self._passed.append(self._window.popleft())
 
     def _run(self, place: int) -> int:
@@ -131,18 +142,32 @@ class _Search:
             run += 1
         return run
 
-    def _offset_of_first(self, place: int) -> int:
+    def _begin(self, place: int) -> tuple[int, int]:
         """
-        Return where the head begins in the stream, in which the batch at ``place`` was found.
+        Return where stream and head begin to belong together, if a batch of the head was found.
 
-        Where one of the batches before it has passed, perhaps altered, that is it.
+        Where one of the batches before it has passed, perhaps altered, the
+        head begins there. Where nothing has passed, the stream begins later
+        than the head, and what is before it in the head was deleted from it;
+        if nothing ever was, it never was in the stream.
 
         """
         before = self._head[:place]
+        first = self._head[0].base_offset
         for passed in self._passed:
             if any(agree(passed, batch) is Agreement.SAME for batch in before):
-                return passed.base_offset
+                return passed.base_offset, first
         for passed in islice(reversed(self._passed), place):
-            if any(likeness(passed) == likeness(batch) is not None for batch in before):
-                return passed.base_offset
-        return self._window[0].base_offset
+            if any(_may_belong_together(passed, batch) for batch in before):
+                return passed.base_offset, first
+        if self._passed or self._is_whole:
+            return self._window[0].base_offset, first
+        kept = next(batch for batch in self._head if self._is_in_window(batch))
+        return self._window[0].base_offset, kept.base_offset
+
+    def _is_in_window(self, batch: Digest) -> bool:
+        return any(agree(passing, batch) is not Agreement.NONE for passing in self._window)
+
+
+def _may_belong_together(one: Digest, other: Digest) -> bool:
+    return agree(one, other) is not Agreement.NONE or likeness(one) == likeness(other) is not None

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from ...errors import ShoalError
 from .digest import Agreement, Digest, agree
 from .finding import Finding, Kind
 from .look_ahead import LookAhead, MeetingPoint, meeting_point
@@ -79,14 +78,6 @@ class _Diff:
         self._open = OpenSlots(look_ahead_batches, self._recent)
 
     def run(self) -> Iterator[Finding]:
-        try:
-            yield from self._compare()
-        except ShoalError:
-            # Reading broke off: what was found so far is told all the same.
-            yield from self._open.close_all()
-            raise
-
-    def _compare(self) -> Iterator[Finding]:
         while (source := self._source.first()) and (destination := self._destination.first()):
             agreement = agree(source, destination)
             if agreement is not Agreement.NONE:
@@ -97,10 +88,21 @@ class _Diff:
                 yield from self._step_over(point)
             else:
                 yield from self._open.close_all()
+                self._raise_failure()
                 yield Finding(Kind.DIVERGED, (source,), (destination,), *self._places())
                 return
+        if self._source.failure or self._destination.failure:
+            # What was found so far is told all the same.
+            yield from self._open.close_all()
+            self._raise_failure()
         yield from self._finish_destination()
         yield from self._finish_source()
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        failure = self._source.failure or self._destination.failure
+        if failure is not None:
+            raise failure
 
     def _places(self) -> tuple[int, int]:
         return self._source.position, self._destination.position

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from ...errors import ShoalError
 from ...records import Fingerprint
 from .digest import Agreement, Digest, agree
 
@@ -26,35 +27,41 @@ class LookAhead:
 
     Attributes:
         position: The offset after the last batch taken.
+        failure: What broke the stream off, once it has; then it has no more
+            batches, but not because this is the end of the log.
 
     """
 
     def __init__(self, batches: Iterable[Digest], position: int) -> None:
         self.position = position
+        self.failure: ShoalError | None = None
         self._rest = iter(batches)
         self._window: deque[Digest] = deque()
         self._ended = False
 
     def first(self) -> Digest | None:
         """Return the next batch and leave it there; None at the end."""
-        if not self._window and not self._ended:
-            for batch in self._rest:
-                self._window.append(batch)
-                return batch
-            self._ended = True
+        if not self._window:
+            self._fill(1)
         return self._window[0] if self._window else None
 
     def look(self, count: int) -> list[Digest]:
         """Return up to ``count`` of the next batches and leave them there."""
-        missing = count - len(self._window)
-        if missing > 0 and not self._ended:
-            self._window.extend(islice(self._rest, missing))
-            self._ended = len(self._window) < count
+        self._fill(count)
         return list(islice(self._window, count))
+
+    def _fill(self, count: int) -> None:
+        if self._ended:
+            return
+        try:
+            self._window.extend(islice(self._rest, max(0, count - len(self._window))))
+        except ShoalError as error:
+            self.failure = error
+        self._ended = len(self._window) < count
 
     def ends_within(self, count: int) -> bool:
         """Whether no more than ``count`` batches are left, as far as has been looked."""
-        return self._ended and len(self._window) <= count
+        return self._ended and self.failure is None and len(self._window) <= count
 
     def pop(self) -> Digest:
         """Take the next batch; there must be one."""

@@ -1,0 +1,258 @@
+"""Where a verification begins and ends on both sides."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import batches
+import pytest
+from two_brokers import COMMIT, History, TwoBrokers
+from verifying import flip, partition, rewrite
+
+from shoal.mirroring.ranges import CopyRange
+from shoal.mirroring.verify import Aligned, Outcome, PartitionReport
+
+pytestmark = pytest.mark.timeout(30)
+
+#: Offsets 0, 3, 5, 10, 11, 15, 17, 23, 24, 28 to 30.
+COUNTS = (3, 2, 5, 1, 4, 2, 6, 1, 4, 2)
+
+
+@pytest.fixture
+def loaded(history: History) -> History:
+    """Ten batches of different times."""
+    for number, count in enumerate(COUNTS):
+        history.base_timestamp += 1000 * number
+        history.plain(count)
+    return history
+
+
+def aligned(report: PartitionReport) -> tuple[Aligned, int, int]:
+    assert report.alignment is not None
+    return report.alignment.by, report.alignment.source_offset, report.alignment.destination_offset
+
+
+def begin_at(ranges: list[CopyRange], offset: int) -> list[CopyRange]:
+    return [each._replace(start_offset=offset) for each in ranges]
+
+
+# The end
+
+
+def test_what_is_behind_the_pair_is_not_mirrored_yet(brokers: TwoBrokers, history: History) -> None:
+    history.plain(3, 2)
+    brokers.run()
+    history.plain(5, 1)
+    report = partition(brokers)
+    assert (report.outcome, report.not_mirrored, report.records) == (Outcome.EQUAL, (5, 11), 5)
+    brokers.forget_pairs()
+    assert partition(brokers).not_mirrored == (5, 11)
+
+
+def test_markers_behind_the_pair_are_no_lag(brokers: TwoBrokers, history: History) -> None:
+    history.plain(3)
+    brokers.run()
+    history.marker().marker()
+    report = partition(brokers)
+    assert (report.outcome, report.not_mirrored) == (Outcome.EQUAL, None)
+
+
+def test_what_was_copied_after_the_last_commit_is_compared_too(brokers: TwoBrokers, history: History) -> None:
+    history.plain(3, 2)
+    brokers.run()
+    pair = brokers.pair()
+    history.plain(5, 1)
+    brokers.run()
+    brokers.commit(pair)
+    assert partition(brokers).records == 11
+    flip(brokers.destination.log("topic"), 2, -1)
+    assert partition(brokers).altered == [((5, 10), (5, 10))]
+
+
+# A later start
+
+
+def test_a_later_start_is_no_difference(brokers: TwoBrokers, loaded: History) -> None:
+    brokers.run(begin_at(brokers.ranges(), 11))
+    for group, by in ((brokers.settings.group, Aligned.BY_ORIGIN), ("none", Aligned.BY_CONTENT)):
+        report = partition(brokers, group=group)
+        assert aligned(report) == (by, 11, 0)
+        assert (report.outcome, report.source_skipped, report.records) == (Outcome.EQUAL, (0, 11), 19)
+
+
+def test_content_is_found_where_times_do_not_ascend(brokers: TwoBrokers, history: History) -> None:
+    for number, count in enumerate(COUNTS):
+        history.base_timestamp -= 1000 * number
+        history.plain(count)
+    brokers.run(begin_at(brokers.ranges(), 11))
+    brokers.forget_pairs()
+    assert aligned(partition(brokers)) == (Aligned.BY_CONTENT, 11, 0)
+
+
+def test_content_is_found_behind_a_double(brokers: TwoBrokers, loaded: History) -> None:
+    # The first batch of the mirror is in the source twice; it began with the second.
+    again = batches.batch([b"again"], base_offset=30)
+    loaded.store(again)
+    loaded.store(batches.batch([b"again"], base_offset=31))
+    loaded.plain(4, 5)
+    brokers.run(begin_at(brokers.ranges(), 31))
+    brokers.forget_pairs()
+    report = partition(brokers)
+    assert aligned(report) == (Aligned.BY_CONTENT, 31, 0)
+    assert report.outcome is Outcome.EQUAL
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_a_mirror_whose_first_batches_are_altered_is_aligned_all_the_same(
+    brokers: TwoBrokers, loaded: History, index: int
+) -> None:
+    brokers.run(begin_at(brokers.ranges(), 11))
+    brokers.forget_pairs()
+
+    def alter(found: list[bytearray]) -> list[bytearray]:
+        found[index] = batches.patched(found[index], len(found[index]) - 1, b"!")
+        return found
+
+    rewrite(brokers, alter)
+    report = partition(brokers)
+    start = [0, 4, 6, 12][index]
+    end = [4, 6, 12, 13][index]
+    assert report.altered == [((11 + start, 11 + end), (start, end))]
+
+
+# Retention
+
+
+@pytest.mark.parametrize("deleted", [3, 11, 12, 28])
+@pytest.mark.parametrize("side", ["source", "destination"])
+def test_what_retention_deleted_on_one_side_is_no_difference(
+    brokers: TwoBrokers, loaded: History, side: str, deleted: int
+) -> None:
+    brokers.run()
+    broker = brokers.source if side == "source" else brokers.destination
+    broker.log("topic").delete_records(deleted)
+    kept = [3, 11, 11, 28][[3, 11, 12, 28].index(deleted)]
+    for group in (brokers.settings.group, "none"):
+        report = partition(brokers, group=group)
+        assert aligned(report) == (Aligned.BY_CONTENT, kept, kept)
+        assert (report.outcome, report.records) == (Outcome.EQUAL, 30 - kept)
+
+
+def test_what_retention_deleted_on_both_sides_is_no_difference(brokers: TwoBrokers, loaded: History) -> None:
+    brokers.run(begin_at(brokers.ranges(), 3))
+    brokers.source.log("topic").delete_records(15)
+    brokers.destination.log("topic").delete_records(7)
+    for group in (brokers.settings.group, "none"):
+        report = partition(brokers, group=group)
+        assert aligned(report) == (Aligned.BY_CONTENT, 15, 12)
+        assert (report.outcome, report.records) == (Outcome.EQUAL, 15)
+
+
+def test_damage_behind_what_retention_deleted_is_found(brokers: TwoBrokers, loaded: History) -> None:
+    brokers.run()
+    brokers.destination.log("topic").delete_records(11)
+    flip(brokers.destination.log("topic"), 6, -1)
+    assert partition(brokers).altered == [((17, 23), (17, 23))]
+
+
+def test_nothing_is_left_of_what_was_mirrored(brokers: TwoBrokers, loaded: History) -> None:
+    brokers.run()
+    loaded.plain(3)
+    brokers.destination.log("topic").delete_records(30)
+    report = partition(brokers)
+    assert aligned(report)[0] is Aligned.NOTHING
+    assert (report.outcome, report.records, report.not_mirrored) == (Outcome.EQUAL, 0, (30, 33))
+
+
+def test_only_what_lies_behind_the_pair_is_left_in_the_source(brokers: TwoBrokers, loaded: History) -> None:
+    brokers.run()
+    pair = brokers.pair()
+    loaded.plain(3)
+    brokers.run()
+    brokers.commit(pair)
+    brokers.source.log("topic").delete_records(30)
+    report = partition(brokers)
+    assert aligned(report) == (Aligned.BY_PAIR, 30, 30)
+    assert (report.outcome, report.records, report.destination_skipped) == (Outcome.EQUAL, 3, (0, 30))
+
+
+def test_an_emptied_source_says_nothing_about_its_mirror(brokers: TwoBrokers, loaded: History) -> None:
+    brokers.run()
+    brokers.source.log("topic").delete_records(30)
+    report = partition(brokers)
+    assert (report.outcome, aligned(report)[0]) == (Outcome.EQUAL, Aligned.NOTHING)
+    brokers.forget_pairs()
+    report = partition(brokers)
+    assert report.outcome is Outcome.NOT_COMPARED
+    assert "retention has deleted" in str(report.reason)
+
+
+# Pairs
+
+
+def test_a_mirror_that_an_older_one_began_is_compared_from_there(
+    brokers: TwoBrokers, loaded: History
+) -> None:
+    brokers.run(begin_at(brokers.ranges(), 3))
+    loaded.plain(3)
+    newer = brokers.with_settings(group="newer")
+    newer.run()
+    assert newer.pair().origin == (30, 27)
+    report = partition(newer)
+    assert aligned(report) == (Aligned.BY_CONTENT, 3, 0)
+    assert (report.outcome, report.records) == (Outcome.EQUAL, 30)
+    flip(brokers.destination.log("topic"), 0, -1)
+    assert partition(newer).altered == [((3, 5), (0, 2))]
+
+
+def test_what_was_there_before_the_mirror_is_not_compared(brokers: TwoBrokers, loaded: History) -> None:
+    brokers.destination.log("topic").store(bytes(batches.batch([b"not", b"ours"])))
+    brokers.with_settings(allow_nonempty=True).run()
+    report = partition(brokers)
+    assert aligned(report) == (Aligned.BY_ORIGIN, 0, 2)
+    assert (report.outcome, report.destination_skipped) == (Outcome.EQUAL, (0, 2))
+
+
+def test_a_pair_of_a_topic_that_was_created_anew_is_no_pair(brokers: TwoBrokers, loaded: History) -> None:
+    brokers.run()
+    brokers.commit(replace(brokers.pair(), source_topic_id="00000000-0000-0000-0000-000000000001"))
+    report = partition(brokers)
+    assert aligned(report) == (Aligned.BY_CONTENT, 0, 0)
+    assert report.alignment is not None
+    assert "created anew" in report.alignment.why
+
+
+def test_a_transaction_before_the_origin_does_not_disturb(brokers: TwoBrokers, history: History) -> None:
+    history.transaction(2, ends=COMMIT).plain(3)
+    brokers.run(begin_at(brokers.ranges(), 3))
+    assert aligned(partition(brokers)) == (Aligned.BY_ORIGIN, 3, 0)
+    assert partition(brokers).outcome is Outcome.EQUAL
+
+
+# Nothing to go by
+
+
+def test_an_empty_destination_without_a_pair_is_not_compared(brokers: TwoBrokers, loaded: History) -> None:
+    report = partition(brokers)
+    assert (report.outcome, report.alignment) == (Outcome.NOT_COMPARED, None)
+    assert "the destination is empty" in str(report.reason)
+
+
+def test_a_source_that_never_held_a_record_makes_all_extra(brokers: TwoBrokers, history: History) -> None:
+    brokers.destination.log("topic").store(bytes(batches.batch(3)))
+    assert partition(brokers).extra == [(0, 3)]
+
+
+def test_logs_that_have_nothing_in_common_are_not_compared(brokers: TwoBrokers, loaded: History) -> None:
+    brokers.destination.log("topic").store(bytes(batches.batch([b"not", b"ours"])))
+    report = partition(brokers)
+    assert report.outcome is Outcome.NOT_COMPARED
+    assert "not mirrored by whole batches" in str(report.reason)
+
+
+def test_a_mirror_of_one_altered_batch_is_different(brokers: TwoBrokers, history: History) -> None:
+    history.plain(3)
+    brokers.run()
+    brokers.forget_pairs()
+    rewrite(brokers, lambda found: [batches.patched(found[0], len(found[0]) - 1, b"!")])
+    assert partition(brokers).altered == [((0, 3), (0, 3))]

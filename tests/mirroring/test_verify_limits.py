@@ -1,0 +1,277 @@
+"""What cannot be compared, or not at once: recompressed and compacted batches, brokers that fail."""
+
+from __future__ import annotations
+
+import batches
+import pytest
+from two_brokers import History, TwoBrokers, batches_of
+from verifying import partition, rewrite, verified
+
+from shoal.client.config import ClientConfig
+from shoal.client.connection import Address
+from shoal.client.metadata import TopicPartition
+from shoal.errors import Disconnected, ErrorCode
+from shoal.mirroring.verify import Outcome, VerifyProgress, comparison, verify
+from shoal.protocol.apis import ApiKey
+from shoal.records import Codec
+
+pytestmark = pytest.mark.timeout(30)
+
+
+# Batches that would have to be decoded
+
+
+@pytest.fixture
+def recompressed(brokers: TwoBrokers) -> TwoBrokers:
+    """A mirror whose topic has compression.type=gzip; the embedded broker keeps what it gets."""
+    (history,) = brokers.topic(compression_type="gzip")
+    destination = brokers.destination.log("topic")
+    for number, codec in enumerate([Codec.LZ4, Codec.GZIP, Codec.LZ4, Codec.NONE]):
+        history.base_timestamp += 1000 * number
+        batch = history.batch(3, codec=codec)
+        history.store(batch, shown=True)
+        values = [b"value at %d" % (3 * number + each) for each in range(3)]
+        destination.store(
+            bytes(
+                batches.batch(
+                    values, base_offset=3 * number, codec=Codec.GZIP, base_timestamp=history.base_timestamp
+                )
+            )
+        )
+    return brokers
+
+
+def test_recompressed_batches_are_not_compared_and_compression_type_is_named(
+    recompressed: TwoBrokers,
+) -> None:
+    report = partition(recompressed)
+    assert report.outcome is Outcome.NOT_COMPARED
+    assert report.differences == ()
+    assert report.records == 3
+    assert [each.source for each in report.not_compared] == [(0, 3), (6, 9), (9, 12)]
+    assert "compression.type" in report.not_compared[0].reason
+    assert "lz4 to gzip" in report.not_compared[0].reason
+
+
+def test_a_missing_recompressed_batch_is_found(recompressed: TwoBrokers) -> None:
+    rewrite(recompressed, lambda found: [found[0], found[1], found[3]])
+    report = partition(recompressed)
+    assert (report.outcome, report.missing) == (Outcome.DIFFERENT, [(6, 9)])
+
+
+def test_a_recompressed_batch_with_fewer_records_is_altered(recompressed: TwoBrokers) -> None:
+    def shorten(found: list[bytearray]) -> list[bytearray]:
+        base_timestamp = int.from_bytes(found[2][27:35])
+        found[2] = batches.batch(2, codec=Codec.GZIP, base_timestamp=base_timestamp)
+        return found
+
+    rewrite(recompressed, shorten)
+    assert partition(recompressed).altered == [((6, 9), (6, 8))]
+
+
+def test_what_a_mirror_refuses_is_not_mirrored(brokers: TwoBrokers, history: History) -> None:
+    history.plain(3)
+    history.store(history.batch(4, holes=(1,)))
+    history.plain(2)
+    brokers.run()
+    report = partition(brokers)
+    assert (report.outcome, report.records, report.not_mirrored) == (Outcome.EQUAL, 3, (3, 9))
+
+
+@pytest.mark.parametrize("mirrored_records", [3, 4], ids=["rebuilt", "copied before"])
+def test_a_batch_with_holes_is_not_compared(
+    brokers: TwoBrokers, history: History, mirrored_records: int
+) -> None:
+    history.plain(3)
+    mirrored = history.batch(mirrored_records)
+    history.store(history.batch(4, holes=(1,)))
+    history.plain(2)
+    first, _, last = batches_of(history.log)
+    for batch in (first.view, mirrored, batches.patched(last.view, 0, (3 + mirrored_records).to_bytes(8))):
+        brokers.destination.log("topic").store(bytes(batch))
+    report = partition(brokers)
+    assert (report.outcome, report.records) == (Outcome.NOT_COMPARED, 5)
+    assert [(each.source, each.destination) for each in report.not_compared] == [
+        ((3, 7), (3, 3 + mirrored_records))
+    ]
+    assert "compaction" in report.not_compared[0].reason
+
+
+def test_batches_that_compaction_took_at_the_destination_are_not_compared(
+    brokers: TwoBrokers, history: History
+) -> None:
+    for number in range(4):
+        history.base_timestamp += 1000 * number
+        history.plain(3)
+    stored = batches_of(history.log)
+    for index in (0, 1, 3):
+        brokers.destination.log("topic").store(stored[index].view)
+    report = partition(brokers)
+    assert (report.outcome, report.records) == (Outcome.NOT_COMPARED, 9)
+    assert [each.source for each in report.not_compared] == [(6, 9)]
+    assert "in the destination cluster" in report.not_compared[0].reason
+
+
+def test_messages_of_an_old_format_are_not_compared(brokers: TwoBrokers, history: History) -> None:
+    history.store(batches.message(1, offset=0))
+    history.plain(2)
+    brokers.destination.log("topic").store(bytes(batches.batch([b"value"])))
+    last = history.log.read(1, 2**20, committed=False, at_least_one_batch=True).record_set
+    brokers.destination.log("topic").store(bytes(last))
+    report = partition(brokers)
+    assert (report.outcome, report.records) == (Outcome.NOT_COMPARED, 2)
+    assert "before 0.11" in report.not_compared[0].reason
+
+
+# Topics and partitions
+
+
+def test_a_topic_or_partition_that_is_not_there_is_not_compared(brokers: TwoBrokers) -> None:
+    brokers.source.create_topic("topic", 2)
+    brokers.destination.create_topic("topic", 1)
+    report = verified(brokers)
+    assert [each.outcome for each in report.partitions] == [Outcome.EQUAL, Outcome.NOT_COMPARED]
+    assert "no such partition on the destination cluster" in str(report.partitions[1].reason)
+    report = verify(
+        brokers.settings.source, brokers.settings.destination, {"topic": "other", "nothing": "topic"}
+    )
+    assert [str(each.source) for each in report.partitions] == ["nothing-0", "topic-0", "topic-1"]
+    assert all("no such topic" in str(each.reason) for each in report.partitions)
+    assert report.exit_code == 3
+
+
+def test_records_in_a_partition_that_the_source_does_not_have_are_extra(brokers: TwoBrokers) -> None:
+    brokers.source.create_topic("topic", 1)
+    brokers.destination.create_topic("topic", 3)
+    brokers.destination.log("topic", 2).store(bytes(batches.batch(3)))
+    report = verified(brokers)
+    assert [(each.source.partition, each.outcome) for each in report.partitions] == [
+        (0, Outcome.EQUAL),
+        (2, Outcome.DIFFERENT),
+    ]
+    assert report.partitions[1].extra == [(0, 3)]
+
+
+def test_many_partitions_are_compared_by_several_threads(brokers: TwoBrokers) -> None:
+    histories = brokers.topic("topic", 10)
+    for number, history in enumerate(histories):
+        history.plain(*range(1, number + 2))
+    brokers.run()
+    seen: list[VerifyProgress] = []
+    report = verified(brokers, on_progress=seen.append)
+    assert report.equal
+    assert [each.source for each in report.partitions] == [TopicPartition("topic", n) for n in range(10)]
+    assert report.records == sum(len(history.committed) for history in histories)
+    last = seen[-1]
+    assert (last.partitions, last.done, last.fraction, last.differences) == (10, 10, 1.0, 0)
+    assert (last.records, last.bytes_read) == (report.records, report.bytes_read)
+
+
+def test_other_names_at_the_destination(brokers: TwoBrokers, history: History) -> None:
+    brokers.destination.create_topic("renamed", 1)
+    history.plain(3)
+    brokers.run([each._replace(destination_topic="renamed") for each in brokers.ranges()])
+    settings = brokers.settings
+    report = verify(settings.source, settings.destination, {"topic": "renamed"}, group=settings.group)
+    assert (report.equal, report.records) == (True, 3)
+
+
+# Brokers that fail
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"api": ApiKey.FETCH, "drop": "before"},
+        {"api": ApiKey.FETCH, "drop": "within"},
+        {"api": ApiKey.FETCH, "error": ErrorCode.NOT_LEADER_OR_FOLLOWER, "times": 2},
+        {"api": ApiKey.LIST_OFFSETS, "error": ErrorCode.LEADER_NOT_AVAILABLE},
+        {"api": ApiKey.LIST_OFFSETS, "drop": "before"},
+        {"api": ApiKey.OFFSET_FETCH, "error": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS},
+        {"api": ApiKey.METADATA, "drop": "before"},
+    ],
+)
+def test_what_time_can_heal_is_tried_again(
+    brokers: TwoBrokers, history: History, fault: dict[str, object]
+) -> None:
+    history.plain(3, 2)
+    brokers.run()
+    for broker in (brokers.source, brokers.destination):
+        broker.faults.add(**fault)  # type: ignore[arg-type]
+    report = verified(brokers)
+    assert (report.equal, report.records) == (True, 5)
+
+
+def test_what_time_does_not_heal_is_not_compared(brokers: TwoBrokers, history: History) -> None:
+    history.plain(3)
+    brokers.run()
+    fault = brokers.source.faults.add(ApiKey.FETCH, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED, times=None)
+    report = partition(brokers)
+    assert (report.outcome, report.records) == (Outcome.NOT_COMPARED, 0)
+    assert "TOPIC_AUTHORIZATION_FAILED" in str(report.reason)
+    assert fault.hits == 1
+
+
+def test_patience_ends(brokers: TwoBrokers, history: History) -> None:
+    history.plain(3)
+    brokers.run()
+    brokers.source.faults.add(ApiKey.FETCH, error=ErrorCode.NOT_LEADER_OR_FOLLOWER, times=None)
+    report = partition(brokers, patience_s=0.3)
+    assert report.outcome is Outcome.NOT_COMPARED
+    assert "NOT_LEADER_OR_FOLLOWER" in str(report.reason)
+
+
+def test_differences_found_before_a_failure_are_told(brokers: TwoBrokers, history: History) -> None:
+    history.plain(3, 2, 1, 4)
+    brokers.run()
+    rewrite(brokers, lambda found: [batches.patched(found[0], len(found[0]) - 1, b"!"), *found[1:]])
+    log = brokers.source.log("topic")
+    segment = log._segments[0]
+    segment._buffer[segment.position(3) + 16] = 9  # no magic
+    report = partition(brokers, patience_s=0.3)
+    assert report.altered[0] == ((0, 3), (0, 3))
+    assert report.altered[1] == ((6, 10), (6, 6))
+
+
+def test_a_group_that_may_not_be_read_is_a_warning(brokers: TwoBrokers, history: History) -> None:
+    history.plain(3)
+    brokers.run()
+    brokers.source.faults.add(ApiKey.OFFSET_FETCH, error=ErrorCode.GROUP_AUTHORIZATION_FAILED, times=None)
+    report = verified(brokers)
+    assert report.equal
+    assert "cannot be read" in report.warnings[0]
+
+
+def test_an_unreachable_cluster_is_an_error(brokers: TwoBrokers) -> None:
+    nowhere = ClientConfig("destination", (Address("127.0.0.1", 1),))
+    with pytest.raises(Disconnected, match="destination cluster"):
+        verify(brokers.settings.source, nowhere, {"topic": "topic"}, patience_s=0.1)
+
+
+def test_a_log_start_that_moves_meanwhile_begins_the_comparison_anew(
+    brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        history.base_timestamp += 1000 * number
+        history.plain(3)
+    brokers.run()
+    align = comparison.align
+
+    def align_then_delete(*args: object) -> object:
+        found = align(*args)  # type: ignore[arg-type]
+        brokers.source.log("topic").delete_records(6)
+        return found
+
+    monkeypatch.setattr(comparison, "align", align_then_delete)
+    report = partition(brokers)
+    assert (report.outcome, report.records, report.destination_skipped) == (Outcome.EQUAL, 9, (0, 6))
+
+
+def test_the_default_group_is_that_of_the_mirror(brokers: TwoBrokers, history: History) -> None:
+    history.plain(3)
+    named = brokers.with_settings(group="shoal.source.destination")
+    named.run()
+    report = verify(brokers.settings.source, brokers.settings.destination, {"topic": "topic"})
+    assert report.group == "shoal.source.destination"
+    assert report.partitions[0].alignment is not None
+    assert report.partitions[0].alignment.by.value == "origin"
