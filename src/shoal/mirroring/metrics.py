@@ -68,6 +68,7 @@ class Metrics:
         self._partitions: dict[TopicPartition, PartitionMetrics] = {}
         self._samples: deque[tuple[float, int, int]] = deque([(self._started, 0, 0)])
         self._bytes_in = 0
+        self._heard: tuple[float, float] | None = None
         self.task_cpu_s = 0.0
         self.task_peak_rss_bytes = 0
 
@@ -81,7 +82,9 @@ class Metrics:
 
     def apply(self, report: Mapping[str, Any]) -> None:
         """Add a task's report (its shape: ``lane._report``)."""
+        now = time.monotonic()
         with self._lock:
+            self._heard = (self._heard[0] if self._heard else now, now)
             self._bytes_in += report["bytes_in"]
             self.task_cpu_s += report["cpu_s"]
             self.task_peak_rss_bytes = max(self.task_peak_rss_bytes, report["peak_rss_bytes"])
@@ -105,6 +108,11 @@ class Metrics:
         metrics.waiting_for = report["waiting_for"]
         if report["stopped"]:
             metrics.stopped = PartitionStopped(*partition, *report["stopped"])
+
+    @property
+    def copying_s(self) -> float | None:
+        """From the first task's first report to the last one's last; None where there was no task."""
+        return self._heard[1] - self._heard[0] if self._heard else None
 
     def stopped(self) -> list[PartitionStopped]:
         with self._lock:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -160,57 +159,6 @@ class MirrorOptions:
         decisive = {"isolation.level": self.source.isolation_level.name.lower()}
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
 
-    # As strings: Spark hands a data source its options as a dict[str, str],
-    # and forgets the case of their names.
-
-    def to_strings(self) -> dict[str, str]:
-        """
-        Return the options as a data source takes them. May hold secrets: not for logs.
-
-        The clusters' are the Java clients' properties behind ``source.`` and ``destination.``.
-        """
-        values = {
-            "topics": self.topics.topics,
-            "exclude": self.topics.exclude,
-            "rename": self.topics.rename,
-            "group": self.group,
-            "once": _boolean_to_string(self.once),
-            "start": str(self.start),
-            "replication-factor": _optional_to_string(self.replication_factor),
-            "fetch-buffer-bytes": str(self.fetch_buffer_bytes),
-            "commit-interval-ms": str(self.commit_interval_ms),
-            "allow-nonempty": _boolean_to_string(self.allow_nonempty),
-            "master": self.master,
-            "checkpoint": self.checkpoint,
-            "conf": json.dumps(dict(self.spark_conf)),
-        }
-        strings = {name: value for name, value in values.items() if value is not None}
-        for config in (self.source, self.destination):
-            strings |= {f"{config.name}.{key}": value for key, value in config.to_properties().items()}
-        return strings
-
-    @classmethod
-    def from_strings(cls, strings: Mapping[str, str]) -> MirrorOptions:
-        """
-        Read options by their names on the command line, without the dashes in front.
-
-        Raises:
-            ConfigError: One is not known, missing, or makes no sense; names it.
-
-        """
-        options = {name.lower(): value for name, value in strings.items()}
-        source, _ = ClientConfig.from_properties("source", _behind("source.", options))
-        destination, _ = ClientConfig.from_properties("destination", _behind("destination.", options))
-        if "topics" not in options:
-            raise ConfigError("--topics is missing")
-        selection = TopicSelection(
-            options.pop("topics"), options.pop("exclude", None), options.pop("rename", None)
-        )
-        known = {_field(name): _READ[name](name, options.pop(name)) for name in _READ if name in options}
-        if options:
-            raise ConfigError(f"shoal does not know the option {', '.join(sorted(options))}")
-        return cls(source, destination, selection, **known)  # type: ignore[arg-type]
-
 
 def default_group(source_cluster_id: str | None, destination_cluster_id: str | None) -> str:
     """
@@ -240,59 +188,3 @@ def parse_bytes(option: str, text: str) -> int:
     if match is None:
         raise ConfigError(f"--{option} {text}: no number of bytes, as 16777216 or 16m")
     return int(match[1]) * _UNITS[match[2]]
-
-
-def _parse_integer(option: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ConfigError(f"--{option} {text}: no number") from None
-
-
-def _parse_boolean(option: str, text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ConfigError(f"--{option} {text}: neither true nor false")
-    return text.lower() == "true"
-
-
-def _parse_conf(option: str, text: str) -> tuple[tuple[str, str], ...]:
-    try:
-        return tuple((str(name), str(value)) for name, value in json.loads(text).items())
-    except (ValueError, AttributeError):
-        raise ConfigError(f"--{option}: no JSON object of Spark's settings") from None
-
-
-def _parse_string(_: str, text: str) -> str:
-    return text
-
-
-_READ = {
-    "group": _parse_string,
-    "once": _parse_boolean,
-    "start": lambda _, text: Start.parse(text),
-    "replication-factor": _parse_integer,
-    "fetch-buffer-bytes": parse_bytes,
-    "commit-interval-ms": _parse_integer,
-    "allow-nonempty": _parse_boolean,
-    "master": _parse_string,
-    "checkpoint": _parse_string,
-    "conf": _parse_conf,
-}
-
-
-def _field(option: str) -> str:
-    return "spark_conf" if option == "conf" else option.replace("-", "_")
-
-
-def _behind(prefix: str, options: dict[str, str]) -> dict[str, str]:
-    """Take the options whose names begin with a prefix out, without it."""
-    names = [name for name in options if name.startswith(prefix)]
-    return {name.removeprefix(prefix): options.pop(name) for name in names}
-
-
-def _boolean_to_string(value: bool) -> str:
-    return str(value).lower()
-
-
-def _optional_to_string(value: int | None) -> str | None:
-    return None if value is None else str(value)

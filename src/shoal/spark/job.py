@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
+from types import FrameType, TracebackType
 
 import platformdirs
 import psutil
@@ -171,10 +171,11 @@ class _Mirror:
                 )
                 if ours:
                     spark.stop()
-        return self._summary(prepared, python_cpu_s, jvm_cpu_s)
+        return self._summary(prepared, python_cpu_s, jvm_cpu_s, log_file)
 
-    def _summary(self, prepared: Prepared, python_cpu_s: float, jvm_cpu_s: float) -> Summary:
+    def _summary(self, prepared: Prepared, python_cpu_s: float, jvm_cpu_s: float, log_file: Path) -> Summary:
         done = self._metrics.progress()
+        unfinished = done.done + len(done.stopped) < done.partitions
         return Summary(
             group=prepared.group,
             topics=prepared.names,
@@ -190,6 +191,9 @@ class _Mirror:
             bytes_out=done.bytes_out,
             decisions=done.decisions,
             retries=done.retries,
+            interrupted=self._options.once and self._stop.is_set() and unfinished,
+            log_file=str(log_file),
+            copying_s=self._metrics.copying_s,
         )
 
 
@@ -279,6 +283,7 @@ class _Watcher:
         self._control = control
         self._metrics = metrics
         self._on_progress = on_progress
+        self._failed: Exception | None = None
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="shoal-progress", daemon=True)
 
@@ -289,16 +294,30 @@ class _Watcher:
             self._control.exclude(
                 TopicPartition(error.topic, error.partition) for error in self._metrics.stopped()
             )
-            if self._on_progress:
-                self._on_progress(self._metrics.progress())
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._on_progress is None:
+            return
+        try:
+            self._on_progress(self._metrics.progress())
+        except Exception as error:
+            # The caller's own: the mirror ends in good order, and then says so.
+            self._on_progress = None
+            self._failed = error
+            self._stop.set()
 
     def __enter__(self) -> _Watcher:
         self._thread.start()
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._over.set()
         self._thread.join()
+        if error is None and self._failed is not None:
+            raise self._failed
 
 
 def state_dir() -> Path:
