@@ -9,8 +9,14 @@ from typing import NamedTuple
 import pytest
 from broker.wire import PATIENCE_S, Wire
 
+from shoal.broker import Broker
+from shoal.broker.clock import now_ms
+from shoal.broker.config import BrokerConfig
+from shoal.broker.group import CommittedOffset
+from shoal.broker.groups import Groups
 from shoal.errors import ErrorCode
 from shoal.protocol.apis import ApiKey
+from shoal.protocol.codec import request_class
 
 JOIN_VERSION = 5
 
@@ -413,3 +419,66 @@ def test_all_positions_of_a_group_can_be_asked_for(wire: Wire, group: str, topic
     response = wire.call(ApiKey.OFFSET_FETCH, version, group_id=group, topics=None, require_stable=False)
     (found,) = response.topics
     assert (found.name, found.partitions[0].committed_offset) == (topic, 5)
+
+
+def test_several_groups_can_be_asked_for_at_once(wire: Wire, group: str, topic: str) -> None:
+    wire.commit(group, topic, 5)
+    wanted = request_class(ApiKey.OFFSET_FETCH).OffsetFetchRequestGroup
+    response = wire.call(
+        ApiKey.OFFSET_FETCH,
+        8,
+        groups=[wanted(group_id=name, topics=None) for name in (group, f"{group}-x")],
+        require_stable=False,
+    )
+    found = {each.group_id: [topic.name for topic in each.topics] for each in response.groups}
+    assert found == {group: [topic], f"{group}-x": []}
+
+
+def test_positions_go_with_their_topic(wire: Wire, group: str, topic: str) -> None:
+    wire.commit(group, topic, 5)
+    state = request_class(ApiKey.DELETE_TOPICS).DeleteTopicState
+    wire.call(ApiKey.DELETE_TOPICS, 6, topics=[state(name=topic, topic_id=None)], timeout_ms=10_000)
+    deadline = time.monotonic() + PATIENCE_S
+    while wire.committed(group, topic).committed_offset != -1:
+        assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize("key_type", [0, 1])
+def test_the_coordinator_is_the_one_broker(wire: Wire, group: str, key_type: int) -> None:
+    (node,) = wire.call(ApiKey.METADATA, 1, topics=[]).brokers
+    for version in (0, 1, 3):
+        found = wire.call_coordinator(ApiKey.FIND_COORDINATOR, version, key=group, key_type=key_type)
+        assert (found.node_id, found.host, found.port) == (node.node_id, node.host, node.port)
+        if version == 0:
+            key_type = 0  # it knows groups alone
+    several = wire.call(ApiKey.FIND_COORDINATOR, 4, coordinator_keys=["a", "b"], key_type=0)
+    assert [each.key for each in several.coordinators] == ["a", "b"]
+    assert {each.port for each in several.coordinators} == {node.port}
+
+
+# By themselves: what takes days on the wire
+
+
+def test_positions_are_forgotten_when_nobody_used_them_for_long() -> None:
+    groups = Groups(BrokerConfig({"offsets.retention.minutes": "1"}))
+    now = now_ms()
+    groups.commit("group", {("old", 0): CommittedOffset(1, -1, "", now - 70_000)})
+    groups.commit("group", {("new", 0): CommittedOffset(1, -1, "", now)})
+    groups.commit("other", {("old", 0): CommittedOffset(1, -1, "", now - 70_000)})
+    groups.forget_old_offsets()
+    assert groups.read_all(lambda found: (found.group_id, list(found.offsets))) == [("group", [("new", 0)])]
+
+
+def test_a_full_group_takes_nobody_else() -> None:
+    with Broker(config={"group.max.size": "1"}) as own, Wire(own.bootstrap) as wire:
+        join_alone(wire, "group")
+        assert wire.join("group").error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def test_a_first_member_waits_for_others_if_the_broker_is_told_so() -> None:
+    config = {"group.initial.rebalance.delay.ms": "300"}
+    with Broker(config=config) as own, Wire(own.bootstrap) as wire:
+        started = time.monotonic()
+        joined = wire.join("group", instance="one")
+        assert joined.error_code == ErrorCode.NONE
+        assert time.monotonic() - started >= 0.3

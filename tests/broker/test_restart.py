@@ -58,6 +58,17 @@ def test_leaders_have_a_new_epoch_and_the_old_one_has_an_end(own: Broker) -> Non
         assert wire.fetch("topic", 3).record_set[12:16] == b"\0\0\0\1"
 
 
+def test_a_leader_epoch_without_records_leaves_no_trace(own: Broker) -> None:
+    with Wire(own.bootstrap) as wire:
+        wire.produce("topic", batch(3))
+    for _ in range(2):
+        own.stop()
+        own.start()
+    with Wire(own.bootstrap) as wire:
+        found = wire.end_of_epoch("topic", 1)
+        assert (found.leader_epoch, found.end_offset) == (0, 3)
+
+
 def test_a_producer_goes_on_with_its_sequences(own: Broker) -> None:
     own.config.alter({"producer.id.expiration.ms": str(2**31 - 1)})
     fresh = now_ms()
@@ -171,4 +182,5 @@ def test_it_listens_on_ipv6_where_there_is_one() -> None:
         running.start()
     except OSError:
         pytest.skip("no IPv6 loopback address here")
+    assert running.bootstrap == f"[::1]:{running.port}"
     running.stop()

@@ -7,16 +7,18 @@ import uuid
 from typing import Any
 
 import pytest
+from batches import batch
 from broker.conftest import NewTopic
 from broker.wire import PATIENCE_S, Wire
 
+from shoal.broker import Broker
 from shoal.errors import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = range(4)
-DYNAMIC_TOPIC, DEFAULT = 1, 5
+DYNAMIC_TOPIC, DYNAMIC_BROKER, STATIC_BROKER, DEFAULT = 1, 2, 4, 5
 
 
 def metadata(wire: Wire, *names: str | None, version: int = 12, **fields: Any) -> Any:
@@ -362,3 +364,53 @@ def test_a_broker_s_setting_that_is_not_dynamic_is_not_altered(wire: Wire) -> No
     node = str(metadata(wire).brokers[0].node_id)
     code = alter(wire, node, "num.partitions", SET, "3", kind=BROKER)
     assert code == ErrorCode.INVALID_REQUEST
+
+
+def test_replacing_all_settings_drops_those_that_are_not_named(wire: Wire, new_topic: NewTopic) -> None:
+    topic = new_topic(max_message_bytes="2000", retention_bytes="5")
+    resource = request_class(ApiKey.ALTER_CONFIGS).AlterConfigsResource
+    response = wire.call(
+        ApiKey.ALTER_CONFIGS,
+        2,
+        resources=[
+            resource(
+                resource_type=TOPIC,
+                resource_name=topic,
+                configs=[resource.AlterableConfig(name="max.message.bytes", value="3000")],
+            )
+        ],
+        validate_only=False,
+    )
+    assert response.responses[0].error_code == ErrorCode.NONE
+    wait_for_value(wire, topic, "max.message.bytes", "3000")
+    assert value_of(wire, topic, "retention.bytes")[0] == "-1"
+
+
+def test_new_partitions_may_be_assigned_by_hand(wire: Wire, topic: str) -> None:
+    node = metadata(wire).brokers[0].node_id
+    wanted = request_class(ApiKey.CREATE_PARTITIONS).CreatePartitionsTopic
+
+    def code(*assignments: list[int]) -> ErrorCode:
+        request = wanted(
+            name=topic,
+            count=3,
+            assignments=[wanted.CreatePartitionsAssignment(broker_ids=brokers) for brokers in assignments],
+        )
+        response = wire.call(
+            ApiKey.CREATE_PARTITIONS, 3, topics=[request], timeout_ms=10_000, validate_only=False
+        )
+        return ErrorCode(response.results[0].error_code)
+
+    assert code([node]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert code([node], [99]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert code([node], [node]) == ErrorCode.NONE
+
+
+def test_a_broker_s_dynamic_setting_is_what_topics_without_their_own_have() -> None:
+    with Broker(config={"log.retention.bytes": "7"}) as own, Wire(own.bootstrap) as wire:
+        wire.create_topic("topic")
+        assert value_of(wire, "topic", "retention.bytes") == ("7", STATIC_BROKER)
+        assert alter(wire, "1", "message.max.bytes", SET, "2000", kind=BROKER) == ErrorCode.NONE
+        assert value_of(wire, "topic", "max.message.bytes") == ("2000", DYNAMIC_BROKER)
+        answer = wire.produce("topic", batch([b"x" * 2000]))
+        assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE

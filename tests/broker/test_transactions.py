@@ -11,6 +11,10 @@ from batches import TRANSACTIONAL, batch
 from broker.conftest import NewTopic
 from broker.wire import PATIENCE_S, Wire
 
+from shoal.broker.config import BrokerConfig
+from shoal.broker.groups import Groups
+from shoal.broker.topics import Topics
+from shoal.broker.transactions import ProducerIds, Transactions
 from shoal.errors import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
@@ -414,3 +418,17 @@ def test_produce_v12_adds_the_partition_by_itself(
     assert producer.send(topic, version=12) == ErrorCode.NONE
     assert producer.end(committed=True) == ErrorCode.NONE
     assert read(wire, topic) == Seen([0], [Marker.COMMIT], 2, 2)
+
+
+# By itself: what takes 32,766 requests on the wire
+
+
+def test_after_the_last_epoch_comes_another_producer_id() -> None:
+    config = BrokerConfig({})
+    transactions = Transactions(config, Topics(config), Groups(config), ProducerIds())
+    first, epoch = transactions.init("id", 1000, -1, -1)
+    while epoch < 32_766:
+        found, epoch = transactions.init("id", 1000, -1, -1)
+        assert found == first
+    second, epoch = transactions.init("id", 1000, -1, -1)
+    assert (second != first, epoch) == (True, 0)

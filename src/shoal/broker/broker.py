@@ -116,7 +116,8 @@ class Broker:
     @property
     def bootstrap(self) -> str:
         """The address for ``bootstrap.servers``."""
-        return f"{self.host}:{self.port}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
 
     def start(self) -> None:
         """

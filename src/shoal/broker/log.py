@@ -404,7 +404,9 @@ class Log:
         """Take a new leader epoch, from the log's end on."""
         with self._lock:
             self.leader_epoch = leader_epoch
-            self._epoch_starts.append((leader_epoch, self._log_end_offset))
+            # An epoch in which nothing was written leaves no trace (LeaderEpochFileCache).
+            written = [entry for entry in self._epoch_starts if entry[1] < self._log_end_offset]
+            self._epoch_starts = [*written, (leader_epoch, self._log_end_offset)]
 
     def check_leader_epoch(self, expected: int) -> None:
         """

@@ -83,17 +83,16 @@ class Server:
             listener.close()
             raise
         self.port = listener.getsockname()[1]
-        self._listener = listener
-        self._run(self._accept, listener)
+        with self._lock:
+            self._listener = listener
+            self._run(self._accept, listener)
 
     def stop(self) -> None:
         """Close every connection, and return when all threads ended."""
         with self._lock:
-            listener, self._listener = self._listener, None
+            self._listener = None
             sockets, threads = list(self._sockets), list(self._threads)
-        if listener is None:
-            return
-        for each in (listener, *sockets):
+        for each in sockets:
             # Wakes the thread that waits in accept or recv, which then closes it.
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
@@ -101,6 +100,8 @@ class Server:
             thread.join()
 
     def _run(self, target: Callable[[socket.socket], None], sock: socket.socket) -> None:
+        """Start a thread that ends with its socket; under the lock, so that a stop sees both or neither."""
+
         def run() -> None:
             try:
                 target(sock)
@@ -111,8 +112,8 @@ class Server:
                     self._threads.discard(thread)
 
         thread = threading.Thread(target=run, name=f"shoal-broker-{self.port}", daemon=True)
-        with self._lock:
-            self._threads.add(thread)
+        self._threads.add(thread)
+        self._sockets.add(sock)
         thread.start()
 
     def _accept(self, listener: socket.socket) -> None:
@@ -124,13 +125,11 @@ class Server:
                     continue
                 return
             with self._lock:
-                stopped = self._listener is not listener
-                if not stopped:
-                    self._sockets.add(client)
-            if stopped:
-                client.close()
-                return
-            self._run(self._serve, client)
+                if self._listener is listener:
+                    self._run(self._serve, client)
+                    continue
+            client.close()
+            return
 
     def _serve(self, client: socket.socket) -> None:
         try:

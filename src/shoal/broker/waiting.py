@@ -51,6 +51,8 @@ class Purgatory:
             BrokerStopped: It stopped meanwhile.
 
         """
+        if condition():
+            return
         deadline = time.monotonic() + timeout_s
         with self._told(logs) as event:
             while True:
