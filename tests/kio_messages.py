@@ -154,4 +154,6 @@ def _rarely(draw: random.Random) -> bool:
 
 
 def _integer(bits: int, draw: random.Random) -> int:
-    return draw.choice([0, 1, -1, 2**bits - 1, -(2**bits), draw.randrange(-(2**bits), 2**bits)])
+    high: int = 2**bits
+    low = -high
+    return draw.choice([0, 1, -1, low, high - 1, draw.randrange(low, high)])

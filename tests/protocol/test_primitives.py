@@ -84,8 +84,8 @@ def test_a_varint_that_does_not_end_after_five_bytes_is_refused() -> None:
 @pytest.mark.parametrize(("value", "compact", "encoded"), STRINGS)
 def test_strings(value: str, compact: bool, encoded: bytes) -> None:
     assert write_string(value, compact) == encoded
-    for read in (read_string, read_nullable_string):
-        check(lambda buffer, position, read=read: read(buffer, position, compact), encoded, value)
+    check(lambda buffer, position: read_string(buffer, position, compact), encoded, value)
+    check(lambda buffer, position: read_nullable_string(buffer, position, compact), encoded, value)
 
 
 @given(st.text(max_size=50), st.booleans())

@@ -90,7 +90,7 @@ def test_a_request_of_literal_bytes_both_ways(version: int) -> None:
 
 
 def all_topics() -> st.SearchStrategy[Topics]:
-    record_sets = st.lists(st.binary(max_size=200).map(memoryview), max_size=3)
+    record_sets = st.lists(st.binary(max_size=200).map(lambda drawn: memoryview(drawn)), max_size=3)
     partitions = st.dictionaries(st.integers(0, 2**31 - 1), record_sets, max_size=3).map(
         lambda drawn: list(drawn.items())
     )
