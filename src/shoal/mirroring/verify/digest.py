@@ -6,7 +6,7 @@ import enum
 from typing import NamedTuple
 
 from ...records import Codec, Decision, Fingerprint, RecordBatch, fingerprint
-from ...records.batch import DELETE_HORIZON
+from ...records.batch import DELETE_HORIZON, LOG_APPEND_TIME
 
 __all__ = [
     "Agreement",
@@ -100,7 +100,7 @@ def digest(
     # On a LogAppendTime topic a broker that recompresses writes its own time;
     # under a delete horizon base_timestamp is that (KIP-534); and the cleaner
     # takes the first record that it keeps.
-    is_telling = not (header.is_log_append_time or header.attributes & DELETE_HORIZON or header.has_holes)
+    is_telling = not (header.attributes & (LOG_APPEND_TIME | DELETE_HORIZON) or header.has_holes)
     return Digest(
         header.base_offset,
         header.next_offset,

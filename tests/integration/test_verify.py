@@ -1,0 +1,283 @@
+"""``shoal verify`` between two real Kafka clusters, where the damage is made really."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
+
+import pytest
+from confluent_kafka import TopicPartition as ConfluentTopicPartition
+from confluent_kafka.admin import AdminClient
+
+from rig import KafkaCluster
+from rig.dump import dump_partition
+from rig.load import Codec as CodecName
+from rig.load import create_topic, load_batch, load_every_kind, random_records
+from shoal.client.cluster import Cluster
+from shoal.client.config import ClientConfig, IsolationLevel
+from shoal.client.connection import parse_bootstrap
+from shoal.client.metadata import TopicPartition
+from shoal.client.offsets import LATEST, list_offsets
+from shoal.client.produce import Producer
+from shoal.mirroring.control import Uncontrolled
+from shoal.mirroring.lane import copy_lane
+from shoal.mirroring.ranges import CopyRange
+from shoal.mirroring.reading import read_batches
+from shoal.mirroring.settings import CopySettings
+from shoal.mirroring.verify import Outcome, PartitionReport, Side, VerifyReport, verify
+from shoal.records import RecordBatch, read_header, stamp
+
+#: Batches of the topics that damage is done to: codec and number of records.
+BATCHES: list[tuple[CodecName, int]] = [
+    ("none", 3),
+    ("lz4", 40),
+    ("zstd", 25),
+    ("gzip", 1),
+    ("snappy", 60),
+    ("lz4", 2),
+    ("none", 30),
+    ("zstd", 8),
+]
+STARTS = [sum(count for _, count in BATCHES[:index]) for index in range(len(BATCHES) + 1)]
+END = STARTS[-1]
+
+Edit = Callable[[list[bytearray]], Sequence[bytearray]]
+
+
+def config(name: str, cluster: KafkaCluster) -> ClientConfig:
+    return ClientConfig(name, tuple(parse_bootstrap(cluster.bootstrap)))
+
+
+def verified(
+    source: KafkaCluster, destination: KafkaCluster, topic: str, group: str = "none"
+) -> VerifyReport:
+    return verify(config("source", source), config("destination", destination), {topic: topic}, group=group)
+
+
+def mirror(source: KafkaCluster, destination: KafkaCluster, topic: str, partitions: int, group: str) -> None:
+    """Copy a topic that both sides have, as one Spark task would."""
+    settings = CopySettings(config("source", source), config("destination", destination), group, rules="")
+    wanted = [TopicPartition(topic, number) for number in range(partitions)]
+    with Cluster(settings.source) as cluster:
+        cluster.refresh([topic])
+        ends = list_offsets(cluster, dict.fromkeys(wanted, LATEST), IsolationLevel.READ_COMMITTED)
+    ranges = [
+        CopyRange(each.topic, each.partition, topic, 0, end)
+        for each, end in ends.items()
+        if isinstance(end, int)
+    ]
+    assert copy_lane(ranges, settings, Uncontrolled()).complete
+
+
+def read_raw(cluster: KafkaCluster, topic: str) -> list[bytearray]:
+    """Return the batches of a topic's one partition."""
+    with Cluster(config("source", cluster)) as source:
+        source.refresh([topic])
+        return [bytearray(each.view) for each in read_batches(source, TopicPartition(topic, 0), 0)]
+
+
+def produce_raw(cluster: KafkaCluster, topic: str, batches: Sequence[bytearray]) -> None:
+    """Produce batches as they are, one after the other, without a producer id."""
+    partition = TopicPartition(topic, 0)
+    with Cluster(config("destination", cluster)) as destination:
+        destination.refresh([topic])
+        producer = Producer(destination.connect(destination.partition(partition).leader), timeout_ms=30_000)
+        for each in batches:
+            view = memoryview(each)
+            stamp(RecordBatch(read_header(view), view), -1, -1, -1)
+            producer.send({partition: [view]})
+            assert producer.receive()[partition].error_code == 0
+        producer.close()
+
+
+@pytest.fixture
+def loaded(source_cluster: KafkaCluster, destination_cluster: KafkaCluster, topic: str) -> str:
+    """A topic of one partition on both sides, with batches in the source only."""
+    rng = Random(1)
+    for cluster in (source_cluster, destination_cluster):
+        create_topic(cluster.bootstrap, topic)
+    for codec, count in BATCHES:
+        load_batch(source_cluster.bootstrap, topic, 0, random_records(rng, count, 200), codec)
+    return topic
+
+
+@pytest.fixture
+def mirrored_with(
+    source_cluster: KafkaCluster, destination_cluster: KafkaCluster, loaded: str
+) -> Callable[[Edit], PartitionReport]:
+    """Produce the source's batches to the destination, edited, and verify."""
+
+    def run(edit: Edit) -> PartitionReport:
+        produce_raw(destination_cluster, loaded, edit(read_raw(source_cluster, loaded)))
+        (report,) = verified(source_cluster, destination_cluster, loaded).partitions
+        return report
+
+    return run
+
+
+def run_shoal(
+    source: KafkaCluster, destination: KafkaCluster, *options: str
+) -> subprocess.CompletedProcess[str]:
+    command = ["shoal", "verify", "--from", source.bootstrap, "--to", destination.bootstrap, *options]
+    return subprocess.run(
+        [sys.executable, "-m", *command], capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def test_a_mirror_of_every_kind_of_batch_is_equal_by_its_pairs_and_by_content(
+    source_cluster: KafkaCluster, destination_cluster: KafkaCluster, topic: str
+) -> None:
+    loaded = load_every_kind(source_cluster.bootstrap, topic, 3)
+    create_topic(destination_cluster.bootstrap, topic, 3)
+    mirror(source_cluster, destination_cluster, topic, 3, f"group of {topic}")
+    for group, by in ((f"group of {topic}", "origin"), ("none", "content")):
+        report = verified(source_cluster, destination_cluster, topic, group)
+        assert report.equal
+        assert report.records == sum(map(len, loaded.values()))
+        assert {each.alignment.by.value for each in report.partitions if each.alignment} == {by}
+
+
+def test_every_batch_left_alone_is_equal(mirrored_with: Callable[[Edit], PartitionReport]) -> None:
+    report = mirrored_with(lambda found: found)
+    assert (report.outcome, report.batches, report.records) == (Outcome.EQUAL, len(BATCHES), END)
+
+
+def test_a_batch_left_out_is_missing(mirrored_with: Callable[[Edit], PartitionReport]) -> None:
+    report = mirrored_with(lambda found: found[:2] + found[3:])
+    assert report.missing == [(STARTS[2], STARTS[3])]
+    assert len(report.differences) == 1
+
+
+def test_a_batch_produced_twice_is_extra(mirrored_with: Callable[[Edit], PartitionReport]) -> None:
+    report = mirrored_with(lambda found: [*found[:5], bytearray(found[4]), *found[5:]])
+    assert report.extra == [(STARTS[5], STARTS[5] + 60)]
+    assert report.differences[0].copy_of == (STARTS[4], STARTS[5])
+    assert len(report.differences) == 1
+
+
+def test_two_swapped_batches_are_reordered(mirrored_with: Callable[[Edit], PartitionReport]) -> None:
+    report = mirrored_with(lambda found: [*found[:1], found[2], found[1], *found[3:]])
+    assert sorted(report.reordered) == [
+        ((STARTS[1], STARTS[2]), (STARTS[1] + 25, STARTS[3])),
+        ((STARTS[2], STARTS[3]), (STARTS[1], STARTS[1] + 25)),
+    ]
+    assert len(report.differences) == 2
+
+
+def test_what_was_deleted_on_both_sides_is_no_difference(
+    source_cluster: KafkaCluster, destination_cluster: KafkaCluster, loaded: str
+) -> None:
+    mirror(source_cluster, destination_cluster, loaded, 1, f"group of {loaded}")
+    for cluster, offset in ((source_cluster, STARTS[3]), (destination_cluster, STARTS[1] + 1)):
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        for deleted in admin.delete_records([ConfluentTopicPartition(loaded, 0, offset)]).values():
+            deleted.result()
+    for group in (f"group of {loaded}", "none"):
+        (report,) = verified(source_cluster, destination_cluster, loaded, group).partitions
+        assert (report.outcome, report.records) == (Outcome.EQUAL, END - STARTS[3])
+        assert report.alignment is not None
+        assert report.alignment.source_offset == report.alignment.destination_offset == STARTS[3]
+
+
+def test_a_log_append_time_destination_is_equal(
+    source_cluster: KafkaCluster, destination_cluster: KafkaCluster, topic: str
+) -> None:
+    create_topic(source_cluster.bootstrap, topic)
+    create_topic(destination_cluster.bootstrap, topic, config={"message.timestamp.type": "LogAppendTime"})
+    rng = Random(2)
+    for codec, count in BATCHES:
+        load_batch(source_cluster.bootstrap, topic, 0, random_records(rng, count, 200), codec)
+    mirror(source_cluster, destination_cluster, topic, 1, f"group of {topic}")
+    for group in (f"group of {topic}", "none"):
+        assert verified(source_cluster, destination_cluster, topic, group).equal
+
+
+def test_a_destination_that_recompresses_is_not_compared(
+    source_cluster: KafkaCluster, destination_cluster: KafkaCluster, topic: str
+) -> None:
+    create_topic(source_cluster.bootstrap, topic)
+    create_topic(destination_cluster.bootstrap, topic, config={"compression.type": "zstd"})
+    rng = Random(3)
+    for codec, count in BATCHES:
+        load_batch(source_cluster.bootstrap, topic, 0, random_records(rng, count, 200), codec)
+    mirror(source_cluster, destination_cluster, topic, 1, f"group of {topic}")
+    for group in (f"group of {topic}", "none"):
+        (report,) = verified(source_cluster, destination_cluster, topic, group).partitions
+        assert report.outcome is Outcome.NOT_COMPARED
+        assert report.differences == ()
+        # What was zstd already was left as it is.
+        assert report.records == 25 + 8
+        assert all("compression.type" in each.reason for each in report.not_compared)
+
+
+@pytest.fixture
+def own_destination() -> Iterator[KafkaCluster]:
+    """A cluster that may be stopped."""
+    with KafkaCluster() as cluster:
+        yield cluster
+
+
+def test_a_bit_flipped_on_disk_is_found_with_its_side_and_offsets(
+    source_cluster: KafkaCluster, own_destination: KafkaCluster, topic: str
+) -> None:
+    rng = Random(4)
+    for cluster in (source_cluster, own_destination):
+        create_topic(cluster.bootstrap, topic)
+    for codec, count in BATCHES:
+        load_batch(source_cluster.bootstrap, topic, 0, random_records(rng, count, 200), codec)
+    group = f"group of {topic}"
+    mirror(source_cluster, own_destination, topic, 1, group)
+    assert verified(source_cluster, own_destination, topic, group).equal
+
+    own_destination.stop(1)
+    directory = own_destination.partition_dir(topic, 0)
+    damaged = dump_partition(directory)[4]
+    with (directory / f"{0:020}.log").open("r+b") as segment:
+        segment.seek(damaged.position + damaged.size - 1)
+        (last,) = segment.read(1)
+        segment.seek(-1, 1)
+        segment.write(bytes([last ^ 0x10]))
+    own_destination.start(1)
+
+    (report,) = verified(source_cluster, own_destination, topic, group).partitions
+    (difference,) = report.differences
+    assert report.altered == [((STARTS[4], STARTS[5]), (STARTS[4], STARTS[5]))]
+    assert difference.damaged == (Side.DESTINATION,)
+    assert report.records == END - 60
+
+    shown = run_shoal(source_cluster, own_destination, "--topics", topic, "--group", "none")
+    assert shown.returncode == 1, shown.stderr
+    assert f"altered: source offsets {STARTS[4]} to {STARTS[5] - 1}" in shown.stdout
+    assert "destination's batch" in shown.stdout
+
+
+def test_the_exit_code_says_equal_different_usage_or_not_compared(
+    source_cluster: KafkaCluster, destination_cluster: KafkaCluster, loaded: str
+) -> None:
+    both = source_cluster, destination_cluster
+    nothing = run_shoal(*both, "--topics", loaded)
+    assert (nothing.returncode, nothing.stderr) == (3, "")
+    assert "the destination is empty" in nothing.stdout
+
+    batches = read_raw(source_cluster, loaded)
+    produce_raw(destination_cluster, loaded, batches)
+    equal = run_shoal(*both, "--topics", loaded, "--json")
+    assert (equal.returncode, equal.stderr) == (0, "")
+    result = json.loads(equal.stdout)
+    assert (result["outcome"], result["exit_code"], result["records"]) == ("equal", 0, END)
+    (partition,) = result["partitions"]
+    assert (partition["source"], partition["differences"]) == (f"{loaded}-0", [])
+
+    produce_raw(destination_cluster, loaded, batches[:1])
+    different = run_shoal(*both, "--topics", loaded, "--json")
+    assert (different.returncode, different.stderr) == (1, "")
+    (partition,) = json.loads(different.stdout)["partitions"]
+    (difference,) = partition["differences"]
+    assert (difference["kind"], difference["destination"]) == ("extra", [END, END + 3])
+
+    usage = run_shoal(*both, "--topics", "(")
+    assert usage.returncode == 2
+    assert len(usage.stderr.splitlines()) == 1
