@@ -10,7 +10,7 @@ Lines of JSON. The task's first is ``{"hello": token}``; the driver answers
 with its state, and again whenever that changes::
 
     {"stop": false, "lease_s": 20.0, "membership": ["member-id", 7, "instance-id"],
-     "excluded": [["topic", 3]]}
+     "excluded": [["topic", 3]], "waiting": false}
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from __future__ import annotations
 import contextlib
 import hmac
 import json
+import logging
 import socket
 import socketserver
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -27,11 +29,26 @@ from typing import Any, Protocol
 
 from ..client.groups import Membership
 from ..client.metadata import TopicPartition
-from ..errors import Disconnected, Stopped
+from ..errors import BrokerError, Disconnected, ErrorCode, Stopped
 
 __all__ = ["Control", "ControlConnection", "ControlServer", "Uncontrolled"]
 
 _CONNECT_TIMEOUT_S = 10.0
+
+#: How long the driver tries to tell a task something; one that does not read is given up.
+_TELL_TIMEOUT_S = 5
+
+_IDLE_LOOK_S = 0.05
+
+#: The longest first line of a task; a stranger may connect.
+_LONGEST_HELLO = 4096
+
+#: What comes of a connection that breaks, and of lines that are not ours.
+_NOT_UNDERSTOOD = (OSError, ValueError, KeyError, TypeError, AttributeError)
+
+_TIMEVAL = struct.Struct("@ll")
+
+_log = logging.getLogger("shoal.control")
 
 
 class Control(Protocol):
@@ -42,7 +59,14 @@ class Control(Protocol):
         """Whether the task should finish what is in flight, commit and end."""
 
     def check_lease(self) -> None:
-        """Raise :class:`~shoal.errors.Stopped` where nothing more may be produced."""
+        """
+        Raise where nothing may be produced.
+
+        Raises:
+            Stopped: The driver is gone: for good.
+            BrokerError: The lease lapsed, and may be renewed: retriable.
+
+        """
 
     def membership(self) -> Membership:
         """Who commits, for the moment."""
@@ -51,7 +75,7 @@ class Control(Protocol):
         """Tell the driver; what cannot be told is dropped."""
 
     def wait(self, seconds: float) -> None:
-        """Wait, but not longer than until a stop is requested."""
+        """Wait, but not longer than until a stop is requested or the driver is gone."""
 
 
 class Uncontrolled:
@@ -78,6 +102,7 @@ class ControlConnection:
 
     Attributes:
         excluded: Source partitions that are stopped: not to be planned again.
+        waiting: Whether there are partitions that wait, to be tried again.
 
     """
 
@@ -91,37 +116,45 @@ class ControlConnection:
         """
         self._changed = threading.Condition()
         self._stop = False
-        self._lease_until: float | None = None
+        self._orphan = False
+        self._lease_until = 0.0
         self._membership = Membership()
         self.excluded: frozenset[TopicPartition] = frozenset()
+        self.waiting = False
+        where = f"the driver at {address[0]}:{address[1]}"
         try:
             self._socket = socket.create_connection(address, _CONNECT_TIMEOUT_S)
-            self._socket.sendall(_line({"hello": token}))
         except OSError as error:
-            raise Stopped(f"the driver at {address[0]}:{address[1]} is gone: {error}") from error
+            raise Stopped(f"{where} is gone: {error}") from error
         self._lines = self._socket.makefile("rb")
-        self._hear(self._lines.readline())
-        self._socket.settimeout(None)
+        try:
+            self._socket.sendall(_line({"hello": token}))
+            self._hear(self._lines.readline())
+            self._socket.settimeout(None)
+        except _NOT_UNDERSTOOD as error:
+            self._lines.close()
+            self._socket.close()
+            raise Stopped(f"{where} is gone, or another than ours: {error}") from error
         self._thread = threading.Thread(target=self._listen, name="shoal-control", daemon=True)
         self._thread.start()
 
     def _listen(self) -> None:
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(*_NOT_UNDERSTOOD):
             for line in self._lines:
                 self._hear(line)
-        self._hear(b"")
+        with self._changed:
+            # No stop: who ends early for want of a driver has failed.
+            self._orphan = True
+            self._changed.notify_all()
 
     def _hear(self, line: bytes) -> None:
+        state = json.loads(line)
         with self._changed:
-            if not line:
-                self._stop = True
-                self._lease_until = 0.0
-            else:
-                state = json.loads(line)
-                self._stop = state["stop"]
-                self._lease_until = time.monotonic() + state["lease_s"]
-                self._membership = Membership(*state["membership"])
-                self.excluded = frozenset(TopicPartition(*each) for each in state["excluded"])
+            self._stop = state["stop"]
+            self._lease_until = time.monotonic() + state["lease_s"]
+            self._membership = Membership(*state["membership"])
+            self.excluded = frozenset(TopicPartition(*each) for each in state["excluded"])
+            self.waiting = state["waiting"]
             self._changed.notify_all()
 
     @property
@@ -129,8 +162,11 @@ class ControlConnection:
         return self._stop
 
     def check_lease(self) -> None:
-        if self._lease_until is not None and time.monotonic() >= self._lease_until:
-            raise Stopped("the driver is gone, or lost the consumer group: nothing more is produced")
+        if self._orphan:
+            raise Stopped("the driver is gone: nothing more is produced")
+        if time.monotonic() >= self._lease_until:
+            where = "the mirror's place in its consumer group (no heartbeat for too long)"
+            raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, where)
 
     def membership(self) -> Membership:
         return self._membership
@@ -141,7 +177,7 @@ class ControlConnection:
 
     def wait(self, seconds: float) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: self._stop, timeout=seconds)
+            self._changed.wait_for(lambda: self._stop or self._orphan, timeout=seconds)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -175,6 +211,7 @@ class ControlServer:
         self._stop = False
         self._membership = Membership()
         self._excluded: frozenset[TopicPartition] = frozenset()
+        self._waiting = False
         self._lease_until = time.monotonic()
         serve = self._serve
 
@@ -195,20 +232,28 @@ class ControlServer:
         self._thread.start()
 
     def _serve(self, connection: socket.socket, lines: Any) -> None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(_TELL_TIMEOUT_S, 0))
         try:
-            hello = json.loads(lines.readline() or b"{}")
-            if not hmac.compare_digest(str(hello.get("hello")), self.token):
+            hello = json.loads(lines.readline(_LONGEST_HELLO))["hello"]
+            if not hmac.compare_digest(hello.encode(), self.token.encode()):
                 return
             with self._lock:
                 self._tasks.add(connection)
                 connection.sendall(self._state())
             for line in lines:
-                self._on_report(json.loads(line))
-        except (OSError, ValueError):
-            return  # a task that went away; Spark knows what to do about it
+                self._hear(json.loads(line))
+        except _NOT_UNDERSTOOD:
+            return  # a stranger, or a task that went away; Spark knows what to do about it
         finally:
             with self._lock:
                 self._tasks.discard(connection)
+
+    def _hear(self, report: dict[str, Any]) -> None:
+        try:
+            self._on_report(report)
+        except Exception:
+            # Somebody's callback: the task that reports has no part in it, and goes on.
+            _log.exception("a report of a task could not be handled")
 
     def _state(self) -> bytes:
         membership = self._membership
@@ -218,6 +263,7 @@ class ControlServer:
                 "lease_s": max(0.0, self._lease_until - time.monotonic()),
                 "membership": [membership.member_id, membership.generation, membership.instance_id],
                 "excluded": sorted(self._excluded),
+                "waiting": self._waiting,
             }
         )
 
@@ -228,13 +274,20 @@ class ControlServer:
             self._lease_until = time.monotonic() + lease_s
             self._tell_all()
 
-    def exclude(self, partitions: Iterable[TopicPartition]) -> None:
-        """Let no task be planned for these source partitions any more."""
+    def direct(self, excluded: Iterable[TopicPartition], waiting: bool) -> None:
+        """Tell the planner which source partitions are stopped, and whether others wait to be tried again."""
         with self._lock:
-            excluded = frozenset(partitions)
-            if excluded != self._excluded:
-                self._excluded = excluded
+            now = frozenset(excluded), waiting
+            if now != (self._excluded, self._waiting):
+                self._excluded, self._waiting = now
                 self._tell_all()
+
+    def wait_until_idle(self, seconds: float) -> bool:
+        """Wait until no task is connected; return whether that came true in time."""
+        deadline = time.monotonic() + seconds
+        while self._tasks and time.monotonic() < deadline:
+            time.sleep(_IDLE_LOOK_S)
+        return not self._tasks
 
     def request_stop(self) -> None:
         """Ask all tasks, and those to come, to finish what is in flight, commit and end."""
@@ -244,8 +297,12 @@ class ControlServer:
 
     def _tell_all(self) -> None:
         for connection in self._tasks:
-            with contextlib.suppress(OSError):
+            try:
                 connection.sendall(self._state())
+            except OSError:
+                # It may have half a line: nothing more can be said to it.
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
 
     @property
     def stop_requested(self) -> bool:

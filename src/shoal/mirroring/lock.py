@@ -23,9 +23,9 @@ from types import TracebackType
 
 from ..client.cluster import Cluster, is_transient, patiently
 from ..client.config import ClientConfig
-from ..client.groups import GroupMember, Membership
+from ..client.groups import JOIN_AGAIN, GroupMember, Membership
 from ..client.metadata import TopicPartition
-from ..errors import BrokerError, ConfigError, ErrorCode, GroupHeld, ShoalError
+from ..errors import BrokerError, ConfigError, GroupHeld, ShoalError
 
 __all__ = ["GroupLock", "MirrorIdentity"]
 
@@ -35,10 +35,6 @@ HEARTBEAT_INTERVAL_S = 3.0
 
 #: The tasks stop before the session ends, by what a produce request may still take.
 LEASE_S = 30.0
-
-_JOIN_AGAIN = frozenset(
-    {ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID}
-)
 
 
 class MirrorIdentity:
@@ -69,14 +65,21 @@ class MirrorIdentity:
             raise ConfigError(f"--checkpoint {checkpoint}: {error.strerror}") from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             self._file.close()
             raise ConfigError(
                 f"--checkpoint {checkpoint}: another shoal on this machine is at work in it; "
                 "stop that mirror, or give this one another --group or --checkpoint"
             ) from None
-        self._file.seek(0)
-        self.name = self._file.read().strip() or self._make()
+        except OSError as error:
+            self._file.close()
+            raise ConfigError(f"--checkpoint {checkpoint}: {error.strerror}") from error
+        try:
+            self._file.seek(0)
+            self.name = self._file.read().strip() or self._make()
+        except (OSError, UnicodeDecodeError) as error:
+            self._file.close()
+            raise ConfigError(f"--checkpoint {checkpoint}: mirror-id cannot be read or written") from error
 
     def _make(self) -> str:
         name = uuid.uuid4().hex
@@ -143,7 +146,7 @@ class GroupLock:
 
         """
         self._assignment = tuple(assignment)
-        patiently(self._join, patience_s=patience_s)
+        patiently(self._join, patience_s=patience_s, can_heal=_can_heal)
         self._thread = threading.Thread(target=self._keep, name="shoal-group", daemon=True)
         self._thread.start()
 
@@ -164,7 +167,7 @@ class GroupLock:
                 self.lost = error
                 return
             except ShoalError as error:
-                if not is_transient(error):
+                if not _can_heal(error):
                     self.lost = error
                     return
 
@@ -172,7 +175,7 @@ class GroupLock:
         try:
             self._renew_after(self._member.heartbeat)
         except BrokerError as error:
-            if error.code not in _JOIN_AGAIN:
+            if error.code not in JOIN_AGAIN:
                 raise
             self._join()
 
@@ -192,3 +195,8 @@ class GroupLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.release()
+
+
+def _can_heal(error: ShoalError) -> bool:
+    """Whether to try again: time heals it, or the group changed between two requests."""
+    return is_transient(error) or (isinstance(error, BrokerError) and error.code in JOIN_AGAIN)

@@ -148,6 +148,7 @@ class Route:
         try:
             self._ask_for_more()
             while self._fetcher.is_waiting and not self._control.stop_requested:
+                self._control.check_lease()
                 response = self._fetcher.receive()
                 self._take(response)
                 if not self._should_yield():
