@@ -361,15 +361,15 @@ class Killed(BaseException):
 
 
 class Mortal(Watched):
-    """A task's control under which it is killed, at a certain request or where it would try again."""
+    """A task's control under which it dies: at a certain check of its lease, or where it would try again."""
 
-    def __init__(self, dies_before_request: int | None = None) -> None:
+    def __init__(self, at_check: int | None = None) -> None:
         super().__init__()
-        self._steps_left = dies_before_request
+        self._steps_left = at_check
         self._dead = False
 
     def check_lease(self) -> None:
-        """Is called once for each turn of a lane and before each Produce request."""
+        """Is called at each turn of a lane and a route, and before each Produce request."""
         if self._steps_left is not None:
             self._steps_left -= 1
             if self._steps_left < 0:
@@ -389,11 +389,11 @@ class Mortal(Watched):
 
 
 class Acting(Watched):
-    """A task's control that does something just before a certain Produce request."""
+    """A task's control that does something at a certain check of the lease."""
 
-    def __init__(self, before_request: int, action: Callable[[], object]) -> None:
+    def __init__(self, at_check: int, action: Callable[[], object]) -> None:
         super().__init__()
-        self._steps_left = before_request
+        self._steps_left = at_check
         self._action = action
 
     def check_lease(self) -> None:

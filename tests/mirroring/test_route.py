@@ -145,13 +145,13 @@ def test_a_new_lane_goes_on_where_one_died_at_any_produce_request(
 
 
 @pytest.mark.parametrize("commit_interval_ms", [0, 60_000])
-def test_a_new_lane_goes_on_where_one_was_killed_before_any_produce_request(
+def test_a_new_lane_goes_on_where_one_was_killed_between_any_two_requests(
     brokers: TwoBrokers, topics: Iterator[tuple[str, list[History]]], commit_interval_ms: int
 ) -> None:
     brokers = brokers.with_settings(fetch_buffer_bytes=SMALL_BUFFER, commit_interval_ms=commit_interval_ms)
     for request, (topic, histories) in enumerate(topics):
         try:
-            brokers.run(brokers.ranges(topic), Mortal(dies_before_request=request))
+            brokers.run(brokers.ranges(topic), Mortal(at_check=request))
         except Killed:
             brokers.run(brokers.ranges(topic))
         else:
@@ -166,7 +166,7 @@ def test_lanes_that_are_killed_again_and_again_get_there(
     topic, histories = next(topics)
     for _ in range(100):
         try:
-            brokers.run(brokers.ranges(topic), Mortal(dies_before_request=2))
+            brokers.run(brokers.ranges(topic), Mortal(at_check=4))
         except Killed:
             continue
         break

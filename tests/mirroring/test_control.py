@@ -1,0 +1,282 @@
+"""What the driver says reaches its tasks, what they report reaches it, and neither outlives the other."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from two_brokers import History, TwoBrokers, wait_until
+
+from shoal.client.cluster import Cluster
+from shoal.client.groups import GroupMember, Membership
+from shoal.client.metadata import TopicPartition
+from shoal.errors import Stopped
+from shoal.mirroring.control import ControlConnection, ControlServer, Uncontrolled
+from shoal.protocol.apis import ApiKey
+
+pytestmark = [pytest.mark.timeout(30), pytest.mark.usefixtures("quick_retries")]
+
+
+class Driver:
+    """A control server, and what its tasks reported."""
+
+    def __init__(self) -> None:
+        self.reports: list[dict[str, Any]] = []
+        self.server = ControlServer("127.0.0.1", "secret", self.reports.append)
+        self.server.renew(Membership(), 60.0)
+
+    def connect(self) -> ControlConnection:
+        return ControlConnection(self.server.address, "secret")
+
+
+@pytest.fixture
+def driver() -> Iterator[Driver]:
+    started = Driver()
+    yield started
+    started.server.close()
+
+
+def lapses(control: ControlConnection) -> bool:
+    try:
+        control.check_lease()
+    except Stopped:
+        return True
+    return False
+
+
+def test_a_task_learns_the_state_with_the_first_word(driver: Driver) -> None:
+    driver.server.renew(Membership("member", 7, "instance"), 60.0)
+    driver.server.exclude([TopicPartition("topic", 3)])
+    with driver.connect() as control:
+        control.check_lease()
+        assert not control.stop_requested
+        assert control.membership() == Membership("member", 7, "instance")
+        assert control.excluded == {TopicPartition("topic", 3)}
+
+
+def test_a_task_hears_of_every_change(driver: Driver) -> None:
+    with driver.connect() as control:
+        driver.server.renew(Membership("other", 8), 60.0)
+        wait_until(lambda: control.membership() == Membership("other", 8))
+        driver.server.exclude([TopicPartition("topic", 0)])
+        wait_until(lambda: control.excluded == {TopicPartition("topic", 0)})
+        driver.server.request_stop()
+        wait_until(lambda: control.stop_requested)
+        assert driver.server.stop_requested
+    with driver.connect() as later:
+        assert later.stop_requested
+
+
+def test_reports_arrive_in_order(driver: Driver) -> None:
+    with driver.connect() as control:
+        for number in range(100):
+            control.report({"number": number})
+        wait_until(lambda: len(driver.reports) == 100)
+    assert [each["number"] for each in driver.reports] == list(range(100))
+
+
+def test_a_lease_lapses_by_itself(driver: Driver) -> None:
+    driver.server.renew(Membership(), 0.05)
+    with driver.connect() as control:
+        wait_until(lambda: lapses(control))
+        assert not control.stop_requested
+        driver.server.renew(Membership(), 60.0)
+        wait_until(lambda: not lapses(control))
+
+
+def test_a_task_whose_driver_is_gone_has_no_lease_and_was_not_asked_to_stop(driver: Driver) -> None:
+    with driver.connect() as control:
+        control.check_lease()
+        driver.server.close()
+        wait_until(lambda: lapses(control))
+        assert not control.stop_requested
+        control.report({})  # nobody hears it, and that is no error
+        started = time.monotonic()
+        control.wait(20.0)
+        assert time.monotonic() - started < 10.0
+
+
+def test_waiting_ends_with_a_request_to_stop(driver: Driver) -> None:
+    with driver.connect() as control:
+        threading.Timer(0.05, driver.server.request_stop).start()
+        control.wait(20.0)
+        assert control.stop_requested
+
+
+@pytest.mark.parametrize("token", ["wrong", "", "sécret", "secret "])
+def test_a_wrong_token_is_refused(driver: Driver, token: str) -> None:
+    with pytest.raises(Stopped, match="is gone, or another than ours"):
+        ControlConnection(driver.server.address, token)
+
+
+def test_nobody_at_the_address_means_that_the_task_is_an_orphan() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = listener.getsockname()
+    with pytest.raises(Stopped, match=r"the driver at 127\.0\.0\.1:"):
+        ControlConnection(address, "secret")
+
+
+@pytest.mark.parametrize(
+    "answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"{}\n", b"7\n", b'{"stop": false}\n']
+)
+def test_somebody_else_at_the_address_means_that_the_task_is_an_orphan(answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            client, _ = listener.accept()
+            with client:
+                client.recv(1000)
+                client.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(Stopped):
+            ControlConnection(listener.getsockname(), "secret")
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [b"\n", b"7\n", b"[]\n", b'{"hello": 7}\n', b"\xff\xfe\n", b"GET / HTTP/1.1\r\n\r\n", b"x" * 100_000],
+)
+def test_strangers_do_the_driver_no_harm(
+    driver: Driver, words: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_connection(driver.server.address) as stranger:
+        stranger.sendall(words)
+        with contextlib.suppress(OSError):  # where it does not read all of it
+            stranger.shutdown(socket.SHUT_WR)
+            assert stranger.recv(1000) == b""
+    with driver.connect() as control:
+        control.check_lease()
+    assert capfd.readouterr().err == ""
+
+
+def test_a_callback_that_fails_does_not_end_the_task(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(report: dict[str, Any]) -> None:
+        raise ZeroDivisionError
+
+    server = ControlServer("127.0.0.1", "secret", fail)
+    server.renew(Membership(), 60.0)
+    with caplog.at_level(logging.CRITICAL), ControlConnection(server.address, "secret") as control:
+        control.report({})
+        server.renew(Membership("later", 1), 60.0)
+        wait_until(lambda: control.membership().generation == 1)
+        control.check_lease()
+    server.close()
+
+
+def test_a_task_that_does_not_listen_holds_up_no_other(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.mirroring.control._TELL_TIMEOUT_S", 1)
+    with socket.create_connection(driver.server.address) as deaf:
+        deaf.sendall(json.dumps({"hello": "secret"}).encode() + b"\n")
+        assert deaf.recv(1)
+        with driver.connect() as control:
+            # More than the buffers between the two can hold.
+            driver.server.exclude(TopicPartition("t" * 249, number) for number in range(20_000))
+            wait_until(lambda: len(control.excluded) == 20_000)
+            driver.server.renew(Membership("later", 1), 60.0)
+            wait_until(lambda: control.membership().generation == 1)
+
+
+# A lane under control
+
+
+def slowly(brokers: TwoBrokers, history: History) -> None:
+    """Let the destination take its time for each request, so that something can happen meanwhile."""
+    history.plain(*[1] * 400)
+    brokers.destination.faults.add(ApiKey.PRODUCE, times=None, delay_s=0.01)
+
+
+def test_a_stop_in_mid_copy_commits_what_was_acknowledged(
+    brokers: TwoBrokers, history: History, driver: Driver
+) -> None:
+    slowly(brokers, history)
+    with driver.connect() as control:
+        running = brokers.with_settings(fetch_buffer_bytes=65_536 + 500).start(control=control)
+        wait_until(lambda: brokers.destination.log("topic").log_end_offset > 3)
+        driver.server.request_stop()
+        result = running.result()
+    assert not result.complete
+    assert result.stopped == ()
+    copied = brokers.copied()
+    assert 3 < len(copied) < 400
+    assert copied == history.committed[: len(copied)]
+    assert brokers.pair().destination_offset == len(copied)
+
+
+def test_a_lane_whose_driver_dies_stops_producing_and_fails(
+    brokers: TwoBrokers, history: History, driver: Driver
+) -> None:
+    slowly(brokers, history)
+    with driver.connect() as control:
+        running = brokers.start(control=control)
+        wait_until(lambda: brokers.destination.log("topic").log_end_offset > 3)
+        driver.server.close()
+        with pytest.raises(Stopped):
+            running.result()
+    brokers.destination.faults.clear()
+    assert len(brokers.copied()) < 400
+    brokers.run()
+    assert brokers.copied() == history.committed
+
+
+def test_a_lane_whose_lease_lapses_stops_producing_and_fails(
+    brokers: TwoBrokers, history: History, driver: Driver
+) -> None:
+    slowly(brokers, history)
+    driver.server.renew(Membership(), 0.3)
+    with driver.connect() as control, pytest.raises(Stopped):
+        brokers.start(control=control).result()
+    brokers.destination.faults.clear()
+    assert len(brokers.copied()) < 400
+    brokers.run()
+    assert brokers.copied() == history.committed
+
+
+def test_an_orphan_ends_also_where_it_has_nothing_to_send(
+    brokers: TwoBrokers, history: History, driver: Driver
+) -> None:
+    history.plain(1)
+    with driver.connect() as control:
+        ranges = [brokers.ranges()[0]._replace(end_offset=100)]
+        running = brokers.start(ranges, control)
+        wait_until(lambda: len(brokers.copied()) == 1)
+        driver.server.close()
+        with pytest.raises(Stopped):
+            running.result()
+
+
+def test_a_new_membership_reaches_the_commits(brokers: TwoBrokers, history: History, driver: Driver) -> None:
+    history.plain(1, 2)
+    with Cluster(brokers.settings.source) as cluster:
+        member = GroupMember(cluster, "mirror", protocol="p", instance_id="i", session_timeout_ms=30_000)
+        driver.server.renew(Membership("somebody", 99), 60.0)
+        member.join()
+        with driver.connect() as control:
+            running = brokers.start(control=control)
+            fault = brokers.source.faults.add(ApiKey.OFFSET_COMMIT, times=None)
+            assert brokers.source.faults.wait_for(fault, 2)  # refused, and tried again
+            driver.server.renew(member.membership, 60.0)
+            assert running.result().complete
+        member.leave()
+    assert brokers.copied() == history.committed
+    assert brokers.pair().destination_offset == 3
+
+
+def test_without_a_driver_a_task_waits_as_long_as_it_says() -> None:
+    started = time.monotonic()
+    Uncontrolled().wait(0.02)
+    assert time.monotonic() - started >= 0.02
+    Uncontrolled().check_lease()
+    Uncontrolled().report({})
+    assert Uncontrolled().membership() == Membership()

@@ -1,0 +1,240 @@
+"""One mirror a group: who holds it, who may take it over, and when it is lost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from two_brokers import config_of, second_node, wait_until
+
+from shoal.broker import Broker
+from shoal.client.cluster import Cluster
+from shoal.client.groups import Committed, Membership, commit_offsets
+from shoal.client.metadata import TopicPartition
+from shoal.errors import BrokerError, ConfigError, Disconnected, ErrorCode, GroupHeld
+from shoal.mirroring import lock
+from shoal.mirroring.lock import GroupLock, MirrorIdentity
+from shoal.protocol.apis import ApiKey
+
+pytestmark = pytest.mark.timeout(30)
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
+    monkeypatch.setattr(lock, "HEARTBEAT_INTERVAL_S", 0.02)
+    with Broker() as running:
+        yield running
+
+
+class Mirror:
+    """A lock, and what it told of its leases."""
+
+    def __init__(self, broker: Broker, name: str = "first", group: str = "group") -> None:
+        self.renewed: list[tuple[Membership, float]] = []
+        self.lock = GroupLock(
+            config_of("source", broker), group, name, lambda *renewed: self.renewed.append(renewed)
+        )
+
+    def __enter__(self) -> Mirror:
+        self.lock.acquire([], patience_s=5.0)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.lock.release()
+
+    @property
+    def membership(self) -> Membership:
+        return self.renewed[-1][0]
+
+
+def test_heartbeats_renew_a_lease_that_is_shorter_than_the_session(broker: Broker) -> None:
+    with Mirror(broker) as mirror:
+        wait_until(lambda: len(mirror.renewed) > 3)
+        assert len({membership for membership, _ in mirror.renewed}) == 1
+        assert all(0 < lease_s <= lock.LEASE_S for _, lease_s in mirror.renewed)
+        assert lock.LEASE_S * 1000 < lock.SESSION_TIMEOUT_MS
+        assert mirror.lock.lost is None
+
+
+def test_a_second_mirror_is_refused_and_told_who_holds_the_group(broker: Broker) -> None:
+    with Mirror(broker) as first:
+        second = Mirror(broker, "second")
+        with pytest.raises(GroupHeld, match=r"client 'shoal@.+\[\d+\]' at 127.0.0.1.*--group") as refused:
+            second.lock.acquire([], patience_s=5.0)
+        second.lock.release()
+        assert refused.value.group == "group"
+        beats = len(first.renewed)
+        wait_until(lambda: len(first.renewed) > beats + 1)
+        assert first.lock.lost is None
+
+
+def test_another_group_is_free(broker: Broker) -> None:
+    with Mirror(broker), Mirror(broker, "second", "other group") as second:
+        assert second.lock.lost is None
+
+
+def test_a_group_that_was_released_can_be_held_at_once(broker: Broker) -> None:
+    with Mirror(broker):
+        pass
+    with Mirror(broker, "second") as second:
+        assert second.lock.lost is None
+
+
+def test_the_same_mirror_takes_its_place_at_once_and_the_one_before_is_fenced(broker: Broker) -> None:
+    first = Mirror(broker)
+    with first:
+        started = time.monotonic()
+        with Mirror(broker) as again:
+            assert time.monotonic() - started < 5.0
+            wait_until(lambda: first.lock.lost is not None)
+            assert isinstance(first.lock.lost, BrokerError)
+            assert first.lock.lost.code is ErrorCode.FENCED_INSTANCE_ID
+            broker.create_topic("topic")
+            with Cluster(config_of("source", broker)) as cluster:
+                with pytest.raises(BrokerError, match="FENCED"):
+                    commit(cluster, first.membership)
+                commit(cluster, again.membership)
+
+
+def commit(cluster: Cluster, membership: Membership) -> None:
+    assert commit_offsets(cluster, "group", {TopicPartition("topic", 0): Committed(1, "")}, membership) == {}
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS]
+)
+def test_a_member_that_has_to_join_again_does(broker: Broker, code: ErrorCode) -> None:
+    with Mirror(broker) as mirror:
+        fault = broker.faults.add(ApiKey.HEARTBEAT, error=code)
+        assert broker.faults.wait_for(fault)
+        beats = len(mirror.renewed)
+        wait_until(lambda: len(mirror.renewed) > beats + 2)
+        assert mirror.lock.lost is None
+
+
+@pytest.mark.parametrize("api", [ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP])
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ],
+)
+def test_a_group_that_changes_while_it_is_joined_is_joined_again(
+    broker: Broker, api: ApiKey, code: ErrorCode
+) -> None:
+    broker.faults.add(api, error=code, times=1)
+    with Mirror(broker) as mirror:
+        broker.faults.add(ApiKey.HEARTBEAT, error=ErrorCode.UNKNOWN_MEMBER_ID)
+        fault = broker.faults.add(api, error=code, times=1)
+        assert broker.faults.wait_for(fault)
+        beats = len(mirror.renewed)
+        wait_until(lambda: len(mirror.renewed) > beats + 2)
+        assert mirror.lock.lost is None
+
+
+@pytest.mark.parametrize("drop", ["before", "after", "within"])
+@pytest.mark.parametrize(
+    "api", [ApiKey.HEARTBEAT, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.FIND_COORDINATOR]
+)
+def test_a_lost_connection_loses_no_group(broker: Broker, api: ApiKey, drop: str) -> None:
+    fault = broker.faults.add(api, drop=drop, times=2)  # type: ignore[arg-type]
+    with Mirror(broker) as mirror:
+        assert api is not ApiKey.HEARTBEAT or broker.faults.wait_for(fault, 2)
+        beats = len(mirror.renewed)
+        wait_until(lambda: len(mirror.renewed) > beats + 2)
+        assert mirror.lock.lost is None
+
+
+def test_a_broker_that_starts_again_gives_the_group_back(broker: Broker) -> None:
+    with Mirror(broker) as mirror:
+        broker.stop()
+        broker.start()
+        beats = len(mirror.renewed)
+        wait_until(lambda: len(mirror.renewed) > beats + 2)
+        assert mirror.lock.lost is None
+
+
+def test_a_coordinator_that_moved_is_found(broker: Broker) -> None:
+    with second_node(broker) as second:
+        mirror = Mirror(broker)
+        mirror.lock = GroupLock(
+            config_of("source", broker, second), "group", "first", lambda *each: mirror.renewed.append(each)
+        )
+        with mirror:
+            broker.stop()
+            second.groups.open()
+            beats = len(mirror.renewed)
+            wait_until(lambda: len(mirror.renewed) > beats + 2)
+            assert mirror.lock.lost is None
+
+
+def test_a_group_that_somebody_took_after_the_session_ended_is_lost(broker: Broker) -> None:
+    with Mirror(broker) as mirror:
+        with broker.groups._changed:
+            group = broker.groups._groups["group"]
+            for member in group.members.values():
+                member.expires_at = 0.0
+        hold = broker.faults.add(ApiKey.HEARTBEAT, drop="before", times=None)
+        broker.groups.expire()
+        with Mirror(broker, "second") as second:
+            broker.faults.remove(hold)
+            wait_until(lambda: mirror.lock.lost is not None)
+            assert isinstance(mirror.lock.lost, GroupHeld)
+            renewed = len(mirror.renewed)
+            beats = len(second.renewed)
+            wait_until(lambda: len(second.renewed) > beats + 2)
+            assert len(mirror.renewed) == renewed
+
+
+def test_brokers_that_do_not_answer_are_given_up_after_a_while(broker: Broker) -> None:
+    mirror = Mirror(broker)
+    broker.stop()
+    with pytest.raises(Disconnected, match="the source cluster at"):
+        mirror.lock.acquire([], patience_s=0.2)
+    mirror.lock.release()
+
+
+# The checkpoint directory
+
+
+def test_a_mirror_keeps_its_name(tmp_path: Path) -> None:
+    first = MirrorIdentity(tmp_path / "new" / "checkpoint")
+    name = first.name
+    assert len(name) == 32
+    first.release()
+    again = MirrorIdentity(tmp_path / "new" / "checkpoint")
+    assert again.name == name
+    again.release()
+    other = MirrorIdentity(tmp_path / "other")
+    assert other.name != name
+    other.release()
+
+
+def test_two_mirrors_cannot_share_a_directory(tmp_path: Path) -> None:
+    identity = MirrorIdentity(tmp_path)
+    code = "import pathlib, sys, shoal.mirroring.lock as lock; lock.MirrorIdentity(pathlib.Path(sys.argv[1]))"
+    other = subprocess.run(
+        [sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=False
+    )
+    assert "another shoal on this machine is at work in it" in other.stderr
+    with pytest.raises(ConfigError, match="another shoal on this machine"):
+        MirrorIdentity(tmp_path)
+    identity.release()
+    MirrorIdentity(tmp_path).release()
+
+
+def test_a_directory_that_cannot_be_used_is_a_mistake_in_the_options(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"--checkpoint .*file"):
+        MirrorIdentity(tmp_path / "file")
+    (tmp_path / "mirror-id").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="mirror-id cannot be read"):
+        MirrorIdentity(tmp_path)
