@@ -47,7 +47,12 @@ def assert_one_sentence(run: subprocess.CompletedProcess[str], exit_code: int, *
         ),
         (("mirror", *CLUSTERS, "--topics", "a", "--rename", "b"), ("--rename b: not REGEX=REPLACEMENT",)),
         (("mirror", *CLUSTERS, "--topics", "a", "--start", "soon"), ("--start soon: neither earliest nor",)),
+        (
+            ("mirror", *CLUSTERS, "--topics", "a", "--start", "99999999999999999999"),
+            ("--start 99999999999999999999: neither earliest nor",),
+        ),
         (("mirror", *CLUSTERS, "--topics", "a", "--conf", "x"), ("--conf x: not KEY=VALUE",)),
+        (("mirror", *CLUSTERS, "--topics", "a", "--conf", "foo=bar"), ("--conf foo: no Spark setting",)),
         (
             ("mirror", *CLUSTERS, "--topics", "a", "--fetch-buffer-bytes", "1"),
             ("--fetch-buffer-bytes 1: less",),
@@ -55,6 +60,10 @@ def assert_one_sentence(run: subprocess.CompletedProcess[str], exit_code: int, *
         (
             ("mirror", *CLUSTERS, "--topics", "a", "--fetch-buffer-bytes", "x"),
             ("--fetch-buffer-bytes x: no",),
+        ),
+        (
+            ("mirror", *CLUSTERS, "--topics", "a", "--fetch-buffer-bytes", "2g"),
+            ("--fetch-buffer-bytes 2147483648: more",),
         ),
         (("mirror", "--from", "a:1", "--topics", "a"), ("--to is missing",)),
         (("mirror", "--from", "a", "--to", "b:1", "--topics", "a"), ("--from: 'a' is no HOST:PORT",)),
@@ -86,6 +95,10 @@ def test_a_directory_is_no_properties_file(tmp_path):
         (b"bootstrap.servers=a", "bootstrap.servers: 'a' is no HOST:PORT"),
         (b"client.id=me", "--from is missing"),
         (b"bootstrap.servers=a:1\nisolation.level=dirty", "isolation.level=dirty is neither"),
+        (
+            b"bootstrap.servers=a:1\nrequest.timeout.ms=99999999999999999999999",
+            "request.timeout.ms=99999999999999999999999 is no number of milliseconds from 1 to 2147483647",
+        ),
         (b"bootstrap.servers=a:1\ntransactional.id=t", "shoal cannot honour transactional.id=t; remove it"),
     ],
 )

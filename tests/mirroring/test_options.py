@@ -1,4 +1,5 @@
 import pickle
+import re
 from dataclasses import replace
 
 import pytest
@@ -7,7 +8,7 @@ from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.connection import Address
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.errors import ConfigError
-from shoal.mirroring.options import MirrorOptions, Start, default_group, parse_bytes
+from shoal.mirroring.options import MirrorOptions, Start, checkpoint_name, default_group, parse_bytes
 from shoal.mirroring.topics import TopicSelection
 
 OPTIONS = MirrorOptions(
@@ -47,9 +48,12 @@ def test_options_can_be_pickled(options):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"commit_interval_ms": 0}, "--commit-interval-ms 0: not above 0"),
+        ({"commit_interval_ms": 0}, "--commit-interval-ms 0: not between 1 and 2147483647"),
+        ({"commit_interval_ms": 2**31}, "--commit-interval-ms 2147483648: not between 1 and 2147483647"),
         ({"replication_factor": 0}, "--replication-factor 0: not between 1 and 32767"),
         ({"fetch_buffer_bytes": 1000}, "--fetch-buffer-bytes 1000: less than"),
+        ({"fetch_buffer_bytes": (1 << 30) + 1}, "--fetch-buffer-bytes 1073741825: more than 1073741824"),
+        ({"spark_conf": (("foo", "bar"),)}, r"--conf foo: no Spark setting; .* begin with spark\."),
         ({"group": ""}, "--group: the name of a group cannot be empty"),
     ],
 )
@@ -68,15 +72,26 @@ def test_a_mistake_is_named(change, message):
         ("2023-11-14T22:13:20.123", 1_700_000_000_123),
         ("2023-11-14T23:13:20+01:00", 1_700_000_000_000),
         ("2023-11-14", 1_699_920_000_000),
+        ("1970-01-01", 0),
+        ("253402300799999", 253_402_300_799_999),
+        ("9999-12-31T23:59:59.999999Z", 253_402_300_799_999),
     ],
 )
 def test_a_start_is_a_name_or_a_time(text, timestamp_ms):
     assert Start.parse(text) == Start(timestamp_ms)
 
 
-@pytest.mark.parametrize("text", ["soon", "", "-5", "1969-12-31T23:59:59Z", "2023-13-01"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("soon", "", "-5", "1969-12-31T23:59:59Z", "2023-13-01", "253402300800000", "99999999999999999999"),
+        *("9" * 5000, "9999-12-31T23:59:59-01:00", "0001-01-01T00:00:00+14:00"),
+    ],
+)
 def test_anything_else_is_no_start(text):
-    with pytest.raises(ConfigError, match=f"--start {text}: neither earliest nor latest nor a time"):
+    with pytest.raises(
+        ConfigError, match=f"--start {re.escape(text)}: neither earliest nor latest nor a time"
+    ):
         Start.parse(text)
 
 
@@ -92,7 +107,7 @@ def test_sizes_are_written_as_in_spark(text, size):
     assert parse_bytes("fetch-buffer-bytes", text) == size
 
 
-@pytest.mark.parametrize("text", ["", "m", "1.5m", "-1", "1t"])
+@pytest.mark.parametrize("text", ["", "m", "1.5m", "-1", "1t", "9" * 5000])
 def test_anything_else_is_no_size(text):
     with pytest.raises(ConfigError, match="--fetch-buffer-bytes"):
         parse_bytes("fetch-buffer-bytes", text)
@@ -124,3 +139,28 @@ def test_the_default_group_is_named_after_both_clusters():
 def test_a_cluster_without_an_id_wants_a_group(ids, side):
     with pytest.raises(ConfigError, match=f"the {side} cluster has no id .* --group"):
         default_group(*ids)
+
+
+@pytest.mark.parametrize(
+    ("group", "name"),
+    [
+        ("shoal.S1_x-.D2", "shoal.S1_x-.D2"),
+        ("/proc/x", "%2Fproc%2Fx"),
+        ("../../x", "..%2F..%2Fx"),
+        (".", "%2E"),
+        ("..", "%2E%2E"),
+        ("a b\0é", "a%20b%00%C3%A9"),
+        ("100%", "100%25"),
+        ("\udcff", "%FF"),
+    ],
+)
+def test_a_group_is_one_readable_component_of_a_path(group, name):
+    assert checkpoint_name(group) == name
+
+
+def test_long_groups_have_different_names_that_fit():
+    groups = ["g" * 200, "g" * 201, "g" * 202, "g" * 10_000, "é" * 200]
+    names = [checkpoint_name(group) for group in groups]
+    assert len({*names, *map(checkpoint_name, names)}) == 9
+    assert names[0] == groups[0]
+    assert {len(name) for name in names} == {200}

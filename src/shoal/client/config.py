@@ -16,6 +16,9 @@ DEFAULT_CLIENT_ID = "shoal"
 #: As in Kafka's own clients.
 DEFAULT_REQUEST_TIMEOUT_MS = 30_000
 
+#: Java's int.
+_LARGEST_INT32 = 2**31 - 1
+
 
 class IsolationLevel(Enum):
     """Whether batches of aborted and unfinished transactions are seen; the value is Fetch's code."""
@@ -156,8 +159,9 @@ def _shown(key: str, value: str) -> str:
 
 def _positive(properties: Mapping[str, str], key: str, default: int, where: str) -> int:
     value = properties.get(key, str(default))
-    if not value.isdecimal() or int(value) == 0:
-        raise ConfigError(f"{where}: {key}={value} is no positive number of milliseconds")
+    # The digits first: Python itself refuses to read a number of thousands of them.
+    if not value.isdecimal() or len(value) > 18 or not 0 < int(value) <= _LARGEST_INT32:
+        raise ConfigError(f"{where}: {key}={value} is no number of milliseconds from 1 to {_LARGEST_INT32}")
     return int(value)
 
 

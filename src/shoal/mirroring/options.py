@@ -11,7 +11,8 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from urllib.parse import quote
 
 from ..client.config import ClientConfig
 from ..client.offsets import EARLIEST, LATEST
@@ -24,6 +25,7 @@ __all__ = [
     "DEFAULT_MASTER",
     "MirrorOptions",
     "Start",
+    "checkpoint_name",
     "default_group",
     "parse_bytes",
 ]
@@ -35,6 +37,21 @@ DEFAULT_MASTER = "local[*]"
 #: A batch larger than this cannot come: brokers and clients agree on 1 MiB
 #: unless told otherwise. A fetch that gets less still gets one batch (KIP-74).
 _LEAST_FETCH_BUFFER_BYTES = 1024 * 1024
+#: Fetch's limits of bytes are int32s.
+_LARGEST_FETCH_BUFFER_BYTES = 1024 * 1024 * 1024
+
+_LARGEST_INT32 = 2**31 - 1
+
+#: 9999-12-31T23:59:59.999Z, which is also the last that ISO-8601 can say.
+_LAST_TIMESTAMP_MS = 253_402_300_799_999
+
+#: A number with more digits is none of ours; Python itself refuses to read one of thousands.
+_MOST_DIGITS = 18
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+#: Most file systems allow 255 bytes; what stands after a name (".crc", ".tmp") needs room too.
+_LONGEST_FILE_NAME = 200
 
 _UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
@@ -65,18 +82,13 @@ class Start:
         """
         if text.lower() in _NAMED_STARTS:
             return cls(_NAMED_STARTS[text.lower()])
-        if text.isdecimal():
-            return cls(int(text))
-        try:
-            time = datetime.fromisoformat(text)
-        except ValueError:
-            time = None
-        if time is None or (timestamp_s := _in_utc(time).timestamp()) < 0:
+        timestamp_ms = _milliseconds(text)
+        if timestamp_ms is None:
             raise ConfigError(
-                f"--start {text}: neither earliest nor latest nor a time "
+                f"--start {text}: neither earliest nor latest nor a time from 1970 to 9999 "
                 "(milliseconds since 1970, or as in 2026-01-31T12:00:00Z)"
             )
-        return cls(round(timestamp_s * 1000))
+        return cls(timestamp_ms)
 
     def __str__(self) -> str:
         """Return what :meth:`parse` reads."""
@@ -85,6 +97,18 @@ class Start:
 
 
 _NAMED_STARTS = {"earliest": EARLIEST, "latest": LATEST}
+
+
+def _milliseconds(text: str) -> int | None:
+    """Read a time from 1970 to 9999; None where the text is no such time."""
+    if text.isdecimal():
+        timestamp_ms = int(text) if len(text) <= _MOST_DIGITS else -1
+    else:
+        try:
+            timestamp_ms = (_in_utc(datetime.fromisoformat(text)) - _EPOCH) // timedelta(milliseconds=1)
+        except ValueError:
+            return None
+    return timestamp_ms if 0 <= timestamp_ms <= _LAST_TIMESTAMP_MS else None
 
 
 def _in_utc(time: datetime) -> datetime:
@@ -139,8 +163,18 @@ class MirrorOptions:
                 f"--fetch-buffer-bytes {self.fetch_buffer_bytes}: less than {_LEAST_FETCH_BUFFER_BYTES}, "
                 "which one batch may need"
             )
-        if self.commit_interval_ms <= 0:
-            raise ConfigError(f"--commit-interval-ms {self.commit_interval_ms}: not above 0")
+        if self.fetch_buffer_bytes > _LARGEST_FETCH_BUFFER_BYTES:
+            raise ConfigError(
+                f"--fetch-buffer-bytes {self.fetch_buffer_bytes}: more than {_LARGEST_FETCH_BUFFER_BYTES}, "
+                "the most that is fetched at once"
+            )
+        if not 0 < self.commit_interval_ms <= _LARGEST_INT32:
+            raise ConfigError(
+                f"--commit-interval-ms {self.commit_interval_ms}: not between 1 and {_LARGEST_INT32}"
+            )
+        for name, _ in self.spark_conf:
+            if not name.startswith("spark."):
+                raise ConfigError(f"--conf {name}: no Spark setting; their names begin with spark.")
 
     def rules(self) -> str:
         """
@@ -176,6 +210,28 @@ def default_group(source_cluster_id: str | None, destination_cluster_id: str | N
     return f"shoal.{source_cluster_id}.{destination_cluster_id}"
 
 
+def checkpoint_name(group: str) -> str:
+    """
+    Return the name of the directory that holds a group's checkpoint.
+
+    Args:
+        group: Any name that is not empty.
+
+    Returns:
+        One safe component of a path, different for each group: the group's name, percent-encoded where
+        it has to be, and cut in favour of a digest where it would be too long.
+
+    """
+    name = quote(group.encode(errors="surrogateescape"), safe="")
+    if name in (".", ".."):
+        return name.replace(".", "%2E")
+    if len(name) <= _LONGEST_FILE_NAME:
+        return name
+    # No quoted name has a plus sign, so none can be taken for a cut one.
+    digest = "+" + hashlib.sha256(name.encode()).hexdigest()[:16]
+    return name[: _LONGEST_FILE_NAME - len(digest)] + digest
+
+
 def parse_bytes(option: str, text: str) -> int:
     """
     Read a number of bytes: ``16777216``, ``16384k`` or ``16m``, as Spark writes sizes.
@@ -185,6 +241,6 @@ def parse_bytes(option: str, text: str) -> int:
 
     """
     match = re.fullmatch(r"(\d+)([kmg]?)b?", text.lower())
-    if match is None:
+    if match is None or len(match[1]) > _MOST_DIGITS:
         raise ConfigError(f"--{option} {text}: no number of bytes, as 16777216 or 16m")
     return int(match[1]) * _UNITS[match[2]]
