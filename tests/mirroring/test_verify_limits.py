@@ -11,7 +11,7 @@ from shoal.client.config import ClientConfig
 from shoal.client.connection import Address
 from shoal.client.metadata import TopicPartition
 from shoal.errors import Disconnected, ErrorCode
-from shoal.mirroring.verify import Outcome, VerifyProgress, comparison, verify
+from shoal.mirroring.verify import DifferenceKind, Outcome, VerifyProgress, comparison, verify
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 
@@ -275,3 +275,58 @@ def test_the_default_group_is_that_of_the_mirror(brokers: TwoBrokers, history: H
     assert report.group == "shoal.source.destination"
     assert report.partitions[0].alignment is not None
     assert report.partitions[0].alignment.by.value == "origin"
+
+
+# Long ways
+
+
+def singles(numbers: range, base_offset: int = 0) -> bytes:
+    """Return batches of one record each, back to back."""
+    return b"".join(
+        batches.batch([b"%d" % number], base_offset=base_offset + index, base_timestamp=number)
+        for index, number in enumerate(numbers)
+    )
+
+
+def test_a_gap_longer_than_the_look_ahead_is_found_exactly(brokers: TwoBrokers, history: History) -> None:
+    history.store(singles(range(7000)))
+    log = brokers.destination.log("topic")
+    log.store(singles(range(500)))
+    log.store(singles(range(6000, 7000), base_offset=500))
+    report = partition(brokers)
+    assert (report.missing, report.records) == ([(500, 6000)], 1500)
+    assert (report.differences[0].batches, len(report.differences)) == (5500, 1)
+
+
+def test_an_insertion_longer_than_the_look_ahead_is_found_exactly(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.store(singles(range(1500)))
+    log = brokers.destination.log("topic")
+    log.store(singles(range(500)))
+    log.store(singles(range(10_000, 16_000), base_offset=500))
+    log.store(singles(range(500, 1500), base_offset=6500))
+    report = partition(brokers)
+    assert (report.extra, report.records) == ([(500, 6500)], 1500)
+
+
+def test_logs_that_part_for_good_are_not_compared_any_further(brokers: TwoBrokers, history: History) -> None:
+    history.store(singles(range(5000)))
+    log = brokers.destination.log("topic")
+    log.store(singles(range(500)))
+    log.store(singles(range(10_000, 15_000), base_offset=500))
+    report = partition(brokers)
+    assert (report.altered, report.records) == ([((500, 5000), (500, 5500))], 500)
+    assert "the rest was not compared" in str(report.reason)
+
+
+def test_only_so_many_ranges_are_listed_and_all_are_counted(brokers: TwoBrokers, history: History) -> None:
+    history.store(singles(range(500)))
+    log = brokers.destination.log("topic")
+    for number in range(500):
+        batch = batches.batch([b"%d" % number], base_offset=number, base_timestamp=number)
+        log.store(bytes(batch if number % 2 else batches.patched(batch, len(batch) - 2, b"!")))
+    report = partition(brokers)
+    assert (len(report.differences), report.differences_omitted) == (100, 150)
+    assert report.counts == {DifferenceKind.ALTERED: (250, 250)}
+    assert report.records == 250

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import astuple
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn
@@ -62,12 +63,16 @@ class _PlainProgress:
 
 
 def line(progress: VerifyProgress) -> str:
-    """``3/16 partitions, 812,004 records, 113.2 MB/s, 1 differences``"""
+    """``3/16 partitions, 812,004 records, 113.2 MB/s, 1 difference``"""
     rate = progress.bytes_read / progress.elapsed_s if progress.elapsed_s > 0 else 0.0
     return (
         f"{progress.done}/{progress.partitions} partitions, {progress.records:,} records, "
-        f"{rate / 1e6:,.1f} MB/s, {progress.differences:,} differences"
+        f"{rate / 1e6:,.1f} MB/s, {_count(progress.differences, 'difference')}"
     )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 # The result
@@ -128,11 +133,11 @@ def _summary(partition: PartitionReport) -> str:
     result = f"{_name(partition)}: {partition.outcome.value}"
     if partition.alignment is None:
         return result
-    alignment = partition.alignment
+    by, source_offset, destination_offset, why = astuple(partition.alignment)
     return (
         f"{result}: {partition.records:,} records in {partition.batches:,} batches are the same; "
-        f"aligned by {alignment.by.value}, from source offset {alignment.source_offset} and destination offset "
-        f"{alignment.destination_offset} on: {alignment.why}"
+        f"aligned by {by.value}, from source offset {source_offset} and "
+        f"destination offset {destination_offset} on: {why}"
     )
 
 

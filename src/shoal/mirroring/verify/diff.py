@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from .digest import Agreement, Digest, agree
 from .finding import Finding, Kind
 from .look_ahead import LookAhead, MeetingPoint, meeting_point
-from .slots import OpenSlots, Recent, Slot, match_up, reach
+from .slots import OpenSlots, Recent, Slot, have_in_common, match_up, reach
 
 __all__ = ["LOOK_AHEAD_BATCHES", "diff"]
 
@@ -24,8 +24,11 @@ __all__ = ["LOOK_AHEAD_BATCHES", "diff"]
 LOOK_AHEAD_BATCHES = 4096
 
 #: The look ahead grows by steps: most differences are short.
-_FIRST_LOOK_BATCHES = 16
-_LOOK_GROWTH = 8
+_LOOKS = (16, 128, 1024)
+
+#: So many batches at the end of one side may be altered for all we know; more
+#: of which none is found within the look ahead belong elsewhere.
+_MOST_ALTERED_AT_THE_END = 64
 
 
 def diff(
@@ -74,6 +77,7 @@ class _Diff:
         self._destination = LookAhead(destination, start[1])
         self._mirrored_until = mirrored_until
         self._look_ahead = look_ahead_batches
+        self._looks = [*(count for count in _LOOKS if count < look_ahead_batches), look_ahead_batches]
         self._recent = Recent(look_ahead_batches)
         self._open = OpenSlots(look_ahead_batches, self._recent)
 
@@ -118,24 +122,36 @@ class _Diff:
 
     def _meeting_point(self) -> MeetingPoint | None:
         """Find how much to step over; None where no look ahead is long enough."""
-        count = min(_FIRST_LOOK_BATCHES, self._look_ahead)
-        while True:
+        for count in self._looks:
             source, destination = self._source.look(count), self._destination.look(count)
-            source_ends, destination_ends = (
-                self._source.ends_within(count),
-                self._destination.ends_within(count),
-            )
-            both_end = source_ends and destination_ends
-            point = meeting_point(source, destination, are_the_last=both_end, confirmed=True)
-            if point is not None or both_end or count == self._look_ahead:
+            ends = self._source.ends_within(count), self._destination.ends_within(count)
+            point = meeting_point(source, destination, are_the_last=all(ends), confirmed=True)
+            if point is not None:
+                return point
+            if all(ends):
                 break
-            count = min(count * _LOOK_GROWTH, self._look_ahead)
-        if point is None and destination_ends:
-            new = [batch for batch in destination if self._recent.like(batch) is None]
+        return self._last_resort(source, destination, *ends)
+
+    def _last_resort(
+        self,
+        source: Sequence[Digest],
+        destination: Sequence[Digest],
+        source_ends: bool,
+        destination_ends: bool,
+    ) -> MeetingPoint | None:
+        """Find how much to step over where both sides are not seen in step again."""
+        new = self._new(destination)
+        if destination_ends and (source_ends or _belong_here(new, source)):
             return MeetingPoint(reach(new, source), len(destination))
-        if point is None and source_ends:
+        if source_ends and _belong_here(source, destination):
             return MeetingPoint(len(source), reach(source, destination))
-        return point or meeting_point(source, destination, are_the_last=False, confirmed=False)
+        if source_ends or destination_ends:
+            return None
+        return meeting_point(source, destination, are_the_last=False, confirmed=False)
+
+    def _new(self, destination: Sequence[Digest]) -> list[Digest]:
+        """Return those that are no doubles of what was found already."""
+        return [batch for batch in destination if self._recent.like(batch) is None]
 
     def _step_over(self, point: MeetingPoint) -> Iterator[Finding]:
         """Match up what lies before a point where both sides agree again."""
@@ -167,6 +183,11 @@ class _Diff:
         yield from self._open.close_all()
         if batch:
             yield Finding(Kind.NOT_MIRRORED, (batch,), (), batch.base_offset, self._destination.position)
+
+
+def _belong_here(last: Sequence[Digest], others: Sequence[Digest]) -> bool:
+    """Whether the last batches of one side stand for some of the other, though they are not in step."""
+    return len(last) <= _MOST_ALTERED_AT_THE_END or have_in_common(last, others)
 
 
 def _gap(batches: Sequence[Digest], following: Digest | None) -> int:

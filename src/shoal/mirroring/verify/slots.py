@@ -18,7 +18,7 @@ from ...records import Fingerprint
 from .digest import Agreement, Digest, Likeness, likeness, may_hold_the_same
 from .finding import Finding, Kind
 
-__all__ = ["OpenSlots", "Recent", "Slot", "match_up", "reach"]
+__all__ = ["OpenSlots", "Recent", "Slot", "have_in_common", "match_up", "reach"]
 
 
 @dataclass(slots=True, eq=False)
@@ -251,6 +251,12 @@ def _alike(source: Sequence[Digest], destination: Sequence[Digest]) -> list[tupl
         if candidates:
             pairs.append((candidates.popleft(), j))
     return pairs
+
+
+def have_in_common(batches: Sequence[Digest], others: Sequence[Digest]) -> bool:
+    """Whether some batch is the same on both sides, or the same but for its payload."""
+    known = {each for batch in batches for each in (batch.fingerprint, likeness(batch)) if each is not None}
+    return any(other.fingerprint in known or likeness(other) in known for other in others)
 
 
 def reach(batches: Sequence[Digest], others: Sequence[Digest]) -> int:

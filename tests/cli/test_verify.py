@@ -1,0 +1,260 @@
+"""``shoal verify`` as a user runs it, between embedded brokers."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+from collections.abc import Iterator
+
+import batches
+import pytest
+from rich.console import Console
+
+from shoal.broker import Broker
+from shoal.cli import main
+from shoal.cli.verify_report import line, print_report, progress_to
+from shoal.mirroring.verify import Outcome, PartitionReport, VerifyProgress, VerifyReport
+
+
+@pytest.fixture
+def brokers() -> Iterator[tuple[Broker, Broker]]:
+    with Broker(cluster_id="source") as source, Broker(cluster_id="destination") as destination:
+        yield source, destination
+
+
+@pytest.fixture
+def command(brokers: tuple[Broker, Broker]) -> list[str]:
+    source, destination = brokers
+    return ["verify", "--from", source.bootstrap, "--to", destination.bootstrap]
+
+
+def store(broker: Broker, topic: str, *values: bytes, partition: int = 0) -> None:
+    """Put batches of one record each into a log."""
+    log = broker.log(topic, partition)
+    for number, value in enumerate(values):
+        log.store(bytes(batches.batch([value], base_offset=number, base_timestamp=number)))
+
+
+@pytest.fixture
+def orders(brokers: tuple[Broker, Broker]) -> None:
+    """Two partitions, equal on both sides."""
+    for broker in brokers:
+        broker.create_topic("orders", 2)
+        for partition in range(2):
+            store(broker, "orders", b"a", b"b", b"c", partition=partition)
+
+
+@pytest.fixture
+def invoices(brokers: tuple[Broker, Broker]) -> None:
+    """A batch of three is missing."""
+    source, destination = brokers
+    source.create_topic("invoices")
+    destination.create_topic("invoices")
+    store(source, "invoices", b"a", b"b", b"c")
+    kept = [(0, b"a", 0), (1, b"c", 2)]
+    for offset, value, timestamp in kept:
+        destination.log("invoices").store(
+            bytes(batches.batch([value], base_offset=offset, base_timestamp=timestamp))
+        )
+
+
+@pytest.mark.usefixtures("orders")
+def test_equal_topics_are_told_line_by_line_on_a_pipe(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, "--topics", "orders"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    lines = out.splitlines()
+    assert lines[:-1] == [
+        f"orders-{number}: equal: 3 records in 3 batches are the same; aligned by content, from source "
+        "offset 0 and destination offset 0 on: group 'shoal.source.destination' has committed no position "
+        "for it"
+        for number in range(2)
+    ]
+    assert re.fullmatch(
+        r"equal: 6 records in 6 batches are the same, 2 partitions, [0-9.]+ MB read in [0-9.]+ s", lines[-1]
+    )
+
+
+@pytest.mark.usefixtures("orders", "invoices")
+def test_a_difference_is_told_and_makes_exit_code_1(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, "--topics", ".*"]) == 1
+    out = capsys.readouterr().out.splitlines()
+    assert out[1] == "invoices-0: missing: source offsets 1 (1 batch, 1 record)"
+    assert "1 of 3 partitions different" in out[-1]
+
+
+@pytest.mark.usefixtures("orders", "invoices")
+def test_topics_are_excluded_and_renamed(
+    brokers: tuple[Broker, Broker], command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, "--topics", ".*", "--exclude", "invoices"]) == 0
+    brokers[1].create_topic("west.orders", 2)
+    for partition in range(2):
+        store(brokers[1], "west.orders", b"a", b"b", b"c", partition=partition)
+    capsys.readouterr()
+    assert main([*command, "--topics", "orders", "--rename", r"(.*)=west.\1"]) == 0
+    assert capsys.readouterr().out.startswith("orders-0 -> west.orders-0: equal")
+
+
+@pytest.mark.usefixtures("orders", "invoices")
+def test_json_is_one_object(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command, "--topics", "orders,invoices", "--group", "mine", "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert err == ""
+    (text,) = out.splitlines()
+    result = json.loads(text)
+    assert (result["type"], result["outcome"], result["exit_code"]) == ("verify", "different", 1)
+    assert (result["group"], result["records"], result["batches"], result["warnings"]) == ("mine", 8, 8, [])
+    invoices = result["partitions"][0]
+    assert (invoices["source"], invoices["destination"]) == ("invoices-0", "invoices-0")
+    assert invoices["differences"] == [
+        {
+            "kind": "missing",
+            "source": [1, 2],
+            "destination": [1, 1],
+            "batches": 1,
+            "records": 1,
+            "damaged": [],
+            "copy_of": None,
+            "detail": None,
+        }
+    ]
+    assert invoices["counts"] == {"missing": {"batches": 1, "records": 1}}
+
+
+@pytest.mark.usefixtures("orders")
+def test_what_could_not_be_compared_makes_exit_code_3(
+    brokers: tuple[Broker, Broker], command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    brokers[0].create_topic("payments")
+    assert main([*command, "--topics", "orders,payments,nothing"]) == 3
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == "nothing-0: not compared"
+    assert "no such topic on the source cluster" in out[1]
+    assert "no such topic on the destination cluster" in out[-2]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ([], "--topics"),
+        (["--topics", "("], "not a regular expression"),
+        (["--topics", "none.*"], "matches no topic of the source cluster"),
+        (["--topics", "a", "--group", ""], "--group"),
+        (["--topics", "a", "--from-config", "/none"], "--from-config"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_exit_code_2(
+    command: list[str], capsys: pytest.CaptureFixture[str], options: list[str], words: str
+) -> None:
+    try:
+        exit_code = main([*command, *options])
+    except SystemExit as exited:
+        exit_code = int(str(exited.code))
+    assert exit_code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert len(err.splitlines()) == 1
+    assert words in err
+
+
+def test_an_unreachable_cluster_makes_exit_code_3(
+    brokers: tuple[Broker, Broker], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.cli.verify.DEFAULT_PATIENCE_S", 0.1)
+    assert main(["verify", "--from", "127.0.0.1:1", "--to", brokers[1].bootstrap, "--topics", "a"]) == 3
+    err = capsys.readouterr().err
+    assert "the source cluster" in err
+    assert len(err.splitlines()) == 1
+
+
+# Views
+
+PROGRESS = VerifyProgress(
+    elapsed_s=2.0,
+    partitions=16,
+    done=3,
+    records=812_004,
+    batches=10_000,
+    bytes_read=226_400_000,
+    differences=1,
+    fraction=0.25,
+)
+
+
+def test_a_line_of_progress() -> None:
+    assert line(PROGRESS) == "3/16 partitions, 812,004 records, 113.2 MB/s, 1 difference"
+
+
+def test_on_a_pipe_progress_comes_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_to(as_json=False) as tell:
+        for elapsed_s in (1.0, 9.0, 11.0, 12.0, 25.0):
+            tell(VerifyProgress(elapsed_s, 1, 0, 0, 0, 0, 0, elapsed_s / 100))
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert [text.rsplit(", ")[-1] for text in err.splitlines()] == ["11%", "25%"]
+
+
+def test_with_json_there_is_no_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_to(as_json=True) as tell:
+        tell(VerifyProgress(99.0, 1, 0, 0, 0, 0, 0, 0.5))
+    assert capsys.readouterr() == ("", "")
+
+
+def test_on_a_terminal_progress_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "200")
+    with progress_to(as_json=False) as tell:
+        tell(PROGRESS)
+    assert "3/16 partitions" in terminal.getvalue()
+    assert "25%" in terminal.getvalue()
+
+
+@pytest.mark.usefixtures("orders", "invoices")
+def test_on_a_terminal_the_result_is_a_table(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[VerifyReport] = []
+    monkeypatch.setattr("shoal.cli.verify.print_report", shown.append)
+    main([*command, "--topics", ".*"])
+    console = Console(file=io.StringIO(), force_terminal=True, width=100, color_system=None)
+    print_report(shown[0], console)
+    assert isinstance(console.file, io.StringIO)
+    lines = [text.split() for text in console.file.getvalue().splitlines()]
+    assert lines[0] == [
+        "partition",
+        "outcome",
+        "records",
+        "batches",
+        "behind",
+        "differences",
+        "aligned",
+        "by",
+    ]
+    assert lines[1] == ["invoices-0", "different", "2", "2", "1", "content"]
+    assert lines[2] == ["orders-0", "equal", "3", "3", "0", "content"]
+    assert lines[4][:2] == ["invoices-0:", "missing:"]
+    assert lines[5][0] == "different:"
+
+
+def test_brackets_in_a_reason_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    from shoal.client.metadata import TopicPartition
+
+    partition = TopicPartition("a", 0)
+    report = VerifyReport(
+        None,
+        (PartitionReport(partition, partition, Outcome.NOT_COMPARED, reason="[Errno 1] nothing"),),
+        (),
+        1.0,
+    )
+    print_report(report)
+    assert "a-0: not compared: [Errno 1] nothing" in capsys.readouterr().out
