@@ -87,9 +87,9 @@ def test_a_missing_topic_is_created_like_the_source(sides: Sides, topic: str) ->
 
 def test_an_existing_topic_is_left_alone(sides: Sides, topic: str) -> None:
     create_topic(sides.source.bootstrap, topic)
-    assert sides.prepare(topic).created == [topic]
+    assert sides.prepare(topic).topics[topic].created
     again = sides.prepare(topic)
-    assert (again.created, again.warnings) == ([], ())
+    assert (again.topics[topic].created, again.warnings) == (False, ())
 
 
 def test_everything_wrong_is_told_at_once(sides: Sides, topic: str) -> None:

@@ -91,9 +91,3 @@ def test_every_header_gets_a_decision_and_a_copy_is_all_that_a_broker_demands(
         and header.base_offset >= start_offset
     )
     assert (made is Decision.COPY) == copied
-
-
-def test_each_decision_is_a_copy_a_drop_or_needs_decoding() -> None:
-    for each in Decision:
-        assert (each is Decision.COPY) + each.is_drop + each.is_decoded == 1
-    assert {each.is_drop for each in Decision} == {each.is_decoded for each in Decision} == {True, False}

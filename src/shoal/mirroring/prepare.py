@@ -87,11 +87,6 @@ class Prepared:
         """The destination's names by the source's."""
         return {name: topic.destination for name, topic in self.topics.items()}
 
-    @property
-    def created(self) -> list[str]:
-        """The destination topics that were not there before."""
-        return [topic.destination for topic in self.topics.values() if topic.created]
-
 
 def prepare(
     options: MirrorOptions, source: Cluster, destination: Cluster, *, patience_s: float = _PATIENCE_S

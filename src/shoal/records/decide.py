@@ -25,14 +25,8 @@ class Decision(enum.Enum):
     def is_drop(self) -> bool:
         return self in _DROPS
 
-    @property
-    def is_decoded(self) -> bool:
-        """Whether the records would have to be decoded and encoded anew."""
-        return self in _DECODED
-
 
 _DROPS = frozenset({Decision.DROP_CONTROL, Decision.DROP_ABORTED, Decision.DROP_EMPTY})
-_DECODED = frozenset({Decision.CROP, Decision.REBUILD_HOLES, Decision.REBUILD_MAGIC})
 
 
 def decide(header: BatchHeader, start_offset: int, aborted: AbortedTransactions | None) -> Decision:
