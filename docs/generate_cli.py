@@ -19,7 +19,8 @@ This page is made by `docs/generate_cli.py` from what `--help` says; `python -m 
 
 What was asked for goes to stdout, everything else to stderr.
 With `--json`, stdout has JSON objects only, one a line.
-An error is one sentence; `--verbose` adds the traceback.
+An error is one sentence on stderr; `--verbose` adds the traceback.
+With `--json` it is also the last object on stdout: `{"type": "error", "error": "…", "exit_code": 1}`.
 
 | exit code | |
 |---|---|

@@ -102,8 +102,10 @@ def test_a_mirror_whose_output_nobody_reads_ends_as_well(
 def test_a_cluster_that_cannot_be_reached_is_one_sentence_and_exit_code_1(command: list[str]) -> None:
     command[command.index("--from") + 1] = "127.0.0.1:1"
     run = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-    assert (run.returncode, run.stdout) == (1, "")
+    assert run.returncode == 1
     (sentence,) = run.stderr.splitlines()
+    error = {"type": "error", "error": sentence.removeprefix("shoal: "), "exit_code": 1}
+    assert objects(run.stdout) == [error]
     assert sentence.startswith(
         "shoal: no connection to 127.0.0.1:1: the source cluster at 127.0.0.1:1 does not"
     )
@@ -114,7 +116,8 @@ def test_a_topic_that_is_not_there_is_exit_code_2(command: list[str]) -> None:
     run = subprocess.run(
         [*command, "--verbose"], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
-    assert (run.returncode, run.stdout) == (2, "")
+    assert run.returncode == 2
     traceback, sentence = run.stderr.split("shoal: ")
     assert traceback.startswith("Traceback")
+    assert objects(run.stdout) == [{"type": "error", "error": sentence.strip(), "exit_code": 2}]
     assert sentence.startswith("--topics: there is no topic nonsense on the source cluster")

@@ -92,8 +92,8 @@ def test_many_partitions_are_not_all_named(capsys):
 
 
 def test_a_sentence_stays_on_one_line(capsys):
-    PlainReport().warning("first\n  second")
-    assert capsys.readouterr().err == "shoal: warning: first second\n"
+    PlainReport().warning("first  line\n  second")
+    assert capsys.readouterr().err == "shoal: warning: first line\n"
 
 
 def test_json_is_one_object_a_line_and_nothing_else_on_stdout(capsys):

@@ -14,18 +14,15 @@ import argparse
 import importlib.metadata
 import sys
 import traceback
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
 
 from ..errors import ConfigError, ShoalError
+from ..exit_codes import EXIT_USAGE
 from . import broker, demo, mirror, verify
-from .report import say
+from .report import first_line, print_json, say
 
-__all__ = ["EXIT_DONE", "EXIT_FAILED", "EXIT_USAGE", "main", "make_parser"]
-
-EXIT_DONE = 0
-EXIT_FAILED = 1
-EXIT_USAGE = 2
+__all__ = ["main", "make_parser"]
 
 VERBS = (mirror, verify, demo, broker)
 
@@ -60,7 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: The arguments after the program's name; None for the process's own.
 
     Returns:
-        The exit code. An error is one sentence on stderr, and its traceback with ``--verbose``.
+        The exit code. An error is one sentence on stderr, and its traceback with ``--verbose``; with
+        ``--json``, an object on stdout as well.
 
     """
     args = make_parser().parse_args(argv)
@@ -84,9 +82,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _fail(error: Exception, exit_code: int, args: argparse.Namespace) -> int:
     if args.verbose:
         traceback.print_exception(error)
-    if isinstance(error, ShoalError):
-        say(str(error))
-    else:
-        hint = "" if args.verbose else "; --verbose shows where"
-        say(f"unexpected {type(error).__name__}: {error}{hint}")
+    sentence = _sentence(error)
+    foreign = not isinstance(error, ShoalError)
+    say(f"{sentence}; --verbose shows where" if foreign and not args.verbose else sentence)
+    if args.json:
+        _print_last({"type": "error", "error": sentence, "exit_code": exit_code})
     return exit_code
+
+
+def _sentence(error: Exception) -> str:
+    """What went wrong; of others' texts (Java's come with their traces) only the first line."""
+    text = first_line(str(error))
+    return text if isinstance(error, ShoalError) else f"unexpected {type(error).__name__}: {text}"
+
+
+def _print_last(values: Mapping[str, Any]) -> None:
+    """Print an object that ends the output; where nobody reads it any more, that is no second error."""
+    try:
+        print_json(values)
+    except BrokenPipeError:
+        sys.stdout = None

@@ -56,7 +56,8 @@ def _add_mirror_options(group: argparse._ArgumentGroup) -> None:
         default="earliest",
         metavar="earliest|latest|TIMESTAMP",
         help="where a partition begins that has no committed position; a timestamp is milliseconds since "
-        "1970 or ISO-8601 (default: earliest)",
+        "1970 or ISO-8601, and may lie inside a batch, which stops the partition for now "
+        "(default: earliest)",
     )
     group.add_argument(
         "--replication-factor",

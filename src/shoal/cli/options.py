@@ -11,6 +11,7 @@ import javaproperties
 from ..client.config import ClientConfig
 from ..client.connection import parse_bootstrap
 from ..errors import ConfigError
+from ..exit_codes import EXIT_FAILED
 from ..mirroring.topics import TopicSelection
 from .report import warn
 
@@ -76,7 +77,10 @@ def add_group_option(parser: argparse._ActionsContainer) -> None:
 
 
 def add_output_options(
-    parser: argparse.ArgumentParser, *, exit_code_of_failure: int = 1, exit_code_of_interrupt: int = 1
+    parser: argparse.ArgumentParser,
+    *,
+    exit_code_of_failure: int = EXIT_FAILED,
+    exit_code_of_interrupt: int = EXIT_FAILED,
 ) -> None:
     """
     Add ``--json`` and ``--verbose``, and the exit codes of a verb that raises.

@@ -26,6 +26,7 @@ __all__ = [
     "LiveReport",
     "PlainReport",
     "Report",
+    "first_line",
     "print_json",
     "report_to",
     "say",
@@ -43,8 +44,13 @@ _NAMED = 5
 
 
 def say(sentence: str) -> None:
-    """Print one line to stderr."""
-    print(f"shoal: {' '.join(sentence.split())}", file=sys.stderr, flush=True)
+    """Print one line to stderr: the first, where there are more (of an exception that is not ours)."""
+    print(f"shoal: {first_line(sentence)}", file=sys.stderr, flush=True)
+
+
+def first_line(text: str) -> str:
+    """Return the first line that is not empty, with single spaces."""
+    return " ".join(text.strip().partition("\n")[0].split())
 
 
 def warn(sentence: str) -> None:
@@ -203,7 +209,7 @@ class LiveReport:
 
     def _say(self, sentence: str) -> None:
         # Above the live line; soft_wrap leaves the wrapping to the terminal, so that it can be copied whole.
-        self._console.print(f"shoal: {sentence}", markup=False, highlight=False, soft_wrap=True)
+        self._console.print(f"shoal: {first_line(sentence)}", markup=False, highlight=False, soft_wrap=True)
 
 
 def line(progress: Progress) -> str:

@@ -7,6 +7,7 @@ import argparse
 from ..client.cluster import Cluster, patiently
 from ..client.config import ClientConfig
 from ..errors import ConfigError
+from ..exit_codes import EXIT_NOT_COMPARED
 from ..mirroring.options import MirrorOptions
 from ..mirroring.topics import TopicSelection
 from ..mirroring.verify import DEFAULT_PATIENCE_S, verify
@@ -24,9 +25,6 @@ from .verify_report import print_report, progress_to
 
 __all__ = ["add_parser", "run"]
 
-#: Where nothing could be compared, or it was broken off: neither equal nor different.
-_EXIT_NOT_COMPARED = 3
-
 
 def add_parser(verbs: Subparsers) -> None:
     parser = verbs.add_parser(
@@ -43,7 +41,7 @@ def add_parser(verbs: Subparsers) -> None:
     add_topic_options(parser)
     add_group_option(parser.add_argument_group("mirror"))
     add_output_options(
-        parser, exit_code_of_failure=_EXIT_NOT_COMPARED, exit_code_of_interrupt=_EXIT_NOT_COMPARED
+        parser, exit_code_of_failure=EXIT_NOT_COMPARED, exit_code_of_interrupt=EXIT_NOT_COMPARED
     )
     parser.set_defaults(run=run)
 

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["Progress", "Summary"]
+from ..exit_codes import EXIT_DONE, EXIT_FAILED
 
-EXIT_DONE = 0
-EXIT_FAILED = 1
+__all__ = ["Progress", "Summary"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ...client.metadata import TopicPartition
+from ...exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_NOT_COMPARED
 
 __all__ = [
     "Aligned",
@@ -22,10 +23,6 @@ __all__ = [
     "VerifyProgress",
     "VerifyReport",
 ]
-
-EXIT_EQUAL = 0
-EXIT_DIFFERENT = 1
-EXIT_NOT_COMPARED = 3
 
 
 class Side(enum.Enum):
@@ -46,9 +43,9 @@ class Outcome(enum.Enum):
 
 
 _EXIT_CODES = {
-    Outcome.DIFFERENT: EXIT_DIFFERENT,
+    Outcome.DIFFERENT: EXIT_FAILED,
     Outcome.NOT_COMPARED: EXIT_NOT_COMPARED,
-    Outcome.EQUAL: EXIT_EQUAL,
+    Outcome.EQUAL: EXIT_DONE,
 }
 
 

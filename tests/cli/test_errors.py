@@ -1,0 +1,70 @@
+"""What becomes of an error that a verb raises: on stderr, on stdout with ``--json``, as an exit code."""
+
+from __future__ import annotations
+
+import json
+from typing import NoReturn
+
+import pytest
+
+from shoal.cli import main, verify
+from shoal.cli.report import say
+from shoal.errors import ConfigError, ShoalError
+
+ARGUMENTS = ("verify", "--from", "a:1", "--to", "b:1", "--topics", "x")
+
+JAVA = "An error occurred.\n: java.io.IOException\n\tat org.apache.spark.Spark.run(Spark.java:1)\n"
+
+
+@pytest.fixture(
+    params=[
+        (ConfigError("--topics: no"), 2, "--topics: no"),
+        (ShoalError("lost"), 3, "lost"),
+        (RuntimeError(JAVA), 3, "unexpected RuntimeError: An error occurred."),
+    ],
+    ids=lambda each: type(each[0]).__name__,
+)
+def raised(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[Exception, int, str]:
+    """An error that the verb raises, its exit code and its sentence."""
+    error: Exception = request.param[0]
+
+    def fail(*_: object) -> NoReturn:
+        raise error
+
+    monkeypatch.setattr(verify, "parse_clusters", fail)
+    return request.param  # type: ignore[no-any-return]
+
+
+def test_it_is_one_line_on_stderr(
+    raised: tuple[Exception, int, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    error, exit_code, sentence = raised
+    hint = "" if isinstance(error, ShoalError) else "; --verbose shows where"
+    assert main(ARGUMENTS) == exit_code
+    assert capsys.readouterr() == ("", f"shoal: {sentence}{hint}\n")
+
+
+def test_with_json_it_is_the_last_object_on_stdout_too(
+    raised: tuple[Exception, int, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, exit_code, sentence = raised
+    assert main([*ARGUMENTS, "--json"]) == exit_code
+    out, err = capsys.readouterr()
+    assert json.loads(out) == {"type": "error", "error": sentence, "exit_code": exit_code}
+    assert err.startswith(f"shoal: {sentence}")
+
+
+def test_all_of_it_is_told_with_verbose(
+    raised: tuple[Exception, int, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    error, _, sentence = raised
+    main([*ARGUMENTS, "--verbose"])
+    err = capsys.readouterr().err
+    assert err.startswith("Traceback")
+    assert str(error) in err
+    assert err.endswith(f"shoal: {sentence}\n")
+
+
+def test_a_sentence_is_one_line_whatever_is_in_it(capsys: pytest.CaptureFixture[str]) -> None:
+    say(f"\nSpark  says: {JAVA}")
+    assert capsys.readouterr().err == "shoal: Spark says: An error occurred.\n"
