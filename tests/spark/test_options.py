@@ -53,6 +53,8 @@ def test_assign_names_partitions() -> None:
         ({"subscribe": "a", "startingOffsets": "soon"}, "startingOffsets: soon"),
         ({"subscribe": "a", "rows": "pointers"}, "rows: pointers is none of reference, bytes"),
         ({"subscribe": "a", "minPartitions": "0"}, "minPartitions: 0"),
+        ({"subscribe": "a", "startingTimestamp": "9" * 20}, "startingTimestamp: 99999999999999999999 is no"),
+        ({"subscribe": "a", "startingTimestamp": "-1"}, "startingTimestamp: -1 is no"),
         ({"subscribePattern": "("}, "not a regular expression"),
         ({"subscribe": "a", "kafka.security.protocol": "SASL_SSL"}, "security.protocol"),
     ],
@@ -60,6 +62,16 @@ def test_assign_names_partitions() -> None:
 def test_a_mistake_is_a_sentence_that_names_the_option(options: dict[str, str], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence.replace("(", r"\(")):
         ReadOptions.parse({**SOURCE, **options}, streaming=False)
+
+
+@pytest.mark.parametrize("option", ["endingOffsets", "endingTimestamp"])
+def test_a_stream_has_no_end(option: str) -> None:
+    with pytest.raises(ConfigError, match=f"option {option}: a stream has no end"):
+        read(streaming=True, **{option: "1"})
+
+
+def test_a_stream_may_begin_at_the_first_of_times() -> None:
+    assert read(streaming=True, startingTimestamp="0").starting.timestamp_ms == 0
 
 
 def test_without_servers_there_is_nothing_to_read() -> None:

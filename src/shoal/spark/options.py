@@ -24,6 +24,9 @@ __all__ = ["ControlAddress", "ReadOptions", "WriteOptions"]
 
 _LATEST, _EARLIEST = "latest", "earliest"
 
+#: So many fit into the protocol's int64 in any case.
+_MOST_DIGITS = 18
+
 
 @dataclass(frozen=True, slots=True)
 class ControlAddress:
@@ -105,6 +108,8 @@ class ReadOptions:
 
         """
         left = {name.lower(): value for name, value in options.items()}
+        if streaming:
+            _no_end(left)
         source = _client("source", left, "kafka.")
         destination = (
             _client("destination", left, "destination.kafka.") if _has(left, "destination.") else None
@@ -221,8 +226,14 @@ def _selection(left: dict[str, str]) -> tuple[TopicSelection | None, tuple[Topic
     return TopicSelection(value if ways[0] == "subscribe" else f"({value})"), ()
 
 
+def _no_end(left: Mapping[str, str]) -> None:
+    for option in ("endingOffsets", "endingTimestamp"):
+        if option.lower() in left:
+            raise ConfigError(f"option {option}: a stream has no end; remove it, or use spark.read")
+
+
 def _offsets(left: dict[str, str], which: str, default: str) -> Offsets:
-    timestamp = _integer(left, f"{which}Timestamp")
+    timestamp = _integer(left, f"{which}Timestamp", least=0)
     value = left.pop(f"{which}offsets", default)
     if timestamp is not None:
         return Offsets(timestamp)
@@ -249,12 +260,12 @@ def _partitions(option: str, value: str) -> dict[TopicPartition, int]:
         ) from None
 
 
-def _integer(left: dict[str, str], option: str) -> int | None:
+def _integer(left: dict[str, str], option: str, *, least: int = 1) -> int | None:
     value = left.pop(option.lower(), None)
     if value is None:
         return None
-    if not value.isdecimal() or int(value) == 0:
-        raise ConfigError(f"option {option}: {value} is no positive number")
+    if not value.isdecimal() or len(value) > _MOST_DIGITS or int(value) < least:
+        raise ConfigError(f"option {option}: {value} is no number from {least} to {'9' * _MOST_DIGITS}")
     return int(value)
 
 
