@@ -29,6 +29,9 @@ _MOST_PARTS = 1024
 #: ("HTTP" read as a size is 1.2 GB). Brokers accept at most 100 MiB a request.
 _LARGEST_FRAME = 512 * 1024 * 1024
 
+#: The same for answers without batches: the metadata of a million partitions would fit.
+_LARGEST_SMALL_FRAME = 64 * 1024 * 1024
+
 #: Answers without batches come in one piece of at most this, often several at once.
 _SMALL_RECEIVE = 64 * 1024
 
@@ -211,7 +214,7 @@ class Connection:
         if not self._in_flight:
             raise ProtocolError(f"nothing was asked of {self.address}")
         (size,) = INT32.unpack(self._receive_small(INT32.size))
-        if not 4 <= size <= _LARGEST_FRAME:
+        if not 4 <= size <= (_LARGEST_FRAME if buffer else _LARGEST_SMALL_FRAME):
             self.close()
             raise ProtocolError(
                 f"{self.address} does not answer as a Kafka broker on a plaintext listener would: "
