@@ -1,74 +1,402 @@
-"""A peer that does not answer as a broker would costs one sentence, and no memory."""
+"""One connection: whole answers in order, or an error of ours and a closed socket."""
 
 from __future__ import annotations
 
 import contextlib
+import random
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from shoal.broker import Broker
-from shoal.client.connection import Address, Connection, ReceiveBuffer, parse_bootstrap
-from shoal.errors import Disconnected, ProtocolError
+from shoal.client.connection import Address, Connection, ReceiveBuffer, parse_bootstrap, raise_for
+from shoal.errors import BrokerError, Disconnected, ErrorCode, ProtocolError
 from shoal.protocol.apis import ApiKey
+
+pytestmark = pytest.mark.timeout(30)
 
 MIB = 1024 * 1024
 
+Script = Callable[[socket.socket], object]
 
-class Relay:
-    """Passes the handshake on to a broker; the next answer is only a size, and then the connection ends."""
 
-    def __init__(self, broker: Broker, size: int) -> None:
-        self._broker = parse_bootstrap(broker.bootstrap)[0]
-        self._size = size
+class Peer:
+    """Somebody who listens, and does with each connection what a script says."""
+
+    def __init__(self, script: Script) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = Address(*self._listener.getsockname())
+        self._script = script
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
 
     def _serve(self) -> None:
-        with contextlib.suppress(OSError), self._listener.accept()[0] as client:
-            with socket.create_connection(self._broker) as broker:
-                broker.sendall(client.recv(MIB))
-                client.sendall(broker.recv(MIB))
-            client.recv(MIB)
-            client.sendall(struct.pack(">i", self._size))
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            with client, contextlib.suppress(OSError):
+                self._script(client)
 
     def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._thread.join()
 
 
-@contextlib.contextmanager
-def answering(size: int) -> Iterator[Connection]:
-    with (
-        Broker() as broker,
-        contextlib.closing(Relay(broker, size)) as relay,
-        Connection(relay.address, client_id="test", timeout_s=10) as connection,
-    ):
-        yield connection
+Listen = Callable[[Script], Address]
+
+
+@pytest.fixture
+def listen() -> Iterator[Listen]:
+    """Return a function that starts a peer, and returns its address."""
+    peers: list[Peer] = []
+
+    def start(script: Script) -> Address:
+        peers.append(Peer(script))
+        return peers[-1].address
+
+    yield start
+    for each in peers:
+        each.close()
+
+
+def read_frame(sock: socket.socket) -> bytes:
+    (size,) = struct.unpack(">i", sock.recv(4, socket.MSG_WAITALL))
+    return sock.recv(size, socket.MSG_WAITALL)
+
+
+def framed(correlation_id: int, body: bytes) -> bytes:
+    return struct.pack(">ii", len(body) + 4, correlation_id) + body
+
+
+def answer_versions(sock: socket.socket, *apis: tuple[int, int, int], error: int = 0) -> None:
+    """Answer ApiVersions v0."""
+    read_frame(sock)
+    entries = b"".join(struct.pack(">hhh", *api) for api in apis)
+    sock.sendall(framed(0, struct.pack(">hi", error, len(apis)) + entries))
+
+
+def after_versions(script: Script) -> Script:
+    def serve(sock: socket.socket) -> None:
+        answer_versions(sock, (3, 0, 12), (0, 0, 12))
+        script(sock)
+
+    return serve
+
+
+def connect(address: Address, timeout_s: float = 5.0, *, abort_on_close: bool = False) -> Connection:
+    return Connection(address, client_id="me", timeout_s=timeout_s, abort_on_close=abort_on_close)
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        yield running
+
+
+def to(broker: Broker) -> Connection:
+    return connect(Address(broker.host, broker.port))
+
+
+# The handshake
+
+
+def test_the_newest_common_version_is_spoken(broker: Broker) -> None:
+    with to(broker) as connection:
+        assert connection.version(ApiKey.METADATA) == 12
+        assert connection.version(ApiKey.PRODUCE) == 12
+        assert connection.request(ApiKey.METADATA, topics=[]).cluster_id == broker.cluster_id
+
+
+def test_produce_versions_that_are_announced_and_refused_are_not_spoken(listen: Listen) -> None:
+    with connect(listen(after_versions(lambda sock: None))) as connection:
+        assert connection.versions[ApiKey.PRODUCE] == (3, 12)
+
+
+def test_an_api_that_the_broker_lacks_is_named(listen: Listen) -> None:
+    address = listen(after_versions(lambda sock: None))
+    with connect(address) as connection, pytest.raises(ProtocolError, match=f"{address.port} has no FETCH"):
+        connection.version(ApiKey.FETCH)
+
+
+def test_a_broker_that_refuses_the_handshake_is_a_broker_error(listen: Listen) -> None:
+    address = listen(lambda sock: answer_versions(sock, error=35))
+    with pytest.raises(BrokerError, match="UNSUPPORTED_VERSION"):
+        connect(address)
+
+
+STRANGERS: dict[str, tuple[bytes, type[Exception]]] = {
+    "silence": (b"", Disconnected),
+    "half-a-size": (b"\0\0", Disconnected),
+    "http": (b"HTTP/1.1 400 Bad Request\r\n\r\n", ProtocolError),
+    "tls-alert": (b"\x15\x03\x03\x00\x02\x02\x50", ProtocolError),
+    "empty": (b"\0\0\0\0", ProtocolError),
+    "three-bytes": (b"\0\0\0\3abc", ProtocolError),
+    "negative": (b"\xff\xff\xff\xff", ProtocolError),
+    "largest": (b"\x7f\xff\xff\xff", ProtocolError),
+    "another-answer": (framed(7, b"\0\0\0\0\0\0"), ProtocolError),
+    "null-array": (framed(0, b"\0\0\0\0\xff\xff"), ProtocolError),
+    "cut-short": (framed(0, b"\0\0\0\0"), ProtocolError),
+}
+
+
+@pytest.mark.parametrize(("answer", "error"), STRANGERS.values(), ids=STRANGERS)
+def test_who_does_not_speak_kafka_is_found_out(listen: Listen, answer: bytes, error: type[Exception]) -> None:
+    def serve(sock: socket.socket) -> None:
+        read_frame(sock)
+        sock.sendall(answer)
+
+    with pytest.raises(error):
+        connect(listen(serve))
+
+
+def test_a_peer_that_says_nothing_is_given_up(listen: Listen) -> None:
+    over = threading.Event()
+    address = listen(lambda sock: over.wait(10.0))
+    with pytest.raises(Disconnected, match="no answer in time"):
+        connect(address, timeout_s=0.1)
+    over.set()
+
+
+def test_nobody_at_the_address_is_no_connection() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = Address(*listener.getsockname())
+    with pytest.raises(Disconnected, match=f"{address.port}: .*refused"):
+        connect(address)
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["no-such-host.invalid", "a..b", "x" * 70, "\N{SNOWMAN}" * 70],
+    ids=["missing", "a..b", "long", "snow"],
+)
+def test_a_host_that_cannot_be_is_no_connection(host: str) -> None:
+    with pytest.raises(Disconnected):
+        connect(Address(host, 9092))
+
+
+# Requests and answers
+
+
+def test_pipelined_requests_are_answered_in_order(broker: Broker) -> None:
+    with to(broker) as connection:
+        for _ in range(5):
+            connection.send(ApiKey.METADATA, topics=[])
+        assert connection.in_flight == 5
+        for left in (4, 3, 2, 1, 0):
+            assert len(connection.receive()) > 4
+            assert connection.in_flight == left
+
+
+def test_nothing_is_received_that_was_not_asked_for(broker: Broker) -> None:
+    with to(broker) as connection, pytest.raises(ProtocolError, match="nothing was asked"):
+        connection.receive()
+
+
+def test_an_answer_to_another_request_closes_the_connection(listen: Listen) -> None:
+    def serve(sock: socket.socket) -> None:
+        read_frame(sock)
+        sock.sendall(framed(99, b"\0" * 10))
+
+    with connect(listen(after_versions(serve))) as connection:
+        with pytest.raises(ProtocolError, match="answered another request than METADATA 1"):
+            connection.request(ApiKey.METADATA, topics=[])
+        assert connection.closed
+        with pytest.raises(Disconnected):
+            connection.request(ApiKey.METADATA, topics=[])
+
+
+def answering(size: int) -> Script:
+    """Answer with a size and nothing more."""
+
+    def serve(sock: socket.socket) -> None:
+        read_frame(sock)
+        sock.sendall(struct.pack(">i", size))
+
+    return after_versions(serve)
 
 
 @pytest.mark.parametrize("size", [64 * MIB + 1, 1024 * MIB, 3, -1])
-def test_an_answer_without_batches_is_at_most_64_mib(size: int) -> None:
-    with answering(size) as connection:
+def test_an_answer_without_batches_is_at_most_64_mib(listen: Listen, size: int) -> None:
+    with connect(listen(answering(size))) as connection:
         with pytest.raises(ProtocolError, match=f"does not answer as a Kafka broker .* {size} bytes"):
             connection.request(ApiKey.METADATA, topics=[])
         assert connection.closed
 
 
-def test_64_mib_are_waited_for() -> None:
-    with answering(64 * MIB) as connection, pytest.raises(Disconnected):
+def test_64_mib_are_waited_for(listen: Listen) -> None:
+    with connect(listen(answering(64 * MIB))) as connection, pytest.raises(Disconnected):
         connection.request(ApiKey.METADATA, topics=[])
 
 
-def test_an_answer_into_a_buffer_may_be_larger_but_not_any_size() -> None:
+def test_an_answer_into_a_buffer_may_be_larger_but_not_any_size(listen: Listen) -> None:
     buffer = ReceiveBuffer(1)
     for size, error in ((64 * MIB + 1, Disconnected), (1024 * MIB, ProtocolError)):
-        with answering(size) as connection:
+        with connect(listen(answering(size))) as connection:
             connection.send(ApiKey.METADATA, topics=[])
             with pytest.raises(error):
                 connection.receive(buffer)
+
+
+@pytest.mark.parametrize("sent", range(12))
+def test_an_answer_that_is_cut_off_closes_the_connection(listen: Listen, sent: int) -> None:
+    def serve(sock: socket.socket) -> None:
+        read_frame(sock)
+        sock.sendall(framed(1, b"\0" * 10)[:sent])
+
+    with connect(listen(after_versions(serve))) as connection:
+        with pytest.raises(Disconnected, match="closed the connection|reset"):
+            connection.request(ApiKey.METADATA, topics=[])
+        assert connection.closed
+
+
+@pytest.mark.parametrize("buffered", [False, True])
+def test_answers_are_the_same_in_whatever_pieces_they_come(listen: Listen, buffered: bool) -> None:
+    answers = b"".join(framed(number, bytes([number]) * number * 7) for number in (1, 2, 3, 4, 5))
+
+    def serve(sock: socket.socket) -> None:
+        for _ in range(5):
+            read_frame(sock)
+        dice = random.Random(7)
+        left = answers
+        while left:
+            size = dice.choice([1, 2, 3, 5, 8, 100])
+            sock.sendall(left[:size])
+            left = left[size:]
+            time.sleep(0.0005)  # so that they are pieces at the other end, too
+
+    buffer = ReceiveBuffer(64) if buffered else None
+    with connect(listen(after_versions(serve))) as connection:
+        for _ in range(5):
+            connection.send(ApiKey.METADATA, topics=[])
+        for number in (1, 2, 3, 4, 5):
+            assert bytes(connection.receive(buffer)[4:]) == bytes([number]) * number * 7
+
+
+def test_a_peer_that_stops_in_mid_answer_is_given_up(listen: Listen) -> None:
+    over = threading.Event()
+
+    def serve(sock: socket.socket) -> None:
+        read_frame(sock)
+        sock.sendall(framed(1, b"\0" * 1000)[:500])
+        over.wait(10.0)
+
+    with connect(listen(after_versions(serve)), timeout_s=0.1) as connection:
+        connection.send(ApiKey.METADATA, topics=[])
+        with pytest.raises(Disconnected, match="no answer in time"):
+            connection.receive(ReceiveBuffer(4096))
+        assert connection.closed
+    over.set()
+
+
+def test_a_peer_that_does_not_read_is_given_up(listen: Listen) -> None:
+    over = threading.Event()
+    with connect(listen(after_versions(lambda sock: over.wait(10.0))), timeout_s=0.1) as connection:
+        with pytest.raises(Disconnected, match="no answer in time"):
+            connection.send_parts([bytes(64 * MIB)], ApiKey.PRODUCE, 9, 1)
+        assert connection.closed
+    over.set()
+
+
+def test_a_request_of_many_and_large_parts_arrives_whole(listen: Listen) -> None:
+    dice = random.Random(3)
+    parts = [dice.randbytes(dice.choice([0, 1, 10, 3000])) for _ in range(3000)]
+    parts += [dice.randbytes(3_000_000) for _ in range(3)]
+    body = b"".join(parts)
+    received: list[bytes] = []
+    over = threading.Event()
+
+    def serve(sock: socket.socket) -> None:
+        while sum(map(len, received)) < len(body):
+            received.append(sock.recv(100_000))
+        over.set()
+
+    with connect(listen(after_versions(serve))) as connection:
+        connection.send_parts([memoryview(part) for part in parts], ApiKey.PRODUCE, 9, 1)
+        assert over.wait(10.0)
+    assert b"".join(received) == body
+
+
+def test_what_is_still_to_be_sent_is_thrown_away_where_it_must_not_arrive_late(listen: Listen) -> None:
+    seen: list[type[Exception] | None] = []
+    closed = threading.Event()
+    over = threading.Event()
+
+    def serve(sock: socket.socket) -> None:
+        closed.wait(10.0)
+        try:
+            while sock.recv(MIB):
+                pass
+            seen.append(None)
+        except ConnectionResetError as error:
+            seen.append(type(error))
+        over.set()
+
+    connection = connect(listen(after_versions(serve)), timeout_s=0.1, abort_on_close=True)
+    with pytest.raises(Disconnected):
+        connection.send_parts([bytes(64 * MIB)], ApiKey.PRODUCE, 9, 1)
+    closed.set()
+    assert over.wait(10.0)
+    assert seen == [ConnectionResetError]
+
+
+# Odds and ends
+
+
+def test_a_buffer_grows_for_one_frame_and_shrinks_again() -> None:
+    buffer = ReceiveBuffer(100)
+    first = buffer.reserve(100)
+    assert buffer.reserve(60).obj is first.obj
+    large = buffer.reserve(1000)
+    assert len(large) == 1000
+    assert buffer.reserve(100).obj is not large.obj
+
+
+@pytest.mark.parametrize(
+    ("servers", "addresses"),
+    [
+        ("a:1", [Address("a", 1)]),
+        (" a:1 , b:65535,", [Address("a", 1), Address("b", 65535)]),
+        ("[::1]:9092", [Address("::1", 9092)]),
+        ("some_host-1.example:9092", [Address("some_host-1.example", 9092)]),
+    ],
+)
+def test_bootstrap_servers_are_parsed(servers: str, addresses: list[Address]) -> None:
+    assert parse_bootstrap(servers) == addresses
+    assert parse_bootstrap(",".join(map(str, addresses))) == addresses
+
+
+@pytest.mark.parametrize(
+    "servers",
+    [
+        "",
+        ",",
+        "a",
+        "a:",
+        ":1",
+        "a:b",
+        "a:0",
+        "a:65536",
+        "a:-1",
+        "a:1;b:2",
+        "PLAINTEXT://a:1",
+        "::1:2",
+        "a:1\u0662",
+    ],
+)
+def test_what_is_no_bootstrap_server_is_named(servers: str) -> None:
+    with pytest.raises(ValueError, match="HOST:PORT"):
+        parse_bootstrap(servers)
+
+
+def test_an_error_code_is_raised_with_the_broker_s_words() -> None:
+    raise_for(0, "nowhere")
+    with pytest.raises(BrokerError, match=r"here: error 7 REQUEST_TIMED_OUT \(too slow\)") as raised:
+        raise_for(7, "here", "too slow")
+    assert raised.value.code is ErrorCode.REQUEST_TIMED_OUT

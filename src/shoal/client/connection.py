@@ -9,6 +9,7 @@ has an unknown outcome.
 from __future__ import annotations
 
 import itertools
+import re
 import socket
 import struct
 from collections import deque
@@ -25,9 +26,9 @@ __all__ = ["Address", "Connection", "ReceiveBuffer", "parse_bootstrap"]
 #: More parts than this a kernel refuses in one sendmsg (IOV_MAX on Linux).
 _MOST_PARTS = 1024
 
-#: A response larger than this is a peer that does not speak Kafka
-#: ("HTTP" read as a size is 1.2 GB). Brokers accept at most 100 MiB a request.
-_LARGEST_FRAME = 512 * 1024 * 1024
+#: A response larger than this is a peer that does not speak Kafka: read as a
+#: size, "HTTP" is 1.2 GB and a TLS alert 352 MB. Brokers accept at most 100 MiB a request.
+_LARGEST_FRAME = 256 * 1024 * 1024
 
 #: The same for answers without batches: the metadata of a million partitions would fit.
 _LARGEST_SMALL_FRAME = 64 * 1024 * 1024
@@ -47,6 +48,9 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+_HOST_AND_PORT = re.compile(r"(\[(?P<ipv6>[0-9a-fA-F:.%]+)\]|(?P<host>[^\s:;/\[\]]+)):(?P<port>[0-9]{1,5})")
+
+
 def parse_bootstrap(servers: str) -> list[Address]:
     """
     Parse ``HOST:PORT[,HOST:PORT…]``, as in Kafka's ``bootstrap.servers``.
@@ -57,11 +61,10 @@ def parse_bootstrap(servers: str) -> list[Address]:
     """
     addresses = []
     for server in filter(None, (part.strip() for part in servers.split(","))):
-        host, colon, port = server.rpartition(":")
-        host = host.removeprefix("[").removesuffix("]")
-        if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        parts = _HOST_AND_PORT.fullmatch(server)
+        if not parts or not 0 < int(parts["port"]) < 65536:
             raise ValueError(f"{server!r} is no HOST:PORT")
-        addresses.append(Address(host, int(port)))
+        addresses.append(Address(parts["ipv6"] or parts["host"], int(parts["port"])))
     if not addresses:
         raise ValueError(f"{servers!r} names no HOST:PORT")
     return addresses
@@ -121,6 +124,8 @@ class Connection:
         self._received = bytearray()
         try:
             self._socket = socket.create_connection(address, timeout_s)
+        except UnicodeError as error:
+            raise Disconnected(str(address), "that is no host's name") from error
         except OSError as error:
             raise Disconnected(str(address), error.strerror or str(error)) from error
         self._prepare_socket(timeout_s, abort_on_close)
