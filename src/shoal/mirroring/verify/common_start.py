@@ -10,7 +10,7 @@ batch may well be repeated; and the first batch itself may be altered or missing
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -53,56 +53,81 @@ def common_start(
         from_the_start: Whether both streams begin where the logs do. If not,
             only a whole head counts: its beginning may have been passed over.
         source_is_whole: Whether nothing was ever deleted from the source's
-            beginning: what the destination has before it is extra.
+            beginning.
 
     Returns:
-        Offsets of batches that belong together; None where no batch of either
-        head is on the other side. Both streams are read at the same pace, and
-        no further than needed.
+        Where to begin. What only the source has before that is a later start
+        of the mirror. What only the destination has before the first batch in
+        common is left out too if it may have been deleted from the source; if
+        not, the destination's beginning is returned. None where no batch of
+        either head is on the other side. Both streams are read at the same
+        pace, and no further than needed.
 
     """
-    in_source = _Search(destination_head, from_the_start=from_the_start, is_whole=source_is_whole)
-    in_destination = _Search(source_head, from_the_start=from_the_start, is_whole=False)
-    searches = [(in_source, iter(source)), (in_destination, iter(destination))]
+    in_source = _Search(destination_head, only_whole=not from_the_start)
+    in_destination = _Search(source_head, only_whole=not from_the_start)
+    _run({in_source: iter(source), in_destination: iter(destination)})
+    ours, theirs = in_source.best, in_destination.best
+    if ours and (not theirs or ours.run >= theirs.run):
+        found, source_has_more = CommonStart(ours.in_stream, ours.in_head), ours.is_preceded_in_stream
+    elif theirs:
+        found, source_has_more = CommonStart(theirs.in_head, theirs.in_stream), theirs.is_preceded_in_head
+    else:
+        return None
+    if source_has_more or source_is_whole:
+        # It was not deleted from the source, which begins before that.
+        return found._replace(destination=destination_head[0].base_offset)
+    return found
+
+
+def _run(searches: dict[_Search, Iterator[Digest]]) -> None:
+    """Search in all streams at the same pace, until one is sure or all are at their ends."""
     while searches:
-        for search, batches in list(searches):
+        for search, batches in list(searches.items()):
             batch = next(batches, None)
             if batch is not None:
                 search.see(batch)
             else:
                 search.see_end()
-                searches.remove((search, batches))
+                del searches[search]
             if search.is_sure:
-                searches.clear()
-                break
-    ours, theirs = in_source.best, in_destination.best
-    if ours and (not theirs or ours.run >= theirs.run):
-        return CommonStart(ours.offset, ours.head_offset)
-    return CommonStart(theirs.head_offset, theirs.offset) if theirs else None
+                return
 
 
 class _Hit(NamedTuple):
-    """A place where a head was found: how many batches agree, and offsets that belong together."""
+    """
+    A place where a head was found in a stream.
+
+    Attributes:
+        run: How many batches agree in a row.
+        in_stream: The first offset of the stream that has its like in the head.
+        in_head: The first offset of the head that has its like in the stream.
+        is_preceded_in_stream: Whether the stream has batches before that.
+        is_preceded_in_head: Whether the head has.
+
+    """
 
     run: int
-    offset: int
-    head_offset: int
+    in_stream: int
+    in_head: int
+    is_preceded_in_stream: bool
+    is_preceded_in_head: bool
 
 
 class _Search:
     """Looks for a head in a stream of batches."""
 
-    def __init__(self, head: Sequence[Digest], *, from_the_start: bool, is_whole: bool) -> None:
+    def __init__(self, head: Sequence[Digest], *, only_whole: bool) -> None:
         self.best: _Hit | None = None
         self._head = head
-        self._whole_head = not from_the_start
-        self._is_whole = is_whole
+        self._only_whole = only_whole
         self._proof = min(_PROOF_BATCHES, len(head))
         self._by_fingerprint: dict[Fingerprint | None, list[int]] = defaultdict(list)
         self._by_time: dict[int | None, list[int]] = defaultdict(list)
         for index, batch in enumerate(head):
             self._by_fingerprint[batch.fingerprint].append(index)
             self._by_time[batch.first_timestamp].append(index)
+        self._first_offset: int | None = None
         self._passed: deque[Digest] = deque(maxlen=HEAD_BATCHES)
         self._window: deque[Digest] = deque()
 
@@ -112,6 +137,8 @@ class _Search:
 
     def see(self, batch: Digest) -> None:
         """Take the next batch of the stream."""
+        if self._first_offset is None:
+            self._first_offset = batch.base_offset
         self._window.append(batch)
         if len(self._window) >= self._proof:
             self._try_first()
@@ -128,9 +155,9 @@ class _Search:
         first = self._window[0]
         places = self._by_fingerprint.get(first.fingerprint) or self._by_time.get(first.first_timestamp) or ()
         for place in places:
-            run = 0 if self._whole_head and place else self._run(place)
+            run = 0 if self._only_whole and place else self._run(place)
             if run > (self.best.run if self.best else 0):
-                self.best = _Hit(run, *self._begin(place))
+                self.best = self._hit(run, place)
         self._passed.append(self._window.popleft())
 
     def _run(self, place: int) -> int:
@@ -142,32 +169,23 @@ class _Search:
             run += 1
         return run
 
-    def _begin(self, place: int) -> tuple[int, int]:
-        """
-        Return where stream and head begin to belong together, if a batch of the head was found.
-
-        Where one of the batches before it has passed, perhaps altered, the
-        head begins there. Where nothing has passed, the stream begins later
-        than the head, and what is before it in the head was deleted from it;
-        if nothing ever was, it never was in the stream.
-
-        """
+    def _hit(self, run: int, place: int) -> _Hit:
+        """Return where stream and head begin to belong together, if the batch at ``place`` was found now."""
         before = self._head[:place]
-        first = self._head[0].base_offset
-        for passed in self._passed:
-            if any(agree(passed, batch) is Agreement.SAME for batch in before):
-                return passed.base_offset, first
-        for passed in islice(reversed(self._passed), place):
-            if any(_may_belong_together(passed, batch) for batch in before):
-                return passed.base_offset, first
-        if self._passed or self._is_whole:
-            return self._window[0].base_offset, first
-        kept = next(batch for batch in self._head if self._is_in_window(batch))
-        return self._window[0].base_offset, kept.base_offset
+        pairs = [
+            (one, other) for one in self._passed for other in before if agree(one, other) is Agreement.SAME
+        ]
+        if not pairs:
+            # Altered perhaps; but only what is near.
+            near = islice(reversed(self._passed), place)
+            pairs = [(one, other) for one in near for other in before if _may_be(one, other)]
+        pairs.append((self._window[0], self._head[place]))
+        in_stream = min(one.base_offset for one, _ in pairs)
+        in_head = min(other.base_offset for _, other in pairs)
+        return _Hit(
+            run, in_stream, in_head, in_stream != self._first_offset, in_head != self._head[0].base_offset
+        )
 
-    def _is_in_window(self, batch: Digest) -> bool:
-        return any(agree(passing, batch) is not Agreement.NONE for passing in self._window)
 
-
-def _may_belong_together(one: Digest, other: Digest) -> bool:
+def _may_be(one: Digest, other: Digest) -> bool:
     return agree(one, other) is not Agreement.NONE or likeness(one) == likeness(other) is not None
