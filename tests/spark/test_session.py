@@ -1,16 +1,20 @@
 """Starting Spark: what it does to the settings, to the console and to what fails."""
 
+import errno
+import fcntl
 import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shoal.errors import ConfigError
-from shoal.spark.gateway import quick_class_path
+from shoal.spark.gateway import _Start, quick_class_path, start_jvm
+from shoal.spark.java import Java
 from shoal.spark.session import retrying, slim_home, spark_session
 
 TIMEOUT_S = 240
@@ -48,6 +52,41 @@ def test_a_slim_home_has_everything_but_the_zip_file(tmp_path: Path) -> None:
 
 def test_another_spark_has_another_slim_home(tmp_path: Path) -> None:
     assert slim_home(tmp_path / "a", tmp_path) != slim_home(tmp_path / "b", tmp_path)
+
+
+def test_a_state_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    for state_dir in (file, file / "shoal"):
+        with pytest.raises(ConfigError, match=rf"state directory {state_dir} .* set XDG_STATE_HOME"):
+            slim_home(tmp_path, state_dir)
+
+
+def test_a_slim_home_that_cannot_be_finished_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "rename", fail)
+    with pytest.raises(ConfigError, match=f"state directory {tmp_path} cannot be used: No space left"):
+        slim_home(tmp_path / "a", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    log_file = tmp_path / "file" / "spark.log"
+    with pytest.raises(ConfigError, match=f"Spark's log {log_file} cannot be written: .* --checkpoint"):
+        _Start({"_PYSPARK_DRIVER_CONN_INFO_PATH": ""}, log_file).run(["true"])
+
+
+def test_without_a_place_for_temporary_files_it_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    with pytest.raises(ConfigError, match="temporary files cannot be written: .* set TMPDIR"):
+        start_jvm(Java(tmp_path, "17", "17"), {}, {}, tmp_path / "log", tmp_path)
 
 
 def test_the_largest_jars_come_first_and_what_is_not_there_not_at_all(tmp_path: Path) -> None:
@@ -186,3 +225,37 @@ def test_workers_are_like_the_driver_and_read_no_zip_file(seen: dict[str, Any]) 
     zips = [entry for entry in seen["worker's path"] if entry.endswith(".zip")]
     assert [entry for entry in zips if Path(entry).exists()] == []
     assert seen["left in the environment"] == []
+
+
+# Prints the archives that the JVM has mapped into its memory.
+START = """
+from pathlib import Path
+from pyspark.core.context import SparkContext
+from shoal.spark.session import spark_session
+
+spark = spark_session("local[1]", {}, Path("spark.log"), Path("state"))
+spark.range(10).collect()
+maps = Path(f"/proc/{SparkContext._gateway.proc.pid}/maps").read_text().split()
+print({Path(word).name for word in maps if word.startswith(str(Path("state").resolve()))} or "")
+spark.stop()
+"""
+
+
+@pytest.mark.long
+@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc what a process has mapped")
+def test_the_second_start_makes_an_archive_and_the_third_uses_it(tmp_path: Path) -> None:
+    mapped = []
+    for _ in range(3):
+        run = subprocess.run(
+            [sys.executable, "-c", START],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=True,
+        )
+        mapped.append(run.stdout.strip())
+        (mark,) = (tmp_path / "state" / "class-archives").glob("*.seen")
+        with mark.open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+    assert mapped == ["", "", str({f"{mark.stem}.jsa"})]
