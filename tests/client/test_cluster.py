@@ -1,0 +1,299 @@
+"""A cluster: who leads, who coordinates, and what becomes of a connection that breaks."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from two_brokers import answers, config_of, leads_elsewhere, second_node
+
+from shoal.broker import Broker
+from shoal.client.backoff import Backoff
+from shoal.client.cluster import Cluster, is_transient, patiently
+from shoal.client.config import ClientConfig
+from shoal.client.connection import Address
+from shoal.client.metadata import TopicPartition
+from shoal.client.offsets import EARLIEST, LATEST, list_offsets, log_end_offsets
+from shoal.errors import BrokerError, ConfigError, Disconnected, ErrorCode, ProtocolError, ShoalError, Stopped
+from shoal.protocol.apis import ApiKey
+
+pytestmark = pytest.mark.timeout(30)
+
+FIRST = TopicPartition("topic", 0)
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        running.create_topic("topic", 2)
+        yield running
+
+
+@pytest.fixture
+def cluster(broker: Broker) -> Iterator[Cluster]:
+    with Cluster(config_of("source", broker)) as cluster:
+        yield cluster
+
+
+def unreachable() -> Address:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return Address(*listener.getsockname())
+
+
+# Metadata
+
+
+def test_metadata_of_all_topics_or_of_some(broker: Broker, cluster: Cluster) -> None:
+    broker.create_topic("other")
+    assert set(cluster.refresh().topics) == {"topic", "other"}
+    assert set(cluster.refresh(["topic"]).topics) == {"topic", "other"}
+    assert cluster.metadata.cluster_id == broker.cluster_id
+    assert cluster.partition(FIRST).leader == broker.node_id
+
+
+def test_what_is_known_of_other_topics_is_kept_but_not_of_those_that_are_gone(
+    broker: Broker, cluster: Cluster
+) -> None:
+    broker.create_topic("other")
+    cluster.refresh()
+    broker.topics.delete(broker.topics.topic("other"))
+    assert set(cluster.refresh(["topic"]).topics) == {"topic", "other"}
+    assert set(cluster.refresh(["other"]).topics) == {"topic"}
+    with pytest.raises(BrokerError, match=r"other-0 on the source cluster at .* UNKNOWN_TOPIC_OR_PARTITION"):
+        cluster.partition(TopicPartition("other", 0))
+
+
+def test_a_partition_that_is_not_there_is_retriable(cluster: Cluster) -> None:
+    cluster.refresh(["topic"])
+    with pytest.raises(BrokerError) as raised:
+        cluster.partition(TopicPartition("topic", 2))
+    assert is_transient(raised.value)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION])
+def test_a_topic_that_may_not_be_seen_says_why(broker: Broker, cluster: Cluster, code: ErrorCode) -> None:
+    broker.faults.add(ApiKey.METADATA, error=code)
+    cluster.refresh(["topic"])
+    with pytest.raises(BrokerError, match=code.name) as raised:
+        cluster.partition(FIRST)
+    assert not is_transient(raised.value)
+
+
+def test_a_partition_without_a_leader_is_retriable(broker: Broker, cluster: Cluster) -> None:
+    def leaderless(response: object) -> object:
+        for topic in response.topics:  # type: ignore[attr-defined]
+            for partition in topic.partitions:
+                partition.error_code, partition.leader_id = ErrorCode.LEADER_NOT_AVAILABLE, -1
+        return response
+
+    answers(broker, ApiKey.METADATA, leaderless)
+    cluster.refresh(["topic"])
+    with pytest.raises(BrokerError, match="LEADER_NOT_AVAILABLE"):
+        cluster.partition(FIRST)
+    cluster.refresh(["topic"])
+    assert cluster.partition(FIRST).leader == broker.node_id
+
+
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_any_broker_of_the_bootstrap_list_will_do(broker: Broker, position: int) -> None:
+    addresses = [unreachable(), unreachable()]
+    addresses.insert(position, Address(broker.host, broker.port))
+    with Cluster(ClientConfig("source", tuple(addresses))) as cluster:
+        assert "topic" in cluster.refresh().topics
+
+
+def test_nobody_of_the_bootstrap_list_answers() -> None:
+    addresses = (unreachable(), unreachable())
+    with Cluster(ClientConfig("source", addresses)) as cluster:
+        with pytest.raises(Disconnected) as raised:
+            cluster.refresh()
+        for address in addresses:
+            assert str(address) in str(raised.value)
+        assert "the source cluster" in str(raised.value)
+        with pytest.raises(Disconnected):
+            cluster.any_connection()
+
+
+def test_brokers_that_were_told_of_are_asked_when_the_bootstrap_list_is_gone(broker: Broker) -> None:
+    with second_node(broker) as second, Cluster(config_of("source", broker, second)) as cluster:
+        cluster.refresh()
+        broker.stop()
+        assert cluster.refresh().brokers.keys() == {second.node_id}
+        with_one = Cluster(config_of("source", broker))
+        with_one._metadata = cluster.metadata
+        assert with_one.refresh().brokers.keys() == {second.node_id}
+        with_one.close()
+
+
+@pytest.mark.parametrize("drop", ["before", "within", "after"])
+def test_metadata_is_asked_for_again_on_another_connection(
+    broker: Broker, cluster: Cluster, drop: str
+) -> None:
+    cluster.refresh()
+    broker.faults.add(ApiKey.METADATA, drop=drop, times=1)  # type: ignore[arg-type]
+    assert "topic" in cluster.refresh().topics
+
+
+# Connections
+
+
+def test_a_broken_connection_is_replaced(broker: Broker, cluster: Cluster) -> None:
+    cluster.refresh(["topic"])
+    before = cluster.connection(broker.node_id)
+    assert cluster.connection(broker.node_id) is before
+    before.close()
+    after = cluster.connection(broker.node_id)
+    assert after is not before
+    assert not after.closed
+
+
+def test_a_node_that_nobody_told_of_may_yet_come(cluster: Cluster) -> None:
+    cluster.refresh()
+    with pytest.raises(Disconnected, match="node 17 of the source cluster") as raised:
+        cluster.connect(17)
+    assert is_transient(raised.value)
+
+
+def test_the_controller_or_anybody_is_asked_to_change_topics(broker: Broker, cluster: Cluster) -> None:
+    assert cluster.controller().address.port == broker.port
+    cluster._metadata = replace(cluster.metadata, controller=-1)
+    assert cluster.controller().address.port == broker.port
+
+
+def test_a_coordinator_is_remembered_until_it_is_forgotten(broker: Broker, cluster: Cluster) -> None:
+    found = broker.faults.add(ApiKey.FIND_COORDINATOR, times=None)
+    cluster.coordinator("group")
+    cluster.coordinator("group")
+    assert found.hits == 1
+    cluster.forget_coordinator("group")
+    cluster.coordinator("group")
+    assert found.hits == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "retriable"),
+    [(ErrorCode.COORDINATOR_NOT_AVAILABLE, True), (ErrorCode.GROUP_AUTHORIZATION_FAILED, False)],
+)
+def test_a_coordinator_that_is_not_found_says_why(
+    broker: Broker, cluster: Cluster, code: ErrorCode, retriable: bool
+) -> None:
+    broker.faults.add(ApiKey.FIND_COORDINATOR, error=code)
+    with pytest.raises(BrokerError, match="the coordinator of group 'group' on the source") as raised:
+        cluster.coordinator("group")
+    assert is_transient(raised.value) is retriable
+
+
+# Offsets
+
+
+def test_offsets_are_asked_of_each_leader_and_errors_belong_to_their_partition(
+    broker: Broker, cluster: Cluster
+) -> None:
+    leads_elsewhere(broker, "topic", 1)
+    cluster.refresh(["topic"])
+    second, missing = TopicPartition("topic", 1), TopicPartition("missing", 0)
+    for answered in (
+        list_offsets(cluster, dict.fromkeys([FIRST, second, missing], LATEST)),
+        log_end_offsets(cluster, [FIRST, second, missing]),
+    ):
+        assert answered[FIRST] == 0
+        assert isinstance(answered[second], Disconnected)
+        assert isinstance(answered[missing], BrokerError)
+
+
+@pytest.mark.parametrize("api", [ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH])
+def test_an_answer_that_leaves_a_partition_out_is_an_error_of_that_partition(
+    broker: Broker, cluster: Cluster, api: ApiKey
+) -> None:
+    def cut(response: object) -> object:
+        response.topics[0].partitions.pop()  # type: ignore[attr-defined]
+        return response
+
+    answers(broker, api, cut)
+    cluster.refresh(["topic"])
+    partitions = [FIRST, TopicPartition("topic", 1)]
+    if api is ApiKey.LIST_OFFSETS:
+        answered = list_offsets(cluster, dict.fromkeys(partitions, EARLIEST))
+    else:
+        answered = log_end_offsets(cluster, partitions)
+    assert answered[FIRST] == 0
+    assert isinstance(answered[partitions[1]], ProtocolError)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH])
+def test_a_leader_of_another_epoch_is_retriable(broker: Broker, cluster: Cluster, code: ErrorCode) -> None:
+    broker.faults.add(ApiKey.OFFSET_FOR_LEADER_EPOCH, error=code, partition=0)
+    cluster.refresh(["topic"])
+    answered = log_end_offsets(cluster, [FIRST, TopicPartition("topic", 1)])
+    error = answered[FIRST]
+    assert isinstance(error, BrokerError)
+    assert error.code is code
+    assert is_transient(error)
+    assert answered[TopicPartition("topic", 1)] == 0
+
+
+def test_an_epoch_that_the_leader_never_had_is_unknown_to_it(broker: Broker, cluster: Cluster) -> None:
+    cluster.refresh(["topic"])
+    broker.topics.begin_leader_epoch()
+    answered = log_end_offsets(cluster, [FIRST])[FIRST]
+    assert isinstance(answered, BrokerError)
+    assert is_transient(answered)
+    cluster.refresh(["topic"])
+    assert log_end_offsets(cluster, [FIRST])[FIRST] == 0
+
+
+# Patience
+
+
+def failing(errors: list[ShoalError]) -> tuple[list[float], object]:
+    waits: list[float] = []
+
+    def operation() -> str:
+        if errors:
+            raise errors.pop(0)
+        return "done"
+
+    return waits, patiently(operation, patience_s=1000.0, pause=waits.append)
+
+
+def test_what_time_can_heal_is_tried_again_after_longer_and_longer_waits() -> None:
+    waits, result = failing([Disconnected("a:1", "gone") for _ in range(12)])
+    assert result == "done"
+    for number, wait in enumerate(waits):
+        longest = min(10.0, 0.1 * 2**number)
+        assert longest / 2 <= wait <= longest
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConfigError("an option"),
+        Stopped("an end"),
+        ProtocolError("nonsense"),
+        BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "somewhere"),
+        BrokerError(12345, "a code that nobody knows"),
+    ],
+)
+def test_what_time_cannot_heal_is_raised_at_once(error: ShoalError) -> None:
+    with pytest.raises(type(error)):
+        failing([error])
+
+
+def test_patience_ends() -> None:
+    def fail() -> None:
+        raise Disconnected("a:1", "gone")
+
+    waits: list[float] = []
+    with pytest.raises(Disconnected):
+        patiently(fail, patience_s=0.05, pause=waits.append)
+    assert waits == []
+
+
+def test_a_backoff_starts_over_after_a_success() -> None:
+    backoff = Backoff(10, 100)
+    for _ in range(50):
+        assert 0 < backoff.next_delay_s() <= 0.1
+    backoff.reset()
+    assert backoff.next_delay_s() <= 0.01
