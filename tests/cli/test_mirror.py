@@ -111,6 +111,23 @@ def test_a_cluster_that_cannot_be_reached_is_one_sentence_and_exit_code_1(comman
     )
 
 
+def test_a_state_directory_that_cannot_be_used_is_exit_code_2(command: list[str]) -> None:
+    run = subprocess.run(
+        [*command, "--once"],
+        env={**os.environ, "XDG_STATE_HOME": os.devnull},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert run.returncode == 2
+    (sentence,) = run.stderr.splitlines()
+    assert sentence.startswith(
+        f"shoal: the state directory {os.devnull}/shoal cannot be used: Not a directory"
+    )
+    assert "XDG_STATE_HOME" in sentence
+
+
 def test_a_topic_that_is_not_there_is_exit_code_2(command: list[str]) -> None:
     command[command.index("--topics") + 1] = "nonsense"
     run = subprocess.run(

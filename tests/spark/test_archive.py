@@ -63,6 +63,23 @@ def test_it_is_used_when_it_exists_and_removed_when_it_is_bad(jar: Path, tmp_pat
     assert archive.options() == []
 
 
+def test_a_directory_that_cannot_be_used_is_no_error(jar: Path, tmp_path: Path) -> None:
+    for directory in (jar, jar / "archives"):
+        archive = archive_of(str(jar), directory=directory)
+        assert archive.options() == []
+        assert archive.recording() is None
+        archive.discard()
+
+
+def test_nothing_is_recorded_where_nothing_can_be_written_any_more(
+    jar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = archive_of(str(jar), directory=tmp_path)
+    assert archive.recording() is None
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert archive.recording() is None
+
+
 def test_the_first_run_makes_none_and_then_one_at_a_time_does(jar: Path, tmp_path: Path) -> None:
     archive = archive_of(str(jar), directory=tmp_path / "new")
     assert archive.recording() is None

@@ -85,7 +85,7 @@ def test_without_a_place_for_temporary_files_it_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
-    with pytest.raises(ConfigError, match="temporary files cannot be written: .* set TMPDIR"):
+    with pytest.raises(ConfigError, match=r"temporary files cannot be written: .* set TMPDIR"):
         start_jvm(Java(tmp_path, "17", "17"), {}, {}, tmp_path / "log", tmp_path)
 
 

@@ -26,7 +26,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import javaproperties
 from pyspark.java_gateway import launch_gateway
@@ -82,15 +82,16 @@ def start_jvm(
         java: What to run it with.
         conf: All ``spark.*`` settings.
         environ: The environment of the JVM and of every Python worker on this machine, SPARK_HOME included.
-        log_file: Where its output goes, appended.
+        log_file: Where its output goes, appended; its directory is made where it is missing.
         state_dir: Where class data archives are kept.
 
     Raises:
-        ConfigError: The settings are refused, by the launcher or by the JVM.
+        ConfigError: The settings are refused, by the launcher or by the JVM; or there is no place for the
+            log file or for temporary files.
         ShoalError: The JVM was killed while it started.
 
     """
-    room = Path(tempfile.mkdtemp(prefix="shoal-"))
+    room = _temporary_directory()
     start = _Start({**environ, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(room / "connection")}, log_file)
     try:
         settings = room / "spark.properties"
@@ -124,6 +125,16 @@ def during(**names: str) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+def _temporary_directory() -> Path:
+    try:
+        return Path(tempfile.mkdtemp(prefix="shoal-"))
+    except OSError as error:
+        raise ConfigError(
+            f"temporary files cannot be written: {error.strerror or error}; "
+            "set TMPDIR to a directory that can be written to"
+        ) from error
 
 
 def _command(java: Path, settings: Path, environ: Mapping[str, str]) -> list[str]:
@@ -204,7 +215,7 @@ class _Start:
     def run(self, command: Sequence[str], descriptors: Sequence[int] = ()) -> Jvm:
         """Run ``command``, which inherits ``descriptors``, and connect to it."""
         announcement = Path(self.environ["_PYSPARK_DRIVER_CONN_INFO_PATH"])
-        with self.log_file.open("ab") as log:
+        with self._open_log() as log:
             begin = log.seek(0, os.SEEK_END)
             process = subprocess.Popen(
                 command,
@@ -224,6 +235,16 @@ class _Start:
         except BaseException:
             _end(process)
             raise
+
+    def _open_log(self) -> BinaryIO:
+        try:
+            self.log_file.parent.mkdir(parents=True, exist_ok=True)
+            return self.log_file.open("ab")
+        except OSError as error:
+            raise ConfigError(
+                f"Spark's log {self.log_file} cannot be written: {error.strerror or error}; "
+                "name another directory with --checkpoint"
+            ) from error
 
 
 def _connect(announcement: bytes, process: subprocess.Popen[bytes]) -> Any:
