@@ -8,7 +8,7 @@ that Kafka's own tools show its position and its lag.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -201,6 +201,7 @@ class GroupMember:
         self._protocol = protocol
         self._instance_id = instance_id
         self._session_timeout_ms = session_timeout_ms
+        self._topics: list[str] = []
         self.membership = Membership(instance_id=instance_id)
 
     def join(self, assignment: Iterable[TopicPartition] = ()) -> Membership:
@@ -214,6 +215,9 @@ class GroupMember:
             GroupHeld: Somebody else is in the group.
 
         """
+        assignment = list(assignment)
+        # A group's offsets of topics that nobody in it subscribes to expire.
+        self._topics = sorted({partition.topic for partition in assignment})
         response = self._join(self.membership.member_id)
         if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             response = self._join(response.member_id)
@@ -237,7 +241,7 @@ class GroupMember:
             member_id=member_id,
             group_instance_id=self._instance_id,
             protocol_type="consumer",  # Kafka's tools describe no other
-            protocols=[protocol(name=self._protocol, metadata=_subscription())],
+            protocols=[protocol(name=self._protocol, metadata=_subscription(self._topics))],
         )
 
     def _sync(self, joined: Any, assignment: Iterable[TopicPartition]) -> None:
@@ -294,9 +298,10 @@ class GroupMember:
         _raise_for_group(self._cluster, self._group, error_code, what)
 
 
-def _subscription() -> bytes:
-    """Encode a consumer's subscription to nothing (ConsumerProtocol v0), so that tools can read it."""
-    return b"\0\0" + b"\0\0\0\0" + b"\xff\xff\xff\xff"
+def _subscription(topics: Sequence[str]) -> bytes:
+    """Encode a consumer's subscription (ConsumerProtocol v0)."""
+    names = [len(name.encode()).to_bytes(2) + name.encode() for name in topics]
+    return b"".join([b"\0\0", len(names).to_bytes(4), *names, b"\xff\xff\xff\xff"])
 
 
 def _assignment(partitions: Iterable[TopicPartition]) -> bytes:

@@ -13,11 +13,12 @@ from .cluster import Cluster
 from .config import IsolationLevel
 from .metadata import TopicPartition
 
-__all__ = ["EARLIEST", "LATEST", "list_offsets", "log_end_offsets"]
+__all__ = ["EARLIEST", "LATEST", "list_offsets", "local_log_start_offset", "log_end_offsets"]
 
 #: ListOffsets' special timestamps.
 LATEST = -1
 EARLIEST = -2
+_EARLIEST_LOCAL = -4
 
 Answers = dict[TopicPartition, int | ShoalError]
 T = TypeVar("T")
@@ -67,6 +68,20 @@ def list_offsets(
         }
 
     return _ask_leaders(cluster, timestamps, ask)
+
+
+def local_log_start_offset(cluster: Cluster, partition: TopicPartition) -> int | ShoalError:
+    """
+    Ask where the log on the leader's own disks begins: what is before lies in remote storage (KIP-405).
+
+    Brokers that do not know the question (ListOffsets before v8) have no remote storage.
+    """
+    try:
+        connection = cluster.connection(cluster.partition(partition).leader)
+        timestamp = _EARLIEST_LOCAL if connection.version(ApiKey.LIST_OFFSETS) >= 8 else EARLIEST
+    except ShoalError as error:
+        return error
+    return list_offsets(cluster, {partition: timestamp})[partition]
 
 
 def log_end_offsets(cluster: Cluster, partitions: Iterable[TopicPartition]) -> Answers:

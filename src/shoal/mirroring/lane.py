@@ -97,10 +97,13 @@ class _Lane:
         self._metadata_is_stale = False
 
     def run(self) -> LaneResult:
+        self._report()  # the driver's clock starts here
         try:
             while self._unfinished() and not self._control.stop_requested:
-                self._control.check_lease()
                 self._step()
+                if self._settings.leave_waiting and self._only_waits():
+                    break
+                self._wait_until_due()
         finally:
             # Whatever the reason: what was acknowledged is committed.
             self._commit_the_rest()
@@ -111,15 +114,22 @@ class _Lane:
     def _unfinished(self) -> list[PartitionCopy]:
         return [copy for copy in self._copies if not copy.is_over]
 
+    def _only_waits(self) -> bool:
+        """Whether nothing is left that a next micro-batch could not do as well."""
+        return not any(copy.is_due or copy.empty_answers for copy in self._unfinished())
+
     def _step(self) -> None:
         due = [copy for copy in self._unfinished() if copy.is_due]
+        self._attempt(self._check_lease, due)
         self._attempt(self._refresh, due)
         self._attempt(self._align, [copy for copy in due if not copy.aligned])
         routes = list(self._by_route(due).values())
         for copies in routes:
             self._attempt(partial(self._run_route, alone=len(routes) == 1), copies)
         self._report_now_and_then()
-        self._wait_until_due()
+
+    def _check_lease(self, copies: Sequence[PartitionCopy]) -> None:
+        self._control.check_lease()
 
     def _attempt(
         self, work: Callable[[Sequence[PartitionCopy]], None], copies: Sequence[PartitionCopy]

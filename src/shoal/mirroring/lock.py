@@ -33,7 +33,7 @@ __all__ = ["GroupLock", "MirrorIdentity"]
 SESSION_TIMEOUT_MS = 45_000
 HEARTBEAT_INTERVAL_S = 3.0
 
-#: The tasks stop before the session ends, by what a produce request may still take.
+#: The tasks stop 15 s before the session ends: time for what was sent last to arrive.
 LEASE_S = 30.0
 
 

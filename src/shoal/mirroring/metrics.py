@@ -114,6 +114,12 @@ class Metrics:
         """From the first task's first report to the last one's last; None where there was no task."""
         return self._heard[1] - self._heard[0] if self._heard else None
 
+    @property
+    def waiting(self) -> bool:
+        """Whether any partition waits for something that time can heal."""
+        with self._lock:
+            return any(each.waiting_for for each in self._partitions.values())
+
     def stopped(self) -> list[PartitionStopped]:
         with self._lock:
             return [each.stopped for each in self._partitions.values() if each.stopped]

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..client.groups import Committed
+from ..errors import ConfigError
 
 __all__ = ["Identity", "Pair"]
 
 #: In front of the JSON; the number is the version of its layout.
-_PREFIX = "shoal1"
+_ANY_VERSION = "shoal"
+_PREFIX = _ANY_VERSION + "1"
 
 _SEQUENCES = 2**31
 
@@ -89,13 +91,25 @@ class Pair:
 
     @classmethod
     def from_committed(cls, committed: Committed) -> Pair | None:
-        """Read a commit back; None where it is not one of ours (then it is no pair)."""
-        if not committed.metadata.startswith(_PREFIX):
+        """
+        Read a commit back; None where it is not one of ours (then it is no pair).
+
+        Raises:
+            ConfigError: It is one of ours, and not to be read: to go on as if
+                it were none could copy everything again.
+
+        """
+        if not committed.metadata.startswith(_ANY_VERSION):
             return None
         try:
-            return cls._from_values(committed.offset, json.loads(committed.metadata[len(_PREFIX) :]))
+            if committed.metadata.startswith(_PREFIX):
+                return cls._from_values(committed.offset, json.loads(committed.metadata[len(_PREFIX) :]))
         except (ValueError, KeyError, TypeError):
-            return None
+            pass
+        raise ConfigError(
+            f"the group holds a position of another version of shoal ({committed.metadata[:60]!r}); "
+            "mirror with that version, or with another --group into empty topics"
+        )
 
     @classmethod
     def _from_values(cls, source_offset: int, values: dict[str, Any]) -> Pair:

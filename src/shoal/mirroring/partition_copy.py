@@ -68,6 +68,7 @@ class PartitionCopy:
             what is queued and in flight.
         stopped: Why this partition cannot go on, once it cannot.
         waiting_for: What it waits for, while it waits.
+        empty_answers: How often in a row the source had nothing at ``fetch_offset``.
 
     """
 
@@ -82,6 +83,7 @@ class PartitionCopy:
         self.in_flight: deque[Outgoing] = deque()
         self.stopped: PartitionStopped | None = None
         self.waiting_for: str | None = None
+        self.empty_answers = 0
         self._refusal: PartitionStopped | None = None
         self._next_destination = -1
         self._established = False
@@ -211,6 +213,7 @@ class PartitionCopy:
         try:
             for batch in split(fetched.record_set):
                 found = True
+                self.empty_answers = 0
                 header = batch.header
                 if header.base_offset < end_of_last:
                     # Offsets are not under the CRC. Which of the two is wrong? Neither was sent yet.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..client.cluster import Cluster
+from ..client.cluster import Cluster, is_transient
 from ..client.config import IsolationLevel
 from ..client.metadata import TopicPartition
 from ..client.offsets import LATEST, list_offsets
@@ -35,16 +35,33 @@ def partitions_of(cluster: Cluster, topics: Sequence[str]) -> list[TopicPartitio
 
 
 def end_offsets(
-    cluster: Cluster, partitions: Sequence[TopicPartition], isolation_level: IsolationLevel
+    cluster: Cluster,
+    partitions: Sequence[TopicPartition],
+    isolation_level: IsolationLevel,
+    *,
+    all_of_them: bool = True,
 ) -> dict[TopicPartition, int]:
     """
     Return up to where each partition may be read now: the last stable offset, or the high watermark.
+
+    Args:
+        cluster: With metadata of the partitions.
+        partitions: Which.
+        isolation_level: Decides which of the two.
+        all_of_them: False leaves out those whose leader does not answer now.
 
     Raises:
         ShoalError: A leader does not answer.
 
     """
-    return _all_answered(list_offsets(cluster, dict.fromkeys(partitions, LATEST), isolation_level))
+    answers = list_offsets(cluster, dict.fromkeys(partitions, LATEST), isolation_level)
+    if not all_of_them:
+        answers = {
+            partition: answer
+            for partition, answer in answers.items()
+            if not (isinstance(answer, ShoalError) and is_transient(answer))
+        }
+    return _all_answered(answers)
 
 
 def start_offsets(

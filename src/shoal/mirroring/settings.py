@@ -25,6 +25,8 @@ class CopySettings:
         producer_id_expiration_ms: After this long without a newer batch the
             destination's brokers forget a producer id (broker configuration
             ``producer.id.expiration.ms``).
+        leave_waiting: End a lane when all that is left of it waits: a stream
+            plans it anew, and nobody else is held up.
     """
 
     source: ClientConfig
@@ -35,3 +37,4 @@ class CopySettings:
     commit_interval_ms: int = 5_000
     allow_nonempty: bool = False
     producer_id_expiration_ms: int = 86_400_000
+    leave_waiting: bool = False

@@ -22,6 +22,8 @@ from types import FrameType, TracebackType
 
 import platformdirs
 import psutil
+from py4j.protocol import Py4JError
+from pyspark.core.context import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -29,11 +31,11 @@ from shoal.client.cluster import Cluster, patiently
 from shoal.client.config import ClientConfig
 from shoal.client.groups import Membership
 from shoal.client.metadata import TopicPartition
-from shoal.errors import ShoalError
+from shoal.errors import ConfigError, ShoalError
 from shoal.mirroring.control import ControlServer
 from shoal.mirroring.lock import GroupLock, MirrorIdentity
 from shoal.mirroring.metrics import Metrics
-from shoal.mirroring.options import MirrorOptions
+from shoal.mirroring.options import MirrorOptions, checkpoint_name
 from shoal.mirroring.partition_copy import AcknowledgedRun
 from shoal.mirroring.plan import end_offsets, partitions_of, start_offsets
 from shoal.mirroring.positions import GroupPositions
@@ -49,6 +51,9 @@ __all__ = ["mirror"]
 _START_PATIENCE_S = 30.0
 
 _PROGRESS_INTERVAL_S = 0.5
+
+#: How long tasks that were told to end may take to commit.
+_END_PATIENCE_S = 30.0
 
 #: Between the planning of two micro-batches, where nothing is new.
 _TRIGGER = "1 second"
@@ -132,7 +137,7 @@ class _Mirror:
     def _checkpoint(self, group: str) -> Path:
         if self._options.checkpoint:
             return Path(self._options.checkpoint)
-        return state_dir() / "mirrors" / group
+        return state_dir() / "mirrors" / checkpoint_name(group)
 
     def _expect(self, prepared: Prepared) -> list[TopicPartition]:
         """Tell the metrics what there is to do, before the first task can."""
@@ -154,23 +159,29 @@ class _Mirror:
         self, prepared: Prepared, checkpoint: Path, control: ControlServer, lock: GroupLock
     ) -> Summary:
         log_file = checkpoint / "spark.log"
-        ours = SparkSession.getActiveSession() is None
+        ours = SparkContext._active_spark_context is None
         spark = spark_session(self._options.master, dict(self._options.spark_conf), log_file, state_dir())
-        with _signals_set(self._stop), _Watcher(self._stop, control, self._metrics, self._on_progress):
+        with _signals_set(self._stop), _Watcher(self._stop, control, lock, self._metrics, self._on_progress):
             try:
+                _refuse_speculation(spark)
                 job = _Job(self._options, prepared, control, spark)
                 if self._options.once:
                     job.run_batch()
                 else:
                     job.run_stream(checkpoint / "spark", self._stop)
-            except PySparkException as error:
+            except (PySparkException, Py4JError) as error:
                 raise _cause(error, lock, log_file) from error
             finally:
+                # Tasks end, and commit, before Spark and the group are given up.
+                control.request_stop()
+                control.wait_until_idle(_END_PATIENCE_S)
                 python_cpu_s, jvm_cpu_s = (
                     now - before for now, before in zip(_cpu_seconds(), self._cpu_before, strict=True)
                 )
                 if ours:
                     spark.stop()
+        if lock.lost is not None:
+            raise _lost(lock)
         return self._summary(prepared, python_cpu_s, jvm_cpu_s, log_file)
 
     def _summary(self, prepared: Prepared, python_cpu_s: float, jvm_cpu_s: float, log_file: Path) -> Summary:
@@ -191,7 +202,7 @@ class _Mirror:
             bytes_out=done.bytes_out,
             decisions=done.decisions,
             retries=done.retries,
-            interrupted=self._options.once and self._stop.is_set() and unfinished,
+            interrupted=self._options.once and unfinished,
             log_file=str(log_file),
             copying_s=self._metrics.copying_s,
         )
@@ -253,12 +264,20 @@ class _Job:
             "commitIntervalMs": str(options.commit_interval_ms),
             "allowNonempty": str(options.allow_nonempty).lower(),
             "producerIdExpirationMs": str(self.prepared.producer_id_expiration_ms),
+            "leaveWaiting": str(not options.once).lower(),
             "control": self._control(),
         }
 
     def _control(self) -> str:
         host, port = self.control.address
         return str(ControlAddress(host, port, self.control.token))
+
+
+def _refuse_speculation(spark: SparkSession) -> None:
+    if spark.conf.get("spark.speculation", "false") == "true":
+        raise ConfigError(
+            "spark.speculation=true lets two tasks write the same partition at a time; set it to false"
+        )
 
 
 def _prefixed(prefix: str, config: ClientConfig) -> dict[str, str]:
@@ -276,11 +295,13 @@ class _Watcher:
         self,
         stop: threading.Event,
         control: ControlServer,
+        lock: GroupLock,
         metrics: Metrics,
         on_progress: Callable[[Progress], object] | None,
     ) -> None:
         self._stop = stop
         self._control = control
+        self._lock = lock
         self._metrics = metrics
         self._on_progress = on_progress
         self._failed: Exception | None = None
@@ -291,9 +312,12 @@ class _Watcher:
         while not self._over.wait(_PROGRESS_INTERVAL_S):
             if self._stop.is_set() and not self._control.stop_requested:
                 self._control.request_stop()
-            self._control.exclude(
-                TopicPartition(error.topic, error.partition) for error in self._metrics.stopped()
+            self._control.direct(
+                (TopicPartition(error.topic, error.partition) for error in self._metrics.stopped()),
+                waiting=self._metrics.waiting,
             )
+            if self._lock.lost is not None:
+                self._stop.set()  # nobody may go on; the mirror says why when it has ended
             self._tell()
 
     def _tell(self) -> None:
@@ -357,13 +381,17 @@ def _own_address() -> str:
     return socket.gethostbyname(socket.getfqdn())
 
 
+def _lost(lock: GroupLock) -> ShoalError:
+    return ShoalError(f"the mirror lost its consumer group and has ended: {lock.lost}")
+
+
 _OUR_ERROR = re.compile(r"shoal\.errors\.\w+: (.*)")
 
 
 def _cause(error: PySparkException, lock: GroupLock, log_file: Path) -> ShoalError:
     """Find our own sentence in what Spark made of it."""
     if lock.lost is not None:
-        return ShoalError(f"the mirror lost its consumer group and has stopped: {lock.lost}")
+        return _lost(lock)
     sentences = _OUR_ERROR.findall(str(error))
     if sentences:
         return ShoalError(sentences[-1].strip())

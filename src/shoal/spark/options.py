@@ -200,6 +200,7 @@ def _copy_settings(source: ClientConfig, destination: ClientConfig, left: dict[s
         ),
         commit_interval_ms=_integer(left, "commitIntervalMs") or settings.commit_interval_ms,
         allow_nonempty=_choice(left, "allowNonempty", "false", ("true", "false")) == "true",
+        leave_waiting=_choice(left, "leaveWaiting", "false", ("true", "false")) == "true",
         producer_id_expiration_ms=_integer(left, "producerIdExpirationMs")
         or settings.producer_id_expiration_ms,
     )

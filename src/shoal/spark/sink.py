@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, WriterCommitMessage
 from pyspark.sql.types import Row
 
-from shoal.errors import ConfigError, PartitionStopped, ShoalError
+from shoal.client.metadata import TopicPartition
+from shoal.errors import ConfigError, ShoalError
 from shoal.mirroring.control import Control, ControlConnection, Uncontrolled
 from shoal.mirroring.lane import copy_lane
 from shoal.mirroring.ranges import CopyRange
-from shoal.mirroring.write import WrittenRun, write_rows
+from shoal.mirroring.write import write_rows
 from shoal.spark.options import WriteOptions
 from shoal.spark.rows import is_by_reference
 
@@ -21,10 +23,9 @@ __all__ = ["StreamWriter", "Writer"]
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What a task wrote, for the driver: runs of rows with bytes; partitions that were stopped."""
+    """Which source partitions a task copied or wrote, for the driver."""
 
-    runs: tuple[WrittenRun, ...] = ()
-    stopped: tuple[PartitionStopped, ...] = ()
+    partitions: tuple[TopicPartition, ...] = ()
 
 
 class _Sink:
@@ -43,11 +44,8 @@ class _Sink:
         """Copy what the rows of one task refer to, or write what they hold. Runs in the task."""
         if self._by_reference:
             return self._copy(list(iterator))
-        return Written(
-            runs=tuple(
-                write_rows(iterator, self._options.destination, self._mapping, self._options.allow_gaps)
-            )
-        )
+        runs = write_rows(iterator, self._options.destination, self._mapping, self._options.allow_gaps)
+        return Written(tuple(TopicPartition(run.topic, run.partition) for run in runs))
 
     def _mapping(self, topic: str) -> str:
         return self._options.topic_mapping().destination_of(topic)
@@ -63,6 +61,7 @@ class _Sink:
             )
             for row in rows
         ]
+        _check_once(ranges)
         address = self._options.control
         if address is None:
             return self._copy_lane(ranges, Uncontrolled())
@@ -75,25 +74,28 @@ class _Sink:
         if result.stopped and self._options.control is None:
             # Nobody else would tell the user.
             raise ShoalError("; ".join(map(str, result.stopped)))
-        return Written(stopped=result.stopped)
+        return Written(tuple(each.source for each in ranges))
 
     def _check_tasks(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Refuse rows of one partition that came in several tasks: their order is anybody's guess."""
-        seen: set[tuple[str, int]] = set()
+        seen: set[TopicPartition] = set()
         for message in messages:
-            partitions = (
-                {(run.topic, run.partition) for run in message.runs}
-                if isinstance(message, Written)
-                else set()
-            )
+            partitions = set(message.partitions) if isinstance(message, Written) else set()
             twice = seen & partitions
             if twice:
-                topic, partition = min(twice)
                 raise ShoalError(
-                    f"the rows of {topic}-{partition} came in several tasks, so their order at the "
+                    f"the rows of {min(twice)} came in several tasks, so their order at the "
                     'destination is not that of the offsets; write df.repartition("topic", "partition")'
                 )
             seen |= partitions
+
+
+def _check_once(ranges: Sequence[CopyRange]) -> None:
+    """Refuse two rows that read from, or write to, the same partition."""
+    for partitions in ([each.source for each in ranges], [each.destination for each in ranges]):
+        twice = [partition for partition, count in Counter(partitions).items() if count > 1]
+        if twice:
+            raise ShoalError(f"several rows copy {twice[0]}; give one row for each partition")
 
 
 class Writer(_Sink, DataSourceWriter):

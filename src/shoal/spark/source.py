@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -35,6 +37,9 @@ from shoal.spark.options import Offsets, ReadOptions
 __all__ = ["BatchReader", "StreamReader"]
 
 T = TypeVar("T")
+
+#: In the offsets of a stream with a group; no topic can have that name.
+_SLICE = "#slice"
 
 #: How long a plan waits for brokers that do not answer.
 _PATIENCE_S = 60.0
@@ -88,8 +93,7 @@ class _Planner:
         ends: Mapping[TopicPartition, int],
     ) -> list[Lane]:
         options = self._options
-        mapping = TopicSelection("(.*)", rename=options.rename)
-        destinations = {each.topic: mapping.destination_of(each.topic) for each in ends}
+        destinations = self._destinations(cluster, {each.topic for each in ends})
         positions = {}
         if options.group:
             pairs = GroupPositions(cluster, options.group, Membership).read(ends)
@@ -100,6 +104,11 @@ class _Planner:
             self._check_present(cluster, ranges)
         leaders = self._leaders(cluster, ranges)
         return [Lane(lane) for lane in deal_lanes(ranges, options.lanes, leaders)]
+
+    def _destinations(self, cluster: Cluster, topics: set[str]) -> dict[str, str]:
+        mapping = TopicSelection("(.*)", rename=self._options.rename)
+        known = cluster.metadata.topics
+        return mapping.select({name: known[name] for name in topics if name in known})
 
     def _check_present(self, cluster: Cluster, ranges: list[CopyRange]) -> None:
         """Refuse, or move, starts that the log does not reach back to any more (``failOnDataLoss``)."""
@@ -156,7 +165,8 @@ def _arrow_batches(cluster: Cluster, wanted: CopyRange) -> Iterator[pa.RecordBat
     size = 0
     level = cluster.config.isolation_level
     for decision, batch in read_decided(cluster, wanted.source, wanted.start_offset, level):
-        if batch.header.base_offset >= wanted.end_offset:
+        # A batch belongs to the run that has its last offset: to one of two neighbours, never to both.
+        if batch.header.last_offset >= wanted.end_offset:
             break
         if not decision.is_drop:
             rows.append(to_row(wanted.topic, wanted.partition, batch))
@@ -203,7 +213,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ``spark.readStream``: micro-batches, each up to the ends that were seen when it was planned.
 
     An offset is ``{"topic": {"0": 23}}``: the first that is not in the micro-batch, as in Spark's connector.
-    With a group, the group's pairs say where a partition goes on, and Spark's log only where it began.
+    With a group, the group's pairs say where a partition goes on, and Spark's log says nothing: a ``#slice``
+    in the offsets counts up where partitions were left behind, so that they are planned again.
 
     One object serves the whole query, in a process on the driver; copies of it read in the tasks.
 
@@ -213,6 +224,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._planner = _Planner(options)
         self._available: dict[str, Any] | None = None
+        self._began = False
+        self._starts: dict[TopicPartition, int] = {}
 
     def initialOffset(self) -> dict[str, Any]:
         """Say where the stream begins; called once in its life."""
@@ -236,17 +249,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Say where the next micro-batch ends: at ``start`` where the driver wants to stop."""
-        excluded = self._excluded()
-        if excluded is None:
+        word = self._word_of_driver()
+        if word is None:
             return start
+        excluded, waiting = word
         begins = _from_json(start)
-        ends = _from_json(self._available) if self._available is not None else self._ask(self._ends)
+        try:
+            ends = _from_json(self._available) if self._available is not None else self._ask(self._ends)
+        except Stopped:
+            return start
         if isinstance(limit, ReadMaxRows):
             ends = _limited(begins, ends, limit.max_rows)
         # A partition that is stopped stays where it was planned last.
-        return _to_json(
+        latest = _to_json(
             {each: begins.get(each, end) if each in excluded else end for each, end in ends.items()}
         )
+        if self._options.group:
+            # What the last process, or the last micro-batch, left behind is not in these offsets.
+            again = waiting or not self._began
+            latest[_SLICE] = start.get(_SLICE, 0) + int(again)
+        self._began = True
+        return latest
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the lanes of a micro-batch."""
@@ -254,35 +277,72 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         def plan(cluster: Cluster) -> list[Lane]:
             partitions_of(cluster, sorted({each.topic for each in ends}))
-            excluded = self._excluded() or frozenset()
+            excluded, _ = self._word_of_driver() or (frozenset(), False)
             wanted = {each: offset for each, offset in ends.items() if each not in excluded}
-            late = [each for each in ends if each not in begins]
-            # Partitions that came into being later are mirrored whole.
-            level = self._options.source.isolation_level
-            starts = {**begins, **start_offsets(cluster, late, EARLIEST, level)}
-            return self._planner.lanes(cluster, starts, wanted)
+            return self._planner.lanes(cluster, self._starts_of(cluster, begins, wanted), wanted)
 
-        return self._ask(plan)
+        try:
+            return self._ask(plan)
+        except Stopped:
+            return []  # what is not copied now is planned by the next process
+
+    def _starts_of(
+        self,
+        cluster: Cluster,
+        begins: Mapping[TopicPartition, int],
+        wanted: Mapping[TopicPartition, int],
+    ) -> Mapping[TopicPartition, int]:
+        """
+        Say where partitions begin: with a group, those without a pair.
+
+        Not from Spark's log then: it goes on past a partition that could not be copied.
+        What the options say is looked up once in the life of this process: ``latest`` must not run away.
+        """
+        if self._options.group:
+            unknown = [each for each in wanted if each not in self._starts]
+            begin_at = self._options.starting if not self._starts else Offsets(EARLIEST)
+            self._starts |= self._planner.bounds(cluster, unknown, begin_at)
+            return self._starts
+        late = [each for each in wanted if each not in begins]
+        # Partitions that came into being later are read whole.
+        return {**begins, **start_offsets(cluster, late, EARLIEST, cluster.config.isolation_level)}
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield a lane's rows. Runs in the task."""
         return _rows(partition, self._options)
 
     def _ends(self, cluster: Cluster) -> dict[TopicPartition, int]:
-        return end_offsets(cluster, self._planner.partitions(cluster), self._options.source.isolation_level)
+        partitions = self._planner.partitions(cluster)
+        level = self._options.source.isolation_level
+        # One partition without a leader does not hold up a mirror; the group remembers it.
+        return end_offsets(cluster, partitions, level, all_of_them=self._options.group is None)
 
     def _ask(self, question: Callable[[Cluster], T]) -> T:
         with Cluster(self._options.source) as cluster:
-            return patiently(lambda: question(cluster), patience_s=_PATIENCE_S)
+            return patiently(lambda: question(cluster), patience_s=self._patience_s, pause=self._pause)
 
-    def _excluded(self) -> frozenset[TopicPartition] | None:
-        """Ask the mirror's driver which partitions are stopped; None where nothing more is to be planned."""
+    @property
+    def _patience_s(self) -> float:
+        # A mirror waits for its source as long as it takes: its driver can stop it.
+        return math.inf if self._options.control else _PATIENCE_S
+
+    def _pause(self, seconds: float) -> None:
+        if self._word_of_driver() is None:
+            raise Stopped("the mirror was stopped while it waited for its source cluster")
+        time.sleep(seconds)
+
+    def _word_of_driver(self) -> tuple[frozenset[TopicPartition], bool] | None:
+        """
+        Ask the mirror's driver which partitions are stopped, and whether others wait to be tried again.
+
+        None where nothing more is to be planned.
+        """
         address = self._options.control
         if address is None:
-            return frozenset()
+            return frozenset(), False
         try:
             with ControlConnection((address.host, address.port), address.token) as control:
-                return None if control.stop_requested else control.excluded
+                return None if control.stop_requested else (control.excluded, control.waiting)
         except Stopped:
             return None
 
@@ -314,5 +374,6 @@ def _from_json(offsets: Mapping[str, Any]) -> dict[TopicPartition, int]:
     return {
         TopicPartition(topic, int(number)): offset
         for topic, numbers in offsets.items()
+        if topic != _SLICE
         for number, offset in numbers.items()
     }

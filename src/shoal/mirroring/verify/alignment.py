@@ -85,9 +85,7 @@ def _align_by_pair(logs: LogPair, pair: Pair, note: str) -> Alignment:
     if logs.start.source <= origin.source and logs.start.destination <= origin.destination:
         older = _start_of_older_mirror(logs, origin)
         if older is not None:
-            return Alignment(
-                Aligned.BY_CONTENT, *older, f"an older mirror ends where the origin of {note} is"
-            )
+            return Alignment(Aligned.BY_CONTENT, *older, f"an older mirror came up to the origin of {note}")
         return Alignment(Aligned.BY_ORIGIN, *origin, f"the origin of {note}")
     side = "source" if logs.start.source > origin.source else "destination"
     why = f"retention moved the log start of the {side} past the origin of {note}"
@@ -132,10 +130,7 @@ def _start_of_older_mirror(logs: LogPair, origin: CommonStart) -> CommonStart | 
 
 
 def _align_by_content(logs: LogPair, note: str) -> Alignment:
-    source_head, destination_head = (
-        _head(logs.source, logs.source_log),
-        _head(logs.destination, logs.destination_log),
-    )
+    source_head, destination_head = _heads(logs)
     if not source_head and not destination_head:
         return Alignment(Aligned.NOTHING, *logs.end, "there is nothing on either side")
     if not destination_head:
@@ -171,10 +166,7 @@ def meet_again(logs: LogPair) -> CommonStart | None:
         Where to go on comparing; None where they have nothing in common.
 
     """
-    source_head, destination_head = (
-        _head(logs.source, logs.source_log),
-        _head(logs.destination, logs.destination_log),
-    )
+    source_head, destination_head = _heads(logs)
     begins = CommonStart(
         _first_at(logs.source, logs.source_log, destination_head),
         _first_at(logs.destination, logs.destination_log, source_head),
@@ -190,7 +182,7 @@ def meet_again(logs: LogPair) -> CommonStart | None:
                 source,
                 destination,
                 from_the_start=start == logs.start,
-                source_is_whole=start.source == 0,
+                source_is_whole=logs.start.source == 0,
             )
         if found is not None:
             return found

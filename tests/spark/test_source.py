@@ -1,0 +1,85 @@
+"""What the source half plans and reads; Spark itself is not needed for that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from two_brokers import TwoBrokers
+
+from shoal.errors import ConfigError
+from shoal.spark.options import ReadOptions
+from shoal.spark.source import BatchReader, StreamReader
+
+
+@pytest.fixture
+def brokers() -> Iterator[TwoBrokers]:
+    with TwoBrokers.started() as started:
+        yield started
+
+
+def options(brokers: TwoBrokers, *, streaming: bool = True, **more: str) -> ReadOptions:
+    given = {"kafka.bootstrap.servers": brokers.source.bootstrap, "subscribe": "topic", **more}
+    return ReadOptions.parse(given, streaming=streaming)
+
+
+def rows(reader: StreamReader | BatchReader, *offsets: dict[str, object]) -> list[tuple[object, ...]]:
+    planned = reader.partitions(*offsets)
+    return sorted(row for lane in planned for row in reader.read(lane))
+
+
+def test_a_partition_without_a_pair_begins_where_the_options_say_and_not_where_sparks_log_is(
+    brokers: TwoBrokers,
+) -> None:
+    brokers.topic()[0].plain(60, 40)
+    reader = StreamReader(options(brokers, group="group", startingOffsets="earliest"))
+    assert rows(reader, {"topic": {"0": 60}}, {"topic": {"0": 100}}) == [("topic", 0, 0, 100)]
+
+
+def test_latest_is_looked_up_once_so_that_it_does_not_run_away(brokers: TwoBrokers) -> None:
+    history = brokers.topic()[0].plain(60)
+    reader = StreamReader(options(brokers, group="group", startingOffsets="latest"))
+    # Nothing to copy yet, but a first pair to commit.
+    assert rows(reader, {"topic": {"0": 60}}, {"topic": {"0": 60}}) == [("topic", 0, 60, 60)]
+    history.plain(40)
+    assert rows(reader, {"topic": {"0": 60}}, {"topic": {"0": 100}}) == [("topic", 0, 60, 100)]
+
+
+def test_without_a_group_sparks_log_says_where_to_go_on(brokers: TwoBrokers) -> None:
+    brokers.topic()[0].plain(60, 40)
+    reader = StreamReader(options(brokers))
+    assert rows(reader, {"topic": {"0": 60}}, {"topic": {"0": 100}}) == [("topic", 0, 60, 100)]
+
+
+def test_a_new_process_plans_once_even_where_nothing_is_new(brokers: TwoBrokers) -> None:
+    brokers.topic()[0].plain(3)
+    logged = {"topic": {"0": 3}, "#slice": 7}
+    reader = StreamReader(options(brokers, group="group"))
+    first = reader.latestOffset(logged, ReadAllAvailable())
+    assert first == {"topic": {"0": 3}, "#slice": 8}
+    assert reader.latestOffset(first, ReadAllAvailable()) == first
+
+
+def test_a_batch_is_read_by_one_of_two_neighbouring_runs(brokers: TwoBrokers) -> None:
+    brokers.topic()[0].plain(100, 20)
+    reader = StreamReader(options(brokers, rows="bytes"))
+    ends = [0, 60, 120]
+    read = [
+        arrow.num_rows
+        for start, end in pairwise(ends)
+        for lane in reader.partitions({"topic": {"0": start}}, {"topic": {"0": end}})
+        for arrow in reader.read(lane)
+    ]
+    assert sum(read) == 2
+
+
+def test_two_topics_with_one_name_at_the_destination_are_refused(brokers: TwoBrokers) -> None:
+    brokers.topic("topic")[0].plain(1)
+    brokers.topic("other")[0].plain(1)
+    reader = BatchReader(
+        options(brokers, streaming=False, group="group", rename="(topic|other)=one", subscribe="topic,other")
+    )
+    with pytest.raises(ConfigError, match="would both be called one"):
+        reader.partitions()
