@@ -57,7 +57,7 @@ def describe_topic_configs(cluster: Cluster, topics: Iterable[str]) -> dict[str,
     ]
     if not resources:
         return {}
-    response = cluster.any_connection().request(ApiKey.DESCRIBE_CONFIGS, resources=resources)
+    response = cluster.ask_anyone(ApiKey.DESCRIBE_CONFIGS, resources=resources)
     configs = {}
     for result in response.results:
         raise_for(
@@ -136,7 +136,7 @@ def init_producer_id(cluster: Cluster) -> tuple[int, int]:
         BrokerError: The cluster refuses, or is not ready yet (retriable).
 
     """
-    response = cluster.any_connection().request(
+    response = cluster.ask_anyone(
         ApiKey.INIT_PRODUCER_ID,
         transactional_id=None,
         transaction_timeout_ms=cluster.config.request_timeout_ms,

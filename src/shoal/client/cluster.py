@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ..errors import BrokerError, Disconnected, ErrorCode, ProtocolError, ShoalError
 from ..protocol.apis import ApiKey
@@ -96,18 +96,27 @@ class Cluster:
             topics = list(topics)
         topic = request_class(ApiKey.METADATA).MetadataRequestTopic
         asked = None if topics is None else [topic(name=name) for name in topics]
+        response = self.ask_anyone(ApiKey.METADATA, topics=asked, allow_auto_topic_creation=False)
+        answer = read_metadata(response)
+        if topics is not None and self._metadata:
+            answer = answer.with_others_from(self._metadata)
+        self._metadata = answer
+        return answer
+
+    def ask_anyone(self, api_key: ApiKey, **fields: Any) -> Any:
+        """
+        Ask what any broker can answer: one after the other, until one does.
+
+        Raises:
+            Disconnected: No broker that we know of answers.
+
+        """
         last_error: ShoalError | None = None
         for connection in self._anyone():
             try:
-                response = connection.request(ApiKey.METADATA, topics=asked, allow_auto_topic_creation=False)
+                return connection.request(api_key, **fields)
             except (Disconnected, ProtocolError) as error:
                 last_error = error
-                continue
-            answer = read_metadata(response)
-            if topics is not None and self._metadata:
-                answer = answer.with_others_from(self._metadata)
-            self._metadata = answer
-            return answer
         raise Disconnected(self.config.servers, f"{self} does not answer: {_reason(last_error)}")
 
     def _anyone(self) -> Iterator[Connection]:
@@ -197,9 +206,7 @@ class Cluster:
         """Return a connection to a group's coordinator; :meth:`forget_coordinator` when it says it is not."""
         node_id = self._coordinators.get(group)
         if node_id is None or node_id not in self.metadata.brokers:
-            response = self.any_connection().request(
-                ApiKey.FIND_COORDINATOR, key=group, key_type=_GROUP_KEY_TYPE
-            )
+            response = self.ask_anyone(ApiKey.FIND_COORDINATOR, key=group, key_type=_GROUP_KEY_TYPE)
             raise_for(
                 response.error_code, f"the coordinator of group {group!r} on {self}", response.error_message
             )
