@@ -94,12 +94,6 @@ def connect(address: Address, timeout_s: float = 5.0, *, abort_on_close: bool = 
     return Connection(address, client_id="me", timeout_s=timeout_s, abort_on_close=abort_on_close)
 
 
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker() as running:
-        yield running
-
-
 def to(broker: Broker) -> Connection:
     return connect(Address(broker.host, broker.port))
 

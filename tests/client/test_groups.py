@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as TheirPartition
@@ -27,19 +25,6 @@ pytestmark = pytest.mark.timeout(30)
 
 FIRST, SECOND = TopicPartition("topic", 0), TopicPartition("topic", 1)
 NOBODY = Membership()
-
-
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker() as running:
-        running.create_topic("topic", 2)
-        yield running
-
-
-@pytest.fixture
-def cluster(broker: Broker) -> Iterator[Cluster]:
-    with Cluster(config_of("source", broker)) as cluster:
-        yield cluster
 
 
 def member(cluster: Cluster, name: str = "ours") -> GroupMember:

@@ -1,0 +1,96 @@
+"""Produce requests on one connection, as the copy loop makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import batches
+import pytest
+from two_brokers import answers
+
+from shoal.broker import Broker
+from shoal.client.cluster import Cluster
+from shoal.client.metadata import TopicPartition
+from shoal.client.produce import Producer
+from shoal.errors import Disconnected, ErrorCode, ProtocolError
+from shoal.protocol.apis import ApiKey
+from shoal.records import split, stamp
+
+pytestmark = pytest.mark.timeout(30)
+
+FIRST, SECOND = TopicPartition("topic", 0), TopicPartition("topic", 1)
+OTHER = TopicPartition("other", 0)
+
+
+@pytest.fixture
+def producer(broker: Broker, cluster: Cluster) -> Iterator[Producer]:
+    producer = Producer(cluster.connect(broker.node_id), timeout_ms=1_000)
+    yield producer
+    producer.close()
+
+
+def stamped(count: int, sequence: int, producer_id: int = 9) -> memoryview:
+    data = memoryview(batches.batch(count))
+    (batch,) = split(data)
+    stamp(batch, producer_id, 0, sequence)
+    return data
+
+
+def test_requests_are_acknowledged_in_their_order(broker: Broker, producer: Producer) -> None:
+    for sequence in range(0, 10, 2):
+        producer.send({FIRST: [stamped(2, sequence)], OTHER: [stamped(2, sequence)]})
+    assert producer.in_flight == 5
+    for base_offset in range(0, 10, 2):
+        outcomes = producer.receive()
+        assert outcomes.keys() == {FIRST, OTHER}
+        assert {each.base_offset for each in outcomes.values()} == {base_offset}
+    assert producer.in_flight == 0
+    assert broker.log(*FIRST).log_end_offset == 10
+
+
+def test_a_refused_partition_leaves_the_others_acknowledged(broker: Broker, producer: Producer) -> None:
+    broker.faults.add(ApiKey.PRODUCE, error=ErrorCode.NOT_LEADER_OR_FOLLOWER, partition=1)
+    producer.send({FIRST: [stamped(1, 0)], SECOND: [stamped(1, 0)]})
+    outcomes = producer.receive()
+    assert outcomes[FIRST].error_code == ErrorCode.NONE
+    assert outcomes[SECOND].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert outcomes[SECOND].base_offset == -1
+
+
+def test_two_batches_of_a_partition_in_a_request_are_refused_by_a_stock_broker(
+    broker: Broker, producer: Producer
+) -> None:
+    producer.send({FIRST: [stamped(1, 0), stamped(1, 1)]})
+    assert producer.receive()[FIRST].error_code == ErrorCode.INVALID_RECORD
+    assert broker.log(*FIRST).log_end_offset == 0
+
+
+def test_a_repeated_batch_is_acknowledged_where_it_is(broker: Broker, producer: Producer) -> None:
+    for _ in range(3):
+        producer.send({FIRST: [stamped(2, 0)]})
+        assert producer.receive()[FIRST].base_offset == 0
+    assert broker.log(*FIRST).log_end_offset == 2
+
+
+def test_an_answer_that_speaks_of_other_partitions_closes_the_connection(
+    broker: Broker, producer: Producer
+) -> None:
+    def elsewhere(response: object) -> object:
+        response.responses[0].partition_responses[0].index = 1  # type: ignore[attr-defined]
+        return response
+
+    answers(broker, ApiKey.PRODUCE, elsewhere)
+    producer.send({FIRST: [stamped(1, 0)]})
+    with pytest.raises(ProtocolError, match="acknowledged other partitions than were sent"):
+        producer.receive()
+    with pytest.raises(Disconnected):
+        producer.send({FIRST: [stamped(1, 1)]})
+
+
+@pytest.mark.parametrize("drop", ["before", "within", "after"])
+def test_a_lost_connection_leaves_the_outcome_open(broker: Broker, producer: Producer, drop: str) -> None:
+    broker.faults.add(ApiKey.PRODUCE, drop=drop)  # type: ignore[arg-type]
+    producer.send({FIRST: [stamped(1, 0)]})
+    with pytest.raises(Disconnected):
+        producer.receive()
+    assert broker.log(*FIRST).log_end_offset == (0 if drop == "before" else 1)
