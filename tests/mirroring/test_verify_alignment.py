@@ -256,3 +256,16 @@ def test_a_mirror_of_one_altered_batch_is_different(brokers: TwoBrokers, history
     brokers.forget_pairs()
     rewrite(brokers, lambda found: [batches.patched(found[0], len(found[0]) - 1, b"!")])
     assert partition(brokers).altered == [((0, 3), (0, 3))]
+
+
+@pytest.mark.parametrize("timestamp", [1, batches.TIMESTAMP * 2])
+def test_a_foreign_batch_in_front_of_a_whole_history_is_extra(
+    brokers: TwoBrokers, loaded: History, timestamp: int
+) -> None:
+    brokers.run()
+    brokers.forget_pairs()
+    foreign = batches.batch([b"not", b"ours"], base_timestamp=timestamp)
+    rewrite(brokers, lambda found: [foreign, *found])
+    report = partition(brokers)
+    assert aligned(report) == (Aligned.BY_CONTENT, 0, 0)
+    assert (report.extra, report.records, len(report.differences)) == ([(0, 2)], 30, 1)

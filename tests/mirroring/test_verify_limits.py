@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+
 import batches
 import pytest
-from two_brokers import History, TwoBrokers, batches_of
+from two_brokers import ABORT, COMMIT, History, TwoBrokers, batches_of
 from verifying import partition, rewrite, verified
 
 from shoal.client.config import ClientConfig
@@ -330,3 +332,24 @@ def test_only_so_many_ranges_are_listed_and_all_are_counted(brokers: TwoBrokers,
     assert (len(report.differences), report.differences_omitted) == (100, 150)
     assert report.counts == {DifferenceKind.ALTERED: (250, 250)}
     assert report.records == 250
+
+
+def test_a_mirror_at_work_is_equal_at_any_time(brokers: TwoBrokers, history: History) -> None:
+    history.plain(1)
+    brokers.run()
+    stop = threading.Event()
+
+    def mirror_on() -> None:
+        while not stop.is_set():
+            history.plain(2, 1).transaction(2, ends=COMMIT).transaction(1, ends=ABORT)
+            brokers.run()
+
+    mirroring = threading.Thread(target=mirror_on)
+    mirroring.start()
+    try:
+        reports = [verified(brokers) for _ in range(20)]
+    finally:
+        stop.set()
+        mirroring.join()
+    assert all(report.equal for report in reports)
+    assert reports[-1].records > reports[0].records
