@@ -9,14 +9,17 @@ from ..client.config import IsolationLevel
 from ..client.connection import raise_for
 from ..client.fetch import Fetcher, FetchFrom
 from ..client.metadata import TopicPartition
-from ..client.offsets import EARLIEST, list_offsets
-from ..errors import BrokerError, CorruptBatch, ErrorCode, ProtocolError
+from ..client.offsets import EARLIEST, list_offsets, local_log_start_offset
+from ..errors import BrokerError, CorruptBatch, ErrorCode, ProtocolError, ShoalError
 from ..protocol.fetch import FetchedPartition, FetchResponse
 from ..records import AbortedTransactions, Decision, RecordBatch, decide, split, verify_crc
 
-__all__ = ["read_batches", "read_decided", "why_out_of_range"]
+__all__ = ["is_gap", "read_batches", "read_decided", "why_out_of_range"]
 
 _MAX_WAIT_MS = 200
+
+#: So often a source has to say that a part of its log is empty.
+ANSWERS_OF_A_GAP = 5
 
 
 def read_decided(
@@ -43,6 +46,7 @@ def read_decided(
 
     """
     where = f"fetching {partition} at offset {offset} from {cluster}"
+    empty_answers = 0
     connection = cluster.connect(cluster.partition(partition).leader)
     fetcher = Fetcher(
         connection, buffer_bytes=buffer_bytes, isolation_level=isolation_level, max_wait_ms=_MAX_WAIT_MS
@@ -69,10 +73,16 @@ def read_decided(
                     offset = batch.header.next_offset
             if offset >= (fetched.last_stable_offset if committed else fetched.high_watermark):
                 return
-            if offset == started_at:
-                if len(fetched.record_set):
-                    raise CorruptBatch("it is cut short", offset)
-                return  # compaction took what there was between here and the end
+            if offset > started_at:
+                empty_answers = 0
+            elif len(fetched.record_set):
+                raise CorruptBatch("it is cut short", offset)
+            else:
+                empty_answers += 1
+                if is_gap(cluster, partition, offset, empty_answers):
+                    return
+                if empty_answers > ANSWERS_OF_A_GAP:
+                    raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, where, "it answers with nothing")
     finally:
         fetcher.close()
 
@@ -87,6 +97,20 @@ def _only_partition(response: FetchResponse, where: str) -> FetchedPartition:
             ErrorCode.REPLICA_NOT_AVAILABLE, where, f"it refers to node {fetched.preferred_read_replica}"
         )
     return fetched
+
+
+def is_gap(cluster: Cluster, partition: TopicPartition, offset: int, empty_answers: int) -> bool:
+    """
+    Whether to believe that there is nothing from an offset to the end: compaction took it.
+
+    Only where the source said so again and again, and not where the offset
+    may lie in remote storage: such a fetch is answered with nothing when it
+    takes too long (DelayedRemoteFetch).
+    """
+    if empty_answers < ANSWERS_OF_A_GAP:
+        return False
+    local_start = local_log_start_offset(cluster, partition)
+    return not isinstance(local_start, ShoalError) and local_start <= offset
 
 
 def why_out_of_range(cluster: Cluster, partition: TopicPartition, offset: int) -> str:

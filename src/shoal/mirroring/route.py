@@ -18,14 +18,13 @@ from ..client.cluster import Cluster
 from ..client.config import IsolationLevel
 from ..client.fetch import Fetcher, FetchFrom
 from ..client.metadata import TopicPartition
-from ..client.offsets import local_log_start_offset
 from ..client.produce import Producer
-from ..errors import ErrorCode, ProtocolError, ShoalError
+from ..errors import ErrorCode, ProtocolError
 from ..protocol.fetch import FetchedPartition, FetchResponse
 from ..protocol.produce import ProduceOutcome
 from .control import Control
 from .partition_copy import Outgoing, PartitionCopy
-from .reading import why_out_of_range
+from .reading import is_gap, why_out_of_range
 from .settings import CopySettings
 
 __all__ = ["FETCH_MAX_WAIT_MS", "MAX_REQUESTS_IN_FLIGHT", "Route"]
@@ -33,9 +32,6 @@ __all__ = ["FETCH_MAX_WAIT_MS", "MAX_REQUESTS_IN_FLIGHT", "Route"]
 #: A broker remembers the last 5 batches of a producer id (ProducerStateEntry):
 #: more in flight could not be recognised when they are sent again.
 MAX_REQUESTS_IN_FLIGHT = 5
-
-#: So often a source has to say that a part of its log is empty.
-_ANSWERS_OF_A_GAP = 5
 
 #: One request's batches; brokers refuse requests of more than 100 MiB (socket.request.max.bytes).
 _REQUEST_BYTES = 8 * 1024 * 1024
@@ -212,24 +208,15 @@ class Route:
                 copy.fetch_offset, f"{self._source} sent the batch at offset {copy.fetch_offset} cut short"
             )
         elif end >= copy.range.end_offset:
-            self._perhaps_a_gap(copy)
+            copy.empty_answers += 1
+            if is_gap(self._source, copy.source, copy.fetch_offset, copy.empty_answers):
+                copy.skip_gap()
+            else:
+                copy.wait(
+                    f"{self._source} to send offset {copy.fetch_offset}, or to say again that it is empty"
+                )
         else:
             copy.wait(f"{self._source} to have it up to offset {copy.range.end_offset} again, not to {end}")
-
-    def _perhaps_a_gap(self, copy: PartitionCopy) -> None:
-        """
-        Believe that there is nothing up to the range's end when the source says so again and again.
-
-        Not where the offset may lie in remote storage: such a fetch is answered
-        with nothing when it takes too long (DelayedRemoteFetch).
-        """
-        copy.empty_answers += 1
-        if copy.empty_answers >= _ANSWERS_OF_A_GAP:
-            local_start = local_log_start_offset(self._source, copy.source)
-            if not isinstance(local_start, ShoalError) and local_start <= copy.fetch_offset:
-                copy.skip_gap()
-                return
-        copy.wait(f"{self._source} to send offset {copy.fetch_offset}, or to say again that it is empty")
 
     def _source_refuses(self, copy: PartitionCopy, code: ErrorCode) -> None:
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
