@@ -77,11 +77,22 @@ def test_partitions_have_identities_of_their_own(brokers: TwoBrokers) -> None:
     assert len({brokers.pair("topic", number).identity.producer_id for number in range(4)}) == 4
 
 
+def test_a_destination_that_retention_emptied_is_not_taken_for_a_new_one(
+    brokers: TwoBrokers, history: History
+) -> None:
+    begin_at(brokers.destination.log("topic"), 7)
+    history.plain(1)
+    (stopped,) = brokers.run().stopped
+    assert "all deleted since" in stopped.reason
+    assert "--allow-nonempty" in stopped.reason
+
+
 @pytest.mark.parametrize("requests", range(6))
 def test_sequences_begin_anew_after_two_to_the_31(
     brokers: TwoBrokers, history: History, requests: int
 ) -> None:
     begin_at(brokers.destination.log("topic"), 2**31 - 4)
+    brokers = brokers.with_settings(allow_nonempty=True)
     history.plain(1, 2, 3, 1, 1, 1)
     die_after(brokers, requests)
     brokers.run()

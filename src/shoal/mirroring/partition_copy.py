@@ -328,19 +328,18 @@ class PartitionCopy:
         self.copied += 1
         self.records += outgoing.records_count
         self.bytes_out += len(outgoing.view)
-        self._extend_runs(outgoing)
+        self.extend_runs(outgoing.source_start, outgoing.source_end, outgoing.destination_offset)
         self._backoff.reset()
         self.waiting_for = None
 
-    def _extend_runs(self, outgoing: Outgoing) -> None:
+    def extend_runs(self, source_start: int, source_end: int, landed: int) -> None:
         """Add a batch to the last run (the three values of an :class:`AcknowledgedRun`), or begin one."""
-        start, landed = outgoing.source_start, outgoing.destination_offset
         if self.runs:
             last = self.runs[-1]
-            if last[1] == start and start - last[0] == landed - last[2]:
-                last[1] = outgoing.source_end
+            if last[1] == source_start and source_start - last[0] == landed - last[2]:
+                last[1] = source_end
                 return
-        self.runs.append([start, outgoing.source_end, landed])
+        self.runs.append([source_start, source_end, landed])
 
     def _advance(self) -> None:
         """

@@ -124,7 +124,9 @@ def _destination_logs(
 def _begin(clusters: _Clusters, copy: PartitionCopy, log: _Log) -> Pair:
     """Choose where the mirror of a partition begins, and who writes."""
     start_offset, last_batch = copy.range.start_offset, None
-    if log.start < log.end and not clusters.settings.allow_nonempty:
+    if log.end > 0 and not clusters.settings.allow_nonempty:
+        if log.start == log.end:
+            raise _no_pair(clusters, copy, f"held records up to offset {log.end}, all deleted since")
         start_offset, last_batch = _find_tail(clusters, copy, log)
     producer_id, producer_epoch = init_producer_id(clusters.destination)
     return Pair(
@@ -137,6 +139,16 @@ def _begin(clusters: _Clusters, copy: PartitionCopy, log: _Log) -> Pair:
         destination_topic_id=_topic_id(clusters.destination, copy.destination),
         destination_leader_epoch=clusters.destination.partition(copy.destination).leader_epoch,
         rules=clusters.settings.rules,
+    )
+
+
+def _no_pair(clusters: _Clusters, copy: PartitionCopy, what: str) -> PartitionStopped:
+    return _refusal(
+        copy,
+        copy.range.start_offset,
+        f"the group {clusters.settings.group!r} has no committed pair for it, and {copy.destination} on "
+        f"{clusters.destination} {what}; mirror into an empty topic (--rename), or give --allow-nonempty to "
+        "copy behind what is there",
     )
 
 
@@ -155,13 +167,7 @@ def _find_tail(clusters: _Clusters, copy: PartitionCopy, log: _Log) -> tuple[int
         found = _search(clusters, copy, wanted, earliest)
     if len(found) != 1:
         times = "is not in the source" if not found else f"is {len(found)} times in the source"
-        raise _refusal(
-            copy,
-            copy.range.start_offset,
-            f"the group {clusters.settings.group!r} has no committed pair for it, {copy.destination} on "
-            f"{clusters.destination} holds records up to offset {log.end}, and its last batch {times}; "
-            "mirror into an empty topic (--rename), or give --allow-nonempty to copy behind what is there",
-        )
+        raise _no_pair(clusters, copy, f"holds records up to offset {log.end}, and its last batch {times}")
     return found[0], wanted.crc
 
 
@@ -269,15 +275,19 @@ def _skip_written(clusters: _Clusters, copy: PartitionCopy, pair: Pair, log: _Lo
 def _follow(clusters: _Clusters, copy: PartitionCopy, pair: Pair, log: _Log) -> Pair | None:
     landed = pair.destination_offset
     level = clusters.settings.source.isolation_level
+    runs: list[tuple[int, int, int]] = []
     for decision, batch in read_decided(clusters.source, copy.source, pair.source_offset, level):
         if decision.is_drop:
             continue
         header = batch.header
         if decision is not Decision.COPY or landed + header.records_count > log.end:
             return None
+        runs.append((header.base_offset, header.next_offset, landed))
         if landed + header.records_count == log.end:
             if not _is_at_end(clusters, copy, pair, log, batch, landed):
                 return None
+            for run in runs:  # nobody was told of these: their acknowledgements were lost
+                copy.extend_runs(*run)
             return replace(
                 pair,
                 source_offset=header.next_offset,
