@@ -117,6 +117,7 @@ def test_a_range_may_end_in_a_gap(brokers: TwoBrokers, history: History, end: in
     assert brokers.copied() == history.committed
 
 
+@pytest.mark.usefixtures("quick_retries")
 def test_a_range_may_end_where_the_log_has_nothing_more(brokers: TwoBrokers, history: History) -> None:
     history.plain(3).gap_at_the_end(4)
     assert brokers.run().complete

@@ -431,6 +431,35 @@ def test_a_referral_to_another_replica_is_no_gap(brokers: TwoBrokers, history: H
     assert brokers.copied() == history.committed
 
 
+def test_an_answer_without_records_now_and_then_is_no_gap(brokers: TwoBrokers, history: History) -> None:
+    history.plain(3, 2)
+    answers(brokers.source, ApiKey.FETCH, without_records, times=4)
+    assert brokers.run().complete
+    assert brokers.copied() == history.committed
+
+
+@pytest.mark.parametrize("looking", [False, True])
+def test_what_lies_in_remote_storage_is_no_gap_however_long_it_takes(
+    brokers: TwoBrokers, history: History, looking: bool
+) -> None:
+    history.plain(3, 2)
+    if looking:
+        let_pass(brokers.destination, ApiKey.PRODUCE, 1)
+        brokers.destination.faults.add(ApiKey.PRODUCE, drop="before")
+        with pytest.raises(Killed):
+            brokers.run(control=Mortal())
+        brokers.destination.faults.clear()
+
+    def local_log_begins_later(response: Any) -> Any:
+        response.topics[0].partitions[0].offset = 5
+        return response
+
+    answers(brokers.source, ApiKey.LIST_OFFSETS, local_log_begins_later, times=100)
+    answers(brokers.source, ApiKey.FETCH, without_records, times=9)
+    assert brokers.start().result().complete
+    assert brokers.copied() == history.committed
+
+
 def test_a_gap_behind_an_open_transaction_ends_a_read_uncommitted_range(
     brokers: TwoBrokers, history: History
 ) -> None:
