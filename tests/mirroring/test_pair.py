@@ -1,56 +1,125 @@
-"""What is committed, and what is read back."""
+"""A pair survives the way through a commit's metadata, or is refused; a sequence is an offset."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from typing import Any
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shoal.client.groups import Committed
 from shoal.errors import ConfigError
 from shoal.mirroring.pair import Identity, Pair
 
-PAIR = Pair(
-    source_offset=7,
-    destination_offset=5,
-    identity=Identity(producer_id=4000, producer_epoch=2, base=0),
-    origin=(2, 0),
-    last_batch=0xDEADBEEF,
-    source_topic_id="1c7f0c3e-95f4-4b62-9e0e-1f4f3d1d6c55",
-    destination_topic_id=None,
-    destination_leader_epoch=3,
-    rules="0123456789abcdef",
-)
+OFFSETS = st.integers(0, 2**63 - 1)
+TOPIC_IDS = st.none() | st.uuids().map(str)
+IDENTITIES = st.builds(Identity, st.integers(0, 2**63 - 1), st.integers(0, 2**15 - 1), OFFSETS)
+
+PAIR = Pair(10, 7, Identity(5, 0), (2, 0), 4_000_000_000, "source-id", None, 3, "rules")
 
 
-def test_a_pair_is_committed_as_text_that_stays_the_same() -> None:
-    assert PAIR.to_committed() == Committed(
-        7,
-        'shoal1{"destination":5,"producer":[4000,2,0],"origin":[2,0],"last":3735928559,'
-        '"topics":["1c7f0c3e-95f4-4b62-9e0e-1f4f3d1d6c55",null],"epoch":3,"rules":"0123456789abcdef"}',
+@given(
+    st.builds(
+        Pair,
+        OFFSETS,
+        OFFSETS,
+        IDENTITIES,
+        st.tuples(OFFSETS, OFFSETS),
+        st.none() | st.integers(0, 2**32 - 1),
+        TOPIC_IDS,
+        TOPIC_IDS,
+        st.integers(-1, 2**31 - 1),
+        st.text(max_size=64),
     )
+)
+def test_a_pair_is_read_back_as_it_was_committed(pair: Pair) -> None:
+    committed = pair.to_committed()
+    assert Pair.from_committed(committed) == pair
+    assert committed.offset == pair.source_offset
+    # offset.metadata.max.bytes, for which Kafka counts characters of UTF-16
+    assert len(committed.metadata) <= 4096
+    assert committed.metadata.isascii()
 
 
-def test_a_pair_is_read_back_as_it_was() -> None:
-    assert Pair.from_committed(PAIR.to_committed()) == PAIR
+def test_the_metadata_is_as_documented() -> None:
+    metadata = PAIR.to_committed().metadata
+    assert metadata.startswith("shoal1{")
+    assert json.loads(metadata.removeprefix("shoal1")) == {
+        "destination": 7,
+        "producer": [5, 0, 0],
+        "origin": [2, 0],
+        "last": 4_000_000_000,
+        "topics": ["source-id", None],
+        "epoch": 3,
+        "rules": "rules",
+    }
 
 
-def test_metadata_stays_far_below_the_brokers_bound() -> None:
-    assert len(PAIR.to_committed().metadata) < 512
+@pytest.mark.parametrize("metadata", ["", "words", "{}", '{"destination": 1}', "SHOAL1{}"])
+def test_a_commit_by_somebody_else_is_no_pair(metadata: str) -> None:
+    assert Pair.from_committed(Committed(10, metadata)) is None
 
 
-@pytest.mark.parametrize("metadata", ["", "somebody else's", '{"destination":5}'])
-def test_what_is_not_ours_is_no_pair(metadata: str) -> None:
-    assert Pair.from_committed(Committed(7, metadata)) is None
-
-
-@pytest.mark.parametrize("metadata", ["shoal2{}", "shoal1", "shoal1{}", 'shoal1{"destination":5', "shoal1[]"])
-def test_what_is_ours_and_cannot_be_read_is_refused(metadata: str) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"destination": "7"},
+        {"destination": None},
+        {"destination": True},
+        {"destination": 7.0},
+        {"producer": [5]},
+        {"producer": []},
+        {"producer": 5},
+        {"producer": [5, 0, 0, 0]},
+        {"producer": ["5", 0, 0]},
+        {"origin": [2]},
+        {"origin": None},
+        {"last": "4"},
+        {"topics": ["a"]},
+        {"topics": [1, 2]},
+        {"epoch": None},
+        {"rules": 1},
+    ],
+)
+def test_a_pair_of_ours_that_cannot_be_understood_is_refused(change: dict[str, Any]) -> None:
+    committed = PAIR.to_committed()
+    values = json.loads(committed.metadata.removeprefix("shoal1")) | change
     with pytest.raises(ConfigError, match="another version of shoal"):
-        Pair.from_committed(Committed(7, metadata))
+        Pair.from_committed(replace(committed, metadata="shoal1" + json.dumps(values)))
 
 
-def test_the_sequence_of_a_batch_is_where_it_lands_modulo_two_to_the_31() -> None:
-    identity = Identity(1, 0)
-    assert identity.sequence(5) == 5
-    assert identity.sequence(2**31 - 1) == 2**31 - 1
-    assert identity.sequence(2**31 + 3) == 3
-    assert Identity(1, 1, base=10).sequence(12) == 2
+@pytest.mark.parametrize(
+    "metadata", ["shoal1", "shoal1{", "shoal1[]", "shoal1{}", "shoal2{}", "shoal10{}", "shoal1" + "[" * 4000]
+)
+def test_another_version_s_pair_is_refused(metadata: str) -> None:
+    with pytest.raises(ConfigError, match="mirror with that version, or with another --group"):
+        Pair.from_committed(Committed(10, metadata))
+
+
+@given(st.text(max_size=300))
+def test_whatever_was_committed_is_a_pair_none_or_refused(metadata: str) -> None:
+    for prefix in ("", "shoal", "shoal1", 'shoal1{"destination":'):
+        try:
+            assert Pair.from_committed(Committed(10, prefix + metadata)) is None
+        except ConfigError:
+            assert (prefix + metadata).startswith("shoal")
+
+
+@pytest.mark.parametrize(
+    ("offset", "base", "sequence"),
+    [
+        (0, 0, 0),
+        (7, 0, 7),
+        (2**31 - 1, 0, 2**31 - 1),
+        (2**31, 0, 0),
+        (2**32 + 5, 0, 5),
+        (2**63 - 1, 0, 2**31 - 1),
+        (10, 10, 0),
+        (2**31 + 10, 10, 0),
+    ],
+)
+def test_the_sequence_of_a_batch_is_where_it_lands(offset: int, base: int, sequence: int) -> None:
+    assert Identity(5, 0, base).sequence(offset) == sequence

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from ..client.groups import Committed
 from ..errors import ConfigError
@@ -22,6 +22,8 @@ _ANY_VERSION = "shoal"
 _PREFIX = _ANY_VERSION + "1"
 
 _SEQUENCES = 2**31
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ class Pair:
         try:
             if committed.metadata.startswith(_PREFIX):
                 return cls._from_values(committed.offset, json.loads(committed.metadata[len(_PREFIX) :]))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             pass
         raise ConfigError(
             f"the group holds a position of another version of shoal ({committed.metadata[:60]!r}); "
@@ -117,12 +119,18 @@ class Pair:
         origin_source, origin_destination = values["origin"]
         return cls(
             source_offset,
-            values["destination"],
-            Identity(*values["producer"]),
-            (origin_source, origin_destination),
-            values["last"],
-            source_topic_id,
-            destination_topic_id,
-            values["epoch"],
-            values["rules"],
+            _of(int, values["destination"]),
+            Identity(*(_of(int, each) for each in values["producer"])),
+            (_of(int, origin_source), _of(int, origin_destination)),
+            None if values["last"] is None else _of(int, values["last"]),
+            None if source_topic_id is None else _of(str, source_topic_id),
+            None if destination_topic_id is None else _of(str, destination_topic_id),
+            _of(int, values["epoch"]),
+            _of(str, values["rules"]),
         )
+
+
+def _of(kind: type[T], value: Any) -> T:
+    if type(value) is not kind:
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return value
