@@ -164,6 +164,23 @@ def test_nothing_is_left_of_what_was_mirrored(brokers: TwoBrokers, loaded: Histo
     assert (report.outcome, report.records, report.not_mirrored) == (Outcome.EQUAL, 0, (30, 33))
 
 
+def test_only_markers_are_left_in_the_source(brokers: TwoBrokers, loaded: History) -> None:
+    loaded.marker()
+    brokers.run()
+    brokers.source.log("topic").delete_records(30)
+    report = partition(brokers)
+    assert (aligned(report)[0], report.outcome) == (Aligned.NOTHING, Outcome.EQUAL)
+
+
+def test_all_that_was_mirrored_is_deleted_and_more(brokers: TwoBrokers, loaded: History) -> None:
+    brokers.run()
+    loaded.plain(3, 4)
+    brokers.source.log("topic").delete_records(33)
+    report = partition(brokers)
+    assert (aligned(report), report.outcome) == ((Aligned.NOTHING, 33, 30), Outcome.EQUAL)
+    assert report.not_mirrored == (33, 37)
+
+
 def test_only_what_lies_behind_the_pair_is_left_in_the_source(brokers: TwoBrokers, loaded: History) -> None:
     brokers.run()
     pair = brokers.pair()

@@ -90,9 +90,12 @@ def _align_by_pair(logs: LogPair, pair: Pair, note: str) -> Alignment:
     side = "source" if logs.start.source > origin.source else "destination"
     why = f"retention moved the log start of the {side} past the origin of {note}"
     left = logs.between(origin, logs.end)
-    if left.source_log.start >= left.source_log.end or left.destination_log.start >= left.destination_log.end:
+    is_behind = left.start.source >= position.source and left.end.destination <= position.destination
+    if is_behind or not all(_heads(left)):
         place = CommonStart(max(position.source, left.start.source), left.end.destination)
-        return Alignment(Aligned.NOTHING, *place, f"{why}, and nothing of what was mirrored is left there")
+        return Alignment(
+            Aligned.NOTHING, *place, f"{why}, and nothing of what was mirrored is left on a side"
+        )
     if _is_all_that_is_left(left, position):
         return Alignment(Aligned.BY_PAIR, *position, f"{why}; only what lies behind {note} is left")
     found = meet_again(left)
