@@ -16,9 +16,9 @@ from ..client.admin import init_producer_id
 from ..client.cluster import Cluster, patiently
 from ..client.config import ClientConfig
 from ..client.metadata import TopicPartition
-from ..client.offsets import EARLIEST, list_offsets, log_end_offsets
+from ..client.offsets import EARLIEST, LATEST, list_offsets, log_end_offsets
 from ..client.produce import Producer
-from ..errors import BrokerError, CorruptBatch, ShoalError, UnsupportedBatch
+from ..errors import BrokerError, CorruptBatch, ErrorCode, ShoalError, UnsupportedBatch
 from ..records import Decision, RecordBatch, decide, fingerprint, split, stamp, verify_crc
 from .pair import Identity
 from .reading import read_batches
@@ -134,12 +134,18 @@ def _write_partition(cluster: Cluster, partition: TopicPartition, batches: Seque
 def _bounds(cluster: Cluster, partition: TopicPartition) -> tuple[int, int]:
     start = list_offsets(cluster, {partition: EARLIEST})[partition]
     end = log_end_offsets(cluster, [partition])[partition]
-    for answer in (start, end):
+    high_watermark = list_offsets(cluster, {partition: LATEST})[partition]
+    for answer in (start, end, high_watermark):
         if isinstance(answer, ShoalError):
             cluster.refresh([partition.topic])
             raise answer
     assert isinstance(start, int)
     assert isinstance(end, int)
+    assert isinstance(high_watermark, int)
+    if high_watermark < end:
+        # What a former attempt wrote cannot be read yet, and may yet be taken back.
+        where = f"{partition} on {cluster}: high watermark {high_watermark}, log end {end}"
+        raise BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, where)
     return start, end
 
 

@@ -1,0 +1,219 @@
+"""Rows with bytes: written once, in the order of their offsets, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import batches
+import pytest
+from two_brokers import (
+    NOW_MS,
+    Content,
+    RunningLane,
+    TwoBrokers,
+    batches_of,
+    content_of,
+    lagging,
+    let_pass,
+    wait_until,
+)
+
+from shoal.errors import BrokerError, CorruptBatch, Disconnected, ErrorCode, ShoalError, UnsupportedBatch
+from shoal.mirroring.write import WrittenRun, write_rows
+from shoal.protocol.apis import ApiKey
+from shoal.records import Codec
+
+pytestmark = pytest.mark.timeout(30)
+
+
+class Row(NamedTuple):
+    topic: str
+    partition: int
+    batch: bytes
+
+
+def row(offset: int, count: int = 2, *, topic: str = "topic", partition: int = 0, **fields: Any) -> Row:
+    values = [b"%s-%d at %d" % (topic.encode(), partition, offset + number) for number in range(count)]
+    return Row(
+        topic,
+        partition,
+        bytes(batches.batch(values, base_offset=offset, base_timestamp=NOW_MS, **fields)),
+    )
+
+
+def write(brokers: TwoBrokers, rows: Sequence[Row], *, allow_gaps: bool = False) -> list[WrittenRun]:
+    return list(write_rows(iter(rows), brokers.settings.destination, lambda name: name, allow_gaps))
+
+
+def values(brokers: TwoBrokers, topic: str = "topic", partition: int = 0) -> list[bytes | None]:
+    return [each.value for each in written(brokers, topic, partition)]
+
+
+def written(brokers: TwoBrokers, topic: str = "topic", partition: int = 0) -> list[Content]:
+    return content_of(brokers.destination.log(topic, partition))
+
+
+@pytest.fixture(autouse=True)
+def topics(brokers: TwoBrokers) -> None:
+    brokers.topic("topic", 2)
+    brokers.topic("other")
+
+
+def test_rows_are_written_in_the_order_of_their_offsets(brokers: TwoBrokers) -> None:
+    rows = [
+        row(12, codec=Codec.ZSTD),
+        row(10),
+        row(5, partition=1),
+        row(14, count=1),
+        row(0, topic="other"),
+        row(3, partition=1),
+    ]
+    runs = write(brokers, rows)
+    assert runs == [
+        WrittenRun("other", 0, 0, 2, 0),
+        WrittenRun("topic", 0, 10, 15, 0),
+        WrittenRun("topic", 1, 3, 7, 0),
+    ]
+    assert values(brokers) == [b"topic-0 at %d" % offset for offset in range(10, 15)]
+    assert values(brokers, "topic", 1) == [b"topic-1 at %d" % offset for offset in range(3, 7)]
+    assert [each.header.codec_id for each in batches_of(brokers.destination.log("topic"))] == [0, 4, 0]
+
+
+def test_no_rows_write_nothing(brokers: TwoBrokers) -> None:
+    assert write(brokers, []) == []
+
+
+def test_rows_go_behind_what_is_there_and_to_another_name(brokers: TwoBrokers) -> None:
+    write(brokers, [row(0, topic="other")])
+    runs = write_rows([row(7)], brokers.settings.destination, lambda _: "other", False)
+    assert list(runs) == [WrittenRun("topic", 0, 7, 9, 2)]
+    assert len(written(brokers, "other")) == 4
+
+
+# What is refused, before anything is written
+
+
+REFUSED: dict[str, tuple[Sequence[Row], type[Exception], str]] = {
+    "twice": ([row(0), row(0)], ShoalError, "the batches at offsets 0 and 0 overlap"),
+    "overlap": ([row(0, 3), row(2, 3)], ShoalError, "the batches at offsets 0 and 2 overlap"),
+    "gap": ([row(0), row(5)], ShoalError, "no batch has offsets 2 to 4.*allowGaps=true"),
+    "nothing": ([Row("topic", 0, b"")], CorruptBatch, "exactly one whole batch"),
+    "cut": ([Row("topic", 0, row(0).batch[:-1])], CorruptBatch, "exactly one whole batch"),
+    "two": ([Row("topic", 0, row(0).batch + row(2).batch)], CorruptBatch, "exactly one whole batch"),
+    "tail": ([Row("topic", 0, row(0).batch + b"\0")], CorruptBatch, "exactly one whole batch"),
+    "flipped": ([Row("topic", 0, row(0).batch[:-1] + b"\x7f")], CorruptBatch, "its CRC is"),
+    "control": ([Row("topic", 0, bytes(batches.marker(1, 7)))], UnsupportedBatch, "control"),
+    "empty": ([row(0, holes=(0, 1))], UnsupportedBatch, "empty"),
+    "holes": ([row(0, 3, holes=(1,))], UnsupportedBatch, "holes"),
+    "magic-1": ([Row("topic", 0, bytes(batches.message(1)))], UnsupportedBatch, "old format"),
+}
+
+
+@pytest.mark.parametrize(("rows", "error", "words"), REFUSED.values(), ids=REFUSED)
+def test_rows_that_cannot_be_written_as_they_are_write_nothing(
+    brokers: TwoBrokers, rows: Sequence[Row], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        write(brokers, [*rows, row(100, topic="zzz")])
+    assert written(brokers) == []
+
+
+def test_gaps_are_taken_where_they_are_allowed(brokers: TwoBrokers) -> None:
+    write(brokers, [row(0), row(5), row(9)], allow_gaps=True)
+    assert len(written(brokers)) == 6
+    with pytest.raises(ShoalError, match="overlap"):
+        write(brokers, [row(20), row(20)], allow_gaps=True)
+
+
+# Repetition
+
+
+ROWS = [row(0), row(2, 3), row(5, 1), row(6, 2), row(8, 2)]
+
+
+def test_a_repetition_writes_nothing_twice(brokers: TwoBrokers) -> None:
+    first = write(brokers, ROWS)
+    assert write(brokers, ROWS) == first
+    assert len(written(brokers)) == 10
+    assert write(brokers, [*ROWS, row(10)])[0] == WrittenRun("topic", 0, 0, 12, 0)
+    assert len(written(brokers)) == 12
+
+
+@pytest.mark.parametrize("drop", ["before", "within", "after"])
+@pytest.mark.parametrize("requests", range(5))
+def test_a_prefix_that_a_dead_attempt_left_is_not_written_again(
+    brokers: TwoBrokers, drop: str, requests: int
+) -> None:
+    write(brokers, [row(50, topic="topic")])
+    let_pass(brokers.destination, ApiKey.PRODUCE, requests)
+    brokers.destination.faults.add(ApiKey.PRODUCE, drop=drop)  # type: ignore[arg-type]
+    with pytest.raises(Disconnected):
+        write(brokers, ROWS)
+    assert write(brokers, ROWS) == [WrittenRun("topic", 0, 0, 10, 2)]
+    assert values(brokers) == [b"topic-0 at %d" % offset for offset in (50, 51, *range(10))]
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.MESSAGE_TOO_LARGE]
+)
+@pytest.mark.parametrize("effect", ["before", "after"])
+def test_an_error_fails_the_task_and_a_second_one_goes_on(
+    brokers: TwoBrokers, code: ErrorCode, effect: str
+) -> None:
+    let_pass(brokers.destination, ApiKey.PRODUCE, 2)
+    brokers.destination.faults.add(ApiKey.PRODUCE, error=code, effect=effect)  # type: ignore[arg-type]
+    with pytest.raises(BrokerError, match=f"writing the batch at offset 5 to topic-0 on .* {code.name}"):
+        write(brokers, ROWS)
+    write(brokers, ROWS)
+    assert values(brokers) == [b"topic-0 at %d" % offset for offset in range(10)]
+
+
+def test_a_destination_that_recompressed_or_changed_the_timestamps_is_recognised(brokers: TwoBrokers) -> None:
+    brokers.destination.create_topic("append-time", config={"message.timestamp.type": "LogAppendTime"})
+    rows = [row(0, topic="append-time"), row(2, topic="append-time")]
+    write(brokers, rows)
+    write(brokers, rows)
+    assert len(written(brokers, "append-time")) == 4
+
+
+def test_a_tail_that_is_not_replicated_yet_is_waited_for(brokers: TwoBrokers) -> None:
+    write(brokers, ROWS[:3])
+    log = lagging(brokers.destination, "topic", high_watermark=2)
+    asked = brokers.destination.faults.add(ApiKey.LIST_OFFSETS, times=None)
+    running = in_background(lambda: write(brokers, ROWS))
+    assert brokers.destination.faults.wait_for(asked, 4)
+    assert log.log_end_offset == 6
+    log.lag_ends()
+    wait_until(lambda: not running.is_running)
+    assert values(brokers) == [b"topic-0 at %d" % offset for offset in range(10)]
+
+
+def in_background(work: Callable[[], object]) -> RunningLane:
+    return RunningLane(work)  # type: ignore[arg-type]
+
+
+def test_a_record_that_somebody_else_writes_meanwhile_fails_the_task(brokers: TwoBrokers) -> None:
+    brokers.destination.faults.add(ApiKey.PRODUCE, delay_s=0.2)
+    running = in_background(lambda: write(brokers, ROWS))
+    wait_until(lambda: not brokers.destination.faults)
+    brokers.destination.log("topic").store(memoryview(batches.batch(1)))
+    with pytest.raises(ShoalError, match=r"landed at offset 1 instead of 0: somebody else writes there"):
+        running.result()
+
+
+def test_what_is_not_ready_yet_is_asked_again(brokers: TwoBrokers) -> None:
+    for api, code in (
+        (ApiKey.OFFSET_FOR_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (ApiKey.LIST_OFFSETS, ErrorCode.LEADER_NOT_AVAILABLE),
+        (ApiKey.INIT_PRODUCER_ID, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+    ):
+        brokers.destination.faults.add(api, error=code)
+    write(brokers, ROWS)
+    assert len(written(brokers)) == 10
+
+
+def test_a_topic_that_is_not_there_is_an_error(brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.mirroring.write._PATIENCE_S", 0.0)
+    with pytest.raises(BrokerError, match=r"missing-0 on the destination .* UNKNOWN_TOPIC_OR_PARTITION"):
+        write(brokers, [row(0, topic="missing")])
