@@ -1,0 +1,82 @@
+"""A task's memory: the fetch buffer, and next to nothing else, however much it copies."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import batches
+import pytest
+from two_brokers import TwoBrokers
+
+pytestmark = [
+    pytest.mark.timeout(120),
+    pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux to tell the peak"),
+]
+
+MIB = 1024 * 1024
+
+BUFFER_BYTES = 16 * MIB
+
+#: What a task may take besides its buffer; it was 14 MiB when this was written.
+ALLOWED_BYTES = 64 * MIB
+
+#: Prints how far the resident memory rose above what it was before the copy.
+TASK = """
+import sys
+from pathlib import Path
+from shoal.client.config import ClientConfig
+from shoal.client.connection import parse_bootstrap
+from shoal.mirroring.control import Uncontrolled
+from shoal.mirroring.lane import copy_lane
+from shoal.mirroring.ranges import CopyRange
+from shoal.mirroring.settings import CopySettings
+
+def memory(line):
+    status = Path("/proc/self/status").read_text()
+    return 1024 * int(status.partition(line + ":")[2].split()[0])
+
+source, destination, buffer_bytes, *ends = sys.argv[1:]
+settings = CopySettings(
+    ClientConfig("source", tuple(parse_bootstrap(source))),
+    ClientConfig("destination", tuple(parse_bootstrap(destination))),
+    "group",
+    "rules",
+    fetch_buffer_bytes=int(buffer_bytes),
+)
+ranges = [CopyRange("topic", number, "topic", 0, int(end)) for number, end in enumerate(ends)]
+Path("/proc/self/clear_refs").write_text("5")
+before = memory("VmRSS")
+assert copy_lane(ranges, settings, Uncontrolled()).complete
+print(memory("VmHWM") - before)
+"""
+
+
+@pytest.mark.parametrize(("size", "total"), [(4_000, 50 * MIB), (900_000, 200 * MIB)], ids=["small", "large"])
+def test_the_fetch_buffer_is_the_only_big_allocation(brokers: TwoBrokers, size: int, total: int) -> None:
+    partitions = 8
+    histories = brokers.topic("topic", partitions)
+    batch = batches.batch([bytes(size // 4)] * 4)
+    for history in histories:
+        for number in range(total // partitions // len(batch)):
+            batch[:8] = (4 * number).to_bytes(8)
+            history.log.store(memoryview(batch))
+    ends = [history.log.log_end_offset for history in histories]
+    command = [sys.executable, "-c", TASK, brokers.source.bootstrap, brokers.destination.bootstrap]
+    arguments = [str(BUFFER_BYTES), *map(str, ends)]
+    task = subprocess.run([*command, *arguments], check=True, capture_output=True, text=True)
+    assert [log.log_end_offset for log in brokers.destination.topics.topic("topic").logs] == ends
+    assert int(task.stdout) <= BUFFER_BYTES + ALLOWED_BYTES
+
+
+def test_a_batch_larger_than_the_buffer_is_held_once(brokers: TwoBrokers) -> None:
+    (history,) = brokers.topic("topic", max_message_bytes=str(40 * MIB))
+    history.store(batches.batch([bytes(30 * MIB)]))
+    history.plain(1)
+    command = [sys.executable, "-c", TASK, brokers.source.bootstrap, brokers.destination.bootstrap]
+    task = subprocess.run(
+        [*command, str(MIB), str(history.next_offset)], check=True, capture_output=True, text=True
+    )
+    assert brokers.destination.log("topic").log_end_offset == 2
+    assert int(task.stdout) <= 30 * MIB + ALLOWED_BYTES
