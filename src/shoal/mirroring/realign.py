@@ -64,9 +64,10 @@ def realign(
 
     """
     clusters = _Clusters(source, destination, positions, settings)
+    # The pairs first: an orphan may still commit, and a pair ahead of its log looks like a lost tail.
+    committed = positions.read(copy.source for copy in copies if copy.pair is None)
     logs, errors = _destination_logs(destination, copies)
     source_ends = log_end_offsets(source, [copy.source for copy in copies])
-    committed = positions.read(copy.source for copy in copies if copy.pair is None)
     beginnings: dict[TopicPartition, Pair] = {}
     aligned: list[tuple[PartitionCopy, Pair]] = []
     for copy in copies:
@@ -315,17 +316,15 @@ def _is_at_end(
 
 
 def _last_batch(clusters: _Clusters, copy: PartitionCopy, log: _Log) -> tuple[BatchHeader, Fingerprint]:
-    last = None
+    """Return the batch that ends where the log ended when it was asked; it may have grown since."""
     try:
         for batch in read_batches(clusters.destination, copy.destination, log.end - 1):
-            last = batch.header, fingerprint(batch)
+            return batch.header, fingerprint(batch)
     except BrokerError as error:
         if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
             raise
-    if last is None:
-        # Deleted by retention between two answers.
-        raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{copy.destination} on {clusters.destination}")
-    return last
+    # Deleted by retention between two answers.
+    raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{copy.destination} on {clusters.destination}")
 
 
 def _is_ours(header: BatchHeader, identity: Identity) -> bool:
