@@ -1,0 +1,147 @@
+"""
+Everything goes wrong at random, and the destination holds the source's records all the same.
+
+A seed that fails is a test to be written down in ``test_route`` or
+``test_realign``, in the few steps that matter.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from two_brokers import ABORT, COMMIT, NOW_MS, History, Killed, Mortal, TwoBrokers, Watched
+
+from shoal.broker import Broker
+from shoal.errors import ErrorCode
+from shoal.protocol.apis import ApiKey
+from shoal.records import Codec
+
+pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("quick_retries")]
+
+DAY_MS = 86_400_000
+
+#: What a broker may answer to a request and take back later.
+PASSING: dict[ApiKey, list[ErrorCode]] = {
+    ApiKey.PRODUCE: [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ],
+    ApiKey.FETCH: [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.OFFSET_NOT_AVAILABLE],
+    ApiKey.METADATA: [ErrorCode.LEADER_NOT_AVAILABLE],
+    ApiKey.LIST_OFFSETS: [ErrorCode.NOT_LEADER_OR_FOLLOWER],
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: [ErrorCode.FENCED_LEADER_EPOCH],
+    ApiKey.OFFSET_FETCH: [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS],
+    ApiKey.OFFSET_COMMIT: [ErrorCode.NOT_COORDINATOR, ErrorCode.REBALANCE_IN_PROGRESS],
+    ApiKey.FIND_COORDINATOR: [ErrorCode.COORDINATOR_NOT_AVAILABLE],
+    ApiKey.INIT_PRODUCER_ID: [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS],
+}
+
+
+def go_on(history: History, dice: random.Random) -> None:
+    """Let something happen in a partition of the source."""
+    counts = [dice.randint(1, 4) for _ in range(dice.randint(1, 4))]
+    codec = dice.choice(list(Codec))
+    match dice.randrange(6):
+        case 0:
+            history.transaction(*counts, ends=dice.choice([ABORT, COMMIT]), producer_id=dice.randint(1, 3))
+        case 1:
+            history.gap(dice.randint(1, 5)).plain(*counts)
+        case 2:
+            history.empty(dice.randint(1, 3))
+        case _:
+            history.plain(*counts, codec=codec)
+
+
+def trouble(broker: Broker, dice: random.Random) -> None:
+    """Let a request of some kind, some time from now, go wrong."""
+    api = dice.choice([ApiKey.PRODUCE, ApiKey.PRODUCE, ApiKey.FETCH, *PASSING])
+    broker.faults.add(api, times=dice.randint(1, 8))  # so many pass
+    how: dict[str, Any]
+    if dice.random() < 0.5:
+        how = {"drop": dice.choice(["before", "within", "after"])}
+    else:
+        how = {"error": dice.choice(PASSING[api])}
+        if api in (ApiKey.PRODUCE, ApiKey.OFFSET_COMMIT):
+            how["effect"] = dice.choice(["before", "after"])
+        if dice.random() < 0.5 and api in (ApiKey.PRODUCE, ApiKey.FETCH):
+            how["partition"] = 0
+    broker.faults.add(api, times=dice.randint(1, 2), **how)
+
+
+def assert_exact(brokers: TwoBrokers, histories: list[History]) -> None:
+    for number, history in enumerate(histories):
+        assert brokers.copied("topic", number) == history.committed, f"partition {number}"
+
+
+def with_some_settings(brokers: TwoBrokers, dice: random.Random) -> TwoBrokers:
+    return brokers.with_settings(
+        fetch_buffer_bytes=65_536 + dice.choice([300, 1_000, 100_000]),
+        commit_interval_ms=dice.choice([0, 5, 60_000]),
+    )
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_lanes_that_fail_and_die_at_random_lose_and_double_nothing(brokers: TwoBrokers, seed: int) -> None:
+    dice = random.Random(seed)
+    brokers = with_some_settings(brokers, dice)
+    histories = brokers.topic("topic", dice.randint(1, 3))
+    for history in histories:
+        history.base_timestamp = dice.choice([NOW_MS, NOW_MS - 30 * DAY_MS])
+    for _ in range(12):
+        for history in histories:
+            go_on(history, dice)
+        for _ in range(dice.randint(0, 3)):
+            trouble(dice.choice([brokers.source, brokers.destination]), dice)
+        if dice.random() < 0.2:
+            for log in brokers.destination.topics.topic("topic").logs:
+                log.forget_expired_producers(NOW_MS, DAY_MS)
+        try:
+            control = Mortal(dice.randint(0, 25)) if dice.random() < 0.7 else Watched()
+            brokers.start(control=control).result(60.0)
+        except Killed:
+            continue
+        assert_exact(brokers, histories)
+    brokers.source.faults.clear()
+    brokers.destination.faults.clear()
+    assert brokers.run().complete
+    assert_exact(brokers, histories)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_lanes_that_copy_the_same_at_the_same_time_double_nothing(brokers: TwoBrokers, seed: int) -> None:
+    """An orphan that has not noticed yet, beside the one that took its place."""
+    dice = random.Random(seed)
+    brokers = with_some_settings(brokers, dice)
+    histories = brokers.topic("topic", 2)
+    brokers.run()  # the first pairs
+    for _ in range(4):
+        for history in histories:
+            for _ in range(6):
+                go_on(history, dice)
+        trouble(brokers.destination, dice)
+        running = [brokers.start() for _ in range(dice.randint(2, 3))]
+        for lane in running:
+            assert lane.result(60.0).stopped == ()
+        brokers.destination.faults.clear()
+        assert_exact(brokers, histories)
+
+
+@pytest.mark.parametrize("request_number", range(0, 12, 3))
+def test_a_request_that_arrives_long_after_its_sender_gave_up_doubles_nothing(
+    brokers: TwoBrokers, history: History, request_number: int
+) -> None:
+    history.plain(*[1] * 12)
+    impatient = replace(brokers.settings.destination, request_timeout_ms=100)
+    brokers = brokers.with_settings(destination=impatient)
+    if request_number:
+        brokers.destination.faults.add(ApiKey.PRODUCE, times=request_number)
+    brokers.destination.faults.add(ApiKey.PRODUCE, delay_s=0.3)
+    assert brokers.start().result().complete
+    assert brokers.copied() == history.committed
