@@ -208,7 +208,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Sent]:
             super().__init__(connection, timeout_ms=timeout_ms)
             self.requests: deque[list[Sent]] = deque()
 
-        def send(self, batches: Mapping[TopicPartition, Sequence[memoryview]]) -> None:
+        def prepare(self, batches: Mapping[TopicPartition, Sequence[memoryview]]) -> None:
             number = everything[-1].request + 1 if everything else 0
             request = [
                 Sent(
@@ -222,7 +222,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Sent]:
                 for view in views
             ]
             everything.extend(request)
-            super().send(batches)
+            super().prepare(batches)
             self.requests.append(request)
 
         def _in_flight_of(self, partition: TopicPartition) -> tuple[BatchHeader, ...]:

@@ -122,6 +122,7 @@ class Connection:
         self._correlation_ids = itertools.count()
         self._in_flight: deque[tuple[int, ApiKey, int]] = deque()
         self._received = bytearray()
+        self._prepared: list[bytes | memoryview] = []
         try:
             self._socket = socket.create_connection(address, timeout_s)
         except UnicodeError as error:
@@ -192,7 +193,19 @@ class Connection:
         self, parts: Sequence[bytes | memoryview], api_key: ApiKey, version: int, correlation_id: int
     ) -> None:
         """Send an encoded request, gathered from its parts by the kernel."""
+        self.prepare_parts(parts, api_key, version, correlation_id)
+        self.send_prepared()
+
+    def prepare_parts(
+        self, parts: Sequence[bytes | memoryview], api_key: ApiKey, version: int, correlation_id: int
+    ) -> None:
+        """Queue an encoded request; it goes out with :meth:`send_prepared`, before any answer is awaited."""
         self._in_flight.append((correlation_id, api_key, version))
+        self._prepared += parts
+
+    def send_prepared(self) -> None:
+        """Send all queued requests, gathered from their parts by the kernel."""
+        parts, self._prepared = self._prepared, []
         try:
             for first in range(0, len(parts), _MOST_PARTS):
                 self._send_all(parts[first : first + _MOST_PARTS])

@@ -46,6 +46,11 @@ class Producer:
 
     def send(self, batches: Mapping[TopicPartition, Sequence[memoryview]]) -> None:
         """Send one request with acks=all; a mapping cannot list a partition twice."""
+        self.prepare(batches)
+        self.send_prepared()
+
+    def prepare(self, batches: Mapping[TopicPartition, Sequence[memoryview]]) -> None:
+        """Count a request as sent; it goes out with :meth:`send_prepared`."""
         topics: dict[str, list[tuple[int, Sequence[memoryview]]]] = defaultdict(list)
         for (topic, partition), views in batches.items():
             topics[topic].append((partition, views))
@@ -59,7 +64,11 @@ class Producer:
             timeout_ms=self._timeout_ms,
         )
         self._sent.append(frozenset(batches))
-        self._connection.send_parts(parts, ApiKey.PRODUCE, self._version, correlation_id)
+        self._connection.prepare_parts(parts, ApiKey.PRODUCE, self._version, correlation_id)
+
+    def send_prepared(self) -> None:
+        """Send all that was prepared, in as few system calls as it takes."""
+        self._connection.send_prepared()
 
     def receive(self) -> dict[TopicPartition, ProduceOutcome]:
         """

@@ -33,6 +33,10 @@ __all__ = ["FETCH_MAX_WAIT_MS", "MAX_REQUESTS_IN_FLIGHT", "Route"]
 #: more in flight could not be recognised when they are sent again.
 MAX_REQUESTS_IN_FLIGHT = 5
 
+#: With small batches a system call costs more than their bytes: several requests
+#: go out together when so few are left that the broker could run out of work.
+_REFILL_AT = 2
+
 #: One request's batches; brokers refuse requests of more than 100 MiB (socket.request.max.bytes).
 _REQUEST_BYTES = 8 * 1024 * 1024
 
@@ -237,16 +241,22 @@ class Route:
         """Send all that is queued, and wait until nothing is in flight."""
         ready = deque(copy for copy in self._order if copy.queue)
         while True:
-            while self._producer.in_flight < MAX_REQUESTS_IN_FLIGHT:
-                batches = self._next_request(ready)
-                if not batches:
-                    break
-                self._control.check_lease()
-                self._producer.send(batches)
+            if self._producer.in_flight <= _REFILL_AT:
+                self._send_some(ready)
             if not self._producer.in_flight:
                 return
             for partition, outcome in self._producer.receive().items():
                 self._acknowledge(self._by_destination[partition], outcome)
+
+    def _send_some(self, ready: deque[PartitionCopy]) -> None:
+        """Send as many requests as may be in flight, in one system call."""
+        self._control.check_lease()
+        while self._producer.in_flight < MAX_REQUESTS_IN_FLIGHT:
+            batches = self._next_request(ready)
+            if not batches:
+                break
+            self._producer.prepare(batches)
+        self._producer.send_prepared()
 
     def _next_request(self, ready: deque[PartitionCopy]) -> dict[TopicPartition, tuple[memoryview]]:
         """Take one batch of each partition that may send, up to a request's size."""
