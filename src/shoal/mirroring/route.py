@@ -250,11 +250,11 @@ class Route:
 
     def _send_some(self, ready: deque[PartitionCopy]) -> None:
         """Send as many requests as may be in flight, in one system call."""
-        self._control.check_lease()
         while self._producer.in_flight < MAX_REQUESTS_IN_FLIGHT:
             batches = self._next_request(ready)
             if not batches:
                 break
+            self._control.check_lease()
             self._producer.prepare(batches)
         self._producer.send_prepared()
 
