@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-import pytest
-from two_brokers import ABORT, COMMIT, History, TwoBrokers, Watched, batches_of
+from typing import Any
 
+import pytest
+from two_brokers import (
+    ABORT,
+    COMMIT,
+    Acting,
+    History,
+    TwoBrokers,
+    Watched,
+    answers,
+    batches_of,
+    let_pass,
+    wait_until,
+)
+
+from shoal.errors import BrokerError, Disconnected, ErrorCode
+from shoal.mirroring import lane
 from shoal.mirroring.ranges import CopyRange
+from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = [pytest.mark.timeout(30), pytest.mark.usefixtures("quick_retries")]
 
 
 def everything(history: History) -> None:
@@ -117,7 +133,6 @@ def test_a_range_may_end_in_a_gap(brokers: TwoBrokers, history: History, end: in
     assert brokers.copied() == history.committed
 
 
-@pytest.mark.usefixtures("quick_retries")
 def test_a_range_may_end_where_the_log_has_nothing_more(brokers: TwoBrokers, history: History) -> None:
     history.plain(3).gap_at_the_end(4)
     assert brokers.run().complete
@@ -133,3 +148,133 @@ def test_records_are_copied_under_another_name(brokers: TwoBrokers, history: His
     brokers.run([CopyRange("topic", 0, "renamed", 0, 3)])
     assert brokers.copied("renamed") == history.committed
     assert brokers.copied() == []
+
+
+# Commits
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    ],
+)
+@pytest.mark.parametrize("before_it", [0, 1])
+def test_a_commit_that_is_refused_for_a_while_is_tried_again(
+    brokers: TwoBrokers, history: History, code: ErrorCode, before_it: int
+) -> None:
+    history.plain(1, 2)
+    let_pass(brokers.source, ApiKey.OFFSET_COMMIT, before_it)
+    brokers.source.faults.add(ApiKey.OFFSET_COMMIT, error=code, times=2)
+    assert brokers.run().complete
+    assert brokers.pair().source_offset == 3
+    assert brokers.copied() == history.committed
+
+
+@pytest.mark.parametrize("how", [{"error": ErrorCode.NOT_COORDINATOR}, {"drop": "before"}, {"drop": "after"}])
+def test_commits_that_fail_on_the_way_stop_nothing(
+    brokers: TwoBrokers, history: History, how: dict[str, Any]
+) -> None:
+    history.plain(*[1] * 30)
+    let_pass(brokers.source, ApiKey.OFFSET_COMMIT, 1)
+    fault = brokers.source.faults.add(ApiKey.OFFSET_COMMIT, times=4, **how)
+    often = brokers.with_settings(commit_interval_ms=0, fetch_buffer_bytes=65_536 + 300)
+    assert often.run().complete
+    assert fault.hits == 4
+    assert brokers.pair().source_offset == 30
+    assert brokers.copied() == history.committed
+
+
+def test_who_was_fenced_commits_nothing_and_fails(brokers: TwoBrokers, history: History) -> None:
+    history.plain(1, 2)
+    let_pass(brokers.source, ApiKey.OFFSET_COMMIT, 1)
+    brokers.source.faults.add(ApiKey.OFFSET_COMMIT, error=ErrorCode.FENCED_INSTANCE_ID)
+    with pytest.raises(
+        BrokerError, match=r"committing the positions of group 'mirror' .* FENCED_INSTANCE_ID"
+    ):
+        brokers.run()
+    assert brokers.pair().source_offset == 0
+    brokers.run()
+    assert brokers.copied() == history.committed
+
+
+def test_metadata_that_the_source_does_not_take_stops_before_anything_is_copied(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(1, 2)
+    brokers.source.config.static["offset.metadata.max.bytes"] = "10"
+    (stopped,) = brokers.run().stopped
+    assert "OFFSET_METADATA_TOO_LARGE" in stopped.reason
+    assert brokers.copied() == []
+
+
+def test_a_position_that_may_no_longer_be_committed_stops_its_partition_alone(brokers: TwoBrokers) -> None:
+    histories = brokers.topic("topic", 2)
+    for history in histories:
+        history.plain(1, 2)
+    let_pass(brokers.source, ApiKey.OFFSET_COMMIT, 1)
+    brokers.source.faults.add(
+        ApiKey.OFFSET_COMMIT, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED, partition=0, times=None
+    )
+    (stopped,) = brokers.run().stopped
+    assert (stopped.partition, stopped.offset) == (0, 3)
+    assert "committing topic-0 to group 'mirror'" in stopped.reason
+    assert brokers.pair("topic", 1).source_offset == 3
+    brokers.source.faults.clear()
+    assert brokers.run().complete
+    assert [brokers.copied("topic", number) for number in (0, 1)] == [each.committed for each in histories]
+
+
+def test_the_last_commit_is_tried_again_with_pauses_also_after_a_request_to_stop(
+    brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane, "_LAST_COMMIT_PATIENCE_S", 0.5)
+    history.plain(1, 2)
+    let_pass(brokers.source, ApiKey.OFFSET_COMMIT, 1)
+    fault = brokers.source.faults.add(ApiKey.OFFSET_COMMIT, drop="before", times=None)
+    control = Acting(2, lambda: control.request_stop())
+    with pytest.raises(Disconnected):
+        brokers.run(control=control)
+    assert 1 < fault.hits < 6
+
+
+# Metadata
+
+
+def test_a_lane_waits_for_a_leader_and_says_so(
+    brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane, "_REPORT_INTERVAL_S", 0.0)
+
+    def leaderless(response: Any) -> Any:
+        for topic in response.topics:
+            for partition in topic.partitions:
+                partition.error_code, partition.leader_id = ErrorCode.LEADER_NOT_AVAILABLE, -1
+        return response
+
+    history.plain(1, 2)
+    for broker in (brokers.source, brokers.destination):
+        answers(broker, ApiKey.METADATA, leaderless, times=3)
+    control = Watched()
+    assert brokers.run(control=control).complete
+    assert any("LEADER_NOT_AVAILABLE" in reason for reason in control.waited_for)
+    assert brokers.copied() == history.committed
+
+
+def test_a_topic_that_is_not_there_yet_is_waited_for_and_others_go_on(brokers: TwoBrokers) -> None:
+    history = brokers.topic("topic")[0]
+    history.plain(2)
+    brokers.source.create_topic("later")
+    later = History(brokers.source.log("later")).plain(3)
+    control = Watched()
+    running = brokers.start(brokers.ranges("later", "topic"), control)
+    wait_until(lambda: brokers.copied("topic") == history.committed)
+    wait_until(lambda: bool(control.waits))
+    brokers.destination.create_topic("later")
+    assert running.result().complete
+    assert brokers.copied("later") == later.committed
