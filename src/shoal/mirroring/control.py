@@ -64,9 +64,14 @@ class Control(Protocol):
 
         Raises:
             Stopped: The driver is gone: for good.
-            BrokerError: The lease lapsed, and may be renewed: retriable.
+            BrokerError: The lease lapsed, and may be renewed: retriable. Or it
+                did and was, or the mirror joined its group anew: until
+                :meth:`begin`, since somebody else may have produced meanwhile.
 
         """
+
+    def begin(self) -> bool:
+        """Start over after that; return whether there was reason to."""
 
     def membership(self) -> Membership:
         """Who commits, for the moment."""
@@ -85,6 +90,9 @@ class Uncontrolled:
 
     def check_lease(self) -> None:
         """Nobody takes it away."""
+
+    def begin(self) -> bool:
+        return False
 
     def membership(self) -> Membership:
         return Membership()
@@ -119,6 +127,7 @@ class ControlConnection:
         self._orphan = False
         self._lease_until = 0.0
         self._membership = Membership()
+        self._interrupted = False
         self.excluded: frozenset[TopicPartition] = frozenset()
         self.waiting = False
         where = f"the driver at {address[0]}:{address[1]}"
@@ -130,6 +139,7 @@ class ControlConnection:
         try:
             self._socket.sendall(_line({"hello": token}))
             self._hear(self._lines.readline())
+            self._interrupted = False
             self._socket.settimeout(None)
         except _NOT_UNDERSTOOD as error:
             self._lines.close()
@@ -149,10 +159,13 @@ class ControlConnection:
 
     def _hear(self, line: bytes) -> None:
         state = json.loads(line)
+        membership = Membership(*state["membership"])
+        now = time.monotonic()
         with self._changed:
             self._stop = state["stop"]
-            self._lease_until = time.monotonic() + state["lease_s"]
-            self._membership = Membership(*state["membership"])
+            self._interrupted |= now >= self._lease_until or membership != self._membership
+            self._lease_until = now + state["lease_s"]
+            self._membership = membership
             self.excluded = frozenset(TopicPartition(*each) for each in state["excluded"])
             self.waiting = state["waiting"]
             self._changed.notify_all()
@@ -167,6 +180,13 @@ class ControlConnection:
         if time.monotonic() >= self._lease_until:
             where = "the mirror's place in its consumer group (no heartbeat for too long)"
             raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, where)
+        if self._interrupted:
+            raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS, "the mirror's place in its consumer group")
+
+    def begin(self) -> bool:
+        with self._changed:
+            interrupted, self._interrupted = self._interrupted, False
+        return interrupted
 
     def membership(self) -> Membership:
         return self._membership

@@ -119,6 +119,10 @@ class _Lane:
         return not any(copy.is_due or copy.empty_answers for copy in self._unfinished())
 
     def _step(self) -> None:
+        if self._control.begin():
+            # Somebody else may have had the group, and written.
+            for copy in self._unfinished():
+                copy.lose_track()
         due = [copy for copy in self._unfinished() if copy.is_due]
         self._attempt(self._check_lease, due)
         self._attempt(self._refresh, due)
