@@ -371,6 +371,33 @@ def test_allow_nonempty_copies_behind_what_is_there(brokers: TwoBrokers, history
     assert brokers.copied()[3:] == history.committed
 
 
+def test_allow_nonempty_copies_nothing_twice_where_the_pair_was_forgotten(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(1, 2)
+    allowing = brokers.with_settings(allow_nonempty=True)
+    allowing.run()
+    history.plain(2)
+    brokers.forget_pairs()
+    assert allowing.run().complete
+    assert brokers.copied() == history.committed
+
+
+@pytest.mark.parametrize("allow", [False, True])
+def test_a_destination_whose_records_were_all_deleted_is_begun_anew_only_where_that_is_allowed(
+    brokers: TwoBrokers, history: History, allow: bool
+) -> None:
+    history.plain(1, 2)
+    brokers.run()
+    brokers.destination.log("topic").delete_records(3)
+    brokers.forget_pairs()
+    if allow:
+        assert brokers.with_settings(allow_nonempty=True).run().complete
+        assert brokers.copied() == history.committed
+    else:
+        stopped_with(brokers, "held records up to offset 3, all deleted since", "--allow-nonempty")
+
+
 @pytest.mark.parametrize("requests", range(4))
 def test_a_lane_that_died_behind_foreign_records_is_continued(
     brokers: TwoBrokers, history: History, requests: int

@@ -125,10 +125,19 @@ def _destination_logs(
 def _begin(clusters: _Clusters, copy: PartitionCopy, log: _Log) -> Pair:
     """Choose where the mirror of a partition begins, and who writes."""
     start_offset, last_batch = copy.range.start_offset, None
-    if log.end > 0 and not clusters.settings.allow_nonempty:
-        if log.start == log.end:
-            raise _no_pair(clusters, copy, f"held records up to offset {log.end}, all deleted since")
-        start_offset, last_batch = _find_tail(clusters, copy, log)
+    if log.start < log.end:
+        # Also where any records are allowed: those of a mirror whose pair
+        # expired must not be copied a second time.
+        found, crc = _find_tail(clusters, copy, log)
+        if len(found) == 1:
+            start_offset, last_batch = found[0], crc
+        elif not clusters.settings.allow_nonempty:
+            times = "is not in the source" if not found else f"is {len(found)} times in the source"
+            raise _no_pair(
+                clusters, copy, f"holds records up to offset {log.end}, and its last batch {times}"
+            )
+    elif log.end > 0 and not clusters.settings.allow_nonempty:
+        raise _no_pair(clusters, copy, f"held records up to offset {log.end}, all deleted since")
     producer_id, producer_epoch = init_producer_id(clusters.destination)
     return Pair(
         source_offset=start_offset,
@@ -153,8 +162,8 @@ def _no_pair(clusters: _Clusters, copy: PartitionCopy, what: str) -> PartitionSt
     )
 
 
-def _find_tail(clusters: _Clusters, copy: PartitionCopy, log: _Log) -> tuple[int, int]:
-    """Find the destination's last batch in the source: the next source offset, and its CRC."""
+def _find_tail(clusters: _Clusters, copy: PartitionCopy, log: _Log) -> tuple[list[int], int]:
+    """Find the destination's last batch in the source: each time the next source offset; and its CRC."""
     header, wanted = _last_batch(clusters, copy, log)
     # Looked for by time, then everywhere: on a LogAppendTime topic the two
     # sides' times differ.
@@ -166,10 +175,7 @@ def _find_tail(clusters: _Clusters, copy: PartitionCopy, log: _Log) -> tuple[int
     found = _search(clusters, copy, wanted, max(by_time, earliest))
     if not found and by_time > earliest:
         found = _search(clusters, copy, wanted, earliest)
-    if len(found) != 1:
-        times = "is not in the source" if not found else f"is {len(found)} times in the source"
-        raise _no_pair(clusters, copy, f"holds records up to offset {log.end}, and its last batch {times}")
-    return found[0], wanted.crc
+    return found, wanted.crc
 
 
 def _search(clusters: _Clusters, copy: PartitionCopy, wanted: Fingerprint, offset: int) -> list[int]:
