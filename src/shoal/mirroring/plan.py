@@ -11,7 +11,10 @@ from ..client.offsets import LATEST, list_offsets
 from ..errors import BrokerError, ErrorCode, ShoalError
 from .ranges import CopyRange
 
-__all__ = ["deal_lanes", "end_offsets", "partitions_of", "plan_ranges", "start_offsets"]
+__all__ = ["deal_lanes", "end_offsets", "lanes_worth_having", "partitions_of", "plan_ranges", "start_offsets"]
+
+#: Requests of 8 batches are where their own cost begins to matter less than that of the batches.
+_PARTITIONS_A_LANE = 8
 
 
 def partitions_of(cluster: Cluster, topics: Sequence[str]) -> list[TopicPartition]:
@@ -122,6 +125,25 @@ def plan_ranges(
             topic, number = partition
             ranges.append(CopyRange(topic, number, destinations[topic], start, max(start, end)))
     return ranges
+
+
+def lanes_worth_having(partitions: int, leaders: Mapping[TopicPartition, tuple[int, int]], most: int) -> int:
+    """
+    Return how many lanes to deal partitions to: not more than can fill their requests.
+
+    A stock broker takes one batch of a partition in a request, so a request
+    is as large as its lane has partitions. With 4 partitions of batches of
+    8 KB, two lanes cost twice the CPU of one (bench/results.md).
+
+    Args:
+        partitions: How many there are to copy.
+        leaders: Source and destination leader by source partition; those of
+            different pairs share no request anyway.
+        most: Tasks that can run at a time.
+
+    """
+    pairs = len(set(leaders.values()))
+    return max(1, min(most, max(pairs, -(-partitions // _PARTITIONS_A_LANE))))
 
 
 def deal_lanes(

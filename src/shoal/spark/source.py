@@ -26,7 +26,14 @@ from shoal.client.metadata import TopicPartition
 from shoal.client.offsets import EARLIEST, list_offsets
 from shoal.errors import BrokerError, ConfigError, PartitionStopped, ShoalError, Stopped
 from shoal.mirroring.control import ControlConnection
-from shoal.mirroring.plan import deal_lanes, end_offsets, partitions_of, plan_ranges, start_offsets
+from shoal.mirroring.plan import (
+    deal_lanes,
+    end_offsets,
+    lanes_worth_having,
+    partitions_of,
+    plan_ranges,
+    start_offsets,
+)
 from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.ranges import CopyRange
 from shoal.mirroring.reading import read_decided
@@ -103,7 +110,8 @@ class _Planner:
             ranges = [each for each in ranges if each.start_offset < each.end_offset]
             self._check_present(cluster, ranges)
         leaders = self._leaders(cluster, ranges)
-        return [Lane(lane) for lane in deal_lanes(ranges, options.lanes, leaders)]
+        lanes = lanes_worth_having(len(ranges), leaders, options.lanes) if options.group else options.lanes
+        return [Lane(lane) for lane in deal_lanes(ranges, lanes, leaders)]
 
     def _destinations(self, cluster: Cluster, topics: set[str]) -> dict[str, str]:
         mapping = TopicSelection("(.*)", rename=self._options.rename)
