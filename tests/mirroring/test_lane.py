@@ -14,6 +14,7 @@ from two_brokers import (
     Watched,
     answers,
     batches_of,
+    leads_elsewhere,
     let_pass,
     wait_until,
 )
@@ -278,3 +279,15 @@ def test_a_topic_that_is_not_there_yet_is_waited_for_and_others_go_on(brokers: T
     brokers.destination.create_topic("later")
     assert running.result().complete
     assert brokers.copied("later") == later.committed
+
+
+def test_a_lane_of_a_stream_leaves_what_waits_to_the_next_one(brokers: TwoBrokers) -> None:
+    histories = brokers.topic("topic", 2)
+    for history in histories:
+        history.plain(1, 2)
+    leads_elsewhere(brokers.source, "topic", 0)
+    result = brokers.with_settings(leave_waiting=True).start().result()
+    assert not result.complete
+    assert result.stopped == ()
+    assert brokers.copied("topic", 0) == []
+    assert brokers.copied("topic", 1) == histories[1].committed

@@ -70,6 +70,15 @@ def test_a_new_lane_writes_with_the_identity_of_the_one_before(brokers: TwoBroke
     assert brokers.copied() == history.committed
 
 
+def test_what_a_dead_lane_wrote_is_reported_by_the_next_one(brokers: TwoBrokers, history: History) -> None:
+    history.plain(1, 2).gap(2).plain(1, 1)
+    die_after(brokers, 3)
+    control = Watched()
+    brokers.run(control=control)
+    runs = [run for report in control.reports for run in report["partitions"][0]["runs"]]
+    assert runs == [[0, 3, 0], [5, 7, 3]]
+
+
 def test_partitions_have_identities_of_their_own(brokers: TwoBrokers) -> None:
     for history in brokers.topic("topic", 4):
         history.plain(1)

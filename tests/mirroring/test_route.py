@@ -393,6 +393,18 @@ def test_a_lane_goes_on_after_a_failure_of_any_fetch(brokers: TwoBrokers, fault:
             break
 
 
+def test_an_error_of_a_whole_fetch_is_waited_out(brokers: TwoBrokers, history: History) -> None:
+    history.plain(1, 2)
+    answers(
+        brokers.source,
+        ApiKey.FETCH,
+        lambda _: FetchResponse(0, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0, ()),
+        times=2,
+    )
+    assert brokers.start().result().complete
+    assert brokers.copied() == history.committed
+
+
 @pytest.mark.parametrize("side", ["source", "destination"])
 def test_a_lane_waits_for_a_broker_that_starts_again_in_mid_copy(
     brokers: TwoBrokers, history: History, side: str

@@ -25,7 +25,7 @@ from ..records.batch import read_header
 from .pair import Pair
 from .ranges import CopyRange
 
-__all__ = ["AcknowledgedRun", "Outgoing", "PartitionCopy"]
+__all__ = ["AcknowledgedRun", "Outgoing", "PartitionCopy", "add_run"]
 
 
 @dataclass(slots=True)
@@ -51,6 +51,16 @@ class AcknowledgedRun:
     source_start: int
     source_end: int
     destination_start: int
+
+
+def add_run(runs: list[list[int]], source_start: int, source_end: int, landed: int) -> None:
+    """Add a batch to the last of some runs (the values of :class:`AcknowledgedRun`), or begin one."""
+    if runs:
+        last = runs[-1]
+        if last[1] == source_start and source_start - last[0] == landed - last[2]:
+            last[1] = source_end
+            return
+    runs.append([source_start, source_end, landed])
 
 
 class PartitionCopy:
@@ -333,13 +343,8 @@ class PartitionCopy:
         self.waiting_for = None
 
     def extend_runs(self, source_start: int, source_end: int, landed: int) -> None:
-        """Add a batch to the last run (the three values of an :class:`AcknowledgedRun`), or begin one."""
-        if self.runs:
-            last = self.runs[-1]
-            if last[1] == source_start and source_start - last[0] == landed - last[2]:
-                last[1] = source_end
-                return
-        self.runs.append([source_start, source_end, landed])
+        """Count in what was acknowledged (see :func:`add_run`)."""
+        add_run(self.runs, source_start, source_end, landed)
 
     def _advance(self) -> None:
         """

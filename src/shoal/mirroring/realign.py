@@ -20,7 +20,7 @@ from ..client.offsets import EARLIEST, LATEST, list_offsets, log_end_offsets
 from ..errors import BrokerError, ErrorCode, PartitionStopped, ShoalError
 from ..records import BatchHeader, Decision, Fingerprint, RecordBatch, fingerprint
 from .pair import Identity, Pair
-from .partition_copy import PartitionCopy
+from .partition_copy import PartitionCopy, add_run
 from .positions import Positions
 from .reading import read_batches, read_decided, why_out_of_range
 from .settings import CopySettings
@@ -282,14 +282,14 @@ def _skip_written(clusters: _Clusters, copy: PartitionCopy, pair: Pair, log: _Lo
 def _follow(clusters: _Clusters, copy: PartitionCopy, pair: Pair, log: _Log) -> Pair | None:
     landed = pair.destination_offset
     level = clusters.settings.source.isolation_level
-    runs: list[tuple[int, int, int]] = []
+    runs: list[list[int]] = []
     for decision, batch in read_decided(clusters.source, copy.source, pair.source_offset, level):
         if decision.is_drop:
             continue
         header = batch.header
         if decision is not Decision.COPY or landed + header.records_count > log.end:
             return None
-        runs.append((header.base_offset, header.next_offset, landed))
+        add_run(runs, header.base_offset, header.next_offset, landed)
         if landed + header.records_count == log.end:
             if not _is_at_end(clusters, copy, pair, log, batch, landed):
                 return None
