@@ -8,11 +8,14 @@ A seed that fails is a test to be written down in ``test_route`` or
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
-from two_brokers import ABORT, COMMIT, NOW_MS, History, Killed, Mortal, TwoBrokers, Watched
+from two_brokers import ABORT, COMMIT, NOW_MS, History, Killed, Mortal, TwoBrokers, Watched, wait_until
 
 from shoal.broker import Broker
 from shoal.errors import ErrorCode
@@ -145,3 +148,48 @@ def test_a_request_that_arrives_long_after_its_sender_gave_up_doubles_nothing(
     brokers.destination.faults.add(ApiKey.PRODUCE, delay_s=0.3)
     assert brokers.start().result().complete
     assert brokers.copied() == history.committed
+
+
+#: A task in a process of its own, so that it can be killed.
+TASK = """
+import sys
+from shoal.client.config import ClientConfig
+from shoal.client.connection import parse_bootstrap
+from shoal.mirroring.control import Uncontrolled
+from shoal.mirroring.lane import copy_lane
+from shoal.mirroring.ranges import CopyRange
+from shoal.mirroring.settings import CopySettings
+
+source, destination, *ends = sys.argv[1:]
+settings = CopySettings(
+    ClientConfig("source", tuple(parse_bootstrap(source))),
+    ClientConfig("destination", tuple(parse_bootstrap(destination))),
+    "mirror",
+    "rules",
+    fetch_buffer_bytes=65_536 + 2_000,
+    commit_interval_ms=50,
+)
+ranges = [CopyRange("topic", number, "topic", 0, int(end)) for number, end in enumerate(ends)]
+copy_lane(ranges, settings, Uncontrolled())
+"""
+
+
+def holds(brokers: TwoBrokers, records: int) -> bool:
+    return brokers.destination.log("topic").log_end_offset >= records
+
+
+def test_a_process_that_is_killed_again_and_again_gets_there(brokers: TwoBrokers) -> None:
+    histories = brokers.topic("topic", 2)
+    for history in histories:
+        history.plain(*[1, 2] * 400)
+    slow = brokers.destination.faults.add(ApiKey.PRODUCE, times=None, delay_s=0.002)
+    ends = [str(history.next_offset) for history in histories]
+    command = [sys.executable, "-c", TASK, brokers.source.bootstrap, brokers.destination.bootstrap, *ends]
+    for copied in (100, 200, 300, 400):
+        with subprocess.Popen(command) as task:
+            wait_until(partial(holds, brokers, copied))
+            task.kill()
+    brokers.destination.faults.remove(slow)
+    assert brokers.destination.log("topic").log_end_offset < histories[0].next_offset
+    assert brokers.run().complete
+    assert_exact(brokers, histories)
