@@ -9,15 +9,18 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
-from two_brokers import History, TwoBrokers, wait_until
+from two_brokers import History, TwoBrokers, leads_elsewhere, wait_until
 
+from shoal.client.backoff import Backoff
 from shoal.client.cluster import Cluster
 from shoal.client.groups import GroupMember, Membership
 from shoal.client.metadata import TopicPartition
 from shoal.errors import BrokerError, Stopped
+from shoal.mirroring import partition_copy
 from shoal.mirroring.control import ControlConnection, ControlServer, Uncontrolled
 from shoal.protocol.apis import ApiKey
 
@@ -298,6 +301,22 @@ def test_an_orphan_ends_also_where_it_has_nothing_to_send(
         driver.server.close()
         with pytest.raises(Stopped):
             running.result()
+
+
+def test_an_orphan_ends_also_while_it_waits_for_something_else(
+    brokers: TwoBrokers, history: History, driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition_copy, "Backoff", partial(Backoff, 20_000, 20_000))
+    history.plain(1)
+    leads_elsewhere(brokers.source, "topic", 0)
+    with driver.connect() as control:
+        running = brokers.start(control=control)
+        wait_until(lambda: any(each["partitions"][0]["waiting_for"] for each in list(driver.reports)))
+        driver.server.close()
+        started = time.process_time()
+        with pytest.raises(Stopped):
+            running.result(10.0)
+        assert time.process_time() - started < 2.0
 
 
 def test_a_new_membership_reaches_the_commits(brokers: TwoBrokers, history: History, driver: Driver) -> None:

@@ -158,6 +158,8 @@ class _Lane:
         if waiting:
             until = min(copy.retry_at for copy in waiting)
             self._control.wait(max(0.0, until - time.monotonic()))
+            with suppress(BrokerError):
+                self._control.check_lease()  # an orphan waits for nothing
 
     # Aligning
 
