@@ -40,6 +40,9 @@ _TELL_TIMEOUT_S = 5
 
 _IDLE_LOOK_S = 0.05
 
+#: So long the end of the server may take.
+_POLL_INTERVAL_S = 0.1
+
 #: The longest first line of a task; a stranger may connect.
 _LONGEST_HELLO = 4096
 
@@ -248,7 +251,9 @@ class ControlServer:
         except OSError as error:
             raise Disconnected(host, f"cannot listen for the tasks: {error}") from error
         self.address: tuple[str, int] = (host, self._server.server_address[1])
-        self._thread = threading.Thread(target=self._server.serve_forever, name="shoal-control", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(_POLL_INTERVAL_S,), name="shoal-control", daemon=True
+        )
         self._thread.start()
 
     def _serve(self, connection: socket.socket, lines: Any) -> None:

@@ -157,7 +157,10 @@ class _Lane:
         waiting = self._unfinished()
         if waiting:
             until = min(copy.retry_at for copy in waiting)
-            self._control.wait(max(0.0, until - time.monotonic()))
+            delay_s = max(0.0, until - time.monotonic())
+            if delay_s >= _REPORT_INTERVAL_S:
+                self._report()  # what is waited for
+            self._control.wait(delay_s)
             with suppress(BrokerError):
                 self._control.check_lease()  # an orphan waits for nothing
 
