@@ -132,8 +132,8 @@ def lanes_worth_having(partitions: int, leaders: Mapping[TopicPartition, tuple[i
     Return how many lanes to deal partitions to: not more than can fill their requests.
 
     A stock broker takes one batch of a partition in a request, so a request
-    is as large as its lane has partitions. With 4 partitions of batches of
-    8 KB, two lanes cost twice the CPU of one (bench/results.md).
+    is as large as its lane has partitions: two lanes of 2 partitions send
+    twice as many requests as one of 4.
 
     Args:
         partitions: How many there are to copy.
