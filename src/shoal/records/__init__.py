@@ -7,8 +7,11 @@ Nothing here does I/O, knows Kafka's messages, or opens a payload.
 from .aborted import AbortedTransactions
 from .batch import HEADER_SIZE, BatchHeader, Codec, RecordBatch, read_header, split
 from .checksum import crc32c, verify_crc
+from .compression import compress, decompress, decompress_legacy_lz4
 from .decide import Decision, decide
 from .fingerprint import Fingerprint, fingerprint
+from .rebuild import write_batch, write_batches
+from .record import Record, read_key_value_headers, read_records
 from .stamp import stamp
 
 __all__ = [
@@ -18,12 +21,20 @@ __all__ = [
     "Codec",
     "Decision",
     "Fingerprint",
+    "Record",
     "RecordBatch",
+    "compress",
     "crc32c",
     "decide",
+    "decompress",
+    "decompress_legacy_lz4",
     "fingerprint",
     "read_header",
+    "read_key_value_headers",
+    "read_records",
     "split",
     "stamp",
     "verify_crc",
+    "write_batch",
+    "write_batches",
 ]

@@ -1,0 +1,254 @@
+"""
+The five codecs of a batch's records, in Kafka's framings, within bounds.
+
+======  =================================================================
+gzip    RFC 1952; a reader takes several members back to back
+snappy  xerial's framing, as the Java client writes it: a header of 16
+        bytes, then blocks of raw snappy, each behind its size; librdkafka
+        writes one raw block without any of that
+lz4     LZ4 frame 1.5.1 of independent blocks (Kafka's readers take no other)
+zstd    RFC 8878; the Java client's frames do not say how much is in them
+======  =================================================================
+
+Written is what Kafka's own producer writes, byte for byte the same for the
+same input. Read is more than Kafka reads: any flags, and frames back to back.
+
+No reader believes what a stream says of its own size: a few kilobytes can
+stand for gigabytes. They decode into a buffer that grows by steps up to a
+limit, and give up there.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+
+import cramjam
+import xxhash
+
+from ..errors import CorruptBatch, UnsupportedBatch
+from .batch import Codec
+
+__all__ = ["compress", "decompress", "decompress_legacy_lz4"]
+
+Bytes = bytes | bytearray | memoryview
+
+#: How much of a gzip stream is read at a time, and how much may come of it before it is looked at.
+_GZIP_IN, _GZIP_OUT = 1 << 14, 1 << 20
+_GZIP_MAGIC = b"\x1f\x8b"
+#: ``wbits`` of zlib for its largest window, in gzip's wrapping.
+_GZIP_WRAPPING = 31
+#: ``java.util.zip.Deflater.DEFAULT_COMPRESSION`` and Kafka's default for zstd (``CompressionType``).
+_GZIP_LEVEL, _ZSTD_LEVEL = 6, 3
+
+_INT32 = struct.Struct(">i")
+_XERIAL_MAGIC = b"\x82SNAPPY\0"
+#: Behind the magic: version 1, compatible with 1. Not checked when read: Redpanda writes them little-endian.
+_XERIAL_HEADER = _XERIAL_MAGIC + b"\0\0\0\1\0\0\0\1"
+#: ``SnappyOutputStream``'s default.
+_XERIAL_BLOCK = 32 << 10
+
+#: Magic, independent blocks, at most 64 KiB each, the checksum of these two bytes (``Lz4BlockOutputStream``).
+_LZ4_HEADER = bytes.fromhex("04224d18 60 40 82")
+_LZ4_BLOCK = 64 << 10
+_LZ4_SIZE = struct.Struct("<I")
+_LZ4_INCOMPRESSIBLE = 0x80000000
+_LZ4_END = b"\0\0\0\0"
+_LZ4_CONTENT_SIZE, _LZ4_DICTIONARY = 0x08, 0x01
+
+#: The first buffer is that many times the compressed size, and so is each next one of the last.
+_GROWTH = 4
+_SMALLEST_BUFFER = 1 << 16
+#: What Rust's standard library says when a writer (our buffer) takes no more; the tests hold cramjam to it.
+_BUFFER_FULL = "failed to write whole buffer"
+
+
+def compress(codec: Codec, data: Bytes) -> bytes:
+    """Return ``data`` as Kafka's producer would compress it; the same for the same input."""
+    match codec:
+        case Codec.NONE:
+            return bytes(data)
+        case Codec.GZIP:
+            # Unlike GzipFile's, this header has neither a time nor a name in it.
+            stream = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WRAPPING)
+            return stream.compress(data) + stream.flush()
+        case Codec.SNAPPY:
+            return _compress_snappy(memoryview(data))
+        case Codec.LZ4:
+            return _compress_lz4(memoryview(data))
+        case Codec.ZSTD:
+            return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
+
+
+def decompress(codec: Codec, data: bytes | memoryview, limit_bytes: int, base_offset: int = 0) -> Bytes:
+    """
+    Return what was compressed.
+
+    Args:
+        codec: Bits 0 to 2 of the attributes.
+        data: The compressed stream; nothing is decompressed to nothing.
+        limit_bytes: The most that may come out. No more than that and one
+            step of growth is ever allocated, whatever the stream says. Data
+            that is not compressed is returned as it is, without a limit.
+        base_offset: Of the batch, for the errors.
+
+    Raises:
+        CorruptBatch: It cannot be decompressed.
+        UnsupportedBatch: More than ``limit_bytes`` would come out.
+
+    """
+    if codec == Codec.NONE or not len(data):
+        return data
+    try:
+        return _DECOMPRESS[codec](memoryview(data), limit_bytes)
+    except _OverLimit:
+        raise UnsupportedBatch(
+            f"its records expand to more than {limit_bytes} bytes; "
+            "if that is meant to be so, allow more with --max-decompressed-bytes",
+            base_offset,
+        ) from None
+    except (cramjam.DecompressionError, zlib.error, _Malformed) as error:
+        raise CorruptBatch(f"its records are not {codec.name.lower()}: {error}", base_offset) from error
+
+
+def decompress_legacy_lz4(data: bytes | memoryview, limit_bytes: int, base_offset: int = 0) -> Bytes:
+    """
+    Decompress the LZ4 frame of a message of magic 0, whatever checksum its descriptor has.
+
+    Kafka's clients computed it over the frame's magic too, until 0.10
+    (KAFKA-3160), and so a reader of magic 0 does not look at it. It is made
+    right in a copy, since no library can be told not to.
+
+    Raises:
+        CorruptBatch: It cannot be decompressed.
+        UnsupportedBatch: More than ``limit_bytes`` would come out.
+
+    """
+    frame = bytearray(data)
+    if len(frame) > len(_LZ4_HEADER):
+        flags = frame[4]
+        end = 6 + 8 * bool(flags & _LZ4_CONTENT_SIZE) + 4 * bool(flags & _LZ4_DICTIONARY)
+        if end < len(frame):
+            frame[end] = xxhash.xxh32_intdigest(bytes(frame[4:end])) >> 8 & 0xFF
+    return decompress(Codec.LZ4, memoryview(frame), limit_bytes, base_offset)
+
+
+class _OverLimit(Exception):
+    """More would come out than is allowed."""
+
+
+class _Malformed(Exception):
+    """A framing that is ours to read is not what it must be."""
+
+
+def _compress_snappy(data: memoryview) -> bytes:
+    parts = [_XERIAL_HEADER]
+    for start in range(0, len(data), _XERIAL_BLOCK):
+        block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK]))
+        parts += (_INT32.pack(len(block)), block)
+    return b"".join(parts)
+
+
+def _compress_lz4(data: memoryview) -> bytes:
+    parts: list[bytes | memoryview] = [_LZ4_HEADER]
+    for start in range(0, len(data), _LZ4_BLOCK):
+        plain = data[start : start + _LZ4_BLOCK]
+        block = bytes(cramjam.lz4.compress_block(plain, store_size=False))
+        if len(block) < len(plain):
+            parts += (_LZ4_SIZE.pack(len(block)), block)
+        else:
+            parts += (_LZ4_SIZE.pack(len(plain) | _LZ4_INCOMPRESSIBLE), plain)
+    parts.append(_LZ4_END)
+    return b"".join(parts)
+
+
+def _decompress_gzip(data: memoryview, limit_bytes: int) -> Bytes:
+    """
+    Read one member after another, by small pieces.
+
+    zlib hands back what it did not use, and copies it for that: of a large
+    piece with many empty members in it, that would be quadratic.
+    """
+    out = bytearray()
+    position, end = 0, len(data)
+    while True:
+        member = zlib.decompressobj(_GZIP_WRAPPING)
+        while not member.eof:
+            if position == end:
+                raise _Malformed("it is cut short")
+            piece: Bytes = data[position : position + _GZIP_IN]
+            position += len(piece)
+            while piece and not member.eof:
+                out += member.decompress(piece, min(_GZIP_OUT, limit_bytes - len(out) + 1))
+                if len(out) > limit_bytes:
+                    raise _OverLimit
+                piece = member.unconsumed_tail
+        position -= len(member.unused_data)
+        # What follows and is no other member does not matter to Java's GZIPInputStream either.
+        if data[position : position + len(_GZIP_MAGIC)] != _GZIP_MAGIC:
+            return out
+
+
+def _decompress_snappy(data: memoryview, limit_bytes: int) -> Bytes:
+    if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+        return _decompress_raw_snappy(data, limit_bytes)
+    out = bytearray()
+    position, end = len(_XERIAL_HEADER), len(data)
+    while position < end:
+        # Streams may stand back to back, each with its header (SnappyInputStream.hasNextChunk).
+        if data[position : position + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
+            position += len(_XERIAL_HEADER)
+            continue
+        if end - position < _INT32.size:
+            raise _Malformed("it ends in the size of a block")
+        size = _INT32.unpack_from(data, position)[0]
+        position += _INT32.size
+        if not 0 < size <= end - position:
+            raise _Malformed(f"a block of {size} bytes where {end - position} are left")
+        out += _decompress_raw_snappy(data[position : position + size], limit_bytes - len(out))
+        position += size
+    return out
+
+
+def _decompress_raw_snappy(data: memoryview, limit_bytes: int) -> Bytes:
+    size = cramjam.snappy.decompress_raw_len(data)
+    if size > limit_bytes:
+        raise _OverLimit
+    out = bytearray(size)
+    cramjam.snappy.decompress_raw_into(data, out)
+    return out
+
+
+def _growing(decompress_into: Callable[[memoryview, bytearray], int]) -> Callable[[memoryview, int], Bytes]:
+    """
+    Decompress into larger and larger buffers until all fits.
+
+    cramjam's own ``output_len`` is no limit, and its streaming interface has
+    none; only a buffer of ours stops it. Starting over costs a third of the
+    work at most, since each buffer is four times the last.
+    """
+
+    def decompressor(data: memoryview, limit_bytes: int) -> Bytes:
+        size = max(len(data) * _GROWTH, _SMALLEST_BUFFER)
+        while True:
+            size = min(size, limit_bytes)
+            out = bytearray(size)
+            try:
+                return memoryview(out)[: decompress_into(data, out)]
+            except cramjam.DecompressionError as error:
+                if _BUFFER_FULL not in str(error):
+                    raise
+            if size == limit_bytes:
+                raise _OverLimit
+            size *= _GROWTH
+
+    return decompressor
+
+
+_DECOMPRESS = {
+    Codec.GZIP: _decompress_gzip,
+    Codec.SNAPPY: _decompress_snappy,
+    Codec.LZ4: _growing(cramjam.lz4.decompress_into),
+    Codec.ZSTD: _growing(cramjam.zstd.decompress_into),
+}

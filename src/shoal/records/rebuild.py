@@ -1,0 +1,156 @@
+"""
+New batches of magic 2 from records, for what cannot be copied whole.
+
+Bodies are copied as they are; only what stands before them is written anew:
+length, attributes, timestamp delta, offset delta.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+
+from .batch import HEADER_SIZE, LOG_OVERHEAD, Codec, RecordBatch, read_header
+from .checksum import crc32c
+from .compression import compress
+from .record import Record
+
+__all__ = ["write_batch", "write_batches"]
+
+_BEFORE_CRC = struct.Struct(">qiib")
+_CRC = struct.Struct(">I")
+_COVERED = struct.Struct(">hiqqqhii")
+
+
+def write_batch(records: Sequence[Record], codec: Codec) -> RecordBatch:
+    """
+    Write records as one batch, ready to be stamped.
+
+    Their offsets follow each other, whatever they were: holes are closed.
+    The batch begins at offset 0, knows no producer and no leader epoch, and
+    its timestamps are create times.
+
+    Args:
+        records: At least one.
+        codec: What they are compressed with.
+
+    Returns:
+        A batch over a buffer of its own, which is writable.
+
+    """
+    encoded, _ = _encode(records, 0, None)
+    return _batch(records, codec, compress(codec, encoded))
+
+
+def write_batches(
+    records: Sequence[Record], codec: Codec, most_bytes: int
+) -> Iterator[tuple[Sequence[Record], RecordBatch]]:
+    """
+    Write records as few batches as hold them.
+
+    Args:
+        records: None gives no batch.
+        codec: What each batch is compressed with.
+        most_bytes: The most that a batch may take, header included. A record
+            that is larger by itself comes alone, in a batch that is too large.
+
+    Yields:
+        The records of each batch, and the batch (see :func:`write_batch`).
+
+    """
+    room = most_bytes - HEADER_SIZE
+    # How much to encode before looking what fits. At first all, since nearly
+    # always all fits; later not much more than what did, or many small
+    # batches would take a time that is quadratic.
+    window: int | None = room if codec == Codec.NONE else None
+    start = 0
+    while start < len(records):
+        encoded, ends = _encode(records, start, window)
+        count, payload = _fitting(memoryview(encoded), ends, codec, room)
+        if codec != Codec.NONE:
+            if count == len(ends) and start + count < len(records):
+                assert window is not None
+                window *= 2
+                continue
+            window = 2 * ends[count - 1]
+        taken = records[start : start + count]
+        yield taken, _batch(taken, codec, payload)
+        start += count
+
+
+def _encode(records: Sequence[Record], start: int, enough_bytes: int | None) -> tuple[bytearray, list[int]]:
+    """Encode records from ``start`` on until it is more than enough; tell where each ends."""
+    out = bytearray()
+    ends: list[int] = []
+    base_timestamp = records[start].timestamp
+    for delta in range(len(records) - start):
+        record = records[start + delta]
+        timestamp = record.timestamp - base_timestamp
+        before = b"\0" + _varint(timestamp) + _varint(delta)
+        out += _varint(len(before) + len(record.body)) + before
+        out += record.body
+        ends.append(len(out))
+        if enough_bytes is not None and len(out) > enough_bytes:
+            break
+    return out, ends
+
+
+def _varint(value: int) -> bytes:
+    """Encode as a zigzag varint, of at most 64 bits."""
+    zigzag = (value << 1 ^ value >> 63) & 0xFFFF_FFFF_FFFF_FFFF
+    encoded = bytearray()
+    while zigzag >= 0x80:
+        encoded.append(zigzag & 0x7F | 0x80)
+        zigzag >>= 7
+    encoded.append(zigzag)
+    return bytes(encoded)
+
+
+def _fitting(encoded: memoryview, ends: list[int], codec: Codec, room: int) -> tuple[int, bytes]:
+    """Return how many of the records fit, at least one, and what they are compressed to."""
+    if codec == Codec.NONE:
+        count = max(bisect_right(ends, room), 1)
+        return count, bytes(encoded[: ends[count - 1]])
+    payload = compress(codec, encoded[: ends[-1]])
+    if len(payload) <= room or len(ends) == 1:
+        return len(ends), payload
+    # As many as fit lie between a number that does and one that does not:
+    # guessed at by their sizes and halved by turns.
+    low, low_payload, low_size = 0, b"", 0
+    high, high_size = len(ends), len(payload)
+    by_size = True
+    while high - low > 1:
+        if by_size:
+            low_end = ends[low - 1] if low else 0
+            wanted = low_end + (room - low_size) * (ends[high - 1] - low_end) // max(high_size - low_size, 1)
+            middle = min(max(bisect_right(ends, wanted), low + 1), high - 1)
+        else:
+            middle = (low + high) // 2
+        by_size = not by_size
+        payload = compress(codec, encoded[: ends[middle - 1]])
+        if len(payload) <= room:
+            low, low_payload, low_size = middle, payload, len(payload)
+        else:
+            high, high_size = middle, len(payload)
+    if low == 0:
+        return 1, compress(codec, encoded[: ends[0]])
+    return low, low_payload
+
+
+def _batch(records: Sequence[Record], codec: Codec, payload: bytes) -> RecordBatch:
+    covered = _COVERED.pack(
+        codec,
+        len(records) - 1,  # last_offset_delta
+        records[0].timestamp,
+        max(record.timestamp for record in records),
+        -1,  # producer_id
+        -1,  # producer_epoch
+        -1,  # base_sequence
+        len(records),
+    )
+    batch_length = HEADER_SIZE - LOG_OVERHEAD + len(payload)
+    head = _BEFORE_CRC.pack(0, batch_length, -1, 2)
+    crc = _CRC.pack(crc32c(payload, crc32c(covered)))
+    view = memoryview(bytearray().join((head, crc, covered, payload)))
+    return RecordBatch(read_header(view), view)
