@@ -34,6 +34,9 @@ __all__ = [
     "QUICK_JVM",
     "KafkaCluster",
     "KafkaDidNotStart",
+    "await_broker",
+    "free_port",
+    "java_properties",
     "start_in_parallel",
     "two_clusters",
 ]
@@ -135,7 +138,7 @@ class KafkaCluster:
             for broker in self._nodes.values():
                 self._launch(broker)
             for broker in self._nodes.values():
-                self._await_answer(broker, brokers=self.brokers)
+                self._await_answer(broker, self.brokers)
         except BaseException:
             self.close()
             raise
@@ -205,7 +208,7 @@ class KafkaCluster:
         if broker.process is not None:
             raise ValueError(f"broker {node_id} is running")
         self._launch(broker)
-        self._await_answer(broker, brokers=1)
+        self._await_answer(broker, 1)
 
     def restart(self, node_id: int) -> None:
         """Stop a broker cleanly and start it again."""
@@ -226,11 +229,11 @@ class KafkaCluster:
             directory = Path(self._directory.name) / f"broker-{node_id}"
             (directory / "tmp").mkdir(parents=True)
             self._nodes[node_id] = _Broker(
-                node_id, _free_port(), _free_port() if is_controller else None, directory
+                node_id, free_port(), free_port() if is_controller else None, directory
             )
         for broker in self._nodes.values():
             properties = {**self._default_properties(broker), **self.config}
-            broker.properties.write_text(_java_properties(properties))
+            broker.properties.write_text(java_properties(properties))
 
     def _default_properties(self, broker: _Broker) -> dict[str, object]:
         replicas = 3 if self.brokers >= 3 else 1
@@ -285,32 +288,10 @@ class KafkaCluster:
         broker.process = spawn([java(), *options, "kafka.Kafka", broker.properties], broker.log)
 
     def _await_answer(self, broker: _Broker, brokers: int) -> None:
-        """Wait until this broker lists itself, and as many others as said, in its Metadata."""
-        client = AdminClient(
-            {
-                "bootstrap.servers": broker.address,
-                "reconnect.backoff.ms": 50,
-                "reconnect.backoff.max.ms": 200,
-                "log_level": 0,
-            }
+        assert broker.process is not None
+        await_broker(
+            broker.process, broker.node_id, broker.address, broker.log, self.start_timeout_s, brokers
         )
-
-        def answers() -> bool:
-            assert broker.process is not None
-            if broker.process.poll() is not None:
-                raise KafkaDidNotStart(
-                    f"broker {broker.node_id} ended with {broker.process.returncode}:\n{tail(broker.log)}"
-                )
-            try:
-                found = client.list_topics(timeout=1).brokers
-            except KafkaException:
-                return False
-            return broker.node_id in found and len(found) >= brokers
-
-        try:
-            wait_until(answers, f"Metadata of broker {broker.node_id}", self.start_timeout_s)
-        except TimedOut as error:
-            raise KafkaDidNotStart(f"{error}:\n{tail(broker.log)}") from error
 
     def _end(self, broker: _Broker, how: signal.Signals, timeout_s: float) -> None:
         process = broker.process
@@ -352,6 +333,45 @@ def two_clusters(
         yield source, destination
 
 
+def await_broker(
+    process: subprocess.Popen[bytes],
+    node_id: int,
+    address: str,
+    log: Path,
+    timeout_s: float,
+    brokers: int = 1,
+) -> None:
+    """
+    Wait until a broker lists itself, and as many others as said, in its Metadata.
+
+    Raises:
+        KafkaDidNotStart: It ended, or the time was up; the text has the end of its log.
+
+    """
+    client = AdminClient(
+        {
+            "bootstrap.servers": address,
+            "reconnect.backoff.ms": 50,
+            "reconnect.backoff.max.ms": 200,
+            "log_level": 0,
+        }
+    )
+
+    def answers() -> bool:
+        if process.poll() is not None:
+            raise KafkaDidNotStart(f"broker {node_id} ended with {process.returncode}:\n{tail(log)}")
+        try:
+            found = client.list_topics(timeout=1).brokers
+        except KafkaException:
+            return False
+        return node_id in found and len(found) >= brokers
+
+    try:
+        wait_until(answers, f"Metadata of broker {node_id}", timeout_s)
+    except TimedOut as error:
+        raise KafkaDidNotStart(f"{error}:\n{tail(log)}") from error
+
+
 def _jvm_options(broker: _Broker) -> list[str]:
     return [
         # Codecs unpack native libraries there, and a killed JVM would leave them behind.
@@ -362,7 +382,8 @@ def _jvm_options(broker: _Broker) -> list[str]:
     ]
 
 
-def _java_properties(properties: Mapping[str, object]) -> str:
+def java_properties(properties: Mapping[str, object]) -> str:
+    """Return the text of a ``.properties`` file, for values that need no escapes."""
     return "".join(f"{name}={_java_value(value)}\n" for name, value in properties.items())
 
 
@@ -378,7 +399,7 @@ def _random_uuid() -> str:
             return text
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """
     Return a port that nobody listens on.
 

@@ -10,11 +10,15 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-__all__ = ["KAFKA_VERSION", "MissingKafka", "class_path", "jars", "java"]
+__all__ = ["KAFKA_VERSION", "OLD_KAFKA_VERSION", "MissingKafka", "class_path", "jars", "java"]
 
 KAFKA_VERSION = "4.1.0"
 
+OLD_KAFKA_VERSION = "2.8.2"
+"""The newest that starts on Java 17 and still writes the message formats before 0.11."""
+
 _POM = Path(__file__).parent / "pom.xml"
+_OLD_POM = Path(__file__).parent / "pom-zookeeper.xml"
 _CACHE = Path(__file__).parent.parent / ".kafka"
 
 
@@ -74,7 +78,7 @@ def _download(version: str, directory: Path) -> None:
             maven,
             "--batch-mode",
             "--quiet",
-            f"--file={_POM}",
+            f"--file={_OLD_POM if version == OLD_KAFKA_VERSION else _POM}",
             "dependency:copy-dependencies",
             "-DincludeScope=runtime",
             f"-Dkafka.version={version}",
