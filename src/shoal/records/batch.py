@@ -71,8 +71,9 @@ class BatchHeader(NamedTuple):
     """
     The 61 bytes in front of a batch's records, in their order.
 
-    For a message of magic 0 or 1 only :attr:`base_offset`,
-    :attr:`batch_length` and :attr:`magic` mean anything.
+    Of a message of magic 0 or 1 it has offset, length, CRC, magic, and in the
+    attributes its codec and, of magic 1, whether its timestamp is an append
+    time. The offset of a compressed one is that of the last message in it.
 
     """
 
@@ -203,4 +204,7 @@ def _legacy_header(record_set: memoryview, position: int) -> BatchHeader:
         raise CorruptBatch(f"message length {length} is shorter than a message", position)
     if offset < 0:
         raise CorruptBatch(f"offset {offset} is negative", position)
-    return BatchHeader(offset, length, -1, magic, crc, 0, 0, -1, -1, -1, -1, -1, 1)
+    # One that ends before its attributes is cut short: no batch comes of it.
+    attributes = record_set[position + _LEGACY.size] if position + _LEGACY.size < len(record_set) else 0
+    attributes &= CODEC_MASK | LOG_APPEND_TIME if magic else CODEC_MASK
+    return BatchHeader(offset, length, -1, magic, crc, attributes, 0, -1, -1, -1, -1, -1, 1)

@@ -21,8 +21,9 @@ from typing import NamedTuple
 from ..errors import CorruptBatch, UnsupportedBatch
 from .batch import Codec, RecordBatch
 from .compression import decompress
+from .legacy import read_messages
 
-__all__ = ["Record", "read_key_value_headers", "read_records"]
+__all__ = ["Record", "read_key_value_headers", "read_records", "write_body", "write_varint"]
 
 #: A body without key, value and headers is three bytes long.
 _SMALLEST_BODY = 3
@@ -31,7 +32,7 @@ _SMALLEST_BODY = 3
 #: is: each counts as so many, or a batch of empty ones would be a bomb too.
 _COUNTS_AS_BYTES = 64
 
-_INT64_MAX = (1 << 63) - 1
+_INT64_MIN = -(1 << 63)
 _new = tuple.__new__
 
 
@@ -50,7 +51,7 @@ class Record(NamedTuple):
 
     offset: int
     timestamp: int
-    body: bytes | memoryview
+    body: bytes
 
 
 def read_records(batch: RecordBatch, limit_bytes: int) -> list[Record]:
@@ -75,7 +76,10 @@ def read_records(batch: RecordBatch, limit_bytes: int) -> list[Record]:
     header = batch.header
     base_offset = header.base_offset
     if header.magic != 2:
-        raise UnsupportedBatch("old format", base_offset)
+        return [
+            Record(message.offset, message.timestamp, write_body(message.key, message.value))
+            for message in read_messages(batch, limit_bytes)
+        ]
     if header.codec_id == Codec.NONE or header.records_count == 0:
         data = bytes(batch.payload)
     else:
@@ -107,7 +111,7 @@ def read_key_value_headers(
         CorruptBatch: Its body is not one.
 
     """
-    body = bytes(record.body)
+    body = record.body
     try:
         key, position = _read_sized(body, 0)
         value, position = _read_sized(body, position)
@@ -131,6 +135,31 @@ def read_key_value_headers(
     return key, value, headers
 
 
+def write_body(key: bytes | None, value: bytes | None) -> bytes:
+    """Encode the body of a record without headers."""
+    return b"".join((_sized(key), _sized(value), b"\0"))
+
+
+def write_varint(value: int) -> bytes:
+    """Encode as a zigzag varint a number of 64 bits; a larger one wraps around, as in Java."""
+    value = _int64(value)
+    zigzag = value << 1 ^ value >> 63
+    encoded = bytearray()
+    while zigzag >= 0x80:
+        encoded.append(zigzag & 0x7F | 0x80)
+        zigzag >>= 7
+    encoded.append(zigzag)
+    return bytes(encoded)
+
+
+def _int64(value: int) -> int:
+    return (value - _INT64_MIN) % (1 << 64) + _INT64_MIN
+
+
+def _sized(data: bytes | None) -> bytes:
+    return write_varint(-1) if data is None else write_varint(len(data)) + data
+
+
 class _Malformed(Exception):
     """What is wrong, in words; the caller knows where."""
 
@@ -144,12 +173,14 @@ def _read_all(
     One pass, and varints of one byte are read in line, two where they are
     usual: this is the loop that everything cropped or rebuilt goes through.
     ``data`` is bytes because a slice of bytes is three times as fast as one
-    of a memoryview, and a third of its size.
+    of a memoryview, and a third of its size. Timestamps wrap around at 64
+    bits, as they do for Kafka's consumer.
     """
     records: list[Record] = []
     end = len(data)
     position = 0
     previous = -1
+    far = not -(1 << 62) < base_timestamp < 1 << 62
     try:
         for _ in range(count):
             size = data[position]
@@ -176,6 +207,7 @@ def _read_all(
                     position += 1
                 else:
                     timestamp, position = _read_unsigned(data, position - 1, 64)
+                    far = True
             timestamp = base_timestamp + (timestamp >> 1 ^ -(timestamp & 1))
 
             delta = data[position]
@@ -201,6 +233,8 @@ def _read_all(
         raise _Malformed(f"{end - position} bytes behind the last record")
     if previous > last_offset_delta:
         raise _Malformed(f"an offset {previous} behind the first, but the last is {last_offset_delta}")
+    if far:
+        records = [record._replace(timestamp=_int64(record.timestamp)) for record in records]
     return records
 
 

@@ -1,0 +1,191 @@
+"""
+Messages of magic 0 and 1, as old clusters keep them.
+
+=====  =====  ================  ==========================================
+ at     len   field
+=====  =====  ================  ==========================================
+   0      8   offset            of a wrapper: that of its last message
+   8      4   length            what follows
+  12      4   crc               CRC-32 of everything from 16 on
+  16      1   magic
+  17      1   attributes        codec; of magic 1 bit 3 is LogAppendTime
+  18      8   timestamp         magic 1 only
+ 18/26    4   key length, key   negative for null
+  ..      4   value length, value
+=====  =====  ================  ==========================================
+
+A message with a codec is a *wrapper*: its value is a compressed sequence of
+messages, each with its offset and length as above. In a wrapper of magic 1
+their offsets are relative: the last of them stands for the wrapper's own.
+Where they were written as absolute ones, the same subtraction gives 0 as the
+base, and they stay what they are. In a wrapper of magic 0 they are absolute.
+A wrapper of either magic may hold messages of the other.
+
+Kafka's ``AbstractLegacyRecordBatch.DeepRecordsIterator`` and ``LegacyRecord``
+are the specification. Two things that they let pass are refused here, since
+records would get lost or stand at offsets that are another batch's: a last
+inner message that is cut short, and offsets that do not ascend up to the
+wrapper's (Kafka takes an offset of 0 in a wrapper for none, because some
+producers send it; in a log there is none such).
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import NamedTuple
+
+from ..errors import CorruptBatch
+from .batch import CODEC_MASK, LOG_APPEND_TIME, LOG_OVERHEAD, Codec, RecordBatch
+from .compression import decompress, decompress_legacy_lz4
+
+__all__ = ["Message", "read_messages"]
+
+_OVERHEAD = struct.Struct(">qi")
+_CRC_MAGIC_ATTRIBUTES = struct.Struct(">Ibb")
+_INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
+#: CRC, magic, attributes and two lengths; magic 1 has a timestamp too.
+_SMALLEST = {0: 14, 1: 22}
+_CRC_COVERS_FROM = 4
+
+NO_TIMESTAMP = -1
+
+
+class Message(NamedTuple):
+    """
+    What a consumer sees of a message.
+
+    Attributes:
+        offset: In its partition.
+        timestamp: In milliseconds; -1 for magic 0, and where there is none.
+            A wrapper's append time is that of all messages in it.
+        key: None for null.
+        value: None for null.
+
+    """
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+
+
+def read_messages(batch: RecordBatch, limit_bytes: int) -> list[Message]:
+    """
+    Return the message that ``batch`` is, or those that are in it.
+
+    The outer CRC is not verified, those of the inner messages are.
+
+    Raises:
+        CorruptBatch: It is not what its header says.
+        UnsupportedBatch: It expands to more than ``limit_bytes``.
+
+    """
+    header = batch.header
+    try:
+        outer = _read(bytes(batch.view[LOG_OVERHEAD:]))
+        codec_id = outer.attributes & CODEC_MASK
+        if codec_id == Codec.NONE:
+            return [Message(header.base_offset, outer.timestamp, outer.key, outer.value)]
+        if codec_id > Codec.LZ4:
+            raise _Malformed(f"codec {codec_id} in a message of magic {outer.magic}")
+        if outer.value is None:
+            raise _Malformed("a compressed message without a value")
+        # Only a wrapper of magic 0 may have the wrong checksum, whatever is in it.
+        if codec_id == Codec.LZ4 and outer.magic == 0:
+            data = decompress_legacy_lz4(outer.value, limit_bytes, header.base_offset)
+        else:
+            data = decompress(Codec(codec_id), outer.value, limit_bytes, header.base_offset)
+        return _unwrap(outer, header.base_offset, bytes(data))
+    except _Malformed as error:
+        raise CorruptBatch(str(error), header.base_offset) from None
+
+
+class _Malformed(Exception):
+    """What is wrong, in words; the caller knows where."""
+
+
+class _Stored(NamedTuple):
+    """A message as it is stored, without its offset."""
+
+    magic: int
+    attributes: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return self.magic == 1 and bool(self.attributes & LOG_APPEND_TIME)
+
+
+def _unwrap(wrapper: _Stored, last_offset: int, data: bytes) -> list[Message]:
+    """Read the messages in a wrapper, in Kafka's ``DeepRecordsIterator``'s steps."""
+    found: list[tuple[int, _Stored]] = []
+    position, end = 0, len(data)
+    while position < end:
+        if end - position < LOG_OVERHEAD:
+            raise _Malformed(f"inner message {len(found)} is cut short")
+        offset, length = _OVERHEAD.unpack_from(data, position)
+        position += LOG_OVERHEAD
+        if not 0 <= length <= end - position:
+            raise _Malformed(f"inner message {len(found)} has {length} bytes of {end - position}")
+        content = data[position : position + length]
+        position += length
+        inner = _read(content)
+        if inner.attributes & CODEC_MASK:
+            raise _Malformed(f"inner message {len(found)} is compressed itself")
+        if zlib.crc32(content[_CRC_COVERS_FROM:]) != int.from_bytes(content[:_CRC_COVERS_FROM]):
+            raise _Malformed(f"the CRC of inner message {len(found)} is wrong")
+        found.append((offset, inner))
+    if not found:
+        raise _Malformed("a compressed message with no message in it")
+
+    base_offset = last_offset - found[-1][0] if wrapper.magic == 1 else 0
+    append_time = wrapper.timestamp if wrapper.is_log_append_time else None
+    messages = []
+    previous = -1
+    for inner_offset, inner in found:
+        offset = base_offset + inner_offset
+        if not previous < offset <= last_offset:
+            raise _Malformed(f"an inner message at offset {offset}, between {previous} and {last_offset}")
+        previous = offset
+        # Messages of magic 0 have no time, not even an append time.
+        timestamp = inner.timestamp if append_time is None or inner.magic == 0 else append_time
+        messages.append(Message(offset, timestamp, inner.key, inner.value))
+    return messages
+
+
+def _read(content: bytes) -> _Stored:
+    """Read a message from its CRC on; the CRC itself is not looked at."""
+    if len(content) < _SMALLEST[0]:
+        raise _Malformed(f"a message of {len(content)} bytes")
+    _, magic, attributes = _CRC_MAGIC_ATTRIBUTES.unpack_from(content)
+    position = _CRC_MAGIC_ATTRIBUTES.size
+    if magic not in _SMALLEST:
+        raise _Malformed(f"a message of magic {magic}")
+    if len(content) < _SMALLEST[magic]:
+        raise _Malformed(f"a message of {len(content)} bytes")
+    timestamp = NO_TIMESTAMP
+    if magic == 1:
+        (timestamp,) = _INT64.unpack_from(content, position)
+        position += _INT64.size
+    key, position = _read_sized(content, position)
+    value, position = _read_sized(content, position)
+    if position != len(content):
+        raise _Malformed(f"{len(content) - position} bytes behind the value of a message")
+    return _Stored(magic, attributes, timestamp, key, value)
+
+
+def _read_sized(content: bytes, position: int) -> tuple[bytes | None, int]:
+    """Read bytes behind their length; a negative one is null, as it is for Kafka."""
+    if len(content) - position < _INT32.size:
+        raise _Malformed("a message is cut short")
+    length = _INT32.unpack_from(content, position)[0]
+    position += _INT32.size
+    if length < 0:
+        return None, position
+    if length > len(content) - position:
+        raise _Malformed(f"{length} bytes where {len(content) - position} are left")
+    return content[position : position + length], position + length
