@@ -34,6 +34,7 @@ __all__ = [
     "QUICK_JVM",
     "KafkaCluster",
     "KafkaDidNotStart",
+    "ProxiedPort",
     "await_broker",
     "free_port",
     "java_properties",
@@ -61,12 +62,28 @@ class KafkaDidNotStart(Exception):
     """A broker ended, or gave no answer before the deadline; the text has the end of its log."""
 
 
+@dataclass(frozen=True, slots=True)
+class ProxiedPort:
+    """
+    A second listener of a broker, which is told to clients as if it were a proxy's port.
+
+    Attributes:
+        advertised: Where the proxy has to listen: clients that came by it are sent here.
+        behind: Where the broker listens: what the proxy connects to.
+
+    """
+
+    advertised: int
+    behind: int
+
+
 @dataclass
 class _Broker:
     node_id: int
     port: int
     controller_port: int | None
     directory: Path
+    proxied: "ProxiedPort | None" = None
     process: subprocess.Popen[bytes] | None = None
     cpu_seconds_of_dead: float = 0.0
     peak_rss_of_dead: int = 0
@@ -114,6 +131,8 @@ class KafkaCluster:
         heap: The JVM's ``-Xmx``.
         jvm: Further JVM options: ``QUICK_JVM`` or ``BENCH_JVM``.
         start_timeout_s: How long a broker may take to answer Metadata.
+        behind_proxies: Give each broker a second listener, for `rig.proxy.Proxies`; who connects by
+            `bootstrap` reaches the brokers themselves all the same.
 
     Raises:
         MissingKafka: On entry: no Java, no Maven, or the download failed.
@@ -126,6 +145,7 @@ class KafkaCluster:
     heap: str = "768m"
     jvm: Sequence[str] = QUICK_JVM
     start_timeout_s: float = 120
+    behind_proxies: bool = False
     cluster_id: str = field(default_factory=lambda: _random_uuid())
     _nodes: dict[int, _Broker] = field(default_factory=dict, repr=False)
     _directory: tempfile.TemporaryDirectory[str] | None = field(default=None, repr=False)
@@ -156,6 +176,11 @@ class KafkaCluster:
     def bootstrap(self) -> str:
         """Bootstrap servers: ``127.0.0.1:port``, comma-separated."""
         return ",".join(broker.address for broker in self._nodes.values())
+
+    @property
+    def proxied_ports(self) -> dict[int, ProxiedPort]:
+        """Ports for the proxies in front of the brokers, by node id; empty without ``behind_proxies``."""
+        return {node_id: broker.proxied for node_id, broker in self._nodes.items() if broker.proxied}
 
     @property
     def node_ids(self) -> list[int]:
@@ -231,6 +256,8 @@ class KafkaCluster:
             self._nodes[node_id] = _Broker(
                 node_id, free_port(), free_port() if is_controller else None, directory
             )
+            if self.behind_proxies:
+                self._nodes[node_id].proxied = ProxiedPort(free_port(), free_port())
         for broker in self._nodes.values():
             properties = {**self._default_properties(broker), **self.config}
             broker.properties.write_text(java_properties(properties))
@@ -245,12 +272,20 @@ class KafkaCluster:
             if other.controller_port is not None
         )
         combined = broker.controller_port is not None
+        listeners, advertised = [client], [client]
+        protocols = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"
+        if broker.proxied:
+            listeners.append(f"PROXIED://127.0.0.1:{broker.proxied.behind}")
+            advertised.append(f"PROXIED://127.0.0.1:{broker.proxied.advertised}")
+            protocols += ",PROXIED:PLAINTEXT"
+        if combined:
+            listeners.append(controller)
         return {
             "node.id": broker.node_id,
             "process.roles": "broker,controller" if combined else "broker",
-            "listeners": f"{client},{controller}" if combined else client,
-            "advertised.listeners": client,
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listeners": ",".join(listeners),
+            "advertised.listeners": ",".join(advertised),
+            "listener.security.protocol.map": protocols,
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.voters": ",".join(voters),
             "log.dirs": broker.log_dir,

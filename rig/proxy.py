@@ -1,0 +1,381 @@
+"""
+TCP proxies in front of a cluster's brokers, which know Kafka's framing and so where to cut.
+
+Every request and response is a frame: a length (int32, big-endian), then as many bytes. A request
+begins with its API key (int16); a broker answers the requests of a connection in their order. That
+is all that a proxy has to know to tell which frame belongs to which API.
+
+The brokers advertise the proxies' ports (``KafkaCluster(behind_proxies=True)``), so a client that
+bootstraps at a proxy never gets around them; who uses ``KafkaCluster.bootstrap`` meets none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import struct
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import TracebackType
+from typing import Self
+
+from rig.cluster import KafkaCluster, ProxiedPort
+
+__all__ = ["Disturbance", "Proxies", "Step"]
+
+_CONNECT_TIMEOUT_S = 5.0
+_LISTEN_BACKLOG = 128
+_INT32 = struct.Struct(">i")
+_INT16 = struct.Struct(">h")
+_RESET = struct.pack("ii", 1, 0)
+"""SO_LINGER: on, for 0 s. The peer gets a RST and loses what it had not read."""
+
+
+class Step(Enum):
+    """Where in the exchange of one request and its response."""
+
+    BEFORE_REQUEST = "before the request"
+    """The broker gets nothing of it."""
+    WITHIN_REQUEST = "within the request"
+    """The broker gets its first half."""
+    AFTER_REQUEST = "after the request"
+    """The broker gets all of it; whether it has taken effect is not known."""
+    BEFORE_RESPONSE = "before the response"
+    """The broker has answered; the client gets nothing: an acknowledgement that is lost."""
+    WITHIN_RESPONSE = "within the response"
+    """The client gets the first half."""
+
+    @property
+    def is_of_response(self) -> bool:
+        return self in (Step.BEFORE_RESPONSE, Step.WITHIN_RESPONSE)
+
+
+@dataclass(eq=False)
+class Disturbance:
+    """
+    What a proxy does to one kind of request, at one step.
+
+    Attributes:
+        api_key: Whose requests.
+        step: Where.
+        after: So many requests of this API pass first.
+        times: How many it meets then.
+        stall_s: Hold the exchange there for so long, in seconds. Who hangs up meanwhile takes back
+            what was held, as with a network that lost it.
+        cut: Then close the connection, to both sides.
+        reset: Let the client see a reset connection, not one that was closed.
+        late: Where the client has hung up during a stall before the request: deliver it all the
+            same, as a network does that held a packet back.
+        hits: How many it met so far.
+
+    """
+
+    api_key: int
+    step: Step
+    after: int = 0
+    times: int = 1
+    stall_s: float = 0.0
+    cut: bool = True
+    reset: bool = False
+    late: bool = False
+    hits: int = field(default=0, init=False)
+    _seen: int = field(default=0, init=False)
+
+
+@dataclass
+class _Exchange:
+    """A request that waits for its response."""
+
+    api_key: int
+    disturbance: Disturbance | None
+
+
+class Proxies:
+    """
+    One proxy for each broker of a cluster, inside a ``with`` block.
+
+    A broker that is down looks as if it closed every connection at once.
+
+    Attributes:
+        delays_s: Before each request of an API (by its key) is passed on, wait so long.
+
+    """
+
+    def __init__(self, cluster: KafkaCluster) -> None:
+        """
+        Args:
+            cluster: Running, or about to be; made with ``behind_proxies=True``.
+        """
+        self._cluster = cluster
+        self._changed = threading.Condition()
+        self._disturbances: list[Disturbance] = []
+        self._requests: Counter[int] = Counter()
+        self._responses: Counter[int] = Counter()
+        self._fronts: list[_Front] = []
+        self.delays_s: Mapping[int, float] = {}
+
+    def __enter__(self) -> Self:
+        try:
+            for ports in self._cluster.proxied_ports.values():
+                self._fronts.append(_Front(self, ports))
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def bootstrap(self) -> str:
+        """Bootstrap servers by which a client meets only the proxies."""
+        ports = self._cluster.proxied_ports.values()
+        return ",".join(f"127.0.0.1:{each.advertised}" for each in ports)
+
+    def disturb(self, disturbance: Disturbance) -> None:
+        """Let something go wrong; of several that would meet a request, the oldest does."""
+        with self._changed:
+            self._disturbances.append(disturbance)
+
+    def clear(self) -> None:
+        """Let all pass from now on, unhindered and uncounted, and cut what is still connected."""
+        with self._changed:
+            self._disturbances.clear()
+            self._requests.clear()
+            self._responses.clear()
+            self.delays_s = {}
+            self._changed.notify_all()
+        for front in self._fronts:
+            front.cut_all()
+
+    def responses(self, api_key: int) -> int:
+        """Return how many responses of an API were passed on, or lost on purpose."""
+        return self._responses[api_key]
+
+    def requests(self, api_key: int) -> int:
+        """Return how many requests of an API came."""
+        return self._requests[api_key]
+
+    def wait_for_responses(self, api_key: int, count: int, timeout_s: float) -> bool:
+        """Wait until so many responses of an API were passed on; tell whether they were in time."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._responses[api_key] >= count, timeout_s)
+
+    def close(self) -> None:
+        for front in self._fronts:
+            front.close()
+
+    # For the connections
+
+    def meet(self, api_key: int) -> Disturbance | None:
+        """Count a request, and return what goes wrong with it."""
+        with self._changed:
+            self._requests[api_key] += 1
+            found = None
+            for each in self._disturbances:
+                if each.api_key == api_key:
+                    each._seen += 1
+                    if found is None and each._seen > each.after and each.hits < each.times:
+                        each.hits += 1
+                        found = each
+            self._changed.notify_all()
+        return found
+
+    def count_response(self, api_key: int) -> None:
+        with self._changed:
+            self._responses[api_key] += 1
+            self._changed.notify_all()
+
+
+class _Front:
+    """The proxy of one broker."""
+
+    def __init__(self, proxies: Proxies, ports: ProxiedPort) -> None:
+        self._proxies = proxies
+        self._behind = ports.behind
+        self._lock = threading.Lock()
+        self._connections: set[_Connection] = set()
+        self._listener = socket.create_server(("127.0.0.1", ports.advertised), backlog=_LISTEN_BACKLOG)
+        self._thread = threading.Thread(target=self._accept, name="rig-proxy", daemon=True)
+        self._thread.start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return  # closed
+            try:
+                broker = socket.create_connection(("127.0.0.1", self._behind), _CONNECT_TIMEOUT_S)
+            except OSError:
+                client.close()
+                continue
+            broker.settimeout(None)
+            connection = _Connection(self._proxies, client, broker, self._forget)
+            with self._lock:
+                self._connections.add(connection)
+            connection.start()
+
+    def _forget(self, connection: _Connection) -> None:
+        with self._lock:
+            self._connections.discard(connection)
+
+    def cut_all(self) -> None:
+        with self._lock:
+            connections = list(self._connections)
+        for each in connections:
+            each.cut()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join()
+        self.cut_all()
+
+
+class _Cut(Exception):
+    """The connection is over."""
+
+
+class _Connection:
+    """One connection of a client, passed on in two threads."""
+
+    def __init__(
+        self,
+        proxies: Proxies,
+        client: socket.socket,
+        broker: socket.socket,
+        forget: Callable[[_Connection], None],
+    ) -> None:
+        self._proxies = proxies
+        self._client = client
+        self._broker = broker
+        self._behind = broker.getpeername()
+        self._forget = forget
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._waiting: deque[_Exchange] = deque()
+        for each in (client, broker):
+            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def start(self) -> None:
+        for target in (self._pass_requests, self._pass_responses):
+            threading.Thread(target=self._until_cut, args=(target,), name="rig-proxied", daemon=True).start()
+
+    def _until_cut(self, pass_on: Callable[[], None]) -> None:
+        with contextlib.suppress(OSError, _Cut):
+            pass_on()
+        self.cut()
+
+    def cut(self, reset: bool = False) -> None:
+        """Close both sides; harmless when repeated."""
+        with self._lock:
+            if self._over.is_set():
+                return
+            self._over.set()
+        if reset:
+            with contextlib.suppress(OSError):
+                self._client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                # Wakes the thread that reads from it, and sends no FIN before the RST.
+                self._client.shutdown(socket.SHUT_RD)
+                self._client.close()
+        for each in (self._client, self._broker):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+        self._forget(self)
+
+    def _pass_requests(self) -> None:
+        for frame in _frames(self._client):
+            (api_key,) = _INT16.unpack_from(frame, 4)
+            delay_s = self._proxies.delays_s.get(api_key)
+            if delay_s:
+                time.sleep(delay_s)
+            met = self._proxies.meet(api_key)
+            if met is None or met.step.is_of_response:
+                self._waiting.append(_Exchange(api_key, met))
+                self._broker.sendall(frame)
+            else:
+                self._waiting.append(_Exchange(api_key, None))
+                self._disturb(met, frame, self._broker)
+
+    def _pass_responses(self) -> None:
+        for frame in _frames(self._broker):
+            exchange = self._waiting.popleft()
+            met = exchange.disturbance
+            try:
+                if met is None:
+                    self._client.sendall(frame)
+                else:
+                    self._disturb(met, frame, self._client)
+            finally:
+                self._proxies.count_response(exchange.api_key)
+
+    def _disturb(self, met: Disturbance, frame: memoryview, receiver: socket.socket) -> None:
+        if met.step in (Step.WITHIN_REQUEST, Step.WITHIN_RESPONSE):
+            receiver.sendall(frame[: len(frame) // 2])
+            frame = frame[len(frame) // 2 :]
+        elif met.step is Step.AFTER_REQUEST:
+            receiver.sendall(frame)
+            frame = frame[:0]
+        until = time.monotonic() + met.stall_s
+        if met.stall_s and self._hangs_up_before(until):
+            if met.late and met.step is Step.BEFORE_REQUEST:
+                time.sleep(max(0.0, until - time.monotonic()))
+                self._deliver_late(frame)
+            raise _Cut
+        if met.cut:
+            self.cut(met.reset)
+            raise _Cut
+        receiver.sendall(frame)
+
+    def _hangs_up_before(self, deadline: float) -> bool:
+        """Wait; tell at once when the client has closed or reset its side, or all is over."""
+        watch = select.poll()
+        watch.register(self._client.fileno(), select.POLLRDHUP)
+        while (left := deadline - time.monotonic()) > 0:
+            if self._over.is_set() or watch.poll(min(left, 0.1) * 1000):
+                return True
+        return False
+
+    def _deliver_late(self, frame: memoryview) -> None:
+        """Send a request whose sender is gone on a connection of its own, and wait for the answer."""
+        with socket.create_connection(self._behind, _CONNECT_TIMEOUT_S) as alone:
+            alone.sendall(frame)
+            next(_frames(alone), None)
+
+
+def _frames(sender: socket.socket) -> Iterator[memoryview]:
+    """Yield frames, their lengths included, until the sender ends."""
+    while True:
+        head = _receive(sender, 4)
+        if head is None:
+            return
+        (size,) = _INT32.unpack(head)
+        body = _receive(sender, size)
+        if body is None:
+            return
+        yield memoryview(head + body)
+
+
+def _receive(sender: socket.socket, size: int) -> bytes | None:
+    """Return exactly so many bytes; None where the sender ends before."""
+    buffer = bytearray(size)
+    view = memoryview(buffer)
+    while view:
+        count = sender.recv_into(view)
+        if not count:
+            return None
+        view = view[count:]
+    return bytes(buffer)
