@@ -175,6 +175,11 @@ class History:
         self.store(self.batch(range_size, holes=range(range_size)))
         return self
 
+    def holed(self, count: int, holes: Sequence[int], **fields: Any) -> Self:
+        """Add a batch that compaction took some records out of."""
+        self.store(self.batch(count, holes=holes, **fields), shown=True)
+        return self
+
     def gap(self, offsets: int) -> Self:
         """Leave offsets out that compaction took with their whole batches."""
         self.next_offset += offsets
@@ -191,10 +196,11 @@ def lose_tail(broker: Broker, topic: str, end: int, partition: int = 0) -> Log:
     """Take away all from the batch on that does not end before ``end``, as an unclean election does."""
     before = broker.log(topic, partition)
     after = Log(before.name, before.config)
-    after.begin_leader_epoch(before.leader_epoch + 1)
     for batch in batches_of(before):
         if batch.header.next_offset <= end:
             after.store(batch.view)
+    after._epoch_starts = [each for each in before._epoch_starts if each[1] <= after.log_end_offset]
+    after.begin_leader_epoch(before.leader_epoch + 1)
     topics = broker.topics.topic(topic)
     topics.logs[partition] = after
     return after

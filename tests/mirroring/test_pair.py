@@ -16,9 +16,11 @@ from shoal.mirroring.pair import Identity, Pair
 
 OFFSETS = st.integers(0, 2**63 - 1)
 TOPIC_IDS = st.none() | st.uuids().map(str)
-IDENTITIES = st.builds(Identity, st.integers(0, 2**63 - 1), st.integers(0, 2**15 - 1), OFFSETS)
+IDENTITIES = st.builds(
+    Identity, st.integers(0, 2**63 - 1), st.integers(0, 2**15 - 1), st.integers(-(2**63), 2**63 - 1)
+)
 
-PAIR = Pair(10, 7, Identity(5, 0), (2, 0), 4_000_000_000, "source-id", None, 3, "rules")
+PAIR = Pair(10, 7, Identity(5, 0), (2, 0), 4_000_000_000, "source-id", None, 3, "rules", 2)
 
 
 @given(
@@ -33,6 +35,7 @@ PAIR = Pair(10, 7, Identity(5, 0), (2, 0), 4_000_000_000, "source-id", None, 3, 
         TOPIC_IDS,
         st.integers(-1, 2**31 - 1),
         st.text(max_size=64),
+        st.integers(-1, 2**31 - 1),
     )
 )
 def test_a_pair_is_read_back_as_it_was_committed(pair: Pair) -> None:
@@ -54,8 +57,17 @@ def test_the_metadata_is_as_documented() -> None:
         "last": 4_000_000_000,
         "topics": ["source-id", None],
         "epoch": 3,
+        "source_epoch": 2,
         "rules": "rules",
     }
+
+
+def test_a_pair_from_before_source_epochs_were_kept_is_read() -> None:
+    committed = PAIR.to_committed()
+    values = json.loads(committed.metadata.removeprefix("shoal1"))
+    del values["source_epoch"]
+    older = replace(committed, metadata="shoal1" + json.dumps(values))
+    assert Pair.from_committed(older) == replace(PAIR, source_leader_epoch=-1)
 
 
 @pytest.mark.parametrize("metadata", ["", "words", "{}", '{"destination": 1}', "SHOAL1{}"])
@@ -81,6 +93,7 @@ def test_a_commit_by_somebody_else_is_no_pair(metadata: str) -> None:
         {"topics": ["a"]},
         {"topics": [1, 2]},
         {"epoch": None},
+        {"source_epoch": "2"},
         {"rules": 1},
     ],
 )

@@ -1,4 +1,4 @@
-"""Batches that one partition cannot copy: it stops before them with a sentence, and the others go on."""
+"""What becomes of a partition's batches; before one that cannot be mirrored it stops, and the others go on."""
 
 from __future__ import annotations
 
@@ -16,15 +16,7 @@ from shoal.records import Codec, Decision
 pytestmark = [pytest.mark.timeout(30), pytest.mark.usefixtures("quick_retries")]
 
 
-def legacy(magic: int) -> Callable[[History], bytearray]:
-    return lambda history: batches.message(magic, offset=history.next_offset)
-
-
 REFUSED: dict[str, tuple[Callable[[History], bytearray], str]] = {
-    "holes": (lambda history: history.batch(4, holes=[1, 2]), "compaction took records out of it"),
-    "holes-at-the-end": (lambda history: history.batch(4, holes=[3]), "compaction took records out of it"),
-    "magic-0": (legacy(0), "message format is that of Kafka before 0.11"),
-    "magic-1": (legacy(1), "message format is that of Kafka before 0.11"),
     "codec-5": (lambda history: history.batch(1, flags=5), "its codec is 5"),
     "codec-7": (lambda history: history.batch(1, flags=7), "its codec is 7"),
 }
@@ -32,7 +24,7 @@ REFUSED: dict[str, tuple[Callable[[History], bytearray], str]] = {
 
 @pytest.mark.parametrize(("make", "reason"), REFUSED.values(), ids=REFUSED)
 @pytest.mark.parametrize("before", [0, 3])
-def test_a_batch_that_would_have_to_be_decoded_stops_its_partition_and_no_other(
+def test_a_batch_that_cannot_be_mirrored_stops_its_partition_and_no_other(
     brokers: TwoBrokers, make: Callable[[History], bytearray], reason: str, before: int
 ) -> None:
     refusing, other = brokers.topic("topic", 2)
@@ -49,16 +41,6 @@ def test_a_batch_that_would_have_to_be_decoded_stops_its_partition_and_no_other(
         assert brokers.copied("topic", 0) == refusing.committed[: 2 * before]
         assert brokers.copied("topic", 1) == other.committed
         assert brokers.pair("topic", 0).source_offset == 2 * before
-
-
-@pytest.mark.parametrize("start", [1, 2])
-def test_a_start_in_the_middle_of_a_batch_stops_the_partition(
-    brokers: TwoBrokers, history: History, start: int
-) -> None:
-    history.plain(3, 2)
-    (stopped,) = brokers.run([CopyRange("topic", 0, "topic", start, 5)]).stopped
-    assert "copying begins in the middle of it" in stopped.reason
-    assert brokers.copied() == []
 
 
 def test_a_start_between_batches_copies_from_there(brokers: TwoBrokers, history: History) -> None:
@@ -111,8 +93,8 @@ def test_acknowledged_runs_translate_source_offsets(brokers: TwoBrokers, history
     assert runs == [[0, 5, 0], [8, 9, 5], [13, 15, 6]]
 
 
-def test_a_partition_waits_longer_each_time() -> None:
-    copy = PartitionCopy(CopyRange("topic", 3, "other", 0, 10))
+def test_a_partition_waits_longer_each_time(brokers: TwoBrokers) -> None:
+    copy = PartitionCopy(CopyRange("topic", 3, "other", 0, 10), brokers.settings)
     assert copy.is_due
     copy.wait("a leader", 100.0)
     assert not copy.is_due

@@ -185,7 +185,7 @@ def test_a_record_in_place_of_the_last_one_stops_the_partition(brokers: TwoBroke
     log = lose_tail(brokers.destination, "topic", 1)
     log.store(memoryview(batches.batch(2, base_offset=1)))
     history.plain(1)
-    stopped_with(brokers, "the last batch of topic-0", "at offset 1", "somebody else wrote there")
+    stopped_with(brokers, "from offset 1 to 3", "up to source offset 3", "somebody else wrote there")
 
 
 def test_a_lost_tail_stops_the_partition(brokers: TwoBrokers, history: History) -> None:
@@ -193,7 +193,9 @@ def test_a_lost_tail_stops_the_partition(brokers: TwoBrokers, history: History) 
     brokers.run()
     lose_tail(brokers.destination, "topic", 1)
     history.plain(1)
-    stopped_with(brokers, "ends at offset 1", "acknowledged ends at 3", "the destination lost its tail")
+    stopped_with(
+        brokers, "ends at offset 1", "up to source offset 3, ends at 3", "the destination lost its tail"
+    )
 
 
 def recreate(broker: Broker) -> None:
@@ -227,7 +229,7 @@ def test_a_source_that_lost_its_tail_stops_the_partition(brokers: TwoBrokers, hi
     brokers.run()
     lose_tail(brokers.source, "topic", 1)
     (stopped,) = brokers.run([CopyRange("topic", 0, "topic", 0, 3)]).stopped
-    assert "ends at offset 1, before what was mirrored already" in stopped.reason
+    assert "only up to offset 1, and 3 was mirrored already" in stopped.reason
 
 
 def test_other_rules_than_those_of_the_pair_stop_the_partition(brokers: TwoBrokers, history: History) -> None:
@@ -252,8 +254,20 @@ def test_a_source_whose_retention_overtook_a_dead_lane_stops_the_partition(
 ) -> None:
     history.plain(1, 1, 1, 1, 1)
     die_after(brokers, 2)
-    history.log.delete_records(1)
-    stopped_with(brokers, "does not have offset 0", "begins at 1", "its retention overtook the mirror")
+    history.log.delete_records(3)
+    stopped_with(brokers, "does not have offset 2", "begins at 3", "its retention overtook the mirror")
+
+
+@pytest.mark.parametrize("deleted", [1, 2])
+def test_retention_that_took_only_what_a_dead_lane_had_written_loses_nothing(
+    brokers: TwoBrokers, history: History, deleted: int
+) -> None:
+    history.plain(1, 1, 1, 1, 1)
+    die_after(brokers, 2)
+    history.log.delete_records(deleted)
+    result = brokers.run()
+    assert (result.complete, result.stopped) == (True, ())
+    assert brokers.copied() == history.committed
 
 
 def test_a_destination_whose_retention_took_what_a_dead_lane_wrote_stops_the_partition(

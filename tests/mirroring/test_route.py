@@ -31,6 +31,7 @@ from two_brokers import (
 
 from shoal.broker import Broker
 from shoal.broker.apis.table import APIS
+from shoal.broker.call import Call
 from shoal.client.connection import Connection
 from shoal.client.metadata import TopicPartition
 from shoal.client.produce import Producer
@@ -360,7 +361,7 @@ def test_a_batch_that_stops_its_partition_waits_for_the_retry_of_those_before_it
     brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(1, 2)
-    history.store(history.batch(4, holes=[1]))
+    history.store(history.batch(1, flags=5))
     let_pass(brokers.destination, ApiKey.PRODUCE, 1)
     brokers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
     (stopped,) = brokers.start().result().stopped
@@ -448,6 +449,20 @@ def test_an_answer_without_records_now_and_then_is_no_gap(brokers: TwoBrokers, h
     assert brokers.copied() == history.committed
 
 
+def local_log_begins_at(broker: Broker, offset: int) -> None:
+    """Let a broker say that what is before an offset lies in remote storage."""
+    before = broker.apis[ApiKey.LIST_OFFSETS]
+    earliest_local = -4
+
+    def handle(broker: Broker, call: Call, request: Any) -> Any:
+        response = before.handle(broker, call, request)
+        if request.topics[0].partitions[0].timestamp == earliest_local:
+            response.topics[0].partitions[0].offset = offset
+        return response
+
+    broker.apis = {**broker.apis, ApiKey.LIST_OFFSETS: replace(before, handle=handle)}
+
+
 @pytest.mark.parametrize("looking", [False, True])
 def test_what_lies_in_remote_storage_is_no_gap_however_long_it_takes(
     brokers: TwoBrokers, history: History, looking: bool
@@ -460,11 +475,7 @@ def test_what_lies_in_remote_storage_is_no_gap_however_long_it_takes(
             brokers.run(control=Mortal())
         brokers.destination.faults.clear()
 
-    def local_log_begins_later(response: Any) -> Any:
-        response.topics[0].partitions[0].offset = 5
-        return response
-
-    answers(brokers.source, ApiKey.LIST_OFFSETS, local_log_begins_later, times=100)
+    local_log_begins_at(brokers.source, 5)
     answers(brokers.source, ApiKey.FETCH, without_records, times=9)
     assert brokers.start().result().complete
     assert brokers.copied() == history.committed

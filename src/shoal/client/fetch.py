@@ -24,10 +24,16 @@ _SMALLEST_PARTITION_MAX_BYTES = 1024 * 1024 + 4096
 
 
 class FetchFrom(NamedTuple):
-    """Where to go on in a partition."""
+    """
+    Where to go on in a partition.
+
+    With the leader's epoch, a broker that leads it in another epoch refuses
+    (KIP-320): who asks then finds out whether the log is still the same.
+    """
 
     partition: TopicPartition
     offset: int
+    leader_epoch: int = -1
 
 
 class Fetcher:
@@ -77,10 +83,13 @@ class Fetcher:
         topic = request.FetchTopic
         partition_max_bytes = max(_SMALLEST_PARTITION_MAX_BYTES, self._max_bytes // len(wanted))
         by_topic = defaultdict(list)
-        for (name, number), offset in wanted:
+        for (name, number), offset, leader_epoch in wanted:
             by_topic[name].append(
                 topic.FetchPartition(
-                    partition=number, fetch_offset=offset, partition_max_bytes=partition_max_bytes
+                    partition=number,
+                    current_leader_epoch=leader_epoch,
+                    fetch_offset=offset,
+                    partition_max_bytes=partition_max_bytes,
                 )
             )
         self._connection.send(

@@ -13,12 +13,22 @@ from .cluster import Cluster
 from .config import IsolationLevel
 from .metadata import TopicPartition
 
-__all__ = ["EARLIEST", "LATEST", "list_offsets", "local_log_start_offset", "log_end_offsets"]
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "epoch_end_offsets",
+    "list_offsets",
+    "local_log_start_offset",
+    "log_end_offsets",
+]
 
 #: ListOffsets' special timestamps.
 LATEST = -1
 EARLIEST = -2
 _EARLIEST_LOCAL = -4
+
+#: Stands for the epoch that the metadata names.
+_CURRENT_EPOCH = -1
 
 Answers = dict[TopicPartition, int | ShoalError]
 T = TypeVar("T")
@@ -96,13 +106,41 @@ def log_end_offsets(cluster: Cluster, partitions: Iterable[TopicPartition]) -> A
         For each partition an offset, or the error that stands in its way.
 
     """
+    answers = epoch_end_offsets(cluster, dict.fromkeys(partitions, _CURRENT_EPOCH))
+    unknown = ErrorCode.UNKNOWN_LEADER_EPOCH
+    return {
+        partition: BrokerError(unknown, f"OffsetForLeaderEpoch of {partition} on {cluster}")
+        if answer is None
+        else answer
+        for partition, answer in answers.items()
+    }
+
+
+def epoch_end_offsets(
+    cluster: Cluster, epochs: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int | None | ShoalError]:
+    """
+    Ask each partition's leader where a leader epoch ends in its log (OffsetForLeaderEpoch, KIP-320).
+
+    Args:
+        cluster: With metadata of the partitions.
+        epochs: -1 for the leader's current epoch, which ends where the log does.
+
+    Returns:
+        For each partition the offset up to which its log is as it was in that
+        epoch: where an epoch is not in the log at all, the end of the one
+        before it. None where the log keeps no epochs, as those of magic 0 and
+        1. Or the error that stands in its way.
+
+    """
     request = request_class(ApiKey.OFFSET_FOR_LEADER_EPOCH)
     topic, entry = request.OffsetForLeaderTopic, request.OffsetForLeaderTopic.OffsetForLeaderPartition
 
     def ask(node_id: int, asked: list[TopicPartition]) -> Answers:
         def with_epoch(each: TopicPartition) -> Any:
-            epoch = cluster.partition(each).leader_epoch
-            return entry(partition=each.partition, current_leader_epoch=epoch, leader_epoch=epoch)
+            current = cluster.partition(each).leader_epoch
+            wanted = current if epochs[each] == _CURRENT_EPOCH else epochs[each]
+            return entry(partition=each.partition, current_leader_epoch=current, leader_epoch=wanted)
 
         response = cluster.connection(node_id).request(
             ApiKey.OFFSET_FOR_LEADER_EPOCH,
@@ -114,9 +152,7 @@ def log_end_offsets(cluster: Cluster, partitions: Iterable[TopicPartition]) -> A
         )
         return {
             TopicPartition(answered.topic, each.partition): _answer(
-                each.error_code
-                if each.error_code or each.end_offset >= 0
-                else ErrorCode.UNKNOWN_LEADER_EPOCH,
+                each.error_code,
                 each.end_offset,
                 f"OffsetForLeaderEpoch of {answered.topic}-{each.partition} on {cluster}",
             )
@@ -124,7 +160,11 @@ def log_end_offsets(cluster: Cluster, partitions: Iterable[TopicPartition]) -> A
             for each in answered.partitions
         }
 
-    return _ask_leaders(cluster, partitions, ask)
+    answers = _ask_leaders(cluster, epochs, ask)
+    return {
+        partition: None if isinstance(answer, int) and answer < 0 else answer
+        for partition, answer in answers.items()
+    }
 
 
 def _answer(error_code: int, offset: int, where: str) -> int | ShoalError:

@@ -22,7 +22,6 @@ from ..client.fetch import Fetcher
 from ..client.groups import JOIN_AGAIN
 from ..client.produce import Producer
 from ..errors import BrokerError, CorruptBatch, PartitionStopped, ProtocolError, ShoalError
-from ..records import Decision
 from .control import Control
 from .pair import Pair
 from .partition_copy import PartitionCopy
@@ -83,7 +82,7 @@ class _Lane:
         destination: Cluster,
         positions: Positions,
     ) -> None:
-        self._copies = [PartitionCopy(each) for each in ranges]
+        self._copies = [PartitionCopy(each, settings) for each in ranges]
         self._settings = settings
         self._control = control
         self._source = source
@@ -325,19 +324,19 @@ def _partition_report(copy: PartitionCopy) -> dict[str, Any]:
         "partition": copy.source.partition,
         "source_offset": copy.pair.source_offset if copy.pair else None,
         "end_offset": copy.range.end_offset,
-        "decisions": {
-            decision.value: count for decision, count in ((Decision.COPY, copy.copied), *copy.dropped.items())
-        },
+        "decisions": {decision.value: count for decision, count in copy.decisions.items()},
         "records": copy.records,
         "bytes_out": copy.bytes_out,
         "retries": copy.retries,
         "runs": copy.runs,
         "waiting_for": copy.waiting_for,
         "stopped": [copy.stopped.offset, copy.stopped.reason] if copy.stopped else None,
+        "incidents": [[each.kind.value, each.reason, each.lost, each.continued] for each in copy.incidents],
     }
-    copy.dropped.clear()
+    copy.decisions.clear()
+    copy.incidents = []
     copy.runs = []
-    copy.copied = copy.records = copy.bytes_out = copy.retries = 0
+    copy.records = copy.bytes_out = copy.retries = 0
     return report
 
 

@@ -9,7 +9,7 @@ All else is in the commit's metadata: ``shoal1`` and a JSON object. At most
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from ..client.groups import Committed
@@ -35,7 +35,8 @@ class Identity:
         producer_id: From the destination's InitProducerId; one a partition.
         producer_epoch: Its epoch.
         base: The destination offset that has sequence 0; 0 as long as nobody
-            else wrote to the partition.
+            else wrote to the partition. Below 0 where the destination lost
+            records after which the sequences go on.
 
     """
 
@@ -46,6 +47,10 @@ class Identity:
     def sequence(self, destination_offset: int) -> int:
         """Return the sequence of a batch that lands at an offset: the offset itself, modulo 2^31."""
         return (destination_offset - self.base) % _SEQUENCES
+
+    def moved(self, by: int) -> Identity:
+        """Return the same writer where its next sequence lands so many offsets later than it would have."""
+        return replace(self, base=self.base + by)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,8 @@ class Pair:
         source_topic_id: As text; None where the cluster has no topic ids.
         destination_topic_id: Likewise.
         destination_leader_epoch: In which the last batch was acknowledged.
+        source_leader_epoch: In which the last batch before ``source_offset``
+            was written at the source (KIP-320); -1 where it does not say.
         rules: A digest of everything that decides what is copied.
 
     """
@@ -77,6 +84,7 @@ class Pair:
     destination_topic_id: str | None
     destination_leader_epoch: int
     rules: str
+    source_leader_epoch: int = -1
 
     def to_committed(self) -> Committed:
         """Return what a group commits."""
@@ -87,6 +95,7 @@ class Pair:
             "last": self.last_batch,
             "topics": [self.source_topic_id, self.destination_topic_id],
             "epoch": self.destination_leader_epoch,
+            "source_epoch": self.source_leader_epoch,
             "rules": self.rules,
         }
         return Committed(self.source_offset, _PREFIX + json.dumps(values, separators=(",", ":")))
@@ -127,6 +136,7 @@ class Pair:
             None if destination_topic_id is None else _of(str, destination_topic_id),
             _of(int, values["epoch"]),
             _of(str, values["rules"]),
+            _of(int, values.get("source_epoch", -1)),
         )
 
 

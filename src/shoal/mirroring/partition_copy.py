@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from ..client.backoff import Backoff
 from ..client.config import IsolationLevel
@@ -14,30 +16,60 @@ from ..records import (
     AbortedTransactions,
     Codec,
     Decision,
+    Record,
     RecordBatch,
     decide,
     fingerprint,
     split,
     stamp,
     verify_crc,
+    write_batches,
 )
-from ..records.batch import read_header
+from ..records.batch import DELETE_HORIZON, BatchHeader, read_header
+from .decoding import records_to_mirror
+from .incidents import Incident
 from .pair import Pair
 from .ranges import CopyRange
+from .settings import CopySettings
 
 __all__ = ["AcknowledgedRun", "Outgoing", "PartitionCopy", "add_run"]
 
 
+#: Messages of magic 0 and 1 that are not compressed come one by one; so many bytes of them make a batch.
+_GROUP_BYTES = 256 * 1024
+
+#: No limit for a batch that was decoded, as long as the destination refused none.
+_NO_LIMIT = 2**31 - 1
+
+
 @dataclass(slots=True)
 class Outgoing:
-    """A stamped batch on its way; ``source_end`` is the next source offset after it."""
+    """
+    A stamped batch on its way.
+
+    Attributes:
+        view: Its bytes: in the fetch buffer, or its own where it was decoded.
+        source_start: The offset of its first record at the source.
+        source_end: The next source offset after it.
+        destination_offset: Where it has to land.
+        records_count: As in its header.
+        newest_ms: A timestamp that the broker takes for this batch's, or an older one.
+        decision: What became of the fetched batch.
+        spans: Runs of source offsets, first and end, that follow one another
+            in it; None where there is only one.
+        source_leader_epoch: In which it was written at the source.
+
+    """
 
     view: memoryview
     source_start: int
     source_end: int
     destination_offset: int
     records_count: int
-    max_timestamp_ms: int
+    newest_ms: int
+    decision: Decision = Decision.COPY
+    spans: Sequence[tuple[int, int]] | None = None
+    source_leader_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +111,13 @@ class PartitionCopy:
         stopped: Why this partition cannot go on, once it cannot.
         waiting_for: What it waits for, while it waits.
         empty_answers: How often in a row the source had nothing at ``fetch_offset``.
+        out_of_range: Whether the source refused ``fetch_offset`` since the last alignment.
 
     """
 
-    def __init__(self, copy_range: CopyRange) -> None:
+    def __init__(self, copy_range: CopyRange, settings: CopySettings) -> None:
         self.range = copy_range
+        self._settings = settings
         self.source = copy_range.source
         self.destination = copy_range.destination
         self.pair: Pair | None = None
@@ -94,18 +128,23 @@ class PartitionCopy:
         self.stopped: PartitionStopped | None = None
         self.waiting_for: str | None = None
         self.empty_answers = 0
+        self.out_of_range = False
         self._refusal: PartitionStopped | None = None
         self._next_destination = -1
         self._established = False
         self._acknowledged_timestamp_ms = -1
         self._last: Outgoing | None = None
+        self._group: list[Record] = []
+        self._group_bytes = 0
+        self._most_bytes = _NO_LIMIT
+        self._source_leader_epoch = -1
         self._dropped: Counter[Decision] = Counter()
         self._suspects: set[int] = set()
         self._backoff = Backoff()
         self._retry_at = 0.0
         # Taken by whoever reports: what was acknowledged since the last report.
-        self.dropped: Counter[Decision] = Counter()
-        self.copied = 0
+        self.decisions: Counter[Decision] = Counter()
+        self.incidents: list[Incident] = []
         self.records = 0
         self.bytes_out = 0
         self.runs: list[list[int]] = []
@@ -153,14 +192,17 @@ class PartitionCopy:
         # the producer id accepts any sequence, so a second request could
         # take the place of a first that failed.
         self._established = False
+        self.out_of_range = False
         self._rewind()
 
     def _rewind(self) -> None:
         assert self.pair is not None
         self.queue.clear()
+        self._group.clear()
         self._dropped.clear()
         self._refusal = None  # what came before it is fetched again, and so is the refused batch
         self.fetch_offset = self.pair.source_offset
+        self._source_leader_epoch = self.pair.source_leader_epoch
         self._next_destination = self.pair.destination_offset
 
     def refetch(self) -> None:
@@ -176,6 +218,7 @@ class PartitionCopy:
         self._advance()
         self.aligned = False
         self.queue.clear()
+        self._group.clear()
         self.in_flight.clear()
         self._dropped.clear()
 
@@ -194,6 +237,11 @@ class PartitionCopy:
         self._advance()
         self.stop_with(PartitionStopped(*self.source, self.position, reason))
 
+    def stop_for(self, incident: Incident) -> None:
+        """Give up on this partition for something that happened to its clusters."""
+        self.incidents.append(incident)
+        self.stop(incident.reason)
+
     def stop_with(self, error: PartitionStopped) -> None:
         self.stopped = error
         self.waiting_for = None
@@ -203,10 +251,10 @@ class PartitionCopy:
 
     def take(self, fetched: FetchedPartition, isolation_level: IsolationLevel) -> bool:
         """
-        Decide on each fetched batch, stamp those that are copied, and queue them.
+        Decide on each fetched batch, stamp those that are copied or made anew, and queue them.
 
-        The batches are stamped in the fetch buffer: the queue holds views of it.
-        A batch that cannot be copied is remembered, and stops the partition
+        What is copied is stamped in the fetch buffer: the queue holds views of it.
+        A batch that cannot be mirrored is remembered, and stops the partition
         when everything before it is acknowledged.
 
         Returns:
@@ -230,11 +278,13 @@ class PartitionCopy:
                     self._rewind()
                     raise CorruptBatch(f"offset {header.base_offset} comes after {end_of_last - 1}")
                 end_of_last = header.next_offset
-                if header.base_offset >= self.range.end_offset:
+                if self._is_behind_the_end(header):
                     self.skip_gap()
                     break
                 self._take_batch(batch, aborted)
+            self._queue_group()
         except UnsupportedBatch as error:
+            self._queue_group()
             self._refuse(error.base_offset, str(error))
         except CorruptBatch as error:
             found = True
@@ -242,11 +292,18 @@ class PartitionCopy:
             self.suspect(self.fetch_offset, f"{what}: {error.reason}")
         return found
 
+    def _is_behind_the_end(self, header: BatchHeader) -> bool:
+        # A wrapper of magic 0 or 1 has the offset of its last message: the first may lie before the end.
+        is_wrapper = header.magic != 2 and header.codec_id != Codec.NONE
+        return header.base_offset >= self.range.end_offset and not is_wrapper
+
     def _take_batch(self, batch: RecordBatch, aborted: AbortedTransactions | None) -> None:
         header = batch.header
-        decision = decide(header, self.fetch_offset, aborted)
+        decision = decide(
+            header, self.fetch_offset, aborted, keep_append_time=self._settings.keep_append_time
+        )
         if decision is Decision.COPY:
-            self._queue(batch)
+            self._queue_copy(batch)
         elif decision.is_drop:
             verify_crc(batch)  # a flipped attribute bit must not become a silent loss
             if decision is Decision.DROP_CONTROL and aborted is not None:
@@ -254,35 +311,92 @@ class PartitionCopy:
             if header.last_offset < self.fetch_offset:
                 return  # all of it lies before the range
             self._dropped[decision] += 1
-        elif header.magic == 2 and header.last_offset < self.fetch_offset:
+        elif header.last_offset < self.fetch_offset:
             return
         else:
-            verify_crc(batch)  # a flipped bit must not look like a hole, or another format
-            raise UnsupportedBatch(_WHY_NOT[decision], header.base_offset)
+            self._take_decoded(batch, decision)
         self.fetch_offset = header.next_offset
+        self._source_leader_epoch = header.leader_epoch
 
-    def _queue(self, batch: RecordBatch) -> None:
+    def _take_decoded(self, batch: RecordBatch, decision: Decision) -> None:
+        header = batch.header
+        records = records_to_mirror(batch, self.fetch_offset, self._settings)
+        if header.magic != 2 and header.codec_id == Codec.NONE:
+            self._group += records
+            self._group_bytes += header.size
+            if self._group_bytes >= _GROUP_BYTES:
+                self._queue_group()
+        elif records:
+            self._queue_group()
+            self._queue_records(records, decision, Codec(header.codec_id), header)
+
+    def _queue_group(self) -> None:
+        """Make a batch of the messages of magic 0 or 1 that were gathered."""
+        group, self._group, self._group_bytes = self._group, [], 0
+        if group:
+            self._queue_records(group, Decision.REBUILD_MAGIC, Codec.NONE, None)
+
+    def _queue_records(
+        self, records: Sequence[Record], decision: Decision, codec: Codec, header: BatchHeader | None
+    ) -> None:
+        """Queue records as batches of their own; the last of them ends where the fetched batch did."""
+        for piece, batch in write_batches(records, codec, self._most_bytes):
+            is_last = piece[-1] is records[-1]
+            self._queue(
+                batch,
+                piece[0].offset,
+                header.next_offset if header and is_last else piece[-1].offset + 1,
+                batch.header.max_timestamp,
+                decision,
+                _spans(piece),
+                header.leader_epoch if header else -1,
+            )
+
+    def _queue_copy(self, batch: RecordBatch) -> None:
         header = batch.header
         if header.codec_id > Codec.ZSTD:
             verify_crc(batch)
             raise UnsupportedBatch(
                 f"its codec is {header.codec_id}, which Kafka does not have", header.base_offset
             )
+        self._queue_group()
+        self._queue(
+            batch,
+            header.base_offset,
+            header.next_offset,
+            _newest_create_time_ms(header),
+            source_leader_epoch=header.leader_epoch,
+        )
+
+    def _queue(
+        self,
+        batch: RecordBatch,
+        source_start: int,
+        source_end: int,
+        newest_ms: int,
+        decision: Decision = Decision.COPY,
+        spans: Sequence[tuple[int, int]] | None = None,
+        source_leader_epoch: int = -1,
+    ) -> None:
         assert self.pair is not None
         identity = self.pair.identity
         sequence = identity.sequence(self._next_destination)
         stamp(batch, identity.producer_id, identity.producer_epoch, sequence)
+        records_count = batch.header.records_count
         self.queue.append(
             Outgoing(
                 batch.view,
-                header.base_offset,
-                header.next_offset,
+                source_start,
+                source_end,
                 self._next_destination,
-                header.records_count,
-                header.max_timestamp,
+                records_count,
+                newest_ms,
+                decision,
+                spans,
+                source_leader_epoch,
             )
         )
-        self._next_destination += header.records_count
+        self._next_destination += records_count
 
     def _refuse(self, offset: int, reason: str) -> PartitionStopped:
         self._refusal = PartitionStopped(*self.source, offset, reason)
@@ -321,7 +435,7 @@ class PartitionCopy:
         return (
             self._established
             and self._acknowledged_timestamp_ms > forgotten_up_to_ms
-            and all(each.max_timestamp_ms > forgotten_up_to_ms for each in self.in_flight)
+            and all(each.newest_ms > forgotten_up_to_ms for each in self.in_flight)
         )
 
     def next_to_send(self) -> Outgoing:
@@ -333,14 +447,39 @@ class PartitionCopy:
     def acknowledge(self, outgoing: Outgoing) -> None:
         """Count the oldest batch that was in flight: it landed where it should."""
         self._established = True
-        self._acknowledged_timestamp_ms = outgoing.max_timestamp_ms
+        self._acknowledged_timestamp_ms = outgoing.newest_ms
         self._last = outgoing
-        self.copied += 1
+        self.decisions[outgoing.decision] += 1
         self.records += outgoing.records_count
         self.bytes_out += len(outgoing.view)
-        self.extend_runs(outgoing.source_start, outgoing.source_end, outgoing.destination_offset)
+        landed = outgoing.destination_offset
+        for start, end in outgoing.spans or ((outgoing.source_start, outgoing.source_end),):
+            self.extend_runs(start, end, landed)
+            landed += end - start
         self._backoff.reset()
         self.waiting_for = None
+
+    def displace(self, outgoing: Outgoing, by: int) -> None:
+        """A batch landed so many offsets too far: so will all that follow it, and the sequences go on."""
+        assert self.pair is not None
+        self.pair = replace(self.pair, identity=self.pair.identity.moved(by))
+        for each in chain([outgoing], self.in_flight, self.queue):
+            each.destination_offset += by
+        self._next_destination += by
+
+    def make_smaller(self, refused: Outgoing) -> bool:
+        """
+        Prepare to send a batch that is too large for the destination in smaller ones, after realigning.
+
+        Returns:
+            Whether that can be: it was decoded anyway, and has more than one record.
+
+        """
+        if refused.decision is Decision.COPY or refused.records_count == 1:
+            return False
+        self._most_bytes = len(refused.view) // 2
+        self.lose_track()
+        return True
 
     def extend_runs(self, source_start: int, source_end: int, landed: int) -> None:
         """Count in what was acknowledged (see :func:`add_run`)."""
@@ -360,6 +499,7 @@ class PartitionCopy:
                 source_offset=last.source_end,
                 destination_offset=last.destination_offset + last.records_count,
                 last_batch=fingerprint(RecordBatch(read_header(last.view), last.view)).crc,
+                source_leader_epoch=last.source_leader_epoch,
             )
 
     def settle(self, leader_epoch: int) -> None:
@@ -371,8 +511,9 @@ class PartitionCopy:
             self.pair,
             source_offset=max(self.pair.source_offset, self.fetch_offset),
             destination_leader_epoch=leader_epoch,
+            source_leader_epoch=self._source_leader_epoch,
         )
-        self.dropped += self._dropped
+        self.decisions += self._dropped
         self._dropped.clear()
         if self._refusal is not None:
             self.stop_with(self._refusal)
@@ -380,8 +521,21 @@ class PartitionCopy:
             self.waiting_for = None
 
 
-_WHY_NOT = {
-    Decision.CROP: "copying begins in the middle of it, so it would have to be decoded and cropped",
-    Decision.REBUILD_HOLES: "compaction took records out of it, so it would have to be decoded and rebuilt",
-    Decision.REBUILD_MAGIC: "its message format is that of Kafka before 0.11, so it would have to be rebuilt",
-}
+def _newest_create_time_ms(header: BatchHeader) -> int:
+    """Return a time that is not after the newest record's create time; -1 where the header does not tell."""
+    if not header.is_log_append_time:
+        return header.max_timestamp
+    # max_timestamp is the append time then. The first record's create time is known, unless
+    # compaction wrote its horizon there (KIP-534).
+    return -1 if header.attributes & DELETE_HORIZON else min(header.base_timestamp, header.max_timestamp)
+
+
+def _spans(records: Sequence[Record]) -> list[tuple[int, int]]:
+    """Return the runs of offsets, first and end, that follow one another."""
+    spans: list[tuple[int, int]] = []
+    for record in records:
+        if spans and spans[-1][1] == record.offset:
+            spans[-1] = spans[-1][0], record.offset + 1
+        else:
+            spans.append((record.offset, record.offset + 1))
+    return spans

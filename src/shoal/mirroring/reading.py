@@ -9,12 +9,12 @@ from ..client.config import IsolationLevel
 from ..client.connection import raise_for
 from ..client.fetch import Fetcher, FetchFrom
 from ..client.metadata import TopicPartition
-from ..client.offsets import EARLIEST, list_offsets, local_log_start_offset
+from ..client.offsets import local_log_start_offset
 from ..errors import BrokerError, CorruptBatch, ErrorCode, ProtocolError, ShoalError
 from ..protocol.fetch import FetchedPartition, FetchResponse
 from ..records import AbortedTransactions, Decision, RecordBatch, decide, split, verify_crc
 
-__all__ = ["is_gap", "read_batches", "read_decided", "why_out_of_range"]
+__all__ = ["is_gap", "read_batches", "read_decided"]
 
 _MAX_WAIT_MS = 200
 
@@ -28,6 +28,8 @@ def read_decided(
     offset: int,
     isolation_level: IsolationLevel,
     buffer_bytes: int = 4 * 1024 * 1024,
+    *,
+    keep_append_time: bool = False,
 ) -> Iterator[tuple[Decision, RecordBatch]]:
     """
     Yield each batch from an offset to the end of what may be read, and what becomes of it.
@@ -39,6 +41,7 @@ def read_decided(
         isolation_level: What may be read, and what counts as aborted.
         buffer_bytes: For the responses. A batch is a view into the buffer:
             valid until the next one is asked for.
+        keep_append_time: See :func:`~shoal.records.decide`.
 
     Raises:
         BrokerError: The leader refuses.
@@ -63,7 +66,7 @@ def read_decided(
             aborted = AbortedTransactions(fetched.aborted_transactions) if committed else None
             started_at = offset
             for batch in split(fetched.record_set):
-                decision = decide(batch.header, offset, aborted)
+                decision = decide(batch.header, offset, aborted, keep_append_time=keep_append_time)
                 if decision.is_drop:
                     verify_crc(batch)
                 if decision is Decision.DROP_CONTROL and aborted is not None:
@@ -111,16 +114,6 @@ def is_gap(cluster: Cluster, partition: TopicPartition, offset: int, empty_answe
         return False
     local_start = local_log_start_offset(cluster, partition)
     return not isinstance(local_start, ShoalError) and local_start <= offset
-
-
-def why_out_of_range(cluster: Cluster, partition: TopicPartition, offset: int) -> str:
-    """Say why a leader answers OFFSET_OUT_OF_RANGE, as a sentence."""
-    start = list_offsets(cluster, {partition: EARLIEST})[partition]
-    return (
-        f"{cluster} does not have offset {offset} any more, its log begins at {start}: "
-        "its retention overtook the mirror, or the topic was truncated; what is lost is lost: "
-        "mirror it with a new --group into an empty topic"
-    )
 
 
 def read_batches(cluster: Cluster, partition: TopicPartition, offset: int) -> Iterator[RecordBatch]:

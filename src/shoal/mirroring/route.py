@@ -23,8 +23,9 @@ from ..errors import ErrorCode, ProtocolError
 from ..protocol.fetch import FetchedPartition, FetchResponse
 from ..protocol.produce import ProduceOutcome
 from .control import Control
+from .incidents import Delivery, Incident, IncidentKind
 from .partition_copy import Outgoing, PartitionCopy
-from .reading import is_gap, why_out_of_range
+from .reading import is_gap
 from .settings import CopySettings
 
 __all__ = ["FETCH_MAX_WAIT_MS", "MAX_REQUESTS_IN_FLIGHT", "Route"]
@@ -76,6 +77,9 @@ _SEQUENCE_REFUSED = frozenset(
         ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
+
+#: A batch that was decoded may be cut into smaller ones.
+_TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
 _WHAT_TO_DO = {
     ErrorCode.MESSAGE_TOO_LARGE: "raise max.message.bytes of the destination topic",
@@ -168,11 +172,11 @@ class Route:
 
     def _ask_for_more(self) -> None:
         wanted = [
-            FetchFrom(copy.source, copy.fetch_offset)
+            FetchFrom(copy.source, copy.fetch_offset, self._source.partition(copy.source).leader_epoch)
             for copy in self._order
             if copy.wants_data and copy.is_due
         ]
-        self._asked = dict(wanted)
+        self._asked = {each.partition: each.offset for each in wanted}
         if wanted:
             self._fetcher.send(wanted)
 
@@ -224,7 +228,11 @@ class Route:
 
     def _source_refuses(self, copy: PartitionCopy, code: ErrorCode) -> None:
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
-            copy.stop(why_out_of_range(self._source, copy.source, copy.fetch_offset))
+            # Realigning finds out which end of the log it is, and what to do about it.
+            offset = copy.fetch_offset
+            copy.lose_track()
+            copy.out_of_range = True
+            copy.suspect(offset, f"{self._source} does not have offset {offset}")
         elif code is ErrorCode.CORRUPT_MESSAGE:
             copy.suspect(
                 copy.fetch_offset, f"{self._source} has the batch at offset {copy.fetch_offset} damaged"
@@ -288,15 +296,28 @@ class Route:
 
     def _landed_elsewhere(self, copy: PartitionCopy, outgoing: Outgoing, base_offset: int) -> None:
         expected = outgoing.destination_offset
-        why = (
-            "somebody else writes to this partition"
-            if base_offset > expected
-            else "the destination lost its tail (unclean leader election?)"
-        )
-        copy.stop(
-            f"the batch at source offset {outgoing.source_start} landed at offset {base_offset} of "
-            f"{copy.destination} on {self._destination} instead of {expected}: {why}"
-        )
+        if self._settings.delivery is Delivery.EXACTLY_ONCE:
+            if base_offset > expected:
+                kind, why = IncidentKind.FOREIGN_RECORDS, "somebody else writes to this partition"
+            else:
+                kind, why = (
+                    IncidentKind.DESTINATION_LOSS,
+                    "the destination lost its tail (unclean leader election?)",
+                )
+            continued = kind in self._settings.continue_on
+            incident = Incident(
+                kind,
+                f"the batch at source offset {outgoing.source_start} landed at offset {base_offset} of "
+                f"{copy.destination} on {self._destination} instead of {expected}: {why}",
+                lost=max(0, expected - base_offset),
+                continued=continued,
+            )
+            if not continued:
+                copy.stop_for(incident)
+                return
+            copy.incidents.append(incident)
+        copy.displace(outgoing, base_offset - expected)
+        copy.acknowledge(outgoing)
 
     def _destination_refuses(self, copy: PartitionCopy, outgoing: Outgoing, answer: ProduceOutcome) -> None:
         code = ErrorCode.of(answer.error_code)
@@ -312,11 +333,18 @@ class Route:
             )
             copy.lose_track()
             copy.suspect(outgoing.source_start, what)
+        elif code in _TOO_LARGE and copy.make_smaller(outgoing):
+            copy.wait(
+                f"{self._destination} takes no batch of {len(outgoing.view)} bytes; smaller ones follow", 0
+            )
         else:
             what_to_do = _WHAT_TO_DO.get(code, "look into the broker's log")
+            is_one = outgoing.records_count == 1
+            what = "record" if is_one else "batch"
+            size = f"{len(outgoing.view)} bytes" + (" as a batch" if is_one else "")
             copy.stop(
-                f"{self._destination} refuses the batch at source offset {outgoing.source_start} "
-                f"({outgoing.records_count} records, {len(outgoing.view)} bytes) with {named}: {what_to_do}"
+                f"{self._destination} refuses the {what} at source offset {outgoing.source_start} "
+                f"({outgoing.records_count} records, {size}) with {named}: {what_to_do}"
             )
 
     def _settle(self, fetched_bytes: int) -> None:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..client.config import ClientConfig
+from .incidents import Delivery, IncidentKind
 
-__all__ = ["CopySettings"]
+__all__ = ["DEFAULT_MAX_DECOMPRESSED_BYTES", "CopySettings"]
+
+#: Batches are of 1 MiB as brokers come, and few shrink to less than a fiftieth.
+DEFAULT_MAX_DECOMPRESSED_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,13 @@ class CopySettings:
         producer_id_expiration_ms: After this long without a newer batch the
             destination's brokers forget a producer id (broker configuration
             ``producer.id.expiration.ms``).
+        delivery: What is promised of the destination partitions.
+        continue_on: The kinds of incidents after which a partition goes on;
+            the others stop it.
+        keep_append_time: Decode batches of LogAppendTime, so that their
+            records get the append time instead of their create times.
+        max_decompressed_bytes: How large a batch that has to be decoded may
+            become.
         leave_waiting: End a lane when all that is left of it waits: a stream
             plans it anew, and nobody else is held up.
     """
@@ -37,4 +48,8 @@ class CopySettings:
     commit_interval_ms: int = 5_000
     allow_nonempty: bool = False
     producer_id_expiration_ms: int = 86_400_000
+    delivery: Delivery = Delivery.EXACTLY_ONCE
+    continue_on: frozenset[IncidentKind] = frozenset()
+    keep_append_time: bool = False
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
     leave_waiting: bool = False

@@ -17,9 +17,10 @@ class Decision(enum.Enum):
     DROP_CONTROL = "dropped: control"
     DROP_ABORTED = "dropped: aborted"
     DROP_EMPTY = "dropped: empty"
-    CROP = "crop"
-    REBUILD_HOLES = "rebuild: holes"
-    REBUILD_MAGIC = "rebuild: old format"
+    CROP = "cropped"
+    REBUILD_HOLES = "rebuilt: holes"
+    REBUILD_MAGIC = "rebuilt: old format"
+    REBUILD_APPEND_TIME = "rebuilt: append time"
 
     @property
     def is_drop(self) -> bool:
@@ -29,7 +30,13 @@ class Decision(enum.Enum):
 _DROPS = frozenset({Decision.DROP_CONTROL, Decision.DROP_ABORTED, Decision.DROP_EMPTY})
 
 
-def decide(header: BatchHeader, start_offset: int, aborted: AbortedTransactions | None) -> Decision:
+def decide(
+    header: BatchHeader,
+    start_offset: int,
+    aborted: AbortedTransactions | None,
+    *,
+    keep_append_time: bool = False,
+) -> Decision:
     """
     Say what becomes of a batch.
 
@@ -39,6 +46,8 @@ def decide(header: BatchHeader, start_offset: int, aborted: AbortedTransactions 
             later.
         aborted: What the Fetch response said about aborted transactions, told
             of every batch before this one; None with ``read_uncommitted``.
+        keep_append_time: Whether records of a LogAppendTime batch are to have
+            its append time: only decoding it can do that.
 
     Returns:
         The first that applies, in the order of the checks: a control batch is
@@ -57,4 +66,6 @@ def decide(header: BatchHeader, start_offset: int, aborted: AbortedTransactions 
         return Decision.CROP
     if header.has_holes:
         return Decision.REBUILD_HOLES
+    if keep_append_time and header.is_log_append_time:
+        return Decision.REBUILD_APPEND_TIME
     return Decision.COPY

@@ -1,0 +1,62 @@
+"""
+What can have happened to the clusters that a mirror cannot make good, and what the user wants done then.
+
+Each kind is found by what it leaves behind, named, and met by a policy: the
+partition stops (the default), or goes on from where the two sides can be
+brought together again, and what that costs is counted.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+__all__ = ["Delivery", "Incident", "IncidentKind"]
+
+
+class IncidentKind(enum.Enum):
+    """The value is the kind's name in options, reports and summaries."""
+
+    #: The destination partition holds records that are not the mirror's.
+    FOREIGN_RECORDS = "foreign-records"
+    #: Acknowledged records are gone from the destination: an unclean election, or a topic created anew.
+    DESTINATION_LOSS = "destination-loss"
+    #: What was mirrored is not the source's any more: an unclean election, or a topic created anew.
+    SOURCE_RESET = "source-reset"
+    #: The source deleted records before they were mirrored.
+    SOURCE_RETENTION = "source-retention"
+
+    @property
+    def option(self) -> str:
+        """The command line's option for its policy."""
+        return f"--on-{self.value}"
+
+
+class Delivery(enum.Enum):
+    """What is promised of a destination partition."""
+
+    #: Every record once; for partitions that nobody else writes to.
+    EXACTLY_ONCE = "exactly-once"
+    #: Every record, some perhaps again after a failure; other writers are welcome.
+    AT_LEAST_ONCE = "at-least-once"
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """
+    Something that happened to one partition.
+
+    Attributes:
+        kind: What it was.
+        reason: What was found where, as a sentence.
+        lost: Source offsets that were not mirrored and never will be, or
+            records that the destination lost and the source has no more;
+            None where nobody can tell.
+        continued: Whether the mirror went on; else the partition stopped.
+
+    """
+
+    kind: IncidentKind
+    reason: str
+    lost: int | None = 0
+    continued: bool = False

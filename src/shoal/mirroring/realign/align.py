@@ -1,0 +1,77 @@
+"""Put the partitions of a lane where their destinations are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...client.cluster import Cluster
+from ...client.metadata import TopicPartition
+from ...errors import ShoalError
+from ..pair import Pair
+from ..partition_copy import PartitionCopy
+from ..positions import Positions
+from ..settings import CopySettings
+from .begin import begin
+from .logs import Clusters, destination_logs, source_logs
+from .resume import Resumption
+
+__all__ = ["realign"]
+
+
+def realign(
+    copies: Sequence[PartitionCopy],
+    source: Cluster,
+    destination: Cluster,
+    positions: Positions,
+    settings: CopySettings,
+) -> dict[TopicPartition, ShoalError]:
+    """
+    Put each partition where its destination is. Nothing may be in flight, and both metadata are fresh.
+
+    A partition that was aligned before in this process goes on from what it
+    knows; the others from their committed pair. One without a pair begins. A
+    first pair, and one that an incident has moved, is committed before this
+    returns.
+
+    Returns:
+        For each source partition that could not be aligned, why:
+        :class:`~shoal.errors.PartitionStopped`, or what time can heal.
+
+    """
+    clusters = Clusters(source, destination, positions, settings)
+    # The pairs first: an orphan may still commit, and a pair ahead of its log looks like a lost tail.
+    committed = positions.read(copy.source for copy in copies if copy.pair is None)
+    pairs = {copy.source: copy.pair for copy in copies if copy.pair} | committed
+    logs, errors = destination_logs(destination, copies)
+    sources = source_logs(source, copies, pairs)
+    to_commit: dict[TopicPartition, Pair] = {}
+    aligned: list[tuple[PartitionCopy, Pair, Resumption | None]] = []
+    for copy in copies:
+        if copy.source in errors:
+            continue
+        resumption = None
+        try:
+            if copy.source not in pairs:
+                pair = to_commit[copy.source] = begin(clusters, copy, logs[copy.destination])
+            else:
+                source_log = sources[copy.source]
+                if isinstance(source_log, ShoalError):
+                    raise source_log
+                resumption = Resumption(
+                    clusters, copy, pairs[copy.source], source_log, logs[copy.destination]
+                )
+                pair = resumption.run()
+                if resumption.incidents:
+                    to_commit[copy.source] = pair
+            aligned.append((copy, pair, resumption))
+        except ShoalError as error:
+            errors[copy.source] = error
+            if resumption and copy.source not in to_commit:
+                copy.incidents += [each for each in resumption.incidents if not each.continued]
+    if to_commit:
+        errors.update(positions.commit(to_commit))
+    for copy, pair, resumption in aligned:
+        if copy.source not in errors:
+            copy.align(pair)
+            copy.incidents += resumption.incidents if resumption else []
+    return errors

@@ -1,0 +1,77 @@
+"""Where the mirror of a partition begins that has no committed pair."""
+
+from __future__ import annotations
+
+from ...client.admin import init_producer_id
+from ...client.cluster import Cluster
+from ...client.metadata import TopicPartition
+from ...errors import PartitionStopped
+from ..incidents import Delivery
+from ..pair import Identity, Pair
+from ..partition_copy import PartitionCopy
+from .logs import Clusters, DestinationLog
+from .tail import Place, find, last_batch
+
+__all__ = ["begin", "new_identity", "topic_id"]
+
+
+def begin(clusters: Clusters, copy: PartitionCopy, log: DestinationLog) -> Pair:
+    """
+    Choose where to begin, and who writes.
+
+    Raises:
+        PartitionStopped: The destination holds something, and nothing shows where the source goes on.
+
+    """
+    place, crc = Place(copy.range.start_offset), None
+    if clusters.settings.delivery is Delivery.EXACTLY_ONCE and log.end > 0:
+        place, crc = _behind_what_is_there(clusters, copy, log)
+    return Pair(
+        source_offset=place.source_offset,
+        destination_offset=log.end,
+        identity=new_identity(clusters),
+        origin=(place.source_offset, log.end),
+        last_batch=crc,
+        source_topic_id=topic_id(clusters.source, copy.source),
+        destination_topic_id=topic_id(clusters.destination, copy.destination),
+        destination_leader_epoch=clusters.destination.partition(copy.destination).leader_epoch,
+        rules=clusters.settings.rules,
+        source_leader_epoch=place.source_leader_epoch,
+    )
+
+
+def _behind_what_is_there(
+    clusters: Clusters, copy: PartitionCopy, log: DestinationLog
+) -> tuple[Place, int | None]:
+    """Look for the destination's tail: records of a mirror whose pair expired must not be copied again."""
+    start = Place(copy.range.start_offset)
+    tail = last_batch(clusters, copy, log) if log.start < log.end else None
+    places = find(clusters, copy, tail) if tail else []
+    if tail and len(places) == 1:
+        return places[0], tail.crc
+    if clusters.settings.allow_nonempty:
+        return start, None
+    if tail is None:
+        what = f"held records up to offset {log.end}, all deleted since"
+    else:
+        times = "is not in the source" if not places else f"is {len(places)} times in the source"
+        what = f"holds records up to offset {log.end}, and its last batch {times}"
+    raise PartitionStopped(
+        *copy.source,
+        copy.range.start_offset,
+        f"the group {clusters.settings.group!r} has no committed pair for it, and {copy.destination} on "
+        f"{clusters.destination} {what}; mirror into an empty topic (--rename), or give --allow-nonempty to "
+        "copy behind what is there",
+    )
+
+
+def new_identity(clusters: Clusters, base: int = 0) -> Identity:
+    """Return a writer that nobody knows; ``base`` as in :class:`~shoal.mirroring.pair.Identity`."""
+    producer_id, producer_epoch = init_producer_id(clusters.destination)
+    return Identity(producer_id, producer_epoch, base)
+
+
+def topic_id(cluster: Cluster, partition: TopicPartition) -> str | None:
+    """Return a topic's id as text; None where the cluster has none."""
+    topic = cluster.metadata.topics.get(partition.topic)
+    return str(topic.topic_id) if topic and topic.topic_id else None

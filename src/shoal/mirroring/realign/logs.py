@@ -1,0 +1,110 @@
+"""Where the logs of both sides begin and end, asked of all leaders at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ...client.cluster import Cluster
+from ...client.metadata import TopicPartition
+from ...client.offsets import EARLIEST, LATEST, epoch_end_offsets, list_offsets, log_end_offsets
+from ...errors import BrokerError, ErrorCode, ShoalError
+from ..pair import Pair
+from ..partition_copy import PartitionCopy
+from ..positions import Positions
+from ..settings import CopySettings
+
+__all__ = ["Clusters", "DestinationLog", "SourceLog", "destination_logs", "source_logs"]
+
+
+@dataclass(frozen=True, slots=True)
+class Clusters:
+    """Whom realigning asks, and by which rules."""
+
+    source: Cluster
+    destination: Cluster
+    positions: Positions
+    settings: CopySettings
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationLog:
+    """A partition's log at the destination: its first offset, and the one after its last record."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLog:
+    """
+    A partition's log at the source.
+
+    Attributes:
+        start: Its first offset.
+        same_up_to: Up to where it is what it was when the pair was committed:
+            the end of the leader epoch that the pair names, or of the log.
+            None where the source cannot tell.
+
+    """
+
+    start: int
+    same_up_to: int | None
+
+
+def destination_logs(
+    destination: Cluster, copies: Sequence[PartitionCopy]
+) -> tuple[dict[TopicPartition, DestinationLog], dict[TopicPartition, ShoalError]]:
+    """
+    Ask for the logs' ends; one whose high watermark lags behind is not to be trusted yet.
+
+    Returns:
+        The logs by destination partition; and by source partition, why it is not known.
+
+    """
+    partitions = [copy.destination for copy in copies]
+    ends = log_end_offsets(destination, partitions)
+    high_watermarks = list_offsets(destination, dict.fromkeys(partitions, LATEST))
+    starts = list_offsets(destination, dict.fromkeys(partitions, EARLIEST))
+    logs: dict[TopicPartition, DestinationLog] = {}
+    errors: dict[TopicPartition, ShoalError] = {}
+    for copy in copies:
+        end, high_watermark, start = (each[copy.destination] for each in (ends, high_watermarks, starts))
+        if isinstance(end, ShoalError):
+            errors[copy.source] = end
+        elif isinstance(high_watermark, ShoalError):
+            errors[copy.source] = high_watermark
+        elif isinstance(start, ShoalError):
+            errors[copy.source] = start
+        elif high_watermark < end:
+            # An election could still take back what lies between the two.
+            where = f"{copy.destination} on {destination}: high watermark {high_watermark}, log end {end}"
+            errors[copy.source] = BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, where)
+        else:
+            logs[copy.destination] = DestinationLog(start, end)
+    return logs, errors
+
+
+def source_logs(
+    source: Cluster, copies: Sequence[PartitionCopy], pairs: Mapping[TopicPartition, Pair]
+) -> dict[TopicPartition, SourceLog | ShoalError]:
+    """Ask where the logs begin, and up to where they are what was mirrored (KIP-320)."""
+    wanted = [copy for copy in copies if copy.source in pairs]
+    starts = list_offsets(source, {copy.source: EARLIEST for copy in wanted})
+    epochs = {copy.source: pairs[copy.source].source_leader_epoch for copy in wanted}
+    ends = epoch_end_offsets(source, epochs)
+    # Logs of magic 0 and 1 keep no epochs. Their high watermark may lag behind what was
+    # mirrored, so it is believed only where the leader refused our offset as well.
+    doubted = [copy.source for copy in wanted if copy.out_of_range and ends[copy.source] is None]
+    high_watermarks = list_offsets(source, dict.fromkeys(doubted, LATEST))
+    logs: dict[TopicPartition, SourceLog | ShoalError] = {}
+    for copy in wanted:
+        start = starts[copy.source]
+        end = high_watermarks.get(copy.source, ends[copy.source])
+        if isinstance(start, ShoalError):
+            logs[copy.source] = start
+        elif isinstance(end, ShoalError):
+            logs[copy.source] = end
+        else:
+            logs[copy.source] = SourceLog(start, end)
+    return logs

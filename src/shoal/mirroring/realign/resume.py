@@ -1,0 +1,336 @@
+"""From a committed pair to what the destination is now; and what may have happened in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ...errors import BrokerError, ErrorCode, PartitionStopped
+from ..incidents import Delivery, Incident, IncidentKind
+from ..pair import Pair
+from ..partition_copy import PartitionCopy
+from ..reading import read_batches
+from .begin import new_identity, topic_id
+from .logs import Clusters, DestinationLog, SourceLog
+from .tail import Place, Tail, find, follow, is_ours, last_batch
+
+__all__ = ["Resumption"]
+
+
+class Resumption:
+    """
+    One partition's way from its pair to where it goes on.
+
+    Attributes:
+        incidents: What was found on the way and gone on from.
+
+    """
+
+    def __init__(
+        self, clusters: Clusters, copy: PartitionCopy, pair: Pair, source: SourceLog, log: DestinationLog
+    ) -> None:
+        self._clusters = clusters
+        self._copy = copy
+        self._source = source
+        self._log = log
+        self.pair = pair
+        self.incidents: list[Incident] = []
+
+    def run(self) -> Pair:
+        """
+        Return the pair that describes the destination as it is now.
+
+        Raises:
+            PartitionStopped: Something happened after which the mirror may not go on.
+            ShoalError: Somebody does not answer.
+
+        """
+        self._check_rules()
+        self._check_destination()
+        self._check_source()
+        if self._clusters.settings.delivery is Delivery.AT_LEAST_ONCE:
+            # Whatever was written after the pair is written again, by another: nothing to compare.
+            self._go_to_the_end(identity=new_identity(self._clusters, self._log.end))
+        elif self._written > 0:
+            self._skip_written()
+        else:
+            self._check_last_batch()
+        self._check_retention()
+        return self.pair
+
+    @property
+    def _written(self) -> int:
+        """How many records the destination has past the pair."""
+        return self._log.end - self.pair.destination_offset
+
+    # What may have happened
+
+    def _stop(self, reason: str) -> PartitionStopped:
+        return PartitionStopped(*self._copy.source, self.pair.source_offset, reason)
+
+    def _meet(
+        self, kind: IncidentKind, reason: str, go_on: Callable[[], int | None] | None, advice: str
+    ) -> None:
+        """
+        Meet an incident as its policy says.
+
+        Args:
+            kind: What it is.
+            reason: What was found where.
+            go_on: Moves the pair to where the mirror goes on; returns what is lost. None where nothing can.
+            advice: What a person can do, where the partition stops.
+
+        """
+        if go_on is None or kind not in self._clusters.settings.continue_on:
+            self.incidents.append(Incident(kind, reason))
+            raise self._stop(f"{reason}; {advice}")
+        lost = go_on()
+        self.incidents.append(Incident(kind, reason, lost, continued=True))
+
+    def _check_rules(self) -> None:
+        if self.pair.rules != self._clusters.settings.rules:
+            raise self._stop(
+                f"group {self._clusters.settings.group!r} mirrored it by other rules (isolation.level and "
+                "the like decide what is copied); use the options of then, or a new --group into an empty topic"
+            )
+
+    # The destination
+
+    def _check_destination(self) -> None:
+        destination, partition = self._clusters.destination, self._copy.destination
+        then, now = self.pair.destination_topic_id, topic_id(destination, partition)
+        if then and now and then != now:
+            reason = (
+                f"topic {partition.topic} on {destination} was deleted and created again since it was "
+                f"mirrored (its id was {then} and is {now}); it ends at offset {self._log.end}"
+            )
+        elif self._written < 0:
+            reason = (
+                f"{partition} on {destination} ends at offset {self._log.end}, but what was mirrored and "
+                f"acknowledged, up to source offset {self.pair.source_offset}, ends at "
+                f"{self.pair.destination_offset}: the destination lost its tail (unclean leader election?)"
+            )
+        else:
+            return
+        self._meet(
+            IncidentKind.DESTINATION_LOSS,
+            reason,
+            self._mirror_again,
+            f"{IncidentKind.DESTINATION_LOSS.option} continue mirrors again what the source still has of it",
+        )
+
+    def _mirror_again(self) -> int:
+        """Go back to behind what the destination still has; return how many records nobody has any more."""
+        tail = last_batch(self._clusters, self._copy, self._log) if self._log.start < self._log.end else None
+        if tail is None and self._log.end == 0:
+            places = [Place(self.pair.origin[0])]
+        else:
+            places = self._places_of(tail, lambda offset: offset <= self.pair.source_offset) if tail else []
+        before = self.pair
+        self._go_to_the_end()
+        if len(places) != 1:
+            return max(0, before.destination_offset - self._log.end)
+        (place,) = places
+        self.pair = replace(
+            self.pair,
+            source_offset=place.source_offset,
+            source_leader_epoch=place.source_leader_epoch,
+            last_batch=tail.crc if tail else None,
+        )
+        return 0
+
+    def _go_to_the_end(self, **changes: object) -> None:
+        """Let the next record land at the destination's end, whatever lies before it."""
+        self.pair = replace(
+            self.pair,
+            destination_offset=self._log.end,
+            destination_topic_id=topic_id(self._clusters.destination, self._copy.destination),
+            last_batch=None,
+            **changes,  # type: ignore[arg-type]
+        )
+
+    # The source
+
+    def _check_source(self) -> None:
+        source, partition = self._clusters.source, self._copy.source
+        then, now = self.pair.source_topic_id, topic_id(source, partition)
+        if then and now and then != now:
+            self._meet(
+                IncidentKind.SOURCE_RESET,
+                f"topic {partition.topic} on {source} was deleted and created again since it was mirrored up "
+                f"to offset {self.pair.source_offset} (its id was {then} and is {now})",
+                lambda: self._go_on_at_source(self._source.start, lost=None),
+                f"{IncidentKind.SOURCE_RESET.option} continue mirrors the new topic behind the old one's "
+                "records; or mirror it with a new --group, or under another name",
+            )
+        elif self._source.same_up_to is not None and self._source.same_up_to < self.pair.source_offset:
+            same_up_to = self._source.same_up_to
+            self._meet(
+                IncidentKind.SOURCE_RESET,
+                f"its log on {source} is the one that was mirrored only up to offset {same_up_to}, and "
+                f"{self.pair.source_offset} was mirrored already: the source lost its tail (unclean leader "
+                "election?)",
+                lambda: self._go_on_at_source(same_up_to, lost=0),
+                f"{IncidentKind.SOURCE_RESET.option} continue mirrors what is there now behind what was "
+                "there then; or mirror it with a new --group into an empty topic",
+            )
+
+    def _go_on_at_source(self, offset: int, *, lost: int | None) -> int | None:
+        self._go_to_the_end(
+            source_offset=offset,
+            source_leader_epoch=-1,
+            source_topic_id=topic_id(self._clusters.source, self._copy.source),
+        )
+        return lost
+
+    def _check_retention(self) -> None:
+        missing = self._source.start - self.pair.source_offset
+        if missing <= 0:
+            return
+        source = self._clusters.source
+        self._meet(
+            IncidentKind.SOURCE_RETENTION,
+            f"{source} does not have offset {self.pair.source_offset} any more, its log begins at "
+            f"{self._source.start}: its retention overtook the mirror",
+            self._skip_deleted,
+            f"{IncidentKind.SOURCE_RETENTION.option} continue goes on at {self._source.start}; or mirror it "
+            "with a new --group into an empty topic",
+        )
+
+    def _skip_deleted(self) -> int:
+        lost = self._source.start - self.pair.source_offset
+        self.pair = replace(self.pair, source_offset=self._source.start, source_leader_epoch=-1)
+        return lost
+
+    # What was written after the pair
+
+    def _skip_written(self) -> None:
+        """Walk the source from the pair over exactly what the destination has past it."""
+        tail = last_batch(self._clusters, self._copy, self._log) if self._log.start < self._log.end else None
+        if tail is None or tail.header.next_offset <= self.pair.destination_offset:
+            raise self._stop(
+                f"{self._copy.destination} on {self._clusters.destination} holds nothing any more of what "
+                f"was mirrored from offset {self.pair.destination_offset} to {self._log.end} and not committed: "
+                "retention or compaction took it, so nothing shows whose it was; mirror it with a new "
+                "--group (--start says from where)"
+            )
+        if self._source.start > self.pair.source_offset:
+            self._find_written(tail)
+            return
+        place = self._follow(self._written, tail, tail.header.base_offset - self.pair.destination_offset)
+        if place:
+            self._settle(place, tail, landed=self.pair.destination_offset)
+        elif is_ours(tail.header, self.pair.identity):
+            self._find_written(tail)
+        else:
+            self._meet_foreign_records(tail)
+
+    def _follow(self, written: int, tail: Tail, tail_index: int) -> Place | None:
+        try:
+            return follow(self._clusters, self._copy, self.pair, written, tail, tail_index)
+        except BrokerError as error:
+            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            # Retention was faster than this: the next try sees where the log begins now.
+            raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, error.where, error.detail) from error
+
+    def _settle(self, place: Place, tail: Tail, *, landed: int | None) -> None:
+        """Put the pair behind what was written; tell of its offsets where they are known."""
+        if landed is not None:
+            for start, end, before in place.runs:  # nobody was told: the acknowledgements were lost
+                self._copy.extend_runs(start, end, landed + before)
+        self.pair = replace(
+            self.pair,
+            source_offset=place.source_offset,
+            source_leader_epoch=place.source_leader_epoch,
+            destination_offset=self._log.end,
+            last_batch=tail.crc,
+        )
+
+    def _find_written(self, tail: Tail) -> None:
+        """Look for our own last batch in a source that changed since (by compaction, or retention)."""
+        places = self._places_of(tail, lambda offset: offset > self.pair.source_offset)
+        # So many records had at least as many offsets.
+        behind = self.pair.source_offset + self._written
+        is_behind_the_log = not places and behind <= self._source.start
+        if len(places) == 1:
+            self._settle(places[0], tail, landed=None)
+        elif is_behind_the_log and is_ours(tail.header, self.pair.identity):
+            # Retention took it at the source, but not before it was mirrored.
+            self._settle(Place(behind), tail, landed=None)
+        else:
+            self._meet(
+                IncidentKind.SOURCE_RESET,
+                f"what {self._copy.destination} on {self._clusters.destination} holds from offset "
+                f"{self.pair.destination_offset} to {self._log.end} was mirrored from source offset "
+                f"{self.pair.source_offset} on and not committed, and its last batch is {len(places)} times "
+                "in the source now: compaction, retention or an election changed the source meanwhile",
+                None,
+                "mirror it with a new --group into an empty topic",
+            )
+
+    def _places_of(self, tail: Tail, is_wanted: Callable[[int], bool]) -> list[Place]:
+        return [each for each in find(self._clusters, self._copy, tail) if is_wanted(each.source_offset)]
+
+    # Somebody else
+
+    def _check_last_batch(self) -> None:
+        """Check the last acknowledged batch, where there is anything left of it."""
+        if self.pair.last_batch is None or self._log.start >= self._log.end:
+            return
+        tail = last_batch(self._clusters, self._copy, self._log)
+        if tail is None or tail.crc == self.pair.last_batch or is_ours(tail.header, self.pair.identity):
+            return
+        if tail.header.next_offset < self._log.end:
+            return  # compaction took the last one, and the one before may be of another time
+        self._meet_foreign_records(tail)
+
+    def _meet_foreign_records(self, tail: Tail) -> None:
+        self._meet(
+            IncidentKind.FOREIGN_RECORDS,
+            f"{self._copy.destination} on {self._clusters.destination} holds records from offset "
+            f"{min(self.pair.destination_offset, tail.header.base_offset)} to {self._log.end} that are not "
+            f"what was mirrored up to source offset {self.pair.source_offset}, or follows it: somebody else wrote "
+            "there",
+            self._go_on_behind_others,
+            f"{IncidentKind.FOREIGN_RECORDS.option} continue goes on behind them; or mirror it with a new "
+            "--group into a topic that nobody else writes to",
+        )
+
+    def _go_on_behind_others(self) -> int:
+        """Find what we wrote among what others wrote; our sequences go on behind all of it."""
+        if self._written == 0:
+            # Not even the last acknowledged batch is where it should be: a new writer, whom nobody knows.
+            self._go_to_the_end(identity=new_identity(self._clusters, self._log.end))
+            return 0
+        written, tail = self._ours()
+        if tail is None:
+            self._go_to_the_end(identity=self.pair.identity.moved(self._written))
+            return 0
+        place = self._follow(written, tail, written - (tail.header.last_offset_delta + 1))
+        if place is None:
+            raise self._stop(
+                f"{self._copy.destination} on {self._clusters.destination} holds records of others from "
+                f"offset {self.pair.destination_offset} to {self._log.end}, and those that were mirrored "
+                f"among them, up to offset {tail.header.last_offset}, are not what follows source offset "
+                f"{self.pair.source_offset}; mirror it with a new --group into an empty topic"
+            )
+        others = self._written - written
+        self._settle(place, tail, landed=None)
+        self.pair = replace(self.pair, identity=self.pair.identity.moved(others), last_batch=None)
+        return 0
+
+    def _ours(self) -> tuple[int, Tail | None]:
+        """Return how many offsets past the pair our writer wrote, and the last batch of them."""
+        identity = self.pair.identity
+        written, last = 0, None
+        for batch in read_batches(
+            self._clusters.destination, self._copy.destination, self.pair.destination_offset
+        ):
+            header = batch.header
+            if header.base_offset >= self._log.end:
+                break
+            if (header.producer_id, header.producer_epoch) == (identity.producer_id, identity.producer_epoch):
+                written += header.last_offset_delta + 1
+                last = Tail.of(batch, self._clusters.settings.max_decompressed_bytes)
+        return written, last

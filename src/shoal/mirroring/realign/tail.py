@@ -1,0 +1,329 @@
+"""
+The destination's last batch, and where the source has it.
+
+Batches that were copied are told by their fingerprints. What was decoded
+(cropped, rebuilt, recompressed by a broker) may have been cut into batches in
+another way the last time: there the records themselves are compared.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ...client.metadata import TopicPartition
+from ...client.offsets import EARLIEST, list_offsets
+from ...errors import BrokerError, CorruptBatch, ErrorCode, ShoalError, UnsupportedBatch
+from ...records import BatchHeader, Decision, Record, RecordBatch, fingerprint, read_records
+from ..decoding import records_to_mirror
+from ..pair import Identity, Pair
+from ..partition_copy import PartitionCopy, add_run
+from ..reading import read_batches, read_decided
+from .logs import Clusters, DestinationLog
+
+__all__ = ["Place", "Tail", "find", "follow", "is_ours", "last_batch"]
+
+#: How far back, in offsets, to look for a last batch that compaction left behind.
+_LOOK_BACK = (1, 100, 10_000, 1_000_000)
+
+
+@dataclass(frozen=True)
+class Tail:
+    """
+    The last batch of a destination partition; its bytes are its own.
+
+    Attributes:
+        batch: As it is there now: compaction may have taken records out of it.
+        max_decompressed_bytes: How large it may become where it has to be decoded.
+
+    """
+
+    batch: RecordBatch
+    max_decompressed_bytes: int
+
+    @classmethod
+    def of(cls, batch: RecordBatch, max_decompressed_bytes: int) -> Tail:
+        """Copy a batch out of the buffer that it was fetched into."""
+        return cls(RecordBatch(batch.header, memoryview(bytes(batch.view))), max_decompressed_bytes)
+
+    @property
+    def header(self) -> BatchHeader:
+        return self.batch.header
+
+    @cached_property
+    def crc(self) -> int:
+        return fingerprint(self.batch).crc
+
+    @cached_property
+    def records(self) -> Sequence[Record]:
+        return read_records(self.batch, self.max_decompressed_bytes)
+
+    def is_copy_of(self, batch: RecordBatch) -> bool:
+        return batch.header.magic == 2 and fingerprint(self.batch) == fingerprint(batch)
+
+    def is_same_record(self, ours: Record, source: Record) -> bool:
+        """Whether a record of this batch is a certain one of the source; its time may be its broker's."""
+        same_time = self.header.is_log_append_time or ours.timestamp == source.timestamp
+        return same_time and ours.body == source.body
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """
+    Where the source goes on behind what the destination has.
+
+    Attributes:
+        source_offset: The next to mirror.
+        source_leader_epoch: Of the batch before it.
+        runs: What was walked over: source start, source end, and the number of records before it.
+
+    """
+
+    source_offset: int
+    source_leader_epoch: int = -1
+    runs: tuple[tuple[int, int, int], ...] = ()
+
+
+def last_batch(clusters: Clusters, copy: PartitionCopy, log: DestinationLog) -> Tail | None:
+    """
+    Return the batch that ends where the log ended when it was asked; the log may have grown since.
+
+    Where compaction took that one, the last one before; None where it took all that is looked at.
+
+    Raises:
+        BrokerError: Retriable: retention took it between two answers.
+
+    """
+    looked_from = log.end
+    for distance in _LOOK_BACK:
+        looked_from, upper = max(log.start, log.end - distance), looked_from
+        found: Tail | None = None
+        try:
+            for batch in read_batches(clusters.destination, copy.destination, looked_from):
+                if batch.header.base_offset >= upper:
+                    break
+                found = Tail.of(batch, clusters.settings.max_decompressed_bytes)
+        except BrokerError as error:
+            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            where = f"{copy.destination} on {clusters.destination}"
+            raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, where) from error
+        if found is not None:
+            return found
+        if looked_from == log.start:
+            break
+    return None
+
+
+def is_ours(header: BatchHeader, identity: Identity) -> bool:
+    """Whether a batch was written by a producer identity at the place that its sequence says."""
+    return (
+        header.producer_id == identity.producer_id
+        and header.producer_epoch == identity.producer_epoch
+        and header.base_sequence == identity.sequence(header.base_offset)
+    )
+
+
+def follow(
+    clusters: Clusters, copy: PartitionCopy, pair: Pair, written: int, tail: Tail, tail_index: int
+) -> Place | None:
+    """
+    Walk the source from the pair over exactly so many records, as they are mirrored.
+
+    Args:
+        clusters: Whom to ask.
+        copy: The partition.
+        pair: Where to begin.
+        written: How many records the mirror wrote after the pair.
+        tail: The last batch of them that the destination still has.
+        tail_index: The first of them that its offsets cover; negative where
+            it begins before the pair.
+
+    Returns:
+        Where the source goes on; None where the tail is not what it has there.
+
+    """
+    walk = _Walk(clusters, pair, written, tail, tail_index)
+    level = clusters.settings.source.isolation_level
+    for decision, batch in read_decided(
+        clusters.source,
+        copy.source,
+        pair.source_offset,
+        level,
+        keep_append_time=clusters.settings.keep_append_time,
+    ):
+        if decision.is_drop:
+            continue
+        if walk.take(decision, batch):
+            return walk.end()
+    return None
+
+
+class _Walk:
+    """Counts records of the source, and keeps those that the tail should hold."""
+
+    def __init__(self, clusters: Clusters, pair: Pair, written: int, tail: Tail, tail_index: int) -> None:
+        self._settings = clusters.settings
+        self._position = pair.source_offset
+        self._source_leader_epoch = pair.source_leader_epoch
+        self._left = written
+        self._count = 0
+        self._tail = tail
+        self._tail_index = tail_index
+        self._expected: dict[int, Record] = {}
+        self._is_copy = False
+        self._runs: list[list[int]] = []
+
+    def take(self, decision: Decision, batch: RecordBatch) -> bool:
+        """
+        Count a batch in.
+
+        Returns:
+            Whether that is all: as many records as there should be, or a batch
+            that cannot be there in part.
+
+        """
+        header = batch.header
+        records = self._decode(decision, batch)
+        count = header.records_count if records is None else len(records)
+        if records is None and count > self._left:
+            return True  # what is copied is there whole, or not at all
+        if self._count == self._tail_index and count == self._left and self._tail.is_copy_of(batch):
+            self._is_copy = True
+        elif self._count + count > self._tail_index:
+            whole = records_to_mirror(batch, self._position, self._settings) if records is None else records
+            self._expect(whole)
+        if records is None or count <= self._left:
+            self._position = header.next_offset
+        else:
+            records = records[: self._left]
+            count = self._left
+            self._position = records[-1].offset + 1
+        self._add_runs(header, records)
+        self._source_leader_epoch = header.leader_epoch
+        self._count += count
+        self._left -= count
+        return self._left == 0
+
+    def _decode(self, decision: Decision, batch: RecordBatch) -> list[Record] | None:
+        """Return a batch's records where it is not copied as it is: it may be there in part."""
+        if decision is Decision.COPY:
+            return None
+        return records_to_mirror(batch, self._position, self._settings)
+
+    def _expect(self, records: Sequence[Record]) -> None:
+        for index, record in enumerate(records, self._count):
+            if index >= self._tail_index:
+                # The view of the fetch buffer ends with this batch.
+                self._expected[index] = record._replace(body=bytes(record.body))
+
+    def _add_runs(self, header: BatchHeader, records: Sequence[Record] | None) -> None:
+        if records is None:
+            add_run(self._runs, header.base_offset, header.next_offset, self._count)
+            return
+        for index, record in enumerate(records, self._count):
+            add_run(self._runs, record.offset, record.offset + 1, index)
+
+    def end(self) -> Place | None:
+        """Return where the walk ended, if it is long enough and the tail is what the source has."""
+        if self._left or not (self._is_copy or self._matches()):
+            return None
+        runs = tuple((start, end, before) for start, end, before in self._runs)
+        return Place(self._position, self._source_leader_epoch, runs)
+
+    def _matches(self) -> bool:
+        first = self._tail.header.base_offset
+        try:
+            records = self._tail.records
+        except (CorruptBatch, UnsupportedBatch):
+            return False
+        for record in records:
+            index = self._tail_index + record.offset - first
+            if index < 0:
+                continue  # before the pair: it was acknowledged
+            expected = self._expected.get(index)
+            if expected is None or not self._tail.is_same_record(record, expected):
+                return False
+        return bool(records)
+
+
+# Where there is no pair, or it leads nowhere
+
+
+def find(clusters: Clusters, copy: PartitionCopy, tail: Tail) -> list[Place]:
+    """
+    Look for the destination's last batch in the source; return the places behind it.
+
+    By its time at first, then everywhere: on a LogAppendTime topic the two sides' times differ.
+    """
+    header = tail.header
+    timestamp = -1 if header.is_log_append_time else header.max_timestamp
+    by_time = _offset_at(clusters, copy.source, timestamp) if timestamp >= 0 else -1
+    earliest = _offset_at(clusters, copy.source, EARLIEST)
+    found = _search(clusters, copy, tail, max(by_time, earliest))
+    if not found and by_time > earliest:
+        found = _search(clusters, copy, tail, earliest)
+    return found
+
+
+def _offset_at(clusters: Clusters, partition: TopicPartition, timestamp: int) -> int:
+    offset = list_offsets(clusters.source, {partition: timestamp})[partition]
+    if isinstance(offset, ShoalError):
+        raise offset
+    return offset
+
+
+def _search(clusters: Clusters, copy: PartitionCopy, tail: Tail, offset: int) -> list[Place]:
+    level = clusters.settings.source.isolation_level
+    keep = clusters.settings.keep_append_time
+    window = _Window(tail)
+    places: list[Place] = []
+    for decision, batch in read_decided(clusters.source, copy.source, offset, level, keep_append_time=keep):
+        if decision.is_drop:
+            continue
+        if tail.is_copy_of(batch):
+            places.append(Place(batch.header.next_offset, batch.header.leader_epoch))
+        if batch.header.magic == 2:
+            window.clear()
+        if decision is not Decision.COPY or _may_be_recompressed(tail, batch):
+            places += window.take(batch, records_to_mirror(batch, 0, clusters.settings))
+    return list(dict.fromkeys(places))
+
+
+def _may_be_recompressed(tail: Tail, batch: RecordBatch) -> bool:
+    """Whether the destination's broker may have made one batch of the other."""
+    return (
+        tail.header.codec_id != batch.header.codec_id
+        and tail.header.records_count == batch.header.records_count
+    )
+
+
+class _Window:
+    """The source's newest records, as many as the tail has: several messages may have made one batch."""
+
+    def __init__(self, tail: Tail) -> None:
+        self._tail = tail
+        self._wanted = tail.records
+        self._records: deque[Record] = deque(maxlen=len(self._wanted))
+
+    def clear(self) -> None:
+        self._records.clear()
+
+    def take(self, batch: RecordBatch, records: Sequence[Record]) -> list[Place]:
+        """Go on by the records of a batch; return the places behind those with which the tail may end."""
+        places = []
+        for record in records:
+            # The view of the fetch buffer ends with this batch.
+            self._records.append(record._replace(body=bytes(record.body)))
+            if self._matches():
+                end = batch.header.next_offset if record is records[-1] else record.offset + 1
+                places.append(Place(end, batch.header.leader_epoch))
+        return places
+
+    def _matches(self) -> bool:
+        if not self._wanted or len(self._records) < len(self._wanted):
+            return False
+        from_the_end = zip(reversed(self._wanted), reversed(self._records), strict=True)
+        return all(self._tail.is_same_record(*each) for each in from_the_end)

@@ -1,0 +1,349 @@
+"""Batches that cannot be copied as they are: cropped, rebuilt, and never twice or in part."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+
+import batches
+import pytest
+from aiokafka.codec import gzip_encode  # type: ignore[import-untyped]
+from aiokafka.record.legacy_records import LegacyRecordBatchBuilder  # type: ignore[import-untyped]
+from two_brokers import (
+    ABORT,
+    NOW_MS,
+    Content,
+    History,
+    Killed,
+    Mortal,
+    TwoBrokers,
+    Watched,
+    batches_of,
+    let_pass,
+    lose_tail,
+)
+
+from shoal.mirroring.ranges import CopyRange
+from shoal.protocol.apis import ApiKey
+from shoal.records import Codec, Decision
+
+pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
+
+LEGACY_CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
+
+
+def decisions(control: Watched) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for report in control.reports:
+        for each in report["partitions"]:
+            for name, count in each["decisions"].items():
+                found[name] = found.get(name, 0) + count
+    return found
+
+
+def codecs(brokers: TwoBrokers) -> list[int]:
+    return [batch.header.codec_id for batch in batches_of(brokers.destination.log("topic"))]
+
+
+# Cropped
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("start", [1, 3])
+def test_a_start_in_the_middle_of_a_batch_crops_it(
+    brokers: TwoBrokers, history: History, codec: Codec, start: int
+) -> None:
+    history.plain(4, 2, codec=codec)
+    control = Watched()
+    ranges = [CopyRange("topic", 0, "topic", start, 6)]
+    assert brokers.run(ranges, control).complete
+    assert brokers.copied() == history.committed[start:]
+    assert codecs(brokers) == [codec, codec]
+    assert decisions(control) == {Decision.CROP.value: 1, Decision.COPY.value: 1}
+    assert brokers.pair().origin == (start, 0)
+
+
+def test_a_dropped_batch_is_not_cropped(brokers: TwoBrokers, history: History) -> None:
+    history.transaction(4, ends=ABORT).plain(2)
+    assert brokers.run([CopyRange("topic", 0, "topic", 2, history.next_offset)]).complete
+    assert brokers.copied() == history.committed
+
+
+# Rebuilt: holes
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("holes", [[0], [1, 2], [4], [0, 4]])
+def test_holes_are_closed(brokers: TwoBrokers, history: History, codec: Codec, holes: list[int]) -> None:
+    history.plain(1).holed(5, holes, codec=codec).plain(2)
+    control = Watched()
+    assert brokers.run(control=control).complete
+    assert brokers.copied() == history.committed
+    assert codecs(brokers) == [Codec.NONE, codec, Codec.NONE]
+    assert decisions(control)[Decision.REBUILD_HOLES.value] == 1
+
+
+def test_offsets_around_holes_are_translated(brokers: TwoBrokers, history: History) -> None:
+    history.holed(6, [1, 2, 5]).plain(1)
+    control = Watched()
+    brokers.run(control=control)
+    runs = [run for report in control.reports for run in report["partitions"][0]["runs"]]
+    assert runs == [[0, 1, 0], [3, 5, 1], [6, 7, 3]]
+
+
+def test_a_flipped_bit_does_not_pass_for_a_hole(brokers: TwoBrokers, history: History) -> None:
+    history.plain(1)
+    damaged = history.batch(3)
+    damaged[60] = 2  # the count
+    history.store(damaged)
+    (stopped,) = brokers.start().result().stopped
+    assert stopped.offset == 1
+    assert "its CRC is" in stopped.reason
+    assert brokers.copied() == history.committed
+
+
+def test_a_bomb_is_refused(brokers: TwoBrokers, history: History) -> None:
+    history.plain(1)
+    bomb = batches.payload([batches.Record(bytes(3_000_000))], Codec.GZIP)
+    history.store(
+        batches.raw_batch(bomb, base_offset=1, attributes=Codec.GZIP, last_offset_delta=1, records_count=1)
+    )
+    (stopped,) = brokers.with_settings(max_decompressed_bytes=1_000_000).start().result().stopped
+    assert stopped.offset == 1
+    assert "--max-decompressed-bytes" in stopped.reason
+    assert brokers.copied() == history.committed
+    assert brokers.with_settings(max_decompressed_bytes=4_000_000).run().complete
+    assert len(brokers.copied()) == 2
+
+
+# Rebuilt: magic 0 and 1
+
+
+def legacy(history: History, magic: int, codec: Codec, count: int) -> None:
+    """Add what a broker keeps of a message set: one wrapper, or so many messages."""
+    first = history.next_offset
+    builder = LegacyRecordBatchBuilder(magic=magic, compression_type=int(codec), batch_size=1_000_000)
+    for delta in range(count):
+        # Inside a wrapper magic 1 counts from 0; all else has offsets of its own.
+        offset = delta if magic == 1 and codec else first + delta
+        timestamp = history.base_timestamp + delta if magic else None
+        builder.append(offset, timestamp, b"key", b"value at %d" % (first + delta))
+        history.committed.append(
+            Content(
+                history.base_timestamp + delta if magic else -1, b"key", b"value at %d" % (first + delta), ()
+            )
+        )
+    data = bytearray(builder.build())
+    if codec:
+        data[:8] = (first + count - 1).to_bytes(8)
+    history.store(data)
+    history.next_offset = first + count
+
+
+@pytest.mark.parametrize(
+    ("magic", "codec"),
+    [(magic, codec) for magic in (0, 1) for codec in LEGACY_CODECS if magic or codec != Codec.LZ4],
+)
+def test_messages_of_old_formats_become_batches(
+    brokers: TwoBrokers, history: History, magic: int, codec: Codec
+) -> None:
+    for count in (3, 1, 5):
+        legacy(history, magic, codec, count)
+    history.plain(2, codec=Codec.ZSTD)
+    control = Watched()
+    assert brokers.run(control=control).complete
+    assert brokers.copied() == history.committed
+    made = 3 if codec else 1  # what is not compressed comes message by message, and is gathered
+    assert codecs(brokers) == [codec] * made + [Codec.ZSTD]
+    assert decisions(control) == {Decision.REBUILD_MAGIC.value: made, Decision.COPY.value: 1}
+
+
+@pytest.mark.parametrize("codec", LEGACY_CODECS)
+@pytest.mark.parametrize("start", range(6))
+def test_a_start_inside_a_wrapper_leaves_out_what_is_before(
+    brokers: TwoBrokers, history: History, codec: Codec, start: int
+) -> None:
+    legacy(history, 1, codec, 3)
+    legacy(history, 1, codec, 3)
+    assert brokers.run([CopyRange("topic", 0, "topic", start, 6)]).complete
+    assert brokers.copied() == history.committed[start:]
+
+
+def test_an_append_time_of_magic_1_stays(brokers: TwoBrokers, history: History) -> None:
+    covered = struct.pack(">bbqii", 1, batches.LOG_APPEND_TIME, 77, -1, 1) + b"v"
+    history.store(bytearray(struct.pack(">qiI", 0, len(covered) + 4, zlib.crc32(covered)) + covered))
+    assert brokers.run().complete
+    assert brokers.copied() == [Content(77, None, b"v", ())]
+
+
+# Rebuilt: append times
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+def test_append_times_are_kept_where_that_is_asked_for(
+    brokers: TwoBrokers, history: History, codec: Codec
+) -> None:
+    history.plain(3, codec=codec, flags=batches.LOG_APPEND_TIME).plain(1)
+    control = Watched()
+    assert brokers.with_settings(keep_append_time=True).run(control=control).complete
+    append_time = NOW_MS + 2  # the batch's max_timestamp
+    kept = [each._replace(timestamp=append_time) for each in history.committed[:3]]
+    assert brokers.copied() == kept + history.committed[3:]
+    assert decisions(control) == {Decision.REBUILD_APPEND_TIME.value: 1, Decision.COPY.value: 1}
+
+
+def test_old_create_times_under_a_new_append_time_are_sent_one_at_a_time(
+    brokers: TwoBrokers, history: History
+) -> None:
+    """The broker forgets by what it takes for the newest create time."""
+    old = NOW_MS - 30 * 86_400_000
+    for _ in range(4):
+        batch = history.batch(1, base_timestamp=old, flags=batches.LOG_APPEND_TIME)
+        history.store(batches.patched(bytes(batch), 35, NOW_MS.to_bytes(8)), shown=True)
+    slow = brokers.destination.faults.add(ApiKey.PRODUCE, times=None, delay_s=0.02)
+    assert brokers.run().complete
+    assert brokers.copied() == history.committed
+    assert slow.hits == 4
+
+
+# Too large for the destination
+
+
+def test_what_was_decoded_is_cut_until_the_destination_takes_it(brokers: TwoBrokers) -> None:
+    history = brokers.topic("topic", max_message_bytes="300")[0]
+    history.holed(30, [3]).plain(1)
+    assert brokers.start().result().complete
+    assert brokers.copied() == history.committed
+    assert len(batches_of(brokers.destination.log("topic"))) > 3
+
+
+def test_a_record_that_is_too_large_is_named(brokers: TwoBrokers) -> None:
+    history = brokers.topic("topic", max_message_bytes="300")[0]
+    values = [b"small", b"hole", b"x" * 400, b"small"]
+    history.store(history.batch(1), shown=True)
+    history.store(batches.batch(values, base_offset=1, base_timestamp=NOW_MS, holes=[1]), shown=True)
+    (stopped,) = brokers.start().result().stopped
+    assert stopped.offset == 2
+    assert "refuses the record at source offset 3" in stopped.reason
+    assert "raise max.message.bytes of the destination topic" in stopped.reason
+    assert brokers.copied() == history.committed[:2]
+
+
+# And again, wherever the process before ended
+
+
+def everything(history: History) -> None:
+    history.plain(2).holed(5, [1, 3], codec=Codec.GZIP)
+    legacy(history, 1, Codec.GZIP, 4)
+    legacy(history, 1, Codec.NONE, 5)
+    legacy(history, 0, Codec.NONE, 3)
+    history.plain(1).holed(3, [2]).plain(1)
+
+
+def die_after(brokers: TwoBrokers, requests: int) -> None:
+    let_pass(brokers.destination, ApiKey.PRODUCE, requests)
+    brokers.destination.faults.add(ApiKey.PRODUCE, drop="before")
+    with pytest.raises(Killed):
+        brokers.run(control=Mortal())
+    brokers.destination.faults.clear()
+
+
+@pytest.mark.parametrize("requests", range(1, 7))
+@pytest.mark.parametrize("effect", ["before", "after"])
+def test_what_a_dead_lane_decoded_and_wrote_is_skipped(
+    brokers: TwoBrokers, history: History, requests: int, effect: str
+) -> None:
+    everything(history)
+    let_pass(brokers.destination, ApiKey.PRODUCE, requests)
+    brokers.destination.faults.add(ApiKey.PRODUCE, drop=effect)
+    with pytest.raises(Killed):
+        brokers.run(control=Mortal())
+    brokers.destination.faults.clear()
+    assert brokers.run().complete
+    assert brokers.copied() == history.committed
+
+
+@pytest.mark.parametrize("requests", range(1, 9))
+def test_a_dead_lane_may_have_cut_batches_in_another_way(brokers: TwoBrokers, requests: int) -> None:
+    history = brokers.topic("topic", max_message_bytes="170")[0]
+    history.holed(12, [1, 3], codec=Codec.NONE)
+    legacy(history, 1, Codec.NONE, 7)
+    let_pass(brokers.destination, ApiKey.PRODUCE, requests)
+    brokers.destination.faults.add(ApiKey.PRODUCE, drop="before")
+    try:
+        brokers.run(control=Mortal())
+    except Killed:
+        brokers.destination.faults.clear()
+    brokers.destination.faults.clear()
+    assert brokers.start().result().complete
+    assert brokers.copied() == history.committed
+
+
+def test_a_fetch_that_ends_elsewhere_cuts_a_group_elsewhere(brokers: TwoBrokers, history: History) -> None:
+    for _ in range(40):
+        legacy(history, 1, Codec.NONE, 5)
+    small = brokers.with_settings(fetch_buffer_bytes=65_536 + 1_500)
+    die_after(small, 2)
+    landed = brokers.destination.log("topic").log_end_offset
+    assert 0 < landed < 200
+    assert brokers.run().complete
+    assert brokers.copied() == history.committed
+
+
+@pytest.mark.parametrize("make", [lambda h: h.holed(4, [1]), lambda h: legacy(h, 1, Codec.GZIP, 3)])
+def test_a_foreign_record_in_place_of_a_decoded_one_is_found(
+    brokers: TwoBrokers, history: History, make: Callable[[History], object]
+) -> None:
+    history.plain(1)
+    brokers.run()
+    make(history)
+    brokers.destination.log("topic").store(memoryview(batches.batch(3, base_offset=1)))
+    (stopped,) = brokers.run().stopped
+    assert "somebody else wrote there" in stopped.reason
+
+
+@pytest.mark.parametrize("make", [lambda h: h.holed(4, [1]), lambda h: legacy(h, 1, Codec.GZIP, 3)])
+def test_a_mirror_whose_pair_expired_finds_a_decoded_tail(
+    brokers: TwoBrokers, history: History, make: Callable[[History], object]
+) -> None:
+    history.plain(1)
+    make(history)
+    brokers.run()
+    brokers.forget_pairs()
+    history.plain(2)
+    assert brokers.run().complete
+    assert brokers.copied() == history.committed
+
+
+def test_a_mirror_whose_pair_expired_finds_a_group_of_messages(brokers: TwoBrokers, history: History) -> None:
+    legacy(history, 1, Codec.NONE, 6)
+    brokers.run()
+    brokers.forget_pairs()
+    legacy(history, 1, Codec.NONE, 2)
+    assert brokers.run().complete
+    assert brokers.copied() == history.committed
+
+
+def test_a_tail_that_its_broker_compressed_anew_is_known_by_its_records(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(3, 2, 4)
+    die_after(brokers, 2)
+    last = batches_of(brokers.destination.log("topic"))[-1]
+    recompressed = batches.raw_batch(
+        gzip_encode(bytes(last.payload)),
+        base_offset=last.header.base_offset,
+        attributes=Codec.GZIP,
+        last_offset_delta=last.header.last_offset_delta,
+        base_timestamp=last.header.base_timestamp,
+        max_timestamp=last.header.max_timestamp,
+        producer_id=last.header.producer_id,
+        producer_epoch=last.header.producer_epoch,
+        base_sequence=last.header.base_sequence,
+        records_count=last.header.records_count,
+    )
+    lose_tail(brokers.destination, "topic", last.header.base_offset).store(memoryview(recompressed))
+    result = brokers.run()
+    assert (result.complete, result.stopped) == (True, ())
+    assert brokers.copied() == history.committed
