@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from aiokafka.codec import gzip_encode, lz4_encode, snappy_encode, zstd_encode
 from aiokafka.record.util import calc_crc32c
+from kafka.codec import lz4_encode_old_kafka
 
 from shoal.records import Codec, RecordBatch, split
 
@@ -30,6 +31,7 @@ __all__ = [
     "payload",
     "raw_batch",
     "view",
+    "wrapper",
 ]
 
 LOG_APPEND_TIME = 0x08
@@ -182,11 +184,40 @@ def marker(kind: int, producer_id: int, *, base_offset: int = 0) -> bytearray:
     )
 
 
-def message(magic: int, value: bytes = b"value", *, offset: int = 0, attributes: int = 0) -> bytearray:
+def message(
+    magic: int,
+    value: bytes | None = b"value",
+    *,
+    offset: int = 0,
+    attributes: int = 0,
+    key: bytes | None = None,
+    timestamp: int = TIMESTAMP,
+    crc: int | None = None,
+) -> bytearray:
     """Build a message of magic 0 or 1; one with a codec in its attributes wraps others in its value."""
-    timestamp = struct.pack(">q", TIMESTAMP) if magic else b""
-    covered = struct.pack(">bb", magic, attributes) + timestamp + struct.pack(">ii", -1, len(value)) + value
-    return bytearray(struct.pack(">qiI", offset, len(covered) + 4, zlib.crc32(covered)) + covered)
+    covered = struct.pack(">bB", magic, attributes) + (struct.pack(">q", timestamp) if magic else b"")
+    for part in (key, value):
+        covered += struct.pack(">i", -1) if part is None else struct.pack(">i", len(part)) + part
+    crc = zlib.crc32(covered) if crc is None else crc
+    return bytearray(struct.pack(">qiI", offset, len(covered) + 4, crc) + covered)
+
+
+def wrapper(
+    magic: int,
+    codec: Codec,
+    inner: Sequence[bytes],
+    *,
+    offset: int = 0,
+    flags: int = 0,
+    timestamp: int = TIMESTAMP,
+) -> bytearray:
+    """Build a compressed message around others; lz4 of magic 0 with the wrong checksum of old clients."""
+    plain = b"".join(inner)
+    if codec == Codec.LZ4 and magic == 0:
+        compressed = lz4_encode_old_kafka(plain)
+    else:
+        compressed = bytes(_COMPRESS[codec](plain))
+    return message(magic, compressed, offset=offset, attributes=codec | flags, timestamp=timestamp)
 
 
 def patched(original: bytes | bytearray, position: int, replacement: bytes) -> bytearray:

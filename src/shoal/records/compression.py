@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import cramjam
 import xxhash
@@ -30,7 +30,7 @@ import xxhash
 from ..errors import CorruptBatch, UnsupportedBatch
 from .batch import Codec
 
-__all__ = ["compress", "decompress", "decompress_legacy_lz4"]
+__all__ = ["check_count", "compress", "decompress", "decompress_legacy_lz4"]
 
 Bytes = bytes | bytearray | memoryview
 
@@ -60,6 +60,10 @@ _LZ4_CONTENT_SIZE, _LZ4_DICTIONARY = 0x08, 0x01
 #: The first buffer is that many times the compressed size, and so is each next one of the last.
 _GROWTH = 4
 _SMALLEST_BUFFER = 1 << 16
+#: A record's values take about 200 bytes of Python's memory, however small it
+#: is: each counts as so many at least, or a batch of empty ones was a bomb too.
+_COUNTS_AS_BYTES = 64
+
 #: What Rust's standard library says when a writer (our buffer) takes no more; the tests hold cramjam to it.
 _BUFFER_FULL = "failed to write whole buffer"
 
@@ -103,13 +107,23 @@ def decompress(codec: Codec, data: bytes | memoryview, limit_bytes: int, base_of
     try:
         return _DECOMPRESS[codec](memoryview(data), limit_bytes)
     except _OverLimit:
-        raise UnsupportedBatch(
-            f"its records expand to more than {limit_bytes} bytes; "
-            "if that is meant to be so, allow more with --max-decompressed-bytes",
-            base_offset,
-        ) from None
+        raise _refusal("it expands", limit_bytes, base_offset) from None
     except (cramjam.DecompressionError, zlib.error, _Malformed) as error:
         raise CorruptBatch(f"its records are not {codec.name.lower()}: {error}", base_offset) from error
+
+
+def check_count(count: int, limit_bytes: int, base_offset: int) -> None:
+    """
+    Refuse what is small in bytes, and large as that many records of ours.
+
+    Raises:
+        UnsupportedBatch: Even as ``_COUNTS_AS_BYTES`` each they are more than ``limit_bytes``.
+
+    """
+    if count * _COUNTS_AS_BYTES > limit_bytes:
+        raise _refusal(
+            f"its {count} records expand, at {_COUNTS_AS_BYTES} bytes each,", limit_bytes, base_offset
+        )
 
 
 def decompress_legacy_lz4(data: bytes | memoryview, limit_bytes: int, base_offset: int = 0) -> Bytes:
@@ -132,6 +146,14 @@ def decompress_legacy_lz4(data: bytes | memoryview, limit_bytes: int, base_offse
         if end < len(frame):
             frame[end] = xxhash.xxh32_intdigest(bytes(frame[4:end])) >> 8 & 0xFF
     return decompress(Codec.LZ4, memoryview(frame), limit_bytes, base_offset)
+
+
+def _refusal(what: str, limit_bytes: int, base_offset: int) -> UnsupportedBatch:
+    return UnsupportedBatch(
+        f"{what} to more than {limit_bytes} bytes; "
+        "if that is no attack, allow more with --max-decompressed-bytes",
+        base_offset,
+    )
 
 
 class _OverLimit(Exception):
@@ -191,14 +213,32 @@ def _decompress_gzip(data: memoryview, limit_bytes: int) -> Bytes:
 
 
 def _decompress_snappy(data: memoryview, limit_bytes: int) -> Bytes:
-    if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
-        return _decompress_raw_snappy(data, limit_bytes)
-    out = bytearray()
-    position, end = len(_XERIAL_HEADER), len(data)
+    """
+    Decompress all blocks into one buffer of the size that they say they have.
+
+    Only snappy says it for certain: a block that is not as long is refused.
+    """
+    blocks = list(_snappy_blocks(data)) if data[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC else [data]
+    sizes = [cramjam.snappy.decompress_raw_len(block) for block in blocks]
+    if sum(sizes) > limit_bytes:
+        raise _OverLimit
+    out = bytearray(sum(sizes))
+    view = memoryview(out)
+    position = 0
+    for block, size in zip(blocks, sizes, strict=True):
+        cramjam.snappy.decompress_raw_into(block, view[position : position + size])
+        position += size
+    return out
+
+
+def _snappy_blocks(data: memoryview) -> Iterator[memoryview]:
+    """Yield the blocks of xerial streams, which may stand back to back, each with its header."""
+    position, end = 0, len(data)
     while position < end:
-        # Streams may stand back to back, each with its header (SnappyInputStream.hasNextChunk).
         if data[position : position + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
             position += len(_XERIAL_HEADER)
+            if position > end:
+                raise _Malformed("it ends in its header")
             continue
         if end - position < _INT32.size:
             raise _Malformed("it ends in the size of a block")
@@ -206,18 +246,8 @@ def _decompress_snappy(data: memoryview, limit_bytes: int) -> Bytes:
         position += _INT32.size
         if not 0 < size <= end - position:
             raise _Malformed(f"a block of {size} bytes where {end - position} are left")
-        out += _decompress_raw_snappy(data[position : position + size], limit_bytes - len(out))
+        yield data[position : position + size]
         position += size
-    return out
-
-
-def _decompress_raw_snappy(data: memoryview, limit_bytes: int) -> Bytes:
-    size = cramjam.snappy.decompress_raw_len(data)
-    if size > limit_bytes:
-        raise _OverLimit
-    out = bytearray(size)
-    cramjam.snappy.decompress_raw_into(data, out)
-    return out
 
 
 def _growing(decompress_into: Callable[[memoryview, bytearray], int]) -> Callable[[memoryview, int], Bytes]:
@@ -241,6 +271,7 @@ def _growing(decompress_into: Callable[[memoryview, bytearray], int]) -> Callabl
                     raise
             if size == limit_bytes:
                 raise _OverLimit
+            del out  # or there would be two for a moment
             size *= _GROWTH
 
     return decompressor

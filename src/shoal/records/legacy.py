@@ -33,11 +33,12 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..errors import CorruptBatch
 from .batch import CODEC_MASK, LOG_APPEND_TIME, LOG_OVERHEAD, Codec, RecordBatch
-from .compression import decompress, decompress_legacy_lz4
+from .compression import check_count, decompress, decompress_legacy_lz4
 
 __all__ = ["Message", "read_messages"]
 
@@ -97,7 +98,7 @@ def read_messages(batch: RecordBatch, limit_bytes: int) -> list[Message]:
             data = decompress_legacy_lz4(outer.value, limit_bytes, header.base_offset)
         else:
             data = decompress(Codec(codec_id), outer.value, limit_bytes, header.base_offset)
-        return _unwrap(outer, header.base_offset, bytes(data))
+        return _unwrap(outer, header.base_offset, bytes(data), limit_bytes)
     except _Malformed as error:
         raise CorruptBatch(str(error), header.base_offset) from None
 
@@ -120,41 +121,45 @@ class _Stored(NamedTuple):
         return self.magic == 1 and bool(self.attributes & LOG_APPEND_TIME)
 
 
-def _unwrap(wrapper: _Stored, last_offset: int, data: bytes) -> list[Message]:
+def _unwrap(wrapper: _Stored, last_offset: int, data: bytes, limit_bytes: int) -> list[Message]:
     """Read the messages in a wrapper, in Kafka's ``DeepRecordsIterator``'s steps."""
-    found: list[tuple[int, _Stored]] = []
-    position, end = 0, len(data)
-    while position < end:
-        if end - position < LOG_OVERHEAD:
-            raise _Malformed(f"inner message {len(found)} is cut short")
-        offset, length = _OVERHEAD.unpack_from(data, position)
-        position += LOG_OVERHEAD
-        if not 0 <= length <= end - position:
-            raise _Malformed(f"inner message {len(found)} has {length} bytes of {end - position}")
-        content = data[position : position + length]
-        position += length
+    offsets = [offset for offset, _ in _entries(data)]
+    if not offsets:
+        raise _Malformed("a compressed message with no message in it")
+    check_count(len(offsets), limit_bytes, last_offset)
+    base_offset = last_offset - offsets[-1] if wrapper.magic == 1 else 0
+    append_time = wrapper.timestamp if wrapper.is_log_append_time else None
+
+    messages: list[Message] = []
+    previous = -1
+    for inner_offset, content in _entries(data):
         inner = _read(content)
         if inner.attributes & CODEC_MASK:
-            raise _Malformed(f"inner message {len(found)} is compressed itself")
+            raise _Malformed(f"inner message {len(messages)} is compressed itself")
         if zlib.crc32(content[_CRC_COVERS_FROM:]) != int.from_bytes(content[:_CRC_COVERS_FROM]):
-            raise _Malformed(f"the CRC of inner message {len(found)} is wrong")
-        found.append((offset, inner))
-    if not found:
-        raise _Malformed("a compressed message with no message in it")
-
-    base_offset = last_offset - found[-1][0] if wrapper.magic == 1 else 0
-    append_time = wrapper.timestamp if wrapper.is_log_append_time else None
-    messages = []
-    previous = -1
-    for inner_offset, inner in found:
+            raise _Malformed(f"the CRC of inner message {len(messages)} is wrong")
         offset = base_offset + inner_offset
         if not previous < offset <= last_offset:
-            raise _Malformed(f"an inner message at offset {offset}, between {previous} and {last_offset}")
+            raise _Malformed(f"inner message {len(messages)} at offset {offset}, after {previous}")
         previous = offset
         # Messages of magic 0 have no time, not even an append time.
         timestamp = inner.timestamp if append_time is None or inner.magic == 0 else append_time
         messages.append(Message(offset, timestamp, inner.key, inner.value))
     return messages
+
+
+def _entries(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the stored offset and the content of each message, from its CRC on."""
+    position, end = 0, len(data)
+    while position < end:
+        if end - position < LOG_OVERHEAD:
+            raise _Malformed("the last inner message is cut short")
+        offset, length = _OVERHEAD.unpack_from(data, position)
+        position += LOG_OVERHEAD
+        if not 0 <= length <= end - position:
+            raise _Malformed(f"an inner message of {length} bytes where {end - position} are left")
+        yield offset, data[position : position + length]
+        position += length
 
 
 def _read(content: bytes) -> _Stored:

@@ -20,17 +20,13 @@ from typing import NamedTuple
 
 from ..errors import CorruptBatch, UnsupportedBatch
 from .batch import Codec, RecordBatch
-from .compression import decompress
+from .compression import check_count, decompress
 from .legacy import read_messages
 
 __all__ = ["Record", "read_key_value_headers", "read_records", "write_body", "write_varint"]
 
 #: A body without key, value and headers is three bytes long.
 _SMALLEST_BODY = 3
-
-#: A record's values take about 200 bytes of Python's memory, however small it
-#: is: each counts as so many, or a batch of empty ones would be a bomb too.
-_COUNTS_AS_BYTES = 64
 
 _INT64_MIN = -(1 << 63)
 _new = tuple.__new__
@@ -85,13 +81,7 @@ def read_records(batch: RecordBatch, limit_bytes: int) -> list[Record]:
     else:
         if header.codec_id > max(Codec):
             raise UnsupportedBatch(f"its codec {header.codec_id} is unknown", base_offset)
-        if header.records_count * _COUNTS_AS_BYTES > limit_bytes:
-            raise UnsupportedBatch(
-                f"its {header.records_count} records expand to more than {limit_bytes} bytes, where each "
-                f"counts as {_COUNTS_AS_BYTES} at least; if that is meant to be so, allow more with "
-                "--max-decompressed-bytes",
-                base_offset,
-            )
+        check_count(header.records_count, limit_bytes, base_offset)
         data = bytes(decompress(Codec(header.codec_id), batch.payload, limit_bytes, base_offset))
     try:
         return _read_all(
@@ -129,8 +119,9 @@ def read_key_value_headers(
         if position != len(body):
             raise _Malformed(f"{len(body) - position} bytes behind the last header")
     except (_Malformed, IndexError) as error:
+        reason = "it is cut short" if isinstance(error, IndexError) else str(error)
         raise CorruptBatch(
-            f"the record at offset {record.offset} does not parse: {error}", record.offset
+            f"the record's key, value and headers do not parse: {reason}", record.offset
         ) from None
     return key, value, headers
 
@@ -207,7 +198,7 @@ def _read_all(
                     position += 1
                 else:
                     timestamp, position = _read_unsigned(data, position - 1, 64)
-                    far = True
+                    far = far or timestamp >= 1 << 60
             timestamp = base_timestamp + (timestamp >> 1 ^ -(timestamp & 1))
 
             delta = data[position]
