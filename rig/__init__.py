@@ -20,8 +20,8 @@ from rig.cluster import (
     start_in_parallel,
     two_clusters,
 )
-from rig.dump import DumpedBatch, dump_partition
-from rig.jars import KAFKA_VERSION, MissingKafka, jars, java
+from rig.dump import DumpedBatch, DumpedRecord, dump_partition, dump_partitions
+from rig.jars import KAFKA_VERSION, OLD_KAFKA_VERSION, MissingKafka, jars, java
 from rig.load import (
     CODECS,
     create_topic,
@@ -31,6 +31,7 @@ from rig.load import (
     load_every_kind,
     load_plain,
 )
+from rig.old_kafka import OLD_CODECS, OldKafka, load_old_batch, load_without_timestamps
 from rig.read import (
     PartitionDigest,
     assert_same_records,
@@ -44,11 +45,15 @@ __all__ = [
     "BENCH_JVM",
     "CODECS",
     "KAFKA_VERSION",
+    "OLD_CODECS",
+    "OLD_KAFKA_VERSION",
     "QUICK_JVM",
     "DumpedBatch",
+    "DumpedRecord",
     "KafkaCluster",
     "KafkaDidNotStart",
     "MissingKafka",
+    "OldKafka",
     "PartitionDigest",
     "Record",
     "TimedOut",
@@ -56,13 +61,16 @@ __all__ = [
     "create_topic",
     "digest_topic",
     "dump_partition",
+    "dump_partitions",
     "jars",
     "java",
     "load_aborted_transaction",
     "load_batch",
     "load_committed_transaction",
     "load_every_kind",
+    "load_old_batch",
     "load_plain",
+    "load_without_timestamps",
     "read_topic",
     "start_in_parallel",
     "two_clusters",

@@ -2,14 +2,17 @@
 
 import re
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rig.jars import class_path, java
 
-__all__ = ["DumpedBatch", "dump_partition"]
+__all__ = ["DumpFailed", "DumpedBatch", "DumpedRecord", "dump_partition", "dump_partitions"]
 
 _FIELD = re.compile(r"(\w+): (\S+)")
+_HORIZON = re.compile(r"deleteHorizonMs: OptionalLong\[(\d+)\]")
+_TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime", "NoTimestampType")
 
 
 class DumpFailed(Exception):
@@ -17,16 +20,38 @@ class DumpFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class DumpedRecord:
+    """
+    One record inside a batch, or message inside a wrapper.
+
+    Attributes:
+        timestamp: Milliseconds since 1970, -1 for none.
+        is_valid: The CRC of its own that a message of magic 0 or 1 has is right; True for magic 2.
+
+    """
+
+    offset: int
+    timestamp_type: str
+    timestamp: int
+    is_valid: bool
+
+
+@dataclass(frozen=True, slots=True)
 class DumpedBatch:
     """
     One batch as DumpLogSegments shows it.
 
+    A message of magic 0 or 1, or a wrapper of such messages, is one too. It has only one offset, the
+    last; base offset, count, sequences, producer and leader epoch are -1.
+
     Attributes:
+        delete_horizon_ms: When the cleaner may drop its tombstones; None where it is not set.
         position: Where it starts in its segment file, in bytes.
         max_timestamp: Milliseconds since 1970.
         size: Whole batch, with the 12 bytes of offset and length.
         codec: none, gzip, snappy, lz4 or zstd.
         is_valid: The CRC is right.
+        records: What is in it; empty unless the dump was deep.
 
     """
 
@@ -40,6 +65,7 @@ class DumpedBatch:
     partition_leader_epoch: int
     is_transactional: bool
     is_control: bool
+    delete_horizon_ms: int | None
     position: int
     timestamp_type: str
     max_timestamp: int
@@ -48,22 +74,34 @@ class DumpedBatch:
     codec: str
     crc: int
     is_valid: bool
+    records: tuple[DumpedRecord, ...] = ()
+
+    @property
+    def has_holes(self) -> bool:
+        """Tell whether it has records, but fewer than offsets."""
+        return 0 < self.count <= self.last_offset - self.base_offset
 
 
-def dump_partition(directory: Path) -> list[DumpedBatch]:
+def dump_partition(directory: Path, deep: bool = False) -> list[DumpedBatch]:
+    """Return the batches of all segments of one partition; see `dump_partitions`."""
+    return dump_partitions([directory], deep)[directory]
+
+
+def dump_partitions(directories: Sequence[Path], deep: bool = False) -> dict[Path, list[DumpedBatch]]:
     """
-    Return the batches of all segments of a partition, in offset order.
+    Return the batches of all segments of partitions, in offset order, by one run of the tool.
 
     Args:
-        directory: As of `KafkaCluster.partition_dir`. The broker may be running: what it has
+        directories: As of `KafkaCluster.partition_dir`. The broker may be running: what it has
             written to the file is seen, synced to disk or not.
+        deep: Decode the records too.
 
     Raises:
         DumpFailed: DumpLogSegments could not read them.
 
     """
-    segments = sorted(directory.glob("*.log"))
-    tool = ["kafka.tools.DumpLogSegments", "--files", ",".join(map(str, segments))]
+    segments = [segment for directory in directories for segment in sorted(directory.glob("*.log"))]
+    tool = ["kafka.tools.DumpLogSegments", *["--deep-iteration"] * deep, "--files", _joined(segments)]
     result = subprocess.run(
         [str(java()), "-XX:TieredStopAtLevel=1", "-cp", class_path(), *tool],
         capture_output=True,
@@ -71,30 +109,67 @@ def dump_partition(directory: Path) -> list[DumpedBatch]:
         check=False,
     )
     if result.returncode != 0 or not segments:
-        raise DumpFailed(f"DumpLogSegments of {directory}:\n{result.stdout}\n{result.stderr}")
-    return [_batch(line) for line in result.stdout.splitlines() if line.startswith("baseOffset:")]
+        raise DumpFailed(
+            f"DumpLogSegments of {_joined(directories)}:\n{result.stdout[-2000:]}\n{result.stderr}"
+        )
+    found: dict[Path, list[DumpedBatch]] = {directory: [] for directory in directories}
+    for text in re.split(r"^Dumping ", result.stdout, flags=re.MULTILINE)[1:]:
+        segment, _, lines = text.partition("\n")
+        found[Path(segment).parent] += _batches(lines.splitlines())
+    return found
 
 
-def _batch(line: str) -> DumpedBatch:
+def _joined(paths: Sequence[Path]) -> str:
+    return ",".join(map(str, paths))
+
+
+def _batches(lines: Sequence[str]) -> list[DumpedBatch]:
+    """Read the lines of batches, each followed by those of its records."""
+    found: list[DumpedBatch] = []
+    heads = [n for n, line in enumerate(lines) if line.startswith(("baseOffset:", "offset:"))]
+    for head, following in zip(heads, [*heads[1:], len(lines)], strict=True):
+        records = [_record(line) for line in lines[head + 1 : following] if line.startswith("| offset:")]
+        found.append(_batch(lines[head], tuple(records)))
+    return found
+
+
+def _batch(line: str, records: tuple[DumpedRecord, ...]) -> DumpedBatch:
     field = dict(_FIELD.findall(line))
-    timestamp_type = next(t for t in ("CreateTime", "LogAppendTime", "NoTimestampType") if t in field)
+    horizon = _HORIZON.search(line)
     return DumpedBatch(
-        base_offset=int(field["baseOffset"]),
-        last_offset=int(field["lastOffset"]),
-        count=int(field["count"]),
-        base_sequence=int(field["baseSequence"]),
-        last_sequence=int(field["lastSequence"]),
-        producer_id=int(field["producerId"]),
-        producer_epoch=int(field["producerEpoch"]),
-        partition_leader_epoch=int(field["partitionLeaderEpoch"]),
-        is_transactional=field["isTransactional"] == "true",
-        is_control=field["isControl"] == "true",
+        base_offset=int(field.get("baseOffset", -1)),
+        last_offset=int(field["lastOffset"] if "lastOffset" in field else field["offset"]),
+        count=int(field.get("count", -1)),
+        base_sequence=int(field.get("baseSequence", -1)),
+        last_sequence=int(field.get("lastSequence", -1)),
+        producer_id=int(field.get("producerId", -1)),
+        producer_epoch=int(field.get("producerEpoch", -1)),
+        partition_leader_epoch=int(field.get("partitionLeaderEpoch", -1)),
+        is_transactional=field.get("isTransactional") == "true",
+        is_control=field.get("isControl") == "true",
+        delete_horizon_ms=int(horizon[1]) if horizon else None,
         position=int(field["position"]),
-        timestamp_type=timestamp_type,
-        max_timestamp=int(field[timestamp_type]),
+        timestamp_type=_timestamp_type(field),
+        max_timestamp=int(field[_timestamp_type(field)]),
         size=int(field["size"]),
         magic=int(field["magic"]),
         codec=field["compresscodec"].lower(),
         crc=int(field["crc"]),
         is_valid=field["isvalid"] == "true",
+        records=records,
     )
+
+
+def _record(line: str) -> DumpedRecord:
+    field = dict(_FIELD.findall(line))
+    timestamp_type = _timestamp_type(field)
+    return DumpedRecord(
+        offset=int(field["offset"]),
+        timestamp_type=timestamp_type,
+        timestamp=int(field[timestamp_type]),
+        is_valid=field.get("isValid", "true") == "true",
+    )
+
+
+def _timestamp_type(field: dict[str, str]) -> str:
+    return next(each for each in _TIMESTAMP_TYPES if each in field)

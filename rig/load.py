@@ -23,6 +23,7 @@ from rig.wait import wait_until
 __all__ = [
     "CODECS",
     "Codec",
+    "Loaded",
     "create_topic",
     "load_aborted_transaction",
     "load_batch",
@@ -30,11 +31,13 @@ __all__ = [
     "load_every_kind",
     "load_plain",
     "random_records",
+    "send_batch",
     "transactional_producer",
 ]
 
 Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Loaded = dict[int, list[Record]]
+"""Records by partition."""
 
 CODECS: tuple[Codec, ...] = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -106,7 +109,7 @@ def load_batch(
 ) -> Loaded:
     """Send these records to one partition as one batch, if they fit into one."""
     producer = _producer(bootstrap, codec, idempotent)
-    _send_batch(producer, topic, partition, records)
+    send_batch(producer, topic, partition, records)
     return {partition: list(records)}
 
 
@@ -164,7 +167,7 @@ def load_every_kind(bootstrap: str, topic: str, partitions: int = 4, seed: int =
         plain = _producer(bootstrap, codec, idempotent=False)
         for step, records in enumerate(_batches_of_every_size(rng)):
             partition = (number + step) % partitions
-            _send_batch((idempotent, plain)[step % 2], topic, partition, records)
+            send_batch((idempotent, plain)[step % 2], topic, partition, records)
             loaded[partition] += records
         transactional = transactional_producer(bootstrap, f"{topic}-{codec}", codec)
         _load_transactions(transactional, idempotent, topic, rng, loaded)
@@ -326,10 +329,11 @@ def _producer(
 
 def _send_batches(producer: Producer, topic: str, records: Loaded) -> None:
     for partition, of_partition in records.items():
-        _send_batch(producer, topic, partition, of_partition)
+        send_batch(producer, topic, partition, of_partition)
 
 
-def _send_batch(producer: Producer, topic: str, partition: int, records: Sequence[Record]) -> None:
+def send_batch(producer: Producer, topic: str, partition: int, records: Sequence[Record]) -> None:
+    """Send these records with a producer whose linger is long, and wait for their acknowledgement."""
     failures: list[KafkaError] = []
 
     def delivered(error: KafkaError | None, message: Message) -> None:

@@ -6,12 +6,12 @@ Frames of a real Kafka broker, byte by byte; see README.md.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Vector", "vector", "vectors"]
+__all__ = ["Vector", "old_vectors", "vector", "vectors"]
 
 _DIRECTORY = Path(__file__).parent
 
@@ -34,6 +34,9 @@ class Vector:
             headers, by "topic-partition", whole ones only.
         records: What confluent-kafka reads from the topic under read_committed, by
             "topic-partition", where the frame holds the whole partition.
+        messages: Of an old broker: the messages and wrappers of magic 0 and 1 in a Fetch response as
+            Kafka's DumpLogSegments shows them, by "topic-partition"; ``records`` are the offset and
+            timestamp of what is in each.
 
     """
 
@@ -51,6 +54,7 @@ class Vector:
     fields: dict[str, Any]
     batches: dict[str, list[dict[str, Any]]]
     records: dict[str, list[dict[str, Any]]] | None
+    messages: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     @property
     def frame(self) -> bytes:
@@ -60,12 +64,19 @@ class Vector:
 
 @cache
 def vectors() -> tuple[Vector, ...]:
-    """Return all vectors, in the order of recording."""
+    """Return all vectors of a broker of today, in the order of recording."""
     index = json.loads((_DIRECTORY / "index.json").read_text())
     return tuple(Vector(**entry) for entry in index)
 
 
 @cache
+def old_vectors() -> tuple[Vector, ...]:
+    """Return all vectors of a broker with messages of magic 0 and 1; their names begin with "old/"."""
+    index = json.loads((_DIRECTORY / "old" / "index.json").read_text())
+    return tuple(Vector(**{**entry, "name": f"old/{entry['name']}"}) for entry in index)
+
+
+@cache
 def vector(name: str) -> Vector:
     """Return the vector of this name."""
-    return next(vector for vector in vectors() if vector.name == name)
+    return next(vector for vector in (*vectors(), *old_vectors()) if vector.name == name)

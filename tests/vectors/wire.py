@@ -36,10 +36,12 @@ def _value(kind: type[DataContainer], version: int, name: str, value: Any) -> An
 
 
 def batch_headers(record_set: bytes) -> list[dict[str, Any]]:
-    """Return what kafka-python reads from each whole batch's header, CRC checked."""
+    """Return what kafka-python reads from each whole batch's header, CRC checked; of magic 2 only."""
     records = MemoryRecords(record_set)
     found = []
     while (batch := records.next_batch()) is not None:
+        if batch.magic < 2:
+            continue
         found.append(
             {
                 "base_offset": batch.base_offset,
@@ -95,11 +97,16 @@ class Recorder:
         what: str,
         codec: str | None = None,
         records: dict[str, list[dict[str, Any]]] | None = None,
+        **more: Any,
     ) -> Any:
-        """Exchange, keep both frames as NAME.request and NAME.response, and return the response."""
+        """
+        Exchange, keep both frames as NAME.request and NAME.response, and return the response.
+
+        ``more`` is added to the response's line of the index.
+        """
         sent, received, response = self._exchange(address, request)
         self._keep(f"{name}.request", request, request, sent, what, codec, None)
-        self._keep(f"{name}.response", request, response, received, what, codec, records)
+        self._keep(f"{name}.response", request, response, received, what, codec, records, **more)
         return response
 
     def save(self, directory: Path) -> None:
@@ -139,6 +146,7 @@ class Recorder:
         what: str,
         codec: str | None,
         records: dict[str, list[dict[str, Any]]] | None,
+        **more: Any,
     ) -> None:
         assert name not in self._frames, f"two vectors called {name}"
         self._frames[name] = frame
@@ -158,6 +166,7 @@ class Recorder:
                 "fields": _plain(decoded),
                 "batches": _batches_in(decoded),
                 "records": records,
+                **more,
             }
         )
 

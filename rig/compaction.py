@@ -1,0 +1,191 @@
+"""
+Topics that a broker really compacts: holes in batches, batches without records, tombstones.
+
+A broker never cleans the segment that it writes to, and closes it for a record whose timestamp is
+``segment.ms`` after that of its first; so what is to be compacted is followed by filler.
+"""
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from random import Random
+from typing import Protocol
+
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+
+from rig.dump import DumpedBatch, DumpFailed, dump_partitions
+from rig.load import (
+    FIRST_TIMESTAMP,
+    Codec,
+    load_aborted_transaction,
+    load_batch,
+    load_committed_transaction,
+)
+from rig.record import Record
+from rig.wait import wait_until
+
+__all__ = [
+    "COMPACTED",
+    "hasten_cleaner",
+    "is_compacted",
+    "is_old_compacted",
+    "load_to_compact",
+    "load_to_compact_old",
+    "wait_for_compaction",
+]
+
+COMPACTED: dict[str, str] = {
+    "cleanup.policy": "compact",
+    "segment.ms": "200",
+    "min.cleanable.dirty.ratio": "0.001",
+    "min.compaction.lag.ms": "0",
+    "max.compaction.lag.ms": "200",
+}
+"""
+The config of a topic that is compacted as soon as a segment is closed, and keeps its tombstones.
+
+In a test that means: soon after each record of `wait_for_compaction`.
+"""
+
+_RANDOM_RECORDS = 100
+_RANDOM_KEYS = 50
+
+
+class _Cluster(Protocol):
+    @property
+    def bootstrap(self) -> str: ...
+
+    def partition_dir(self, topic: str, partition: int) -> Path: ...
+
+
+def hasten_cleaner(bootstrap: str, node_id: int = 1) -> None:
+    """Let a running broker look for something to clean ten times a second, not every 15 s."""
+    entry = ConfigEntry("log.cleaner.backoff.ms", "100", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.BROKER, str(node_id), incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    admin.incremental_alter_configs([resource])[resource].result()
+
+
+def load_to_compact(bootstrap: str, topic: str, codec: Codec) -> None:
+    """
+    Load partition 0 with batches of which compaction leaves every kind of remains.
+
+    - batches with holes at their begin, in the middle, at their end, and everywhere, by idempotent,
+      plain and transactional producers, in a committed transaction;
+    - batches of which nothing is left: without records, the last of its producer, in a committed and
+      in an aborted transaction; and, by a plain producer, not even a batch;
+    - a tombstone, for which the cleaner sets a delete horizon;
+    - a batch that stays whole.
+    """
+    for idempotent, name in ((True, b"i"), (False, b"p")):
+        for keys in ([b"gone1", b"stays1", b"gone2", b"stays2", b"gone3"], [b"gone4", b"gone5"]):
+            records = _keyed([name + key for key in keys])
+            load_batch(bootstrap, topic, 0, records, codec, idempotent=idempotent)
+    ours = f"{topic}-compacted"
+    for keys in ([b"tgone1", b"tstays1"], [b"tgone2"]):
+        load_committed_transaction(bootstrap, topic, {0: _keyed(keys)}, codec, ours)
+    load_aborted_transaction(bootstrap, topic, {0: _keyed([b"aborted1", b"aborted2"])}, codec, ours)
+    load_batch(bootstrap, topic, 0, _keyed([b"deleted", b"stays3"]), codec)
+    load_batch(bootstrap, topic, 0, [_tombstone(b"deleted"), *_keyed([b"stays4"])], codec)
+    load_batch(bootstrap, topic, 0, _random(), codec)
+    load_batch(bootstrap, topic, 0, _keyed([b"whole1", b"whole2", b"whole3"]), codec)
+    gone = [name + b"gone%d" % number for name in (b"i", b"p") for number in range(1, 6)]
+    load_batch(bootstrap, topic, 0, _keyed([*gone, b"tgone1", b"tgone2"]), codec)
+
+
+def is_compacted(batches: Sequence[DumpedBatch]) -> bool:
+    """Tell whether all of that is in a partition of `load_to_compact`."""
+    return (
+        sum(batch.has_holes for batch in batches) >= 4
+        and any(batch.has_holes and batch.is_transactional for batch in batches)
+        and any(batch.has_holes and batch.producer_id < 0 for batch in batches)
+        and sum(batch.count == 0 for batch in batches) >= 2
+        and any(batch.delete_horizon_ms is not None for batch in batches)
+        and any(later.base_offset > earlier.last_offset + 1 for earlier, later in itertools.pairwise(batches))
+    )
+
+
+def load_to_compact_old(bootstrap: str, topic: str, codec: Codec) -> None:
+    """Load partition 0 of an old broker: wrappers with holes at each place, and a tombstone."""
+    for keys in ([b"gone1", b"stays1", b"gone2", b"stays2", b"gone3"], [b"gone4", b"gone5"]):
+        load_batch(bootstrap, topic, 0, _keyed(keys), codec, idempotent=False)
+    load_batch(bootstrap, topic, 0, _keyed([b"deleted", b"stays3"]), codec, idempotent=False)
+    load_batch(bootstrap, topic, 0, [_tombstone(b"deleted"), *_keyed([b"stays4"])], codec, idempotent=False)
+    load_batch(bootstrap, topic, 0, _random(), codec, idempotent=False)
+    load_batch(bootstrap, topic, 0, _keyed([b"whole1", b"whole2", b"whole3"]), codec, idempotent=False)
+    gone = [b"gone%d" % number for number in range(1, 6)]
+    load_batch(bootstrap, topic, 0, _keyed(gone), codec, idempotent=False)
+
+
+def is_old_compacted(batches: Sequence[DumpedBatch]) -> bool:
+    """Tell whether a partition of `load_to_compact_old` is cleaned; of a deep dump."""
+    left = {record.offset for batch in batches for record in batch.records}
+    # The first two batches, and the one of random keys, which begins at 11.
+    return left & set(range(7)) == {1, 3} and len(left & set(range(11, 11 + _RANDOM_RECORDS))) <= _RANDOM_KEYS
+
+
+def wait_for_compaction(
+    cluster: _Cluster,
+    topics: Mapping[str, Codec],
+    is_done: Callable[[Sequence[DumpedBatch]], bool] = is_compacted,
+    timeout_s: float = 60,
+) -> dict[str, list[DumpedBatch]]:
+    """
+    Send filler to partition 0 of the topics until the broker has compacted what was before it.
+
+    Afterwards nothing more is compacted, as two dumps that are alike show: what is in the segment
+    that is written to stays.
+
+    Returns:
+        The batches of each topic, of a deep dump.
+
+    Raises:
+        TimedOut: They were not.
+
+    """
+    directories = {cluster.partition_dir(topic, 0): topic for topic in topics}
+    seconds = itertools.count(1)
+    dumped: dict[Path, list[DumpedBatch]] = {}
+
+    def dump() -> dict[Path, list[DumpedBatch]]:
+        try:
+            return dump_partitions(list(directories), deep=True)
+        except DumpFailed:  # a segment was replaced by the cleaner in the meantime
+            return {}
+
+    def all_are_done() -> bool:
+        before = dict(dumped)
+        dumped.clear()
+        dumped.update(dump())
+        if dumped and all(is_done(batches) for batches in dumped.values()):
+            return dumped == before
+        later = FIRST_TIMESTAMP + 1000 * next(seconds)
+        for topic in topics:
+            load_batch(cluster.bootstrap, topic, 0, [Record(b"filler", b"", (), later)], idempotent=False)
+        return False
+
+    wait_until(all_are_done, f"compaction of {', '.join(topics)}", timeout_s, interval_s=0.5)
+    return {topic: dumped[directory] for directory, topic in directories.items()}
+
+
+def _keyed(keys: Sequence[bytes]) -> list[Record]:
+    return [
+        Record(key, b"value of " + key * 20, (), FIRST_TIMESTAMP + number) for number, key in enumerate(keys)
+    ]
+
+
+def _tombstone(key: bytes) -> Record:
+    return Record(key, None, (), FIRST_TIMESTAMP)
+
+
+def _random() -> list[Record]:
+    rng = Random(7)
+    return [
+        Record(
+            b"random-%d" % rng.randrange(_RANDOM_KEYS),
+            b"value %d " % number * rng.randrange(1, 40),
+            (),
+            FIRST_TIMESTAMP + rng.randrange(1000),
+        )
+        for number in range(_RANDOM_RECORDS)
+    ]
