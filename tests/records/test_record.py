@@ -1,0 +1,450 @@
+"""The records in a batch of magic 2."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from aiokafka.record.default_records import DefaultRecordBatch as AiokafkaBatch
+from aiokafka.record.default_records import DefaultRecordBatchBuilder as AiokafkaBuilder
+from batches import LOG_APPEND_TIME, batch, marker, payload, raw_batch
+from batches import Record as Written
+from batches import view as view_of
+from hypothesis import example, given
+from hypothesis import strategies as st
+from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
+from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
+from strategies import INT64, damaged
+from vectors import Vector, vectors
+
+from shoal.errors import CorruptBatch, UnsupportedBatch
+from shoal.protocol.fetch import FetchedPartition, decode_fetch_response
+from shoal.records import (
+    Codec,
+    Record,
+    RecordBatch,
+    compress,
+    read_key_value_headers,
+    read_records,
+    split,
+    write_batch,
+)
+
+LIMIT = 1 << 20
+
+# Three records, uncompressed, by hand: key "k" and value "v"; null key and empty value;
+# null value and a header "h" whose value is null.
+LITERAL_RECORDS = bytes.fromhex(
+    "10 00 00 00 02 6b 02 76 00"  # length 8, attributes, time 0, offset 0, "k", "v", no headers
+    "0e 00 d0 0f 02 01 00 00"  # length 7, time 1000, offset 1, null, empty, no headers
+    "12 00 01 08 01 01 02 02 68 01"  # length 9, time -1, offset 4, null, null, one header
+)
+LITERAL = raw_batch(LITERAL_RECORDS, base_offset=1000, last_offset_delta=4, records_count=3)
+LITERAL_READ = [
+    Record(1000, 1_600_000_000_000, bytes.fromhex("02 6b 02 76 00")),
+    Record(1001, 1_600_000_001_000, bytes.fromhex("01 00 00")),
+    Record(1004, 1_599_999_999_999, bytes.fromhex("01 01 02 02 68 01")),
+]
+
+
+def test_literal_records_are_read() -> None:
+    found = read_records(view_of(LITERAL), LIMIT)
+    assert found == LITERAL_READ
+    assert [read_key_value_headers(record) for record in found] == [
+        (b"k", b"v", []),
+        (None, b"", []),
+        (None, None, [(b"h", None)]),
+    ]
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_compressed_records_are_read_as_the_same_that_are_not(codec: Codec) -> None:
+    compressed = raw_batch(
+        compress(codec, LITERAL_RECORDS),
+        base_offset=1000,
+        last_offset_delta=4,
+        records_count=3,
+        attributes=codec,
+    )
+    assert read_records(view_of(compressed), LIMIT) == LITERAL_READ
+
+
+def _recorded() -> Iterator[tuple[Vector, FetchedPartition]]:
+    """Every partition that a real broker answered with, and the response that it was in."""
+    for vector in vectors():
+        if vector.api == "Fetch" and vector.direction == "response":
+            response = decode_fetch_response(memoryview(vector.frame), vector.version)
+            for partition in response.partitions:
+                yield vector, partition
+
+
+RECORDED = [
+    pytest.param(vector, partition, id=f"{vector.name}-{partition.topic}-{partition.partition}")
+    for vector, partition in _recorded()
+    if len(partition.record_set)
+]
+
+
+def _values(record: Any) -> tuple[Any, ...]:
+    """What another library says of a record, in our words."""
+    key, value, headers = read_key_value_headers(record)
+    return record.offset, record.timestamp, key, value, headers
+
+
+@pytest.mark.parametrize(("vector", "partition"), RECORDED)
+def test_a_brokers_batches_are_read_as_other_libraries_read_them(
+    vector: Vector, partition: FetchedPartition
+) -> None:
+    for stored in split(partition.record_set):
+        found = [_values(record) for record in read_records(stored, LIMIT)]
+        assert len(found) == stored.header.records_count
+        for library in (AiokafkaBatch, KafkaPythonBatch):
+            if stored.header.is_log_append_time:
+                continue  # they put the append time in place of the create times; see below
+            others = [
+                (
+                    each.offset,
+                    each.timestamp,
+                    each.key,
+                    each.value,
+                    [(name.encode(), value) for name, value in each.headers],
+                )
+                for each in library(bytes(stored.view))
+            ]
+            assert found == others
+
+
+@pytest.mark.parametrize(
+    ("vector", "partition"), [each for each in RECORDED if each.values[0].records is not None]
+)
+def test_a_brokers_batches_are_read_as_librdkafka_read_the_partition(
+    vector: Vector, partition: FetchedPartition
+) -> None:
+    batches = list(split(partition.record_set))
+    expected = [
+        each
+        for each in vector.records[f"{partition.topic}-{partition.partition}"]  # type: ignore[index]
+        if each["offset"] <= batches[-1].header.last_offset  # a response ends where a segment does
+    ]
+    offsets = {each["offset"] for each in expected}
+    found = [
+        record
+        for each in batches
+        for record in read_records(each, LIMIT)
+        if record.offset in offsets  # without markers and what was aborted
+    ]
+    plain = []
+    for record in found:
+        key, value, headers = read_key_value_headers(record)
+        plain.append(
+            {
+                "offset": record.offset,
+                "timestamp": record.timestamp,
+                "timestamp_type": "CreateTime",
+                "key": None if key is None else key.decode(),
+                "value": None if value is None else value.decode(),
+                "headers": [[name.decode(), content and content.decode()] for name, content in headers],
+            }
+        )
+    assert plain == expected
+
+
+def test_recorded_are_holes_all_codecs_append_times_and_empty_batches() -> None:
+    headers = [batch.header for _, partition in _recorded() for batch in split(partition.record_set)]
+    assert {header.codec_id for header in headers} == set(Codec)
+    assert any(header.has_holes and header.records_count and header.codec_id for header in headers)
+    assert any(header.has_holes and header.records_count and not header.codec_id for header in headers)
+    assert any(header.records_count == 0 for header in headers)
+    assert any(header.is_log_append_time for header in headers)
+
+
+def test_a_log_append_time_batch_gives_the_create_times() -> None:
+    found = view_of(batch(3, flags=LOG_APPEND_TIME, base_timestamp=5000))
+    assert [record.timestamp for record in read_records(found, LIMIT)] == [5000, 5001, 5002]
+    (recorded,) = [
+        partition for vector, partition in _recorded() if vector.name == "fetch-v12-log-append-time.response"
+    ]
+    for each in split(recorded.record_set):
+        # They are how the producer numbered them, and not what the broker wrote into the header.
+        timestamps = [record.timestamp for record in read_records(each, LIMIT)]
+        assert timestamps[0] == each.header.base_timestamp
+        assert each.header.max_timestamp not in timestamps
+
+
+@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize("library", ["aiokafka", "kafka-python"])
+def test_what_other_libraries_build_is_read(library: str, codec: Codec) -> None:
+    if library == "aiokafka":
+        builder: Any = AiokafkaBuilder(2, codec, False, -1, -1, -1, 1 << 20)
+    else:
+        builder = KafkaPythonBuilder(
+            2,
+            codec,
+            is_transactional=False,
+            producer_id=-1,
+            producer_epoch=-1,
+            base_sequence=-1,
+            batch_size=1 << 20,
+        )
+    expected = []
+    for offset in range(300):
+        timestamp = 1_600_000_000_000 + (offset * 7919) % 100_000 - 50_000
+        key = None if offset % 3 == 0 else b"key %d" % offset
+        value = None if offset % 7 == 0 else b"value " * offset
+        headers = [("name", b"x" * offset), ("none", None)] if offset % 5 == 0 else []
+        builder.append(offset, timestamp, key, value, headers=headers)
+        expected.append((offset, timestamp, key, value, [(n.encode(), v) for n, v in headers]))
+    found = read_records(view_of(bytes(builder.build())), LIMIT)
+    assert [_values(record) for record in found] == expected
+
+
+def test_control_batches_are_read_too() -> None:
+    (record,) = read_records(view_of(marker(1, 77, base_offset=9)), LIMIT)
+    assert record.offset == 9
+    assert read_key_value_headers(record)[0] == b"\0\0\0\1"
+
+
+def test_a_batch_without_records_has_none_whatever_its_codec() -> None:
+    for codec in range(8):
+        empty = raw_batch(attributes=codec, records_count=0)
+        assert read_records(view_of(empty), 0) == []
+
+
+@pytest.mark.parametrize(
+    ("records", "fields", "reason"),
+    [
+        (b"", {}, "0 records instead of 1"),
+        (LITERAL_RECORDS, {"records_count": 2}, "10 bytes behind the last record"),
+        (LITERAL_RECORDS, {"records_count": 4}, "3 records instead of 4"),
+        (LITERAL_RECORDS[:-1], {"records_count": 3}, "record 2 is cut short"),
+        (LITERAL_RECORDS, {"records_count": 0}, "27 bytes behind the last record"),
+        (
+            LITERAL_RECORDS,
+            {"records_count": 3, "last_offset_delta": 3},
+            "an offset 4 behind the first, but the last is 3",
+        ),
+        (b"\x01", {}, "record 0 has a negative length"),
+        (b"\xff\xff\xff\xff\x0f", {}, "record 0 has a negative length"),
+        (b"\x80\x80\x80\x80\x80\x01", {}, "a number of more than 32 bits"),
+        (b"\xff\xff\xff\xff\x1f", {}, "a number of more than 32 bits"),
+        (b"\xfe\xff\xff\xff\x0f" + bytes(100), {}, "record 0 is cut short"),
+        (b"\x20\0" + b"\x80" * 10 + b"\1\0\1\1\0", {}, "a number of more than 64 bits"),
+        (b"\x1e\0" + b"\xff" * 9 + b"\3\0\1\1\0", {}, "a number of more than 64 bits"),
+        (b"\x0c\0\0\1\1\1\0", {}, "record 0 has no offset behind the one before it"),
+        (b"\x0c\0\0\0\1\1\0" * 2, {"records_count": 2}, "record 1 has no offset behind"),
+        (b"\x0c\0\0\2\1\1\0\x0c\0\0\0\1\1\0", {"records_count": 2}, "record 1 has no offset behind"),
+        (b"\x0a\0\0\0\1\1", {}, "record 0 is too short"),
+        (b"\0", {}, "0 records instead of 1"),
+        (b"\2\0\0\0", {}, "record 0 is too short"),
+        (b"\2\0\xff\xff\xff\xff\xff\xff\1\0\1\1\0", {}, "record 0 is too short"),
+    ],
+)
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+def test_what_does_not_parse_is_corrupt_and_says_what_and_where(
+    codec: Codec, records: bytes, fields: dict[str, int], reason: str
+) -> None:
+    fields = {"records_count": 1, "last_offset_delta": 10, "base_offset": 77, **fields}
+    stored = compress(codec, records) if fields["records_count"] else records
+    found = view_of(raw_batch(stored, attributes=codec, **fields))
+    with pytest.raises(CorruptBatch, match=reason) as caught:
+        read_records(found, LIMIT)
+    assert caught.value.position == 77
+
+
+def test_a_payload_that_does_not_decompress_says_where_it_was() -> None:
+    found = view_of(raw_batch(b"no gzip", attributes=Codec.GZIP, base_offset=77))
+    with pytest.raises(CorruptBatch, match="corrupt batch at 77: its records are not gzip"):
+        read_records(found, LIMIT)
+
+
+def test_a_codec_that_is_none_is_not_supported() -> None:
+    with pytest.raises(UnsupportedBatch, match="its codec 6 is unknown") as caught:
+        read_records(view_of(raw_batch(b"?", attributes=6, base_offset=77)), LIMIT)
+    assert caught.value.base_offset == 77
+
+
+def test_what_expands_beyond_the_limit_is_refused_and_what_is_not_compressed_has_none() -> None:
+    values = [b"x" * 1000] * 20
+    plain = view_of(batch(values, base_offset=77))
+    assert len(read_records(plain, 0)) == 20
+    size = len(plain.payload)
+    for codec in Codec:
+        if codec:
+            found = view_of(batch(values, base_offset=77, codec=codec))
+            assert len(read_records(found, size)) == 20
+            with pytest.raises(UnsupportedBatch) as caught:
+                read_records(found, size - 1)
+            assert str(caught.value).startswith("the batch at offset 77 ")
+            assert f"{size - 1} bytes" in str(caught.value)
+            assert "--max-decompressed-bytes" in str(caught.value)
+
+
+def test_a_bomb_of_many_empty_records_is_refused() -> None:
+    """A million records of 7 to 9 bytes each would take 200 MB as objects; zstd has them in 1 MB."""
+    count = 1_000_000
+    written = write_batch([Record(0, 0, b"\1\1\0")] * count, Codec.ZSTD)
+    tracemalloc.start()
+    try:
+        with pytest.raises(UnsupportedBatch, match="1000000 records expand, at 64 bytes each, to more than"):
+            read_records(written, 16 << 20)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    assert len(read_records(written, 64 << 20)) == count
+
+
+def test_a_count_of_billions_takes_no_time() -> None:
+    claimed = raw_batch(LITERAL_RECORDS, records_count=2**31 - 1, last_offset_delta=2**31 - 2)
+    with pytest.raises(CorruptBatch, match="3 records instead of 2147483647"):
+        read_records(view_of(claimed), LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("base", "delta", "expected"),
+    [
+        (2**63 - 1, 1, -(2**63)),
+        (2**63 - 1, 0, 2**63 - 1),
+        (-(2**63), -1, 2**63 - 1),
+        (-1, -(2**63), 2**63 - 1),
+        (-1, 0, -1),
+        (0, 2**62, 2**62),
+        (5, 2**63 - 1, -(2**63) + 4),
+        (1_600_000_000_000, -(2**40), 1_600_000_000_000 - 2**40),
+    ],
+)
+def test_timestamps_wrap_around_as_javas_do(base: int, delta: int, expected: int) -> None:
+    found = view_of(raw_batch(payload([Written(timestamp_delta=delta)]), base_timestamp=base))
+    assert read_records(found, LIMIT)[0].timestamp == expected
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"", "it is cut short"),
+        (b"\1", "it is cut short"),
+        (b"\1\1", "it is cut short"),
+        (b"\1\1\1", "-1 headers in 0 bytes"),
+        (b"\1\1\2", "1 headers in 0 bytes"),
+        (b"\1\1\2\1\1", "a header without a name"),
+        (b"\1\1\0\0", "1 bytes behind the last header"),
+        (b"\4k\0\0", "2 bytes where|it is cut short|headers"),
+        (b"\x08k\1\0", "4 bytes where 3 are left"),
+        (b"\1\xfe\xff\xff\xff\x0f", "2147483647 bytes where 0 are left"),
+        (b"\1\1\xfe\xff\xff\xff\x0f\0\0", "2147483647 headers in 2 bytes"),
+        (b"\1\1\x80\x80\x80\x80\x80\0", "more than 32 bits"),
+    ],
+)
+def test_a_body_that_is_none_is_corrupt(body: bytes, reason: str) -> None:
+    with pytest.raises(CorruptBatch, match=reason) as caught:
+        read_key_value_headers(Record(77, -1, body))
+    assert caught.value.position == 77
+
+
+_BODIES = st.builds(
+    Written,
+    value=st.none() | st.binary(max_size=20),
+    key=st.none() | st.binary(max_size=20),
+    headers=st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=5)), max_size=3),
+    timestamp_delta=st.integers(-(2**40), 2**40) | st.integers(-100, 100),
+)
+
+
+@st.composite
+def _batches(draw: st.DrawFn) -> bytes:
+    """Draw a batch whose records make sense, with or without holes."""
+    records = draw(st.lists(_BODIES, min_size=1, max_size=8))
+    steps = draw(st.lists(st.integers(1, 3) | st.integers(1, 10**7), min_size=len(records), max_size=8))
+    delta = -1
+    numbered = []
+    for record, step in zip(records, steps, strict=False):
+        delta += step
+        numbered.append(record._replace(offset_delta=delta))
+    codec = draw(st.sampled_from(Codec))
+    return bytes(
+        raw_batch(
+            payload(numbered, codec),
+            base_offset=draw(st.integers(0, 2**60)),
+            last_offset_delta=delta + draw(st.integers(0, 5)),
+            base_timestamp=draw(INT64),
+            records_count=len(numbered),
+            attributes=codec,
+        )
+    )
+
+
+@given(_batches())
+def test_any_records_are_read_as_another_library_reads_them(data: bytes) -> None:
+    found = [_values(record) for record in read_records(view_of(data), LIMIT)]
+    others = [
+        (
+            each.offset,
+            (each.timestamp + 2**63) % 2**64 - 2**63,
+            each.key,
+            each.value,
+            [(name.encode(), value) for name, value in each.headers],
+        )
+        for each in KafkaPythonBatch(data)
+    ]
+    assert found == others
+
+
+def _read_without_surprise(data: bytes) -> None:
+    """Read what may be anything: nothing but our own errors come of it."""
+    try:
+        found = list(split(memoryview(data)))
+    except CorruptBatch:
+        return
+    for each in found:
+        header = each.header
+        try:
+            records = read_records(each, LIMIT)
+        except CorruptBatch as error:
+            assert error.position == header.base_offset  # noqa: PT017
+            continue
+        except UnsupportedBatch as error:
+            assert error.base_offset == header.base_offset  # noqa: PT017
+            continue
+        if header.magic == 2:
+            assert len(records) == header.records_count
+        previous = header.base_offset - 1 if header.magic == 2 else -1
+        for record in records:
+            assert previous < record.offset <= header.last_offset
+            assert -(2**63) <= record.timestamp < 2**63
+            previous = record.offset
+            try:
+                read_key_value_headers(record)
+            except CorruptBatch as error:
+                assert error.position == record.offset  # noqa: PT017
+        if records:
+            again = read_records(write_batch(records, Codec.NONE), LIMIT)
+            assert [(r.timestamp, r.body) for r in again] == [(r.timestamp, r.body) for r in records]
+
+
+@given(st.binary(max_size=300) | damaged(_batches()))
+@example(bytes(raw_batch(b"\x2a\0" + b"\xff" * 9 + b"\1\0\1\1\0" + bytes(10))))
+def test_arbitrary_bytes_give_records_or_an_error_of_ours(data: bytes) -> None:
+    _read_without_surprise(data)
+
+
+@pytest.mark.parametrize(("vector", "partition"), RECORDED)
+def test_a_brokers_batches_cut_or_with_flipped_bits_give_records_or_an_error_of_ours(
+    vector: Vector, partition: FetchedPartition
+) -> None:
+    for stored in split(partition.record_set):
+        data = bytes(stored.view)
+        for cut in range(61, len(data)):
+            # Cut, and with a length that says so: the records are read all the same.
+            _read_without_surprise(data[:8] + (cut - 12).to_bytes(4) + data[12:cut])
+        for bit in range(8 * 21, 8 * len(data), 3):
+            flipped = bytearray(data)
+            flipped[bit // 8] ^= 1 << bit % 8
+            _read_without_surprise(bytes(flipped))
+
+
+def test_records_of_a_view_do_not_depend_on_its_buffer() -> None:
+    buffer = bytearray(LITERAL)
+    found = read_records(RecordBatch(view_of(LITERAL).header, memoryview(buffer)), LIMIT)
+    buffer[:] = bytes(len(buffer))
+    assert found == LITERAL_READ
