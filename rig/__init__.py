@@ -20,6 +20,7 @@ from rig.cluster import (
     start_in_parallel,
     two_clusters,
 )
+from rig.compaction import load_compacted, load_old_compacted
 from rig.dump import DumpedBatch, DumpedRecord, dump_partition, dump_partitions
 from rig.jars import KAFKA_VERSION, OLD_KAFKA_VERSION, MissingKafka, jars, java
 from rig.load import (
@@ -67,8 +68,10 @@ __all__ = [
     "load_aborted_transaction",
     "load_batch",
     "load_committed_transaction",
+    "load_compacted",
     "load_every_kind",
     "load_old_batch",
+    "load_old_compacted",
     "load_plain",
     "load_without_timestamps",
     "read_topic",

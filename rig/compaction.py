@@ -6,32 +6,33 @@ A broker never cleans the segment that it writes to, and closes it for a record 
 """
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from typing import Protocol
 
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
+from rig.cluster import KafkaCluster
 from rig.dump import DumpedBatch, DumpFailed, dump_partitions
 from rig.load import (
     FIRST_TIMESTAMP,
     Codec,
+    create_topic,
     load_aborted_transaction,
     load_batch,
     load_committed_transaction,
 )
+from rig.old_kafka import MessageFormat, OldKafka
 from rig.record import Record
 from rig.wait import wait_until
 
 __all__ = [
     "COMPACTED",
-    "hasten_cleaner",
-    "is_compacted",
-    "is_old_compacted",
-    "load_to_compact",
-    "load_to_compact_old",
-    "wait_for_compaction",
+    "load_compacted",
+    "load_old_compacted",
 ]
 
 COMPACTED: dict[str, str] = {
@@ -44,7 +45,7 @@ COMPACTED: dict[str, str] = {
 """
 The config of a topic that is compacted as soon as a segment is closed, and keeps its tombstones.
 
-In a test that means: soon after each record of `wait_for_compaction`.
+In a test that means: soon after each record of `_wait_for_compaction`.
 """
 
 _RANDOM_RECORDS = 100
@@ -58,7 +59,37 @@ class _Cluster(Protocol):
     def partition_dir(self, topic: str, partition: int) -> Path: ...
 
 
-def hasten_cleaner(bootstrap: str, node_id: int = 1) -> None:
+def load_compacted(cluster: KafkaCluster, topics: Mapping[str, Codec]) -> dict[str, list[DumpedBatch]]:
+    """
+    Create topics of one partition, load each by `_load_to_compact`, and wait for their compaction.
+
+    Returns:
+        The batches that are left of each, of a deep dump.
+
+    """
+    _hasten_cleaner(cluster.bootstrap)
+
+    def load(topic: str) -> None:
+        create_topic(cluster.bootstrap, topic, config=COMPACTED)
+        _load_to_compact(cluster.bootstrap, topic, topics[topic])
+
+    # Most of it is waiting for producer ids and transactions.
+    with ThreadPoolExecutor(max_workers=len(topics)) as loaders:
+        list(loaders.map(load, topics))
+    return _wait_for_compaction(cluster, topics)
+
+
+def load_old_compacted(
+    kafka: OldKafka, topics: Mapping[str, tuple[MessageFormat, Codec]]
+) -> dict[str, list[DumpedBatch]]:
+    """Do the same for topics of magic 0 and 1, each loaded by `_load_to_compact_old`."""
+    for topic, (message_format, codec) in topics.items():
+        kafka.create_topic(topic, message_format, config=COMPACTED)
+        _load_to_compact_old(kafka.bootstrap, topic, codec)
+    return _wait_for_compaction(kafka, topics, _is_old_compacted)
+
+
+def _hasten_cleaner(bootstrap: str, node_id: int = 1) -> None:
     """Let a running broker look for something to clean ten times a second, not every 15 s."""
     entry = ConfigEntry("log.cleaner.backoff.ms", "100", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.BROKER, str(node_id), incremental_configs=[entry])
@@ -66,7 +97,7 @@ def hasten_cleaner(bootstrap: str, node_id: int = 1) -> None:
     admin.incremental_alter_configs([resource])[resource].result()
 
 
-def load_to_compact(bootstrap: str, topic: str, codec: Codec) -> None:
+def _load_to_compact(bootstrap: str, topic: str, codec: Codec) -> None:
     """
     Load partition 0 with batches of which compaction leaves every kind of remains.
 
@@ -74,7 +105,7 @@ def load_to_compact(bootstrap: str, topic: str, codec: Codec) -> None:
       plain and transactional producers, in a committed transaction;
     - batches of which nothing is left: without records, the last of its producer, in a committed and
       in an aborted transaction; and, by a plain producer, not even a batch;
-    - a tombstone, for which the cleaner sets a delete horizon;
+    - tombstones in a whole batch and in one with holes, for which the cleaner sets a delete horizon;
     - a batch that stays whole.
     """
     for idempotent, name in ((True, b"i"), (False, b"p")):
@@ -85,27 +116,28 @@ def load_to_compact(bootstrap: str, topic: str, codec: Codec) -> None:
     for keys in ([b"tgone1", b"tstays1"], [b"tgone2"]):
         load_committed_transaction(bootstrap, topic, {0: _keyed(keys)}, codec, ours)
     load_aborted_transaction(bootstrap, topic, {0: _keyed([b"aborted1", b"aborted2"])}, codec, ours)
-    load_batch(bootstrap, topic, 0, _keyed([b"deleted", b"stays3"]), codec)
-    load_batch(bootstrap, topic, 0, [_tombstone(b"deleted"), *_keyed([b"stays4"])], codec)
+    load_batch(bootstrap, topic, 0, _keyed([b"deleted1", b"deleted2", b"stays3"]), codec)
+    load_batch(bootstrap, topic, 0, [_tombstone(b"deleted1"), *_keyed([b"stays4"])], codec)
+    load_batch(bootstrap, topic, 0, [_tombstone(b"deleted2"), *_keyed([b"hgone1", b"stays5"])], codec)
     load_batch(bootstrap, topic, 0, _random(), codec)
     load_batch(bootstrap, topic, 0, _keyed([b"whole1", b"whole2", b"whole3"]), codec)
     gone = [name + b"gone%d" % number for name in (b"i", b"p") for number in range(1, 6)]
-    load_batch(bootstrap, topic, 0, _keyed([*gone, b"tgone1", b"tgone2"]), codec)
+    load_batch(bootstrap, topic, 0, _keyed([*gone, b"tgone1", b"tgone2", b"hgone1"]), codec)
 
 
-def is_compacted(batches: Sequence[DumpedBatch]) -> bool:
-    """Tell whether all of that is in a partition of `load_to_compact`."""
+def _is_compacted(batches: Sequence[DumpedBatch]) -> bool:
+    """Tell whether all of that is in a partition of `_load_to_compact`."""
     return (
         sum(batch.has_holes for batch in batches) >= 4
         and any(batch.has_holes and batch.is_transactional for batch in batches)
         and any(batch.has_holes and batch.producer_id < 0 for batch in batches)
         and sum(batch.count == 0 for batch in batches) >= 2
-        and any(batch.delete_horizon_ms is not None for batch in batches)
+        and {batch.has_holes for batch in batches if batch.delete_horizon_ms is not None} == {False, True}
         and any(later.base_offset > earlier.last_offset + 1 for earlier, later in itertools.pairwise(batches))
     )
 
 
-def load_to_compact_old(bootstrap: str, topic: str, codec: Codec) -> None:
+def _load_to_compact_old(bootstrap: str, topic: str, codec: Codec) -> None:
     """Load partition 0 of an old broker: wrappers with holes at each place, and a tombstone."""
     for keys in ([b"gone1", b"stays1", b"gone2", b"stays2", b"gone3"], [b"gone4", b"gone5"]):
         load_batch(bootstrap, topic, 0, _keyed(keys), codec, idempotent=False)
@@ -117,17 +149,17 @@ def load_to_compact_old(bootstrap: str, topic: str, codec: Codec) -> None:
     load_batch(bootstrap, topic, 0, _keyed(gone), codec, idempotent=False)
 
 
-def is_old_compacted(batches: Sequence[DumpedBatch]) -> bool:
-    """Tell whether a partition of `load_to_compact_old` is cleaned; of a deep dump."""
+def _is_old_compacted(batches: Sequence[DumpedBatch]) -> bool:
+    """Tell whether a partition of `_load_to_compact_old` is cleaned; of a deep dump."""
     left = {record.offset for batch in batches for record in batch.records}
     # The first two batches, and the one of random keys, which begins at 11.
     return left & set(range(7)) == {1, 3} and len(left & set(range(11, 11 + _RANDOM_RECORDS))) <= _RANDOM_KEYS
 
 
-def wait_for_compaction(
+def _wait_for_compaction(
     cluster: _Cluster,
-    topics: Mapping[str, Codec],
-    is_done: Callable[[Sequence[DumpedBatch]], bool] = is_compacted,
+    topics: Iterable[str],
+    is_done: Callable[[Sequence[DumpedBatch]], bool] = _is_compacted,
     timeout_s: float = 60,
 ) -> dict[str, list[DumpedBatch]]:
     """
@@ -159,7 +191,8 @@ def wait_for_compaction(
         dumped.update(dump())
         if dumped and all(is_done(batches) for batches in dumped.values()):
             return dumped == before
-        later = FIRST_TIMESTAMP + 1000 * next(seconds)
+        # Later than the transaction markers too, which bear the time of today.
+        later = int(time.time() * 1000) + 1000 * next(seconds)
         for topic in topics:
             load_batch(cluster.bootstrap, topic, 0, [Record(b"filler", b"", (), later)], idempotent=False)
         return False

@@ -21,7 +21,7 @@ from rig import (
     load_without_timestamps,
     read_topic,
 )
-from rig.compaction import COMPACTED, is_old_compacted, load_to_compact_old, wait_for_compaction
+from rig.compaction import load_old_compacted
 from rig.load import Codec
 from rig.old_kafka import MessageFormat
 from tests.vectors.record import as_json, fetch, only_records, records
@@ -101,15 +101,13 @@ class OldScenarios:
         assert {batch.magic for batch in found} == {0, 1, 2}
 
     def compacted(self) -> None:
-        topics: dict[str, Codec] = {}
-        for magic in OLD_FORMATS:
-            for codec in OLD_CODECS:
-                topic = f"magic-{magic}-compacted-{codec}"
-                self.kafka.create_topic(topic, magic, config=COMPACTED)
-                load_to_compact_old(self.kafka.bootstrap, topic, codec)
-                topics[topic] = codec
-        wait_for_compaction(self.kafka, topics, is_old_compacted)
-        for topic, codec in topics.items():
+        topics = {
+            f"magic-{magic}-compacted-{codec}": (magic, codec)
+            for magic in OLD_FORMATS
+            for codec in OLD_CODECS
+        }
+        load_old_compacted(self.kafka, topics)
+        for topic, (_, codec) in topics.items():
             self.record(topic, topic, "wrappers with holes at their begin, middle and end", codec)
 
     def load(self, topic: str, codec: Codec, magic: MessageFormat) -> None:
