@@ -1,0 +1,402 @@
+"""Messages of magic 0 and 1: of a real Kafka 2.8.2, of other libraries, and such as nobody should write."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from aiokafka.record.legacy_records import LegacyRecordBatch as AiokafkaMessage
+from aiokafka.record.legacy_records import LegacyRecordBatchBuilder as AiokafkaBuilder
+from batches import LOG_APPEND_TIME, TIMESTAMP, message, wrapper
+from batches import view as view_of
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.record.legacy_records import LegacyRecordBatch as KafkaPythonMessage
+from kafka.record.legacy_records import LegacyRecordBatchBuilder as KafkaPythonBuilder
+from strategies import INT64, damaged
+from vectors import Vector, old_vectors
+
+from shoal.errors import CorruptBatch, UnsupportedBatch
+from shoal.protocol.fetch import FetchedPartition, decode_fetch_response
+from shoal.records import (
+    Codec,
+    Record,
+    read_key_value_headers,
+    read_records,
+    split,
+    verify_crc,
+    write_batch,
+)
+
+LIMIT = 1 << 20
+CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
+
+
+def _recorded() -> Iterator[tuple[Vector, FetchedPartition]]:
+    for vector in old_vectors():
+        if vector.api == "Fetch" and vector.direction == "response":
+            for partition in decode_fetch_response(memoryview(vector.frame), vector.version).partitions:
+                yield vector, partition
+
+
+RECORDED = [
+    pytest.param(vector, partition, id=vector.name)
+    for vector, partition in _recorded()
+    if len(partition.record_set)
+]
+
+
+def _values(record: Record) -> tuple[int, int, bytes | None, bytes | None]:
+    key, value, _ = read_key_value_headers(record)
+    return record.offset, record.timestamp, key, value
+
+
+def _others_values(record: Any) -> tuple[int, int, bytes | None, bytes | None]:
+    timestamp = -1 if record.timestamp is None else record.timestamp
+    return record.offset, timestamp, record.key, record.value
+
+
+def _readers(magic: int, codec_id: int) -> list[Callable[..., Any]]:
+    """Who else can read it: aiokafka has no lz4 for magic 0."""
+    return (
+        [KafkaPythonMessage] if (magic, codec_id) == (0, Codec.LZ4) else [AiokafkaMessage, KafkaPythonMessage]
+    )
+
+
+@pytest.mark.parametrize(("vector", "partition"), RECORDED)
+def test_an_old_brokers_messages_are_read_as_its_own_tool_and_other_libraries_read_them(
+    vector: Vector, partition: FetchedPartition
+) -> None:
+    dumped = vector.messages[f"{partition.topic}-{partition.partition}"]
+    # The partition that was upgraded has batches of magic 2 too; the dump tells the messages only.
+    batches = [batch for batch in split(partition.record_set) if batch.header.magic != 2]
+    assert len(batches) == len(dumped) > 0
+    for batch, said in zip(batches, dumped, strict=True):
+        header = batch.header
+        verify_crc(batch)
+        records = read_records(batch, LIMIT)
+        assert [[record.offset, record.timestamp] for record in records] == said["records"]
+        assert header.magic == said["magic"]
+        assert Codec(header.codec_id).name.lower() == said["codec"]
+        assert header.is_log_append_time == (said["timestamp_type"] == "LogAppendTime")
+        assert header.base_offset == header.last_offset == said["offset"] == records[-1].offset
+        assert not any(read_key_value_headers(record)[2] for record in records)
+        for library in _readers(header.magic, header.codec_id):
+            others = library(bytes(batch.view), header.magic)
+            assert [_others_values(each) for each in others] == [_values(record) for record in records]
+
+
+@pytest.mark.parametrize(("vector", "partition"), RECORDED)
+def test_an_old_brokers_messages_are_read_as_librdkafka_reads_the_partition(
+    vector: Vector, partition: FetchedPartition
+) -> None:
+    assert vector.records is not None
+    found = [
+        {
+            "offset": offset,
+            "timestamp": timestamp,
+            "key": None if key is None else key.decode(),
+            "value": None if value is None else value.decode(),
+        }
+        for batch in split(partition.record_set)
+        for offset, timestamp, key, value in (_values(record) for record in read_records(batch, LIMIT))
+    ]
+    # A response begins with a whole wrapper and ends where a segment does.
+    expected = [
+        {
+            "offset": each["offset"],
+            # Where there are none, as in magic 0, librdkafka says 0.
+            "timestamp": -1 if each["timestamp_type"] == "none" else each["timestamp"],
+            "key": each["key"],
+            "value": each["value"],
+        }
+        for each in vector.records[f"{partition.topic}-{partition.partition}"]
+        if found[0]["offset"] <= each["offset"] <= found[-1]["offset"]
+    ]
+    assert found == expected
+
+
+def test_recorded_are_all_codecs_of_both_magics_append_times_and_holes() -> None:
+    batches = [batch for _, partition in _recorded() for batch in split(partition.record_set)]
+    for magic in (0, 1):
+        assert {each.header.codec_id for each in batches if each.header.magic == magic} == set(Codec) - {4}
+    assert {each.header.codec_id for each in batches if each.header.is_log_append_time} == set(Codec) - {4}
+    holes = 0
+    for each in batches:
+        if each.header.magic != 2:
+            offsets = [record.offset for record in read_records(each, LIMIT)]
+            holes += offsets[-1] - offsets[0] >= len(offsets)
+    assert holes >= 6
+
+
+@pytest.mark.parametrize(("vector", "partition"), RECORDED)
+def test_an_old_brokers_messages_are_rebuilt_as_one_batch_of_today(
+    vector: Vector, partition: FetchedPartition
+) -> None:
+    records = [record for batch in split(partition.record_set) for record in read_records(batch, LIMIT)]
+    again = read_records(write_batch(records, Codec.LZ4), LIMIT)
+    assert [_values(each)[1:] for each in again] == [_values(each)[1:] for each in records]
+
+
+@pytest.mark.parametrize(
+    ("writer", "magic", "codec"),
+    [
+        (writer, magic, codec)
+        for writer in (AiokafkaBuilder, KafkaPythonBuilder)
+        for magic in (0, 1)
+        for codec in (Codec.NONE, *CODECS)
+        if (writer, magic, codec) != (AiokafkaBuilder, 0, Codec.LZ4)
+    ],
+)
+def test_what_other_libraries_build_is_read_as_they_read_it(
+    writer: Callable[..., Any], magic: int, codec: Codec
+) -> None:
+    builder = writer(magic=magic, compression_type=codec, batch_size=1 << 20)
+    expected = []
+    for offset in range(300):
+        key = None if offset % 3 == 0 else b"key %d" % offset
+        value = None if offset % 7 == 0 else b"value " * offset
+        builder.append(offset, TIMESTAMP + offset, key, value)
+        expected.append((offset, TIMESTAMP + offset if magic else -1, key, value))
+    data = bytearray(builder.build())
+    if codec:
+        struct.pack_into(">q", data, 0, 299)  # as the broker does
+    found = list(split(memoryview(data)))
+    assert [_values(record) for batch in found for record in read_records(batch, LIMIT)] == expected
+    for other in _readers(magic, codec):
+        theirs = [_others_values(each) for batch in found for each in other(bytes(batch.view), magic)]
+        assert theirs == expected
+
+
+def test_a_message_that_is_not_compressed_is_one_record() -> None:
+    old = view_of(message(0, b"v", key=b"k", offset=5))
+    assert read_records(old, 0) == [Record(5, -1, bytes.fromhex("02 6b 02 76 00"))]
+    nulls = view_of(message(1, None, key=None, offset=6, timestamp=77))
+    assert read_records(nulls, 0) == [Record(6, 77, bytes.fromhex("01 01 00"))]
+    empty = view_of(message(1, b"", key=b"", offset=7, attributes=LOG_APPEND_TIME, timestamp=88))
+    assert read_records(empty, 0) == [Record(7, 88, bytes.fromhex("00 00 00"))]
+
+
+def _inner(magic: int, offsets: list[int]) -> list[bytes]:
+    return [message(magic, b"%d" % offset, offset=offset, timestamp=1000 + offset) for offset in offsets]
+
+
+def _offsets_and_timestamps(data: bytes) -> list[tuple[int, int]]:
+    return [(record.offset, record.timestamp) for record in read_records(view_of(data), LIMIT)]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_relative_offsets_end_at_the_wrappers_own(codec: Codec) -> None:
+    found = _offsets_and_timestamps(wrapper(1, codec, _inner(1, [0, 1, 2]), offset=102))
+    assert found == [(100, 1000), (101, 1001), (102, 1002)]
+    # What compaction left: the last that is left stands for the wrapper.
+    found = _offsets_and_timestamps(wrapper(1, codec, _inner(1, [1, 4]), offset=104))
+    assert found == [(101, 1001), (104, 1004)]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("magic", [0, 1])
+def test_absolute_offsets_stay_what_they_are(magic: int, codec: Codec) -> None:
+    found = _offsets_and_timestamps(wrapper(magic, codec, _inner(magic, [100, 101, 104]), offset=104))
+    assert [offset for offset, _ in found] == [100, 101, 104]
+
+
+def test_an_append_time_of_a_wrapper_is_that_of_all_messages_in_it_but_for_those_of_magic_0() -> None:
+    inner = [*_inner(1, [0, 1]), *_inner(0, [2])]
+    appended = wrapper(1, Codec.GZIP, inner, offset=2, flags=LOG_APPEND_TIME, timestamp=5555)
+    assert _offsets_and_timestamps(appended) == [(0, 5555), (1, 5555), (2, -1)]
+    created = wrapper(1, Codec.GZIP, inner, offset=2, timestamp=5555)
+    assert _offsets_and_timestamps(created) == [(0, 1000), (1, 1001), (2, -1)]
+    # The bit means nothing in magic 0, and nothing in an inner message.
+    old = wrapper(0, Codec.GZIP, _inner(1, [0, 1]), offset=1, flags=LOG_APPEND_TIME)
+    assert _offsets_and_timestamps(old) == [(0, 1000), (1, 1001)]
+    assert not view_of(old).header.is_log_append_time
+    inner = [message(1, timestamp=7, attributes=LOG_APPEND_TIME)]
+    assert _offsets_and_timestamps(wrapper(1, Codec.GZIP, inner, timestamp=9)) == [(0, 7)]
+
+
+def test_lz4_has_the_wrong_checksum_in_wrappers_of_magic_0_only() -> None:
+    old = wrapper(0, Codec.LZ4, _inner(0, [3, 4]), offset=4)
+    assert _offsets_and_timestamps(old) == [(3, -1), (4, -1)]
+    value = bytes(old[26:])
+    with pytest.raises(CorruptBatch, match="not lz4"):
+        read_records(view_of(message(1, value, offset=4, attributes=Codec.LZ4)), LIMIT)
+    # The right one does for both.
+    right = wrapper(1, Codec.LZ4, _inner(0, [3, 4]), offset=4)
+    value = bytes(right[34:])
+    for magic in (0, 1):
+        assert len(read_records(view_of(message(magic, value, offset=4, attributes=Codec.LZ4)), LIMIT)) == 2
+
+
+GOOD = bytes(message(1, b"x"))
+NESTED = wrapper(1, Codec.GZIP, [GOOD])
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (message(1, None, offset=77, attributes=Codec.GZIP), "a compressed message without a value"),
+        (message(0, None, offset=77, attributes=Codec.LZ4), "a compressed message without a value"),
+        (message(1, b"", offset=77, attributes=Codec.GZIP), "a compressed message with no message in it"),
+        (wrapper(1, Codec.GZIP, [], offset=77), "a compressed message with no message in it"),
+        (wrapper(0, Codec.LZ4, [], offset=77), "a compressed message with no message in it"),
+        (wrapper(1, Codec.ZSTD, [GOOD], offset=77), "codec 4 in a message of magic 1"),
+        (message(0, GOOD, offset=77, attributes=7), "codec 7 in a message of magic 0"),
+        (wrapper(1, Codec.GZIP, [NESTED], offset=77), "inner message 0 is compressed itself"),
+        (message(1, b"no gzip", offset=77, attributes=Codec.GZIP), "not gzip"),
+        (message(0, b"no lz4", offset=77, attributes=Codec.LZ4), "not lz4"),
+        (wrapper(1, Codec.GZIP, [GOOD[:-1]], offset=77), "an inner message of 23 bytes where 22 are left"),
+        (wrapper(1, Codec.GZIP, [GOOD, GOOD[:11]], offset=77), "the last inner message is cut short"),
+        (
+            wrapper(1, Codec.GZIP, [GOOD[:8] + b"\xff\xff\xff\xff" + GOOD[12:]], offset=77),
+            "an inner message of -1 bytes where 23 are left",
+        ),
+        (wrapper(1, Codec.GZIP, [bytes(12)], offset=77), "a message of 0 bytes"),
+        (wrapper(1, Codec.GZIP, [message(1, crc=1)], offset=77), "the CRC of inner message 0 is wrong"),
+        (wrapper(1, Codec.GZIP, [message(2)], offset=77), "a message of magic 2"),
+        (
+            wrapper(1, Codec.GZIP, [struct.pack(">qiIbb", 0, 14, 0, 1, 0) + bytes(8)], offset=77),
+            "a message of 14 bytes",
+        ),
+        (wrapper(1, Codec.GZIP, _inner(1, [0, 0]), offset=77), "inner message 1 at offset 77, after 77"),
+        (wrapper(1, Codec.GZIP, _inner(1, [0, 2, 1]), offset=77), "inner message 1 at offset 78, after 76"),
+        (wrapper(0, Codec.GZIP, _inner(0, [77, 78]), offset=77), "inner message 1 at offset 78, after 77"),
+        (wrapper(0, Codec.GZIP, _inner(0, [-1]), offset=77), "inner message 0 at offset -1, after -1"),
+        (wrapper(1, Codec.GZIP, _inner(1, [0, 78]), offset=77), "inner message 0 at offset -1, after -1"),
+        (message(1, b"x", offset=77)[:-1] + b"", "cut"),
+    ],
+)
+def test_what_is_no_message_is_corrupt_and_says_what_and_where(data: bytes, reason: str) -> None:
+    if reason == "cut":
+        # The value's length says more than there is.
+        data = data[:8] + (len(data) - 12).to_bytes(4) + data[12:]
+        reason = "1 bytes where 0 are left"
+    with pytest.raises(CorruptBatch, match=reason) as caught:
+        read_records(view_of(data), LIMIT)
+    assert caught.value.position == 77
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (message(0, b"", offset=77) + b"?", "1 bytes behind the value of a message"),
+        (message(0, b"", offset=77)[:-2], "a message of 12 bytes|shorter than a message"),
+        (message(0, b"", key=b"1234", offset=77)[:-2], "a message is cut short"),
+        (message(1, b"", offset=77)[:-8], "a message of 14 bytes"),
+    ],
+)
+def test_lengths_that_do_not_add_up_are_corrupt(data: bytes, reason: str) -> None:
+    data = data[:8] + (len(data) - 12).to_bytes(4) + data[12:]
+    with pytest.raises(CorruptBatch, match=reason):
+        read_records(view_of(data), LIMIT)
+
+
+def test_what_expands_beyond_the_limit_is_refused() -> None:
+    big = [message(1, bytes(1000), offset=offset) for offset in range(20)]
+    size = sum(map(len, big))
+    for codec in CODECS:
+        for magic in (0, 1):
+            found = view_of(wrapper(magic, codec, big, offset=77))
+            with pytest.raises(
+                UnsupportedBatch, match=f"more than {size - 1} bytes.*--max-decompressed-bytes"
+            ):
+                read_records(found, size - 1)
+        assert len(read_records(found, size)) == 20
+    # 26 bytes each, and an object of ours for each of them.
+    small = [message(0, b"", offset=offset) for offset in range(1000)]
+    found = view_of(wrapper(0, Codec.GZIP, small, offset=999))
+    with pytest.raises(UnsupportedBatch, match="its 1000 records expand, at 64 bytes each"):
+        read_records(found, 63_999)
+    assert len(read_records(found, 64_000)) == 1000
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_header_tells_codec_and_append_time_of_old_messages_and_nothing_else(magic: int) -> None:
+    header = view_of(message(magic, attributes=0xFF)).header
+    assert header.codec_id == 7
+    assert header.is_log_append_time is bool(magic)
+    assert not header.is_control
+    assert not header.is_transactional
+    # Cut off right before its attributes it is no message yet, and still none after them.
+    for length in (17, 18, 19):
+        assert list(split(memoryview(message(magic)[:length]))) == []
+
+
+@st.composite
+def _message_sets(draw: st.DrawFn) -> bytes:
+    """Draw a wrapper or a message that makes sense."""
+    magic = draw(st.sampled_from((0, 1)))
+    parts = st.none() | st.binary(max_size=20)
+    codec = draw(st.sampled_from([Codec.NONE, *CODECS]))
+    flags = draw(st.sampled_from((0, LOG_APPEND_TIME)))
+    if codec == Codec.NONE:
+        return bytes(message(magic, draw(parts), key=draw(parts), attributes=flags, timestamp=draw(INT64)))
+    steps = draw(st.lists(st.integers(1, 3) | st.integers(1, 10**7), min_size=1, max_size=6))
+    offset = -1
+    inner = []
+    for step in steps:
+        offset += step
+        inner.append(
+            bytes(message(magic, draw(parts), key=draw(parts), offset=offset, timestamp=draw(INT64)))
+        )
+    last = offset + (draw(st.integers(0, 2**60)) if magic else 0)
+    return bytes(wrapper(magic, codec, inner, offset=last, flags=flags, timestamp=draw(INT64)))
+
+
+@given(_message_sets())
+def test_any_messages_are_read_as_another_library_reads_them(data: bytes) -> None:
+    found = [_values(record) for record in read_records(view_of(data), LIMIT)]
+    assert found == [_others_values(each) for each in KafkaPythonMessage(data, data[16])]
+
+
+def _read_without_surprise(data: bytes) -> None:
+    try:
+        found = list(split(memoryview(data)))
+    except CorruptBatch:
+        return
+    for each in found:
+        try:
+            records = read_records(each, LIMIT)
+        except CorruptBatch as error:
+            assert error.position == each.header.base_offset  # noqa: PT017
+            continue
+        except UnsupportedBatch as error:
+            assert error.base_offset == each.header.base_offset  # noqa: PT017
+            continue
+        if each.header.magic != 2:
+            previous = -1
+            for record in records:
+                assert previous < record.offset <= each.header.base_offset
+                previous = record.offset
+                read_key_value_headers(record)
+        if records:
+            write_batch(records, Codec.NONE)
+
+
+@given(damaged(_message_sets()))
+def test_damaged_messages_give_records_or_an_error_of_ours(data: bytes) -> None:
+    _read_without_surprise(data)
+
+
+@given(st.sampled_from((0, 1)), st.sampled_from([Codec.NONE, *CODECS]), st.data())
+def test_damaged_inner_messages_give_records_or_an_error_of_ours(
+    magic: int, codec: Codec, data: st.DataObject
+) -> None:
+    inner = data.draw(damaged(st.just(b"".join(_inner(magic, [0, 1, 2])))) | st.binary(max_size=100))
+    _read_without_surprise(bytes(wrapper(magic, codec, [inner], offset=data.draw(st.integers(0, 100)))))
+
+
+@pytest.mark.parametrize(("vector", "partition"), RECORDED)
+def test_an_old_brokers_messages_cut_or_with_flipped_bits_give_records_or_an_error_of_ours(
+    vector: Vector, partition: FetchedPartition
+) -> None:
+    for batch in list(split(partition.record_set))[:8]:
+        data = bytes(batch.view)
+        for cut in range(26, len(data)):
+            _read_without_surprise(data[:8] + (cut - 12).to_bytes(4) + data[12:cut])
+        for bit in range(8 * 16, 8 * len(data), 3):
+            flipped = bytearray(data)
+            flipped[bit // 8] ^= 1 << bit % 8
+            _read_without_surprise(bytes(flipped))
