@@ -26,8 +26,8 @@ def one(
     *,
     gap: int = 0,
     codec: int = 0,
-    recompressed: bool = False,
     timestamp: int | None = None,
+    is_rebuilt: bool = False,
     undecoded: str | None = None,
     damage: str | None = None,
 ) -> Digest:
@@ -43,8 +43,8 @@ def one(
         records,
         Fingerprint(crc, 100 + len(text.rstrip("'")), records, time),
         codec,
-        recompressed,
         time if timestamp is None else timestamp,
+        is_rebuilt,
         undecoded,
         damage,
     )

@@ -68,8 +68,8 @@ def test_aborted_batches_are_expected_where_a_mirror_reads_uncommitted(
 def test_a_mirror_by_other_rules_is_not_compared(brokers: TwoBrokers, history: History) -> None:
     history.plain(3)
     brokers.run()
-    assert partition(brokers, rules="rules").outcome is Outcome.EQUAL
-    other = partition(brokers, rules="others")
+    assert partition(brokers, rules={"rules"}).outcome is Outcome.EQUAL
+    other = partition(brokers, rules={"others"})
     assert other.outcome is Outcome.NOT_COMPARED
     assert "other rules" in str(other.reason)
 

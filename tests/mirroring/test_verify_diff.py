@@ -166,33 +166,40 @@ def test_places_say_where_the_other_side_would_have_it() -> None:
 # What cannot be compared
 
 
+def undecoded(letters: str) -> list[Digest]:
+    """Return recompressed batches that are too large."""
+    return [
+        one(letter, number * RECORDS, codec=1, undecoded="large") for number, letter in enumerate(letters)
+    ]
+
+
 def test_a_damaged_batch_is_altered_though_its_header_agrees() -> None:
     source = stream("abc")
     destination = [*stream("ab"), one("c", 20, damage="its CRC is wrong")]
     assert differences(diff(source, destination)) == [("altered", [2], [2])]
 
 
-def test_recompressed_batches_are_not_decoded_as_long_as_nothing_contradicts() -> None:
-    source = [one(letter, number * RECORDS) for number, letter in enumerate("abcd")]
-    recompressed = [
-        one(letter, number * RECORDS, codec=1, recompressed=True) for number, letter in enumerate("abcd")
+def test_what_cannot_be_decoded_is_not_compared_as_long_as_nothing_contradicts() -> None:
+    source = stream("abcd")
+    large = [
+        one(letter, number * RECORDS, codec=1, undecoded="large") for number, letter in enumerate("abcd")
     ]
-    assert differences(diff(source, recompressed)) == [("not decoded", [i], [i]) for i in range(4)]
+    assert differences(diff(source, large)) == [("not decoded", [i], [i]) for i in range(4)]
 
 
-def test_a_missing_recompressed_batch_is_found_by_the_times() -> None:
-    source = [one(letter, number * RECORDS) for number, letter in enumerate("abcdefg")]
-    recompressed = [
-        one(letter, number * RECORDS, codec=1, recompressed=True) for number, letter in enumerate("abdefg")
+def test_a_missing_batch_is_found_by_the_times_of_those_that_cannot_be_decoded() -> None:
+    source = stream("abcdefg")
+    large = [
+        one(letter, number * RECORDS, codec=1, undecoded="large") for number, letter in enumerate("abdefg")
     ]
-    found = differences(diff(source, recompressed))
+    found = differences(diff(source, large, mirrored_until=ALL))
     assert [each for each in found if each[0] != "not decoded"] == [("missing", [2], [])]
 
 
-def test_recompressed_batches_of_another_count_are_altered() -> None:
+def test_batches_that_cannot_be_decoded_and_have_another_count_are_not_compared() -> None:
     source = [one("a", 0), one("b", 10), one("c", 20)]
-    destination = [one("a", 0), one("b", 10, 9, codec=1, recompressed=True), one("c", 19)]
-    assert [finding.kind for finding in diff(source, destination)] == [Kind.SAME, Kind.SAME, Kind.ALTERED]
+    destination = [one("a", 0), one("b", 10, 9, codec=1, undecoded="large"), one("c", 19)]
+    assert [finding.kind for finding in diff(source, destination)] == [Kind.SAME, Kind.SAME, Kind.UNDECODED]
 
 
 def test_a_gap_that_compaction_left_explains_what_is_missing() -> None:
@@ -203,6 +210,11 @@ def test_a_gap_that_compaction_left_explains_what_is_missing() -> None:
 def test_a_gap_in_the_source_explains_what_only_the_destination_has() -> None:
     source = [*stream("ab"), one("d", 30, gap=10)]
     assert differences(diff(source, stream("abcd"))) == [("compacted", [], [2])]
+
+
+def test_a_gap_does_not_explain_what_is_there_twice() -> None:
+    source = [*stream("ab"), one("d", 30, gap=10)]
+    assert differences(diff(source, stream("abbd"))) == [("extra", [], [2])]
 
 
 def test_a_gap_that_is_too_small_explains_nothing() -> None:

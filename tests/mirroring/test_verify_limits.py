@@ -1,4 +1,4 @@
-"""What cannot be compared, or not at once: recompressed and compacted batches, brokers that fail."""
+"""What cannot be compared, or not at once: topics that are not there, brokers that fail, long ways."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 
 import batches
 import pytest
-from two_brokers import ABORT, COMMIT, History, TwoBrokers, batches_of
+from two_brokers import ABORT, COMMIT, History, TwoBrokers
 from verifying import partition, rewrite, verified
 
 from shoal.client.config import ClientConfig
@@ -15,114 +15,8 @@ from shoal.client.metadata import TopicPartition
 from shoal.errors import Disconnected, ErrorCode
 from shoal.mirroring.verify import DifferenceKind, Outcome, VerifyProgress, comparison, verify
 from shoal.protocol.apis import ApiKey
-from shoal.records import Codec
 
 pytestmark = pytest.mark.timeout(30)
-
-
-# Batches that would have to be decoded
-
-
-@pytest.fixture
-def recompressed(brokers: TwoBrokers) -> TwoBrokers:
-    """A mirror whose topic has compression.type=gzip; the embedded broker keeps what it gets."""
-    (history,) = brokers.topic(compression_type="gzip")
-    destination = brokers.destination.log("topic")
-    for number, codec in enumerate([Codec.LZ4, Codec.GZIP, Codec.LZ4, Codec.NONE]):
-        history.base_timestamp += 1000 * number
-        batch = history.batch(3, codec=codec)
-        history.store(batch, shown=True)
-        values = [b"value at %d" % (3 * number + each) for each in range(3)]
-        destination.store(
-            bytes(
-                batches.batch(
-                    values, base_offset=3 * number, codec=Codec.GZIP, base_timestamp=history.base_timestamp
-                )
-            )
-        )
-    return brokers
-
-
-def test_recompressed_batches_are_not_compared_and_compression_type_is_named(
-    recompressed: TwoBrokers,
-) -> None:
-    report = partition(recompressed)
-    assert report.outcome is Outcome.NOT_COMPARED
-    assert report.differences == ()
-    assert report.records == 3
-    assert [each.source for each in report.not_compared] == [(0, 3), (6, 9), (9, 12)]
-    assert "compression.type" in report.not_compared[0].reason
-    assert "lz4 to gzip" in report.not_compared[0].reason
-
-
-def test_a_missing_recompressed_batch_is_found(recompressed: TwoBrokers) -> None:
-    rewrite(recompressed, lambda found: [found[0], found[1], found[3]])
-    report = partition(recompressed)
-    assert (report.outcome, report.missing) == (Outcome.DIFFERENT, [(6, 9)])
-
-
-def test_a_recompressed_batch_with_fewer_records_is_altered(recompressed: TwoBrokers) -> None:
-    def shorten(found: list[bytearray]) -> list[bytearray]:
-        base_timestamp = int.from_bytes(found[2][27:35])
-        found[2] = batches.batch(2, codec=Codec.GZIP, base_timestamp=base_timestamp)
-        return found
-
-    rewrite(recompressed, shorten)
-    assert partition(recompressed).altered == [((6, 9), (6, 8))]
-
-
-def test_what_a_mirror_refuses_is_not_mirrored(brokers: TwoBrokers, history: History) -> None:
-    history.plain(3)
-    history.store(history.batch(4, holes=(1,)))
-    history.plain(2)
-    brokers.run()
-    report = partition(brokers)
-    assert (report.outcome, report.records, report.not_mirrored) == (Outcome.EQUAL, 3, (3, 9))
-
-
-@pytest.mark.parametrize("mirrored_records", [3, 4], ids=["rebuilt", "copied before"])
-def test_a_batch_with_holes_is_not_compared(
-    brokers: TwoBrokers, history: History, mirrored_records: int
-) -> None:
-    history.plain(3)
-    mirrored = history.batch(mirrored_records)
-    history.store(history.batch(4, holes=(1,)))
-    history.plain(2)
-    first, _, last = batches_of(history.log)
-    for batch in (first.view, mirrored, batches.patched(last.view, 0, (3 + mirrored_records).to_bytes(8))):
-        brokers.destination.log("topic").store(bytes(batch))
-    report = partition(brokers)
-    assert (report.outcome, report.records) == (Outcome.NOT_COMPARED, 5)
-    assert [(each.source, each.destination) for each in report.not_compared] == [
-        ((3, 7), (3, 3 + mirrored_records))
-    ]
-    assert "compaction" in report.not_compared[0].reason
-
-
-def test_batches_that_compaction_took_at_the_destination_are_not_compared(
-    brokers: TwoBrokers, history: History
-) -> None:
-    for number in range(4):
-        history.base_timestamp += 1000 * number
-        history.plain(3)
-    stored = batches_of(history.log)
-    for index in (0, 1, 3):
-        brokers.destination.log("topic").store(stored[index].view)
-    report = partition(brokers)
-    assert (report.outcome, report.records) == (Outcome.NOT_COMPARED, 9)
-    assert [each.source for each in report.not_compared] == [(6, 9)]
-    assert "in the destination cluster" in report.not_compared[0].reason
-
-
-def test_messages_of_an_old_format_are_not_compared(brokers: TwoBrokers, history: History) -> None:
-    history.store(batches.message(1, offset=0))
-    history.plain(2)
-    brokers.destination.log("topic").store(bytes(batches.batch([b"value"])))
-    last = history.log.read(1, 2**20, committed=False, at_least_one_batch=True).record_set
-    brokers.destination.log("topic").store(bytes(last))
-    report = partition(brokers)
-    assert (report.outcome, report.records) == (Outcome.NOT_COMPARED, 2)
-    assert "before 0.11" in report.not_compared[0].reason
 
 
 # Topics and partitions

@@ -15,10 +15,10 @@ from shoal.client.config import IsolationLevel
 from shoal.client.metadata import TopicPartition
 from shoal.errors import BrokerError, CorruptBatch, Disconnected, ErrorCode, Stopped
 from shoal.mirroring.verify import Side, reading
-from shoal.mirroring.verify.errors import DamagedLog
+from shoal.mirroring.verify.errors import DamagedLog, NotDecodable
 from shoal.mirroring.verify.reading import LogReader
 from shoal.protocol.apis import ApiKey
-from shoal.records import RecordBatch, verify_crc
+from shoal.records import Codec, RecordBatch, verify_crc
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -39,6 +39,7 @@ def reader(brokers: TwoBrokers, history: History, stop: threading.Event) -> Iter
             IsolationLevel.READ_COMMITTED,
             patience_s=0.5,
             stop=stop,
+            max_decompressed_bytes=2**20,
         )
         yield reader
         reader.close()
@@ -68,14 +69,77 @@ def test_the_range_begins_with_the_batch_that_holds_its_start_and_ends_before_it
     assert ranges(reader, 5, 5) == []
 
 
-def test_a_batch_in_the_middle_of_which_the_mirror_began_is_not_decoded(
+def test_of_a_batch_in_the_middle_of_which_the_comparison_begins_only_the_rest_counts(
     reader: LogReader, history: History
 ) -> None:
     history.plain(3, 2)
-    first, second = reader.digests(1, 5, mirrored_from=1)
-    assert (first.records_count, first.fingerprint) == (None, None)
-    assert "in the middle" in str(first.undecoded)
-    assert second.undecoded is None
+    first, second = reader.digests(1, 5, crop_at=1)
+    assert (first.base_offset, first.next_offset, first.records_count, first.fingerprint) == (
+        1,
+        3,
+        None,
+        None,
+    )
+    assert (first.is_rebuilt, second.is_rebuilt) == (True, False)
+    assert [record.offset for record in reader.decode(first).records] == [1, 2]
+
+
+def test_a_batch_is_decoded_where_it_lies_or_fetched_again(
+    reader: LogReader, brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(3, 2, 4, codec=Codec.LZ4)
+    digests = reader.digests(0, 9)
+    first = next(digests)
+    before = reader.bytes_read
+    assert [record.offset for record in reader.decode(first).records] == [0, 1, 2]
+    assert reader.bytes_read == before
+    second, third = digests
+    assert [record.offset for record in reader.decode(first).records] == [0, 1, 2]
+    again = reader.bytes_read
+    assert again > before
+    # Those behind it came with it.
+    brokers.source.faults.add(ApiKey.FETCH, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED, times=None)
+    assert [record.offset for record in reader.decode(second).records] == [3, 4]
+    assert [record.offset for record in reader.decode(third).records] == [5, 6, 7, 8]
+    assert reader.bytes_read == again
+
+
+def test_a_batch_that_is_fetched_again_is_asked_for_until_it_comes(
+    reader: LogReader, brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(3)
+    (batch,) = reader.digests(0, 3)
+    reader._current = None
+    brokers.source.faults.add(ApiKey.FETCH, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    brokers.source.faults.add(ApiKey.FETCH, drop="before")
+    assert len(reader.decode(batch).records) == 3
+
+
+def test_a_batch_that_is_damaged_meanwhile_is_not_decoded(reader: LogReader, history: History) -> None:
+    history.plain(3)
+    (batch,) = reader.digests(0, 3)
+    reader._current = None
+    flip(history.log, 0, -1)
+    with pytest.raises(NotDecodable, match="source's batch at offset 0 is not what it was"):
+        reader.decode(batch)
+
+
+def test_a_batch_that_is_too_large_is_not_decoded(reader: LogReader, history: History) -> None:
+    history.store(history.batch(2**15, codec=Codec.GZIP))
+    (batch,) = reader.digests(0, 2**15)
+    with pytest.raises(NotDecodable, match=r"source's batch at offset 0 .* --max-decompressed-bytes"):
+        reader.decode(batch)
+
+
+def test_the_append_time_of_a_batch_is_told(reader: LogReader, history: History) -> None:
+    history.store(history.batch(2, flags=batches.LOG_APPEND_TIME))
+    (batch,) = reader.digests(0, 2)
+    decoded = reader.decode(batch)
+    assert decoded.append_time == history.base_timestamp + 1
+    assert [record.timestamp for record in decoded.records] == [
+        history.base_timestamp,
+        history.base_timestamp + 1,
+    ]
 
 
 def test_a_topic_is_read_by_many_fetches(
@@ -130,13 +194,17 @@ def test_a_damaged_marker_is_not_dropped(reader: LogReader, history: History) ->
 def test_messages_of_old_formats_are_read(reader: LogReader, history: History) -> None:
     history.store(batches.message(0, offset=0))
     history.store(batches.message(1, offset=1))
+    inner = [batches.message(1, offset=offset) for offset in range(3)]
+    history.store(batches.wrapper(1, Codec.GZIP, inner, offset=4))
     history.plain(1)
-    found = list(reader.digests(0, 3))
-    assert [(each.base_offset, each.records_count, bool(each.undecoded)) for each in found] == [
-        (0, None, True),
-        (1, None, True),
-        (2, 1, False),
+    found = list(reader.digests(0, 6))
+    assert [(each.base_offset, each.next_offset, each.records_count, each.is_rebuilt) for each in found] == [
+        (0, 1, 1, True),
+        (1, 2, 1, True),
+        (2, 5, None, True),
+        (5, 6, 1, False),
     ]
+    assert [record.offset for record in reader.decode(found[2]).records] == [2, 3, 4]
 
 
 def test_bytes_that_are_no_batches_end_the_reading(reader: LogReader, history: History) -> None:

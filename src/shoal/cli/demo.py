@@ -121,7 +121,7 @@ def _verify(options: MirrorOptions, summary: Summary, args: argparse.Namespace) 
     from ..mirroring.verify import verify
 
     report = verify(
-        options.source, options.destination, summary.topics, group=summary.group, rules=options.rules()
+        options.source, options.destination, summary.topics, group=summary.group, rules={options.rules()}
     )
     if args.json:
         print_json(report.to_json_object())

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 
 from ..client.cluster import Cluster, patiently
 from ..client.config import ClientConfig
 from ..errors import ConfigError
 from ..exit_codes import EXIT_NOT_COMPARED
-from ..mirroring.options import MirrorOptions
+from ..mirroring.options import MirrorOptions, parse_bytes
 from ..mirroring.topics import TopicSelection
 from ..mirroring.verify import DEFAULT_PATIENCE_S, verify
 from .options import (
@@ -30,16 +31,24 @@ def add_parser(verbs: Subparsers) -> None:
     parser = verbs.add_parser(
         "verify",
         help="compare topics with their mirrors",
-        description="Compare topics with their mirrors batch by batch, without decompressing: the same "
-        "records in the same order, by count, timestamps and payload checksum. Both sides are read once, up "
-        "to the end offsets seen at the start. Dropped transaction markers and aborted batches, a later "
-        "start, a mirror that lags and what retention has deleted are no differences. Exit codes: 0 equal, "
-        "1 different, 2 usage or configuration, 3 could not compare.",
+        description="Compare topics with their mirrors: the same records in the same order. Batches are "
+        "compared by count, timestamps and payload checksum, without decompressing; only those that are not "
+        "the same (cropped, rebuilt, recompressed) are decoded, and their records compared. Both sides are "
+        "read once, up to the end offsets seen at the start. Dropped transaction markers and aborted "
+        "batches, a later start, a mirror that lags and what retention has deleted are no differences. Exit "
+        "codes: 0 equal, 1 different, 2 usage or configuration, 3 could not compare.",
         allow_abbrev=False,
     )
     add_cluster_options(parser)
     add_topic_options(parser)
-    add_group_option(parser.add_argument_group("mirror"))
+    mirror = parser.add_argument_group("mirror")
+    add_group_option(mirror)
+    mirror.add_argument(
+        "--max-decompressed-bytes",
+        default="64m",
+        metavar="BYTES",
+        help="of a batch that has to be decoded; a larger one is not compared (default: 64m)",
+    )
     add_output_options(
         parser, exit_code_of_failure=EXIT_NOT_COMPARED, exit_code_of_interrupt=EXIT_NOT_COMPARED
     )
@@ -50,11 +59,25 @@ def run(args: argparse.Namespace) -> int:
     source, destination = parse_clusters(args)
     selection = parse_topics(args)
     # Checks the group's name too.
-    options = MirrorOptions(source, destination, selection, args.group)
+    options = MirrorOptions(
+        source,
+        destination,
+        selection,
+        args.group,
+        max_decompressed_bytes=parse_bytes("max-decompressed-bytes", args.max_decompressed_bytes),
+    )
+    # Which time records got does not matter here.
+    rules = {options.rules(), replace(options, keep_append_time=True).rules()}
     topics = _select(source, selection)
     with progress_to(as_json=args.json) as on_progress:
         report = verify(
-            source, destination, topics, group=args.group, rules=options.rules(), on_progress=on_progress
+            source,
+            destination,
+            topics,
+            group=args.group,
+            rules=rules,
+            max_decompressed_bytes=options.max_decompressed_bytes,
+            on_progress=on_progress,
         )
     for warning in report.warnings:
         warn(warning)

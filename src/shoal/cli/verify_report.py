@@ -135,10 +135,17 @@ def _summary(partition: PartitionReport) -> str:
         return result
     by, source_offset, destination_offset, why = astuple(partition.alignment)
     return (
-        f"{result}: {partition.records:,} records in {partition.batches:,} batches are the same; "
+        f"{result}: {_the_same(partition)}; "
         f"aligned by {by.value}, from source offset {source_offset} and "
         f"destination offset {destination_offset} on: {why}"
     )
+
+
+def _the_same(report: PartitionReport | VerifyReport) -> str:
+    text = f"{report.records:,} records in {report.batches:,} batches are the same"
+    if report.decoded_records:
+        text += f" (decoded to compare: {report.decoded_records:,} in {report.decoded_batches:,})"
+    return text
 
 
 def _details(partition: PartitionReport) -> list[str]:
@@ -162,7 +169,7 @@ def _details(partition: PartitionReport) -> list[str]:
 
 
 def _total(report: VerifyReport) -> str:
-    parts = [f"{report.records:,} records in {report.batches:,} batches are the same"]
+    parts = [_the_same(report)]
     for outcome in (Outcome.DIFFERENT, Outcome.NOT_COMPARED):
         count = sum(partition.outcome is outcome for partition in report.partitions)
         if count:

@@ -15,14 +15,19 @@ from dataclasses import dataclass
 from itertools import islice
 
 from ...client.offsets import list_offsets
+from ...records import Record
 from ..pair import Pair
 from .common_start import HEAD_BATCHES, CommonStart, common_start
 from .digest import Digest, likeness
-from .errors import DamagedLog, NotComparable
+from .errors import DamagedLog, NotComparable, NotDecodable
 from .reading import LogReader
 from .report import Aligned, Alignment, OffsetRange
 
 __all__ = ["LogPair", "align", "meet_again"]
+
+
+#: So many records are decoded, at most, to find out where a cropped or rebuilt batch began.
+_MOST_DECODED_TO_ALIGN = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +149,69 @@ def _align_by_content(logs: LogPair, note: str) -> Alignment:
         return Alignment(Aligned.BY_CONTENT, *logs.start, f"{note}; the source never held a record")
     found = meet_again(logs)
     if found is not None:
-        return Alignment(Aligned.BY_CONTENT, *found, note)
+        return Alignment(Aligned.BY_CONTENT, *_back_to_decoded(logs, found), note)
     if logs.start == CommonStart(0, 0) and _are_alike_somewhere(source_head, destination_head):
         # Both whole histories are here, and at least the sizes and times are those of a mirror.
         return Alignment(Aligned.BY_CONTENT, *logs.start, f"{note}; both logs begin at offset 0")
+    if _begin_with_the_same_record(logs, source_head[0], destination_head[0]):
+        return Alignment(Aligned.BY_CONTENT, *logs.start, f"{note}; both logs begin with the same record")
     raise NotComparable(f"{note}, and {_NOT_FOUND}")
+
+
+def _back_to_decoded(logs: LogPair, found: CommonStart) -> CommonStart:
+    """
+    Go back from the first batch in common to where the records begin to be the same.
+
+    What the destination has before it was cropped or rebuilt, perhaps: then
+    as many records are just before it in the source. If they are not the
+    same, or too many to look at, that is for the comparison to tell.
+    """
+    begin = logs.destination_log.start
+    if not begin < found.destination <= begin + _MOST_DECODED_TO_ALIGN:
+        return found
+    try:
+        there = _last_records(logs.destination, begin, found.destination)
+        wanted = len(there)
+        here: list[tuple[Record, int | None]] = []
+        reach = wanted
+        while len(here) < wanted and reach <= _MOST_DECODED_TO_ALIGN:
+            # Further back each time: there may be holes and markers among them.
+            first = max(logs.source_log.start, found.source - reach)
+            here = _last_records(logs.source, first, found.source)
+            if first == logs.source_log.start:
+                break
+            reach *= 4
+    except (DamagedLog, NotDecodable):
+        return found
+    here = here[-wanted:]
+    is_same = len(here) == wanted and all(
+        ours.body == theirs.body
+        and (written is not None or theirs.timestamp in (ours.timestamp, append_time))
+        for (ours, append_time), (theirs, written) in zip(here, there, strict=True)
+    )
+    return CommonStart(here[0][0].offset, there[0][0].offset) if wanted and is_same else found
+
+
+def _last_records(reader: LogReader, start: int, end: int) -> list[tuple[Record, int | None]]:
+    """Return records, each with the append time of its batch if there is one."""
+    records: list[tuple[Record, int | None]] = []
+    with closing(reader.digests(start, end, crop_at=start)) as batches:
+        for batch in batches:
+            if batch.damage:
+                raise NotDecodable(batch.damage)
+            decoded = reader.decode(batch)
+            records += [(record, decoded.append_time) for record in decoded.records]
+    return records
+
+
+def _begin_with_the_same_record(logs: LogPair, source: Digest, destination: Digest) -> bool:
+    if source.damage or destination.damage:
+        return False
+    try:
+        ours, theirs = logs.source.decode(source), logs.destination.decode(destination)
+    except NotDecodable:
+        return False
+    return bool(ours.records and theirs.records) and ours.records[0].body == theirs.records[0].body
 
 
 def _are_alike_somewhere(source: list[Digest], destination: list[Digest]) -> bool:

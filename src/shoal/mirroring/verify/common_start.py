@@ -15,7 +15,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from ...records import Fingerprint
-from .digest import Agreement, Digest, agree, likeness
+from .digest import Agreement, Digest, agree, likeness, resemble
 
 __all__ = ["HEAD_BATCHES", "CommonStart", "common_start"]
 
@@ -68,7 +68,7 @@ def common_start(
     in_destination = _Search(source_head, only_whole=not from_the_start)
     _run({in_source: iter(source), in_destination: iter(destination)})
     ours, theirs = in_source.best, in_destination.best
-    if ours and (not theirs or ours.run >= theirs.run):
+    if ours and (not theirs or ours.weight >= theirs.weight):
         found, source_has_more = CommonStart(ours.in_stream, ours.in_head), ours.is_preceded_in_stream
     elif theirs:
         found, source_has_more = CommonStart(theirs.in_head, theirs.in_stream), theirs.is_preceded_in_head
@@ -99,7 +99,8 @@ class _Hit(NamedTuple):
     A place where a head was found in a stream.
 
     Attributes:
-        run: How many batches agree in a row.
+        run: How many batches belong together in a row.
+        proven: How many of them by their bytes.
         in_stream: The first offset of the stream that has its like in the head.
         in_head: The first offset of the head that has its like in the stream.
         is_preceded_in_stream: Whether the stream has batches before that.
@@ -108,10 +109,16 @@ class _Hit(NamedTuple):
     """
 
     run: int
+    proven: int
     in_stream: int
     in_head: int
     is_preceded_in_stream: bool
     is_preceded_in_head: bool
+
+    @property
+    def weight(self) -> tuple[int, int]:
+        """What bytes prove counts before what headers speak for."""
+        return self.proven, self.run
 
 
 class _Search:
@@ -133,7 +140,7 @@ class _Search:
 
     @property
     def is_sure(self) -> bool:
-        return self.best is not None and self.best.run >= self._proof
+        return self.best is not None and self.best.proven >= self._proof
 
     def see(self, batch: Digest) -> None:
         """Take the next batch of the stream."""
@@ -155,21 +162,28 @@ class _Search:
         first = self._window[0]
         places = self._by_fingerprint.get(first.fingerprint) or self._by_time.get(first.first_timestamp) or ()
         for place in places:
-            run = 0 if self._only_whole and place else self._run(place)
-            if run > (self.best.run if self.best else 0):
-                self.best = self._hit(run, place)
+            if self._only_whole and place:
+                continue
+            run, proven = self._run(place)
+            if run and (proven, run) > (self.best.weight if self.best else (0, 0)):
+                self.best = self._hit(run, proven, place)
         self._passed.append(self._window.popleft())
 
-    def _run(self, place: int) -> int:
-        """Return how many batches agree one after the other, from the first in the window on."""
-        run = 0
+    def _run(self, place: int) -> tuple[int, int]:
+        """
+        Return how many batches belong together one after the other, and how many by their bytes.
+
+        From the first in the window, and the one of the head at ``place`` on.
+        """
+        run = proven = 0
         for ours, theirs in zip(self._window, self._head[place:], strict=False):
-            if agree(ours, theirs) is Agreement.NONE:
+            if not resemble(ours, theirs):
                 break
             run += 1
-        return run
+            proven += agree(ours, theirs) is Agreement.SAME
+        return run, proven
 
-    def _hit(self, run: int, place: int) -> _Hit:
+    def _hit(self, run: int, proven: int, place: int) -> _Hit:
         """Return where stream and head begin to belong together, if the batch at ``place`` was found now."""
         before = self._head[:place]
         pairs = [
@@ -183,9 +197,14 @@ class _Search:
         in_stream = min(one.base_offset for one, _ in pairs)
         in_head = min(other.base_offset for _, other in pairs)
         return _Hit(
-            run, in_stream, in_head, in_stream != self._first_offset, in_head != self._head[0].base_offset
+            run,
+            proven,
+            in_stream,
+            in_head,
+            in_stream != self._first_offset,
+            in_head != self._head[0].base_offset,
         )
 
 
 def _may_be(one: Digest, other: Digest) -> bool:
-    return agree(one, other) is not Agreement.NONE or likeness(one) == likeness(other) is not None
+    return resemble(one, other) or likeness(one) == likeness(other) is not None

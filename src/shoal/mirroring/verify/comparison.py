@@ -7,6 +7,7 @@ from contextlib import ExitStack, closing
 
 from ...client.cluster import Cluster
 from ...client.config import IsolationLevel
+from ...client.metadata import TopicPartition
 from ...client.offsets import EARLIEST, list_offsets
 from ...errors import BrokerError, ErrorCode, ShoalError, Stopped
 from .alignment import LogPair, align, meet_again
@@ -17,7 +18,6 @@ from .finding import Finding, Kind
 from .plan import PartitionPlan
 from .reading import LogReader
 from .report import (
-    Aligned,
     Alignment,
     Difference,
     DifferenceKind,
@@ -48,14 +48,18 @@ class PartitionComparison:
 
     """
 
-    def __init__(self, plan: PartitionPlan, *, patience_s: float, stop: threading.Event) -> None:
+    def __init__(
+        self, plan: PartitionPlan, *, max_decompressed_bytes: int, patience_s: float, stop: threading.Event
+    ) -> None:
         """
         Args:
             plan: What to compare.
+            max_decompressed_bytes: The most that a batch may expand to.
             patience_s: How long to retry what time can heal.
             stop: Set by whoever wants no more.
         """
         self.plan = plan
+        self._max_decompressed_bytes = max_decompressed_bytes
         self._patience_s = patience_s
         self._stop = stop
         self._readers: tuple[LogReader, ...] = ()
@@ -92,22 +96,9 @@ class PartitionComparison:
             Stopped: By the event.
 
         """
-        ours = LogReader(
-            Side.SOURCE,
-            source,
-            self.plan.source,
-            source.config.isolation_level,
-            patience_s=self._patience_s,
-            stop=self._stop,
-        )
-        theirs = LogReader(
-            Side.DESTINATION,
-            destination,
-            self.plan.destination,
-            IsolationLevel.READ_UNCOMMITTED,
-            patience_s=self._patience_s,
-            stop=self._stop,
-            recompressed_to=self.plan.recompressed_to,
+        ours = self._reader(Side.SOURCE, source, self.plan.source, source.config.isolation_level)
+        theirs = self._reader(
+            Side.DESTINATION, destination, self.plan.destination, IsolationLevel.READ_UNCOMMITTED
         )
         self._readers = ours, theirs
         try:
@@ -123,6 +114,19 @@ class PartitionComparison:
             theirs.close()
         self.is_done = True
         return self._report()
+
+    def _reader(
+        self, side: Side, cluster: Cluster, partition: TopicPartition, isolation_level: IsolationLevel
+    ) -> LogReader:
+        return LogReader(
+            side,
+            cluster,
+            partition,
+            isolation_level,
+            patience_s=self._patience_s,
+            stop=self._stop,
+            max_decompressed_bytes=self._max_decompressed_bytes,
+        )
 
     def _try(self, logs: LogPair) -> None:
         for attempt in range(_MOST_ATTEMPTS):
@@ -145,16 +149,20 @@ class PartitionComparison:
 
     def _compare_from(self, place: CommonStart, logs: LogPair) -> CommonStart | None:
         """Compare on from a place; return where to go on if both sides diverge, None at their end."""
-        by_origin = self._alignment is not None and self._alignment.by is Aligned.BY_ORIGIN
-        mirrored_from = self.plan.pair.origin[0] if by_origin and self.plan.pair else 0
         mirrored_until = self.plan.pair.source_offset if self.plan.pair else 0
         rest = logs.between(place, logs.end)
         with ExitStack() as readings:
-            source = rest.source.digests(*rest.source_log, mirrored_from=mirrored_from)
-            destination = rest.destination.digests(*rest.destination_log)
+            source = rest.source.digests(*rest.source_log, crop_at=place.source)
+            destination = rest.destination.digests(*rest.destination_log, crop_at=place.destination)
             readings.enter_context(closing(source))
             readings.enter_context(closing(destination))
-            for finding in diff(source, destination, start=place, mirrored_until=mirrored_until):
+            for finding in diff(
+                source,
+                destination,
+                start=place,
+                mirrored_until=mirrored_until,
+                decoders=(rest.source, rest.destination),
+            ):
                 if finding.kind is Kind.DIVERGED:
                     return self._find_again(finding, logs)
                 if finding.kind is Kind.NOT_MIRRORED:
@@ -175,7 +183,13 @@ class PartitionComparison:
         source = passed.source.digests(*passed.source_log)
         destination = passed.destination.digests(*passed.destination_log)
         with closing(source), closing(destination):
-            for finding in diff(source, destination, start=place, mirrored_until=_EVERYTHING):
+            for finding in diff(
+                source,
+                destination,
+                start=place,
+                mirrored_until=_EVERYTHING,
+                decoders=(passed.source, passed.destination),
+            ):
                 if finding.kind is Kind.DIVERGED:
                     self._add_rest(passed, "these were not told apart")
                 else:
@@ -236,6 +250,8 @@ class PartitionComparison:
             alignment=self._alignment,
             records=tally.records,
             batches=tally.batches,
+            decoded_records=tally.decoded_records,
+            decoded_batches=tally.decoded_batches,
             differences=differences,
             differences_omitted=tally.differences.omitted,
             counts=tally.counts,

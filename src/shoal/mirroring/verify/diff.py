@@ -2,16 +2,22 @@
 Two streams of batches, and where they differ. No I/O; memory is bounded.
 
 As long as both sides agree, batches are paired one by one. Where they do not,
-both streams are looked at further ahead, until they meet again
+they are decoded, and their records compared, until both sides are in step
+again (:mod:`.decoded`). Where the records are not the same either, both
+streams are looked at further ahead, until they meet again
 (:mod:`.look_ahead`), and what lies before that is matched up piece by piece
-(:mod:`.slots`).
+(:mod:`.slots`): batch by batch where both sides were cut in the same way,
+else as streams of records, by the same rules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 
+from ...errors import ShoalError
+from .decoded import Decoder, Decoders, RecordStream, Times, compare_decoded
 from .digest import Agreement, Digest, agree
+from .errors import NotDecodable
 from .finding import Finding, Kind
 from .look_ahead import LookAhead, MeetingPoint, meeting_point
 from .slots import OpenSlots, Recent, Slot, have_in_common, match_up, reach
@@ -22,6 +28,13 @@ __all__ = ["LOOK_AHEAD_BATCHES", "diff"]
 #: and how many are remembered to recognise a double. One takes some 500 bytes
 #: here: 2 MB for each of these.
 LOOK_AHEAD_BATCHES = 4096
+
+#: The same where records are compared: so many are in a batch of 1 MiB, if
+#: they are small. 8 MB for each of these.
+_LOOK_AHEAD_RECORDS = 16_384
+
+#: Records before a difference that are remembered to recognise a double.
+_REMEMBERED_RECORDS = 1024
 
 #: The look ahead grows by steps: most differences are short.
 _LOOKS = (16, 128, 1024)
@@ -38,6 +51,7 @@ def diff(
     start: tuple[int, int] = (0, 0),
     mirrored_until: int = 0,
     look_ahead_batches: int = LOOK_AHEAD_BATCHES,
+    decoders: Decoders | None = None,
 ) -> Iterator[Finding]:
     """
     Compare two streams of batches that begin in the same place.
@@ -49,10 +63,12 @@ def diff(
         mirrored_until: Source offset before which everything must be at the
             destination, even where that ends earlier.
         look_ahead_batches: How far is looked on each side to meet again.
+        decoders: Decode what is not the same by its bytes; None where there
+            is nothing to decode.
 
     Yields:
-        Findings: each batch of each side is in exactly one, but for those
-        after the last finding. They are not strictly in order: what may have
+        Findings: each batch of each side is in exactly one, or each of its
+        records is, but for those after the last finding. They are not strictly in order: what may have
         been reordered waits. The last may be ``NOT_MIRRORED`` (the destination
         ends there), or ``DIVERGED`` (within the look ahead the sides do not
         meet again).
@@ -61,7 +77,7 @@ def diff(
         ShoalError: What the streams raise, after the last finding.
 
     """
-    return _Diff(source, destination, start, mirrored_until, look_ahead_batches).run()
+    return _Diff(source, destination, start, mirrored_until, look_ahead_batches, decoders).run()
 
 
 class _Diff:
@@ -72,6 +88,7 @@ class _Diff:
         start: tuple[int, int],
         mirrored_until: int,
         look_ahead_batches: int,
+        decoders: Decoders | None = None,
     ) -> None:
         self._source = LookAhead(source, start[0])
         self._destination = LookAhead(destination, start[1])
@@ -80,6 +97,12 @@ class _Diff:
         self._looks = [*(count for count in _LOOKS if count < look_ahead_batches), look_ahead_batches]
         self._recent = Recent(look_ahead_batches)
         self._open = OpenSlots(look_ahead_batches, self._recent)
+        self._decoders = decoders
+        #: Whether the last batches that were the same were the same only by their records.
+        self._was_decoded = False
+        #: Up to this source offset nothing is found by searching for whole batches.
+        self._searched_until = -1
+        self._is_at_end = False
 
     def run(self) -> Iterator[Finding]:
         while (source := self._source.first()) and (destination := self._destination.first()):
@@ -87,9 +110,12 @@ class _Diff:
             if agreement is not Agreement.NONE:
                 self._source.pop()
                 self._destination.pop()
+                self._was_decoded = False
                 yield self._paired(source, destination, agreement)
-            elif point := self._meeting_point():
-                yield from self._step_over(point)
+            elif (yield from self._go_on()):
+                continue
+            elif self._is_at_end:
+                return
             else:
                 yield from self._open.close_all()
                 self._raise_failure()
@@ -102,6 +128,30 @@ class _Diff:
         yield from self._finish_destination()
         yield from self._finish_source()
         self._raise_failure()
+
+    def _go_on(self) -> Generator[Finding, None, bool]:
+        """Get over two batches that do not agree; return whether both sides are in step again."""
+        if self._decoders is not None:
+            skip = yield from self._compare_decoded(self._decoders)
+            if skip is None:
+                return True
+            if skip == (0, 0):
+                source, destination = self._source.first(), self._destination.first()
+                if source is None or destination is None:
+                    return True
+                if point := self._meeting_point_of_batches(source, destination):
+                    yield from self._step_over(point)
+                    return True
+                if self._is_copied_whole(source, destination):
+                    return False
+            if (yield from self._compare_records(self._decoders, skip)):
+                return True
+            if self._is_at_end:
+                return False
+        point = self._meeting_point()
+        if point is not None:
+            yield from self._step_over(point)
+        return point is not None
 
     def _raise_failure(self) -> None:
         failure = self._source.failure or self._destination.failure
@@ -117,6 +167,115 @@ class _Diff:
             kind = Kind.ALTERED
         self._recent.add(source)
         return Finding(kind, (source,), (destination,), source.base_offset, destination.base_offset)
+
+    # Where batches are not the same
+
+    def _compare_decoded(self, decoders: Decoders) -> Generator[Finding, None, tuple[int, int] | None]:
+        """Compare records as long as they are the same; see :func:`compare_decoded`."""
+        findings = compare_decoded(self._source, self._destination, decoders)
+        while True:
+            try:
+                finding = next(findings)
+            except StopIteration as ended:
+                skip: tuple[int, int] | None = ended.value
+                return skip
+            self._was_decoded = True
+            yield finding
+
+    def _meeting_point_of_batches(self, source: Digest, destination: Digest) -> MeetingPoint | None:
+        """Find how much to step over, where what lies before that can be told apart without decoding."""
+        is_rebuilt = source.is_rebuilt or destination.is_rebuilt
+        if is_rebuilt or self._was_decoded or source.base_offset < self._searched_until:
+            return None
+        point = self._meeting_point()
+        if point is not None and self._can_be_told_by_batches(point):
+            return point
+        # Not again and again: what is looked at ahead stays the same for a while.
+        self._searched_until = self._source.look(self._look_ahead)[-1].next_offset
+        return None
+
+    def _can_be_told_by_batches(self, point: MeetingPoint) -> bool:
+        source, destination = self._source.look(point.source), self._destination.look(point.destination)
+        if not source or not destination:
+            return True
+        if any(batch.damage for batch in (*source, *destination)):
+            return len(source) == len(destination)
+        if any(batch.is_rebuilt or batch.undecoded for batch in (*source, *destination)):
+            return False
+        if {batch.codec_id for batch in source} != {batch.codec_id for batch in destination}:
+            return False
+        is_end = self._source.at(point.source) is None or self._destination.at(point.destination) is None
+        return not is_end or [each.records for each in source] == [each.records for each in destination]
+
+    def _is_copied_whole(self, source: Digest, destination: Digest) -> bool:
+        """Whether nothing speaks for the records of two batches being in other batches on the other side."""
+        return not (
+            self._was_decoded
+            or source.is_rebuilt
+            or destination.is_rebuilt
+            or source.undecoded
+            or destination.undecoded
+            or source.codec_id != destination.codec_id
+        )
+
+    def _compare_records(self, decoders: Decoders, skip: tuple[int, int]) -> Generator[Finding, None, bool]:
+        """
+        Compare record by record, over differences.
+
+        Args:
+            decoders: Decode both sides.
+            skip: How many records of the next batches are done already.
+
+        Returns:
+            Whether both sides are in step again, at the end of a batch. If
+            not, they are at their ends, or they have diverged.
+
+        """
+        before = self._source.last
+        ours, theirs = (
+            RecordStream(batches, decoder, passed)
+            for batches, decoder, passed in zip(
+                (self._source, self._destination), decoders, skip, strict=True
+            )
+        )
+        if passed_over := ours.passed_over():
+            yield Finding(Kind.DECODED, (passed_over,), (), *self._places())
+        times = Times.seen(ours.first, theirs.first)
+        records = _Diff(
+            ours.digests(times),
+            theirs.digests(times),
+            (ours.start, theirs.start),
+            self._mirrored_until,
+            max(self._look_ahead, _LOOK_AHEAD_RECORDS),
+        )
+        for record in [*_last_records(before, decoders[0], times), *ours.passed(times)][
+            -_REMEMBERED_RECORDS:
+        ]:
+            records._recent.add(record)
+        try:
+            for finding in records.run():
+                if finding.kind is Kind.DIVERGED:
+                    ours.take(records._source.position)
+                    theirs.take(records._destination.position)
+                    return False
+                if finding.kind is Kind.NOT_MIRRORED:
+                    yield from self._open.close_all()
+                yield finding
+                if finding.kind is Kind.SAME and finding.source[0].is_last:
+                    ours.take(records._source.position)
+                    theirs.take(records._destination.position)
+                    if finding.destination[0].is_last:
+                        yield from records._open.close_all()
+                        ours.take_begun(records._source.position)
+                        theirs.take_begun(records._destination.position)
+                        self._was_decoded = True
+                        return True
+        except ShoalError:
+            yield from self._open.close_all()
+            raise
+        yield from self._open.close_all()
+        self._is_at_end = True
+        return False
 
     # Where the sides differ
 
@@ -185,6 +344,17 @@ class _Diff:
             yield Finding(Kind.NOT_MIRRORED, (batch,), (), batch.base_offset, self._destination.position)
 
 
+def _last_records(batch: Digest | None, decoder: Decoder, times: Times) -> list[Digest]:
+    """Return the records of a batch that was compared already; none where it cannot be read."""
+    if batch is None or batch.damage or batch.undecoded:
+        return []
+    try:
+        decoded = decoder.decode(batch)
+    except NotDecodable:
+        return []
+    return [times.digest(record, decoded.append_time) for record in decoded.records[-_REMEMBERED_RECORDS:]]
+
+
 def _belong_here(last: Sequence[Digest], others: Sequence[Digest]) -> bool:
     """Whether the last batches of one side stand for some of the other, though they are not in step."""
     return len(last) <= _MOST_ALTERED_AT_THE_END or have_in_common(last, others)
@@ -203,7 +373,8 @@ def _excuse(slots: Sequence[Slot], source_gap: int, destination_gap: int) -> Non
     compaction left there; a gap in the source may be older than the mirror.
     """
     missing = [slot for slot in slots if slot.source and not slot.destination]
-    extra = [slot for slot in slots if slot.destination and not slot.source]
+    # What is there twice was not taken away.
+    extra = [slot for slot in slots if slot.destination and not slot.source and slot.copy_of is None]
     for one_sided, gap in ((missing, destination_gap), (extra, source_gap)):
         if sum(slot.records for slot in one_sided) <= gap:
             for slot in one_sided:

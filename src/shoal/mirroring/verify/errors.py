@@ -1,4 +1,4 @@
-"""Why a partition cannot be compared, or not any further."""
+"""Why a partition cannot be compared, or not any further; why a batch cannot be decoded."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from ...client.metadata import TopicPartition
 from ...errors import ShoalError
 from .report import Side
 
-__all__ = ["DamagedLog", "NotComparable"]
+__all__ = ["DamagedLog", "NotComparable", "NotDecodable"]
 
 
 class NotComparable(ShoalError):
     """One partition cannot be compared, or not any further; the text says why."""
+
+
+class NotDecodable(ShoalError):
+    """One batch cannot be decoded; the text says which and why, as a phrase."""
 
 
 class DamagedLog(ShoalError):

@@ -14,7 +14,10 @@ class Kind(enum.Enum):
     """What is the matter with some batches; the value is its name in reports."""
 
     SAME = "same"
-    #: The bytes cannot match, and nothing in the headers contradicts.
+    #: One side's batch, whose records were found on the other side: the cuts
+    #: may be others there.
+    DECODED = "decoded"
+    #: It cannot be decoded, and nothing in the headers contradicts.
     UNDECODED = "not decoded"
     MISSING = "missing"
     EXTRA = "extra"

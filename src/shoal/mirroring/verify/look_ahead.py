@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
 from ...errors import ShoalError
 from ...records import Fingerprint
-from .digest import Agreement, Digest, agree
+from .digest import Agreement, Digest, agree, resemble
 
 __all__ = ["LookAhead", "MeetingPoint", "meeting_point"]
 
@@ -27,6 +27,7 @@ class LookAhead:
 
     Attributes:
         position: The offset after the last batch taken.
+        last: The last batch taken.
         failure: What broke the stream off, once it has; then it has no more
             batches, but not because this is the end of the log.
 
@@ -34,6 +35,7 @@ class LookAhead:
 
     def __init__(self, batches: Iterable[Digest], position: int) -> None:
         self.position = position
+        self.last: Digest | None = None
         self.failure: ShoalError | None = None
         self._rest = iter(batches)
         self._window: deque[Digest] = deque()
@@ -44,6 +46,16 @@ class LookAhead:
         if not self._window:
             self._fill(1)
         return self._window[0] if self._window else None
+
+    def at(self, index: int) -> Digest | None:
+        """Return the batch behind so many others and leave it there; None behind the end."""
+        if index >= len(self._window):
+            self._fill(index + 1)
+        return self._window[index] if index < len(self._window) else None
+
+    def replace(self, index: int, batch: Digest) -> None:
+        """Put what is known better in a batch's place."""
+        self._window[index] = batch
 
     def look(self, count: int) -> list[Digest]:
         """Return up to ``count`` of the next batches and leave them there."""
@@ -66,7 +78,7 @@ class LookAhead:
     def pop(self) -> Digest:
         """Take the next batch; there must be one."""
         batch = self._window.popleft()
-        self.position = batch.next_offset
+        self.position, self.last = batch.next_offset, batch
         return batch
 
     def take(self, count: int) -> list[Digest]:
@@ -90,6 +102,8 @@ def meeting_point(
     """
     Find where two sides agree again, stepping over as few batches as possible.
 
+    What bytes prove comes before what headers speak for (:func:`resemble`).
+
     Args:
         source: The next batches of the source.
         destination: The next batches of the destination.
@@ -99,16 +113,41 @@ def meeting_point(
             stepped over on both sides. Else one is enough: a last resort.
 
     """
-    places = _Places(destination)
+    for belong in (_agree, resemble):
+        point = _meeting_point(source, destination, belong, are_the_last, confirmed)
+        if point is not None or not source or source[0].is_record:
+            return point
+    return None
+
+
+def _agree(source: Digest, destination: Digest) -> bool:
+    return agree(source, destination) is not Agreement.NONE
+
+
+#: Whether a source batch and a destination batch are taken to hold the same.
+_Belong = Callable[[Digest, Digest], bool]
+
+
+def _meeting_point(
+    source: Sequence[Digest],
+    destination: Sequence[Digest],
+    belong: _Belong,
+    are_the_last: bool,
+    confirmed: bool,
+) -> MeetingPoint | None:
+    places = _Places(destination, belong)
     best: MeetingPoint | None = None
     for i, batch in enumerate(source):
         if best is not None and i >= best.distance:
             break
         for j in places.of(batch, i):
             point = MeetingPoint(i, j)
+            if point.distance == 0:
+                # Whatever speaks for these two, they were compared before.
+                continue
             if best is not None and point.distance >= best.distance:
                 break
-            if not confirmed or i == j or _is_in_step(source, destination, point, are_the_last):
+            if not confirmed or i == j or _is_in_step(source, destination, belong, point, are_the_last):
                 best = point
     return best
 
@@ -116,8 +155,9 @@ def meeting_point(
 class _Places:
     """Where batches like a given one are."""
 
-    def __init__(self, batches: Sequence[Digest]) -> None:
+    def __init__(self, batches: Sequence[Digest], belong: _Belong) -> None:
         self._batches = batches
+        self._belong = belong
         self._by_fingerprint: dict[Fingerprint | None, list[int]] = defaultdict(list)
         self._by_time: dict[int | None, list[int]] = defaultdict(list)
         for index, batch in enumerate(batches):
@@ -132,7 +172,7 @@ class _Places:
             # same place speaks for two batches.
             found = sorted([*found, index])
         for place in found:
-            if agree(batch, self._batches[place]) is not Agreement.NONE:
+            if self._belong(batch, self._batches[place]):
                 yield place
 
 
@@ -142,11 +182,15 @@ def _add(places: list[int], index: int) -> None:
 
 
 def _is_in_step(
-    source: Sequence[Digest], destination: Sequence[Digest], point: MeetingPoint, are_the_last: bool
+    source: Sequence[Digest],
+    destination: Sequence[Digest],
+    belong: _Belong,
+    point: MeetingPoint,
+    are_the_last: bool,
 ) -> bool:
     left = min(len(source) - point.source, len(destination) - point.destination)
     for step in range(min(left, _CONFIRMING_RUN)):
-        if agree(source[point.source + step], destination[point.destination + step]) is Agreement.NONE:
+        if not belong(source[point.source + step], destination[point.destination + step]):
             return False
     if left >= _CONFIRMING_RUN:
         return True

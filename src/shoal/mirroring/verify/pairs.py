@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from ...client.cluster import Cluster, patiently
 from ...client.groups import Committed, fetch_offsets
 from ...client.metadata import TopicPartition
@@ -24,7 +26,12 @@ class CommittedPairs:
     """
 
     def __init__(
-        self, source: Cluster, destination: Cluster, group: str | None, rules: str | None, patience_s: float
+        self,
+        source: Cluster,
+        destination: Cluster,
+        group: str | None,
+        rules: Set[str] | None,
+        patience_s: float,
     ) -> None:
         self.warnings: list[str] = []
         self._source = source
@@ -77,7 +84,7 @@ class CommittedPairs:
             now = cluster.metadata.topics[partition.topic].topic_id
             if then and now and then != str(now):
                 return None, f"topic {partition.topic} on {cluster} was created anew since it was mirrored"
-        if self._rules is not None and pair.rules != self._rules:
+        if self._rules is not None and pair.rules not in self._rules:
             raise NotComparable(
                 f"group {self.group!r} mirrored {source} by other rules (isolation.level and the like decide "
                 "what is copied); verify with the options of the mirror"

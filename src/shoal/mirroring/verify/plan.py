@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ...client.admin import describe_topic_configs
 from ...client.cluster import Cluster, patiently
 from ...client.config import IsolationLevel
 from ...client.metadata import TopicPartition
 from ...errors import ErrorCode, ShoalError
-from ...records import Codec
 from ..pair import Pair
 from .logs import ask_logs, check_end
 from .pairs import CommittedPairs
@@ -34,8 +32,6 @@ class PartitionPlan:
         source_log: Its offsets at the start; up to the last stable one where
             only committed transactions count.
         destination_log: Likewise, up to the high watermark.
-        recompressed_to: The codecs that the destination's brokers write there,
-            whatever a producer sends.
         pair: The committed one, if it speaks of these two logs.
         pair_note: What it is or why there is none, as a phrase.
 
@@ -45,7 +41,6 @@ class PartitionPlan:
     destination: TopicPartition
     source_log: OffsetRange
     destination_log: OffsetRange
-    recompressed_to: frozenset[int]
     pair: Pair | None
     pair_note: str
 
@@ -77,7 +72,7 @@ def make_plan(
     topics: Mapping[str, str],
     *,
     group: str | None,
-    rules: str | None,
+    rules: Set[str] | None,
     patience_s: float,
 ) -> Plan:
     """
@@ -92,8 +87,8 @@ def make_plan(
         destination: The destination cluster.
         topics: The destination's names by the source's.
         group: Whose pairs to read; None for the default group.
-        rules: What decides what is copied (``MirrorOptions.rules``); None not
-            to ask by which rules a partition was mirrored.
+        rules: What may have decided what was copied (``MirrorOptions.rules``);
+            None not to ask by which rules a partition was mirrored.
         patience_s: How long to retry what time can heal.
 
     Raises:
@@ -110,7 +105,6 @@ def make_plan(
     destination_logs = ask_logs(destination, there, IsolationLevel.READ_UNCOMMITTED, patience_s)
     here = [ours for ours, _ in on_both]
     source_logs = ask_logs(source, here, source.config.isolation_level, patience_s)
-    recompressed_to = _recompressed_to(destination, {theirs.topic for _, theirs in on_both})
     refused = dict(on_one)
     partitions = []
     for ours, theirs in on_both:
@@ -118,10 +112,7 @@ def make_plan(
             pair, note = pairs.pair(ours, theirs)
             log = _answered(destination_logs[theirs])
             check_end(destination, theirs, log, pair)
-            codecs = recompressed_to[theirs.topic]
-            partitions.append(
-                PartitionPlan(ours, theirs, _answered(source_logs[ours]), log, codecs, pair, note)
-            )
+            partitions.append(PartitionPlan(ours, theirs, _answered(source_logs[ours]), log, pair, note))
         except ShoalError as error:
             refused[ours, theirs] = str(error)
     found = {}
@@ -174,23 +165,3 @@ def _is_surplus(source: Cluster, mirrored: Mirrored) -> bool:
     """Whether the source has the topic, and with fewer partitions."""
     ours, _ = mirrored
     return ours.topic in source.metadata.topics and ours.partition not in _numbers(source, ours.topic)
-
-
-_CODECS = {
-    "producer": frozenset[int](),
-    "uncompressed": frozenset({Codec.NONE}),
-    **{codec.name.lower(): frozenset({codec}) for codec in Codec},
-}
-
-
-def _recompressed_to(destination: Cluster, topics: set[str]) -> dict[str, frozenset[int]]:
-    """Return the codecs that brokers write by ``compression.type``; any, where they do not tell."""
-    try:
-        configs = describe_topic_configs(destination, topics)
-    except ShoalError:
-        return dict.fromkeys(topics, frozenset(Codec))
-    types = {topic: configs[topic].get("compression.type") for topic in topics}
-    return {
-        topic: _CODECS.get(entry.value or "", frozenset(Codec)) if entry else frozenset(Codec)
-        for topic, entry in types.items()
-    }

@@ -4,6 +4,10 @@ One side's log as digests: fetch, walk, check each batch's CRC, keep a few numbe
 The next fetch is under way while the batches of the last one are checked. What
 time can heal is tried again; a batch that does not match its CRC is fetched
 once more, so that the network is not taken for the disk.
+
+A batch that has to be decoded is decoded where it was received, if it is the
+last one that was handed out; else it is fetched again, and those behind it
+with it.
 """
 
 from __future__ import annotations
@@ -11,7 +15,8 @@ from __future__ import annotations
 import struct
 import threading
 import time
-from collections.abc import Generator, Iterator, Set
+from collections.abc import Generator, Iterator
+from contextlib import suppress
 
 from ...client.backoff import Backoff
 from ...client.cluster import Cluster, is_transient
@@ -19,7 +24,7 @@ from ...client.config import IsolationLevel
 from ...client.connection import raise_for
 from ...client.fetch import Fetcher, FetchFrom
 from ...client.metadata import TopicPartition
-from ...errors import BrokerError, CorruptBatch, ErrorCode, ShoalError, Stopped
+from ...errors import BrokerError, CorruptBatch, ErrorCode, ShoalError, Stopped, UnsupportedBatch
 from ...protocol.fetch import FetchedPartition
 from ...records import (
     HEADER_SIZE,
@@ -28,18 +33,23 @@ from ...records import (
     RecordBatch,
     decide,
     read_header,
+    read_records,
     split,
     verify_crc,
 )
 from ...records.batch import LOG_OVERHEAD, MAGIC_OFFSET
+from .decoded import Decoded
 from .digest import Digest, digest
-from .errors import DamagedLog
+from .errors import DamagedLog, NotDecodable
 from .report import Side
 
 __all__ = ["LogReader"]
 
 _BUFFER_BYTES = 4 * 1024 * 1024
 _MAX_WAIT_MS = 200
+
+#: What is fetched again: a batch, and what lies behind it.
+_AGAIN_BYTES = 1024 * 1024
 
 
 class LogReader:
@@ -62,7 +72,7 @@ class LogReader:
         *,
         patience_s: float,
         stop: threading.Event,
-        recompressed_to: Set[int] = frozenset(),
+        max_decompressed_bytes: int,
     ) -> None:
         """
         Args:
@@ -72,7 +82,7 @@ class LogReader:
             isolation_level: What counts as aborted, and is left out.
             patience_s: How long to retry without any progress.
             stop: Set by whoever wants no more.
-            recompressed_to: Codecs that its brokers write, whatever a producer sends.
+            max_decompressed_bytes: The most that a batch may expand to.
         """
         self.side = side
         self.cluster = cluster
@@ -81,18 +91,22 @@ class LogReader:
         self._isolation_level = isolation_level
         self._patience_s = patience_s
         self._stop = stop
-        self._recompressed_to = recompressed_to
+        self._max_decompressed_bytes = max_decompressed_bytes
         self._idle: Fetcher | None = None
+        self._again: Fetcher | None = None
+        #: Batches in a buffer: the last that was handed out, and what was fetched again.
+        self._current: RecordBatch | None = None
+        self._fetched_again: dict[int, RecordBatch] = {}
 
-    def digests(self, start_offset: int, end_offset: int, *, mirrored_from: int = 0) -> Generator[Digest]:
+    def digests(self, start_offset: int, end_offset: int, *, crop_at: int = 0) -> Generator[Digest]:
         """
         Yield a digest of each batch that a mirror would copy, or would have to rebuild.
 
         Args:
             start_offset: Where to begin; the first batch may begin before it.
             end_offset: The first offset that is not wanted.
-            mirrored_from: Where a mirror began; from a batch that begins
-                before it, records would have to be taken out.
+            crop_at: Where the comparison begins; records before it do not
+                count, though they may be in the same batch.
 
         Raises:
             BrokerError: ``OFFSET_OUT_OF_RANGE`` where the log begins later by
@@ -102,7 +116,7 @@ class LogReader:
             Stopped: By the event.
 
         """
-        walk = _Walk(start_offset, end_offset, mirrored_from)
+        walk = _Walk(start_offset, end_offset, crop_at)
         backoff = Backoff()
         reached, since = start_offset, time.monotonic()
         while walk.offset < end_offset:
@@ -136,6 +150,7 @@ class LogReader:
         try:
             fetcher.send([FetchFrom(self.partition, walk.offset)])
             while True:
+                self._current = None
                 fetched = self._receive(fetcher, walk.offset)
                 following = _end_of(fetched.record_set, walk.offset)
                 if following == walk.offset:
@@ -156,15 +171,82 @@ class LogReader:
         self._idle = fetcher
 
     def close(self) -> None:
-        """Close the connection that is kept between two readings."""
-        if self._idle is not None:
-            self._idle.close()
-            self._idle = None
+        """Close the connections that are kept between two readings."""
+        for fetcher in (self._idle, self._again):
+            if fetcher is not None:
+                fetcher.close()
+        self._idle = self._again = None
 
-    def _fetcher(self) -> Fetcher:
+    def decode(self, batch: Digest) -> Decoded:
+        """
+        Return the records of a batch that was handed out.
+
+        Raises:
+            NotDecodable: It is too large, or damaged; says which and why.
+            ShoalError: It cannot be fetched any more.
+
+        """
+        found = self._current
+        if found is None or not _is(found, batch):
+            found = self._fetch_again(batch)
+        try:
+            records = read_records(found, self._max_decompressed_bytes)
+        except (CorruptBatch, UnsupportedBatch) as error:
+            raise NotDecodable(f"{self._name(batch)} cannot be decoded: {error.reason}") from error
+        if records and records[0].offset < batch.base_offset:
+            records = [record for record in records if record.offset >= batch.base_offset]
+        # Of magic 1, the records themselves have it.
+        is_appended = found.header.magic == 2 and found.header.is_log_append_time
+        return Decoded(records, found.header.max_timestamp if is_appended else None)
+
+    def _fetch_again(self, batch: Digest) -> RecordBatch:
+        backoff, since = Backoff(), time.monotonic()
+        while True:
+            found = self._fetched_again.get(batch.next_offset)
+            if found is not None and _is(found, batch):
+                return found
+            try:
+                self._fetched_again = self._fetch_batches(batch)
+            except ShoalError as error:
+                delay_s = backoff.next_delay_s()
+                if not is_transient(error) or time.monotonic() + delay_s - since > self._patience_s:
+                    raise
+                self._pause(delay_s)
+                self._find_leader()
+
+    def _fetch_batches(self, batch: Digest) -> dict[int, RecordBatch]:
+        """
+        Fetch batches from one on; return them by the offset after each.
+
+        Raises:
+            NotDecodable: It is not there any more, or it is damaged now.
+
+        """
+        self._fetched_again = {}
+        fetcher, self._again = self._again or self._fetcher(_AGAIN_BYTES), None
+        try:
+            fetcher.send([FetchFrom(self.partition, batch.next_offset - 1)])
+            fetched = self._receive(fetcher, batch.base_offset)
+        except BaseException:
+            fetcher.close()
+            raise
+        self._again = fetcher
+        sound: dict[int, RecordBatch] = {}
+        with suppress(CorruptBatch):
+            for found in split(fetched.record_set):
+                verify_crc(found)
+                sound[found.header.next_offset] = found
+        if batch.next_offset not in sound or not _is(sound[batch.next_offset], batch):
+            raise NotDecodable(f"{self._name(batch)} is not what it was when it was read first")
+        return sound
+
+    def _name(self, batch: Digest) -> str:
+        return f"the {self.side.value}'s batch at offset {batch.base_offset}"
+
+    def _fetcher(self, buffer_bytes: int | None = None) -> Fetcher:
         return Fetcher(
             self.cluster.connect(self.cluster.partition(self.partition).leader),
-            buffer_bytes=_BUFFER_BYTES,
+            buffer_bytes=buffer_bytes or _BUFFER_BYTES,
             isolation_level=self._isolation_level,
             max_wait_ms=_MAX_WAIT_MS,
         )
@@ -176,12 +258,6 @@ class LogReader:
         raise_for(fetched.error_code, f"fetching {self.partition} at offset {offset} from {self.cluster}")
         self.bytes_read += len(fetched.record_set)
         return fetched
-
-    def _nothing_came(self, offset: int) -> BrokerError:
-        return BrokerError(
-            ErrorCode.OFFSET_NOT_AVAILABLE,
-            f"fetching {self.partition} at offset {offset} from {self.cluster}",
-        )
 
     def _walk_through(self, walk: _Walk, fetched: FetchedPartition) -> Iterator[Digest]:
         aborted = (
@@ -198,12 +274,12 @@ class LogReader:
             batch, damage = self._checked(fetched_batch)
             if damage:
                 batch = _ended_by(batch, fetched.record_set[position:])
-            decision = decide(batch.header, walk.mirrored_from, aborted)
+            decision = decide(batch.header, walk.crop_at, aborted)
             if decision is Decision.DROP_CONTROL and aborted is not None and not damage:
                 aborted.see_marker(batch)
             if walk.step(batch, decision, damage):
-                recompressed = batch.header.codec_id in self._recompressed_to
-                yield walk.digest(batch, decision, damage, recompressed)
+                self._current = batch
+                yield walk.digest(batch, decision, damage)
 
     def _checked(self, batch: RecordBatch) -> tuple[RecordBatch, str | None]:
         """Verify a batch's CRC; return the batch, fetched again if need be, and the damage if any."""
@@ -235,14 +311,15 @@ class _Walk:
     Attributes:
         offset: The next to fetch.
         end_offset: The first that is not wanted.
-        mirrored_from: Where a mirror began.
+        crop_at: Records before it do not count.
 
     """
 
-    def __init__(self, offset: int, end_offset: int, mirrored_from: int) -> None:
+    def __init__(self, offset: int, end_offset: int, crop_at: int) -> None:
         self.offset = offset
         self.end_offset = end_offset
-        self.mirrored_from = mirrored_from
+        self.crop_at = crop_at
+        self._start = offset
         self._follows = offset
         self._gap = 0
 
@@ -251,30 +328,30 @@ class _Walk:
         header = batch.header
         if header.last_offset < self.offset:
             return False
-        # A message of magic 0 or 1 says where it ends, not where it begins.
-        if header.magic == 2 and header.base_offset > self.offset:
+        # A compressed message of magic 0 or 1 says where it ends, not where it begins.
+        if (header.magic == 2 or not header.codec_id) and header.base_offset > self.offset:
             self._gap += header.base_offset - self.offset
+        # Of a compressed one, all that is not before it may be inside.
+        self._start = max(self.offset, self.crop_at)
         self.offset = header.next_offset
-        if header.last_offset < self.mirrored_from:
+        if header.last_offset < self.crop_at:
             return False
         if decision is Decision.DROP_EMPTY and not damage:
             self._gap += header.last_offset_delta + 1
         return not decision.is_drop or damage is not None
 
-    def digest(
-        self, batch: RecordBatch, decision: Decision, damage: str | None, recompressed: bool
-    ) -> Digest:
+    def digest(self, batch: RecordBatch, decision: Decision, damage: str | None) -> Digest:
         """Summarise the batch of the last step."""
         found = digest(
-            batch,
-            decision,
-            follows=self._follows,
-            gap_before=self._gap,
-            damage=damage,
-            recompressed=recompressed,
+            batch, decision, self._start, follows=self._follows, gap_before=self._gap, damage=damage
         )
         self._follows, self._gap = found.next_offset, 0
         return found
+
+
+def _is(batch: RecordBatch, wanted: Digest) -> bool:
+    """Whether a batch is the one that was summarised."""
+    return batch.header.next_offset == wanted.next_offset and batch.header.codec_id == wanted.codec_id
 
 
 def _split(record_set: memoryview) -> Iterator[RecordBatch]:

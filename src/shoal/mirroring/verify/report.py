@@ -196,7 +196,10 @@ class PartitionReport:
         outcome: Equal, different or not compared.
         alignment: Where the comparison began; None where it did not begin.
         records: That are the same on both sides.
-        batches: Likewise.
+        batches: Likewise; the source's.
+        decoded_records: Those of the records that were compared one by one,
+            since the batches that they are in are not the same.
+        decoded_batches: Those of the batches that were decoded for it.
         differences: The first of them, by place.
         differences_omitted: How many more ranges there are.
         counts: How many batches and records differ, by kind, all of them.
@@ -218,6 +221,8 @@ class PartitionReport:
     alignment: Alignment | None = None
     records: int = 0
     batches: int = 0
+    decoded_records: int = 0
+    decoded_batches: int = 0
     differences: tuple[Difference, ...] = ()
     differences_omitted: int = 0
     counts: Mapping[DifferenceKind, tuple[int, int]] = field(default_factory=dict)
@@ -261,6 +266,7 @@ class PartitionReport:
             "alignment": _alignment_object(self.alignment),
             "records": self.records,
             "batches": self.batches,
+            "decoded": {"batches": self.decoded_batches, "records": self.decoded_records},
             "bytes_read": self.bytes_read,
             "differences": [_difference_object(each) for each in self.differences],
             "differences_omitted": self.differences_omitted,
@@ -355,6 +361,15 @@ class VerifyReport:
         return sum(partition.batches for partition in self.partitions)
 
     @property
+    def decoded_records(self) -> int:
+        """Of the records, those that were compared one by one."""
+        return sum(partition.decoded_records for partition in self.partitions)
+
+    @property
+    def decoded_batches(self) -> int:
+        return sum(partition.decoded_batches for partition in self.partitions)
+
+    @property
     def bytes_read(self) -> int:
         """From both clusters."""
         return sum(partition.bytes_read for partition in self.partitions)
@@ -367,6 +382,7 @@ class VerifyReport:
             "group": self.group,
             "records": self.records,
             "batches": self.batches,
+            "decoded": {"batches": self.decoded_batches, "records": self.decoded_records},
             "bytes_read": self.bytes_read,
             "elapsed_s": self.elapsed_s,
             "warnings": self.warnings,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor, wait
 
 from ...client.cluster import Cluster, patiently
 from ...client.config import ClientConfig
+from ..settings import DEFAULT_MAX_DECOMPRESSED_BYTES
 from .comparison import PartitionComparison
 from .plan import Mirrored, Plan, make_plan
 from .report import (
@@ -40,16 +41,18 @@ def verify(
     topics: Mapping[str, str],
     *,
     group: str | None = None,
-    rules: str | None = None,
+    rules: Set[str] | None = None,
     on_progress: Callable[[VerifyProgress], object] | None = None,
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
     patience_s: float = DEFAULT_PATIENCE_S,
 ) -> VerifyReport:
     """
-    Compare topics with their mirrors, batch by batch, without decompressing.
+    Compare topics with their mirrors: batch by batch, and record by record where batches are not the same.
 
-    Everything up to the end offsets at the start is read once, on both sides.
-    Memory is bounded: two buffers of 4 MiB and a look ahead of some thousand
-    batches a thread.
+    Everything up to the end offsets at the start is read once, on both sides;
+    around a difference, twice. Memory is bounded: two buffers of 4 MiB, a
+    look ahead of some thousand batches or records, and a decoded batch of
+    each side, a thread.
 
     Args:
         source: How to reach the source cluster. With its ``isolation_level``
@@ -58,10 +61,12 @@ def verify(
         topics: The destination's names by the source's.
         group: The mirror's consumer group on the source cluster, whose pairs
             say where both sides begin; None for the default group.
-        rules: What decided what was copied (``MirrorOptions.rules``): a
-            partition that was mirrored by other rules is not compared. None
+        rules: What may have decided what was copied (``MirrorOptions.rules``):
+            a partition that was mirrored by other rules is not compared. None
             not to ask.
         on_progress: Called a few times a second, in this thread.
+        max_decompressed_bytes: The most that a batch may expand to; a larger
+            one is not compared where its bytes are not the same.
         patience_s: How long a request is repeated that time can heal.
 
     Raises:
@@ -73,7 +78,12 @@ def verify(
     with Cluster(source) as ours, Cluster(destination) as theirs:
         plan = make_plan(ours, theirs, topics, group=group, rules=rules, patience_s=patience_s)
     stop = threading.Event()
-    comparisons = [PartitionComparison(each, patience_s=patience_s, stop=stop) for each in plan.partitions]
+    comparisons = [
+        PartitionComparison(
+            each, max_decompressed_bytes=max_decompressed_bytes, patience_s=patience_s, stop=stop
+        )
+        for each in plan.partitions
+    ]
 
     def tell_progress() -> None:
         if on_progress is not None:

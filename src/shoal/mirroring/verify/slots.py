@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ...records import Fingerprint
-from .digest import Agreement, Digest, Likeness, likeness, may_hold_the_same
+from .digest import Agreement, Digest, Likeness, likeness
 from .finding import Finding, Kind
 
 __all__ = ["OpenSlots", "Recent", "Slot", "have_in_common", "match_up", "reach"]
@@ -58,21 +58,13 @@ class Slot:
         """What it is, once no batch of it can turn up elsewhere; it has at least one."""
         if any(batch.damage for batch in self.batches):
             return Kind.ALTERED
-        if any(batch.fingerprint is None for batch in self.batches):
+        if any(batch.undecoded for batch in self.batches):
             return Kind.UNDECODED
         if self.source and self.destination:
-            return Kind.UNDECODED if self._is_recompressed else Kind.ALTERED
+            return Kind.ALTERED
         if self.compacted:
             return Kind.COMPACTED
         return Kind.MISSING if self.source else Kind.EXTRA
-
-    @property
-    def _is_recompressed(self) -> bool:
-        """Whether they differ in their codec: compression.type may have been another once."""
-        if len(self.source) != 1 or len(self.destination) != 1:
-            return False
-        ours, theirs = self.source[0], self.destination[0]
-        return ours.codec_id != theirs.codec_id and may_hold_the_same(ours, theirs)
 
     def name_double(self, recent: Recent) -> None:
         """Find out whether an extra batch is one that both sides have, before it or after it."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Generic, TypeVar
 
-from .digest import Digest, why_not_decoded
+from .digest import Digest
 from .finding import Finding, Kind
 from .report import Difference, DifferenceKind, NotCompared, OffsetRange, Side
 
@@ -85,7 +85,7 @@ def _join(last: R, new: R, follows: tuple[int, int]) -> R | None:
 def _sort(each: Difference | NotCompared) -> object:
     if isinstance(each, NotCompared):
         return each.reason
-    return each.kind, each.damaged, each.copy_of is None
+    return each.kind, each.damaged, each.copy_of is None, each.detail == _ONLY_TIME
 
 
 def _is_next(last: OffsetRange, new: OffsetRange, follows: int) -> bool:
@@ -109,7 +109,9 @@ class Tally:
 
     Attributes:
         records: That are the same on both sides.
-        batches: Likewise.
+        batches: Likewise; the source's.
+        decoded_records: Those of them that were compared one by one.
+        decoded_batches: Likewise.
         source_offset: How far the source is compared.
         destination_offset: How far the destination is compared.
         differences: Ranges in which both sides differ.
@@ -121,6 +123,10 @@ class Tally:
     def __init__(self) -> None:
         self.records = 0
         self.batches = 0
+        self.decoded_records = 0
+        self.decoded_batches = 0
+        self._same_until = -1
+        self._is_whole = False
         self.source_offset = 0
         self.destination_offset = 0
         self.differences = Ranges[Difference]()
@@ -133,13 +139,29 @@ class Tally:
             self.source_offset = max(self.source_offset, finding.source[-1].next_offset)
         if finding.destination:
             self.destination_offset = max(self.destination_offset, finding.destination[-1].next_offset)
-        if finding.kind is Kind.SAME:
+        if finding.kind is Kind.SAME and not finding.source[0].is_record:
             self.batches += 1
             self.records += finding.source[0].records
+            self._same_until, self._is_whole = finding.source[0].next_offset, True
+        elif finding.kind in (Kind.SAME, Kind.DECODED):
+            self._add_decoded(finding)
         elif finding.kind in _DIFFERENCES:
             self._add_finding(finding, _DIFFERENCES[finding.kind])
         else:
             self._add_not_compared(finding)
+
+    def _add_decoded(self, finding: Finding) -> None:
+        if not finding.source:
+            return
+        (batch,) = finding.source
+        self.records += batch.records
+        self.decoded_records += batch.records
+        # Of records, those that follow each other up to the last make a batch.
+        self._is_whole = not batch.is_record or (self._is_whole and batch.follows == self._same_until)
+        if self._is_whole and (batch.is_last or not batch.is_record):
+            self.batches += 1
+            self.decoded_batches += 1
+        self._same_until = batch.next_offset
 
     def add_difference(self, difference: Difference, follows: tuple[int, int]) -> None:
         """Count a range in which both sides differ; see :meth:`Ranges.add`."""
@@ -156,7 +178,7 @@ class Tally:
             *_size(finding),
             tuple(damage),
             OffsetRange(copied.base_offset, copied.next_offset) if copied else None,
-            next(iter(damage.values()), None),
+            next(iter(damage.values()), None) or _only_time(finding),
         )
         self.add_difference(difference, _follows(finding))
 
@@ -188,9 +210,13 @@ def _range(batches: Sequence[Digest], place: int) -> OffsetRange:
 
 def _size(finding: Finding) -> tuple[int, int]:
     return (
-        max(len(finding.source), len(finding.destination)),
+        0 if _is_of_records(finding) else max(len(finding.source), len(finding.destination)),
         max(sum(batch.records for batch in side) for side in (finding.source, finding.destination)),
     )
+
+
+def _is_of_records(finding: Finding) -> bool:
+    return any(batch.is_record for batch in (*finding.source, *finding.destination))
 
 
 def _follows(finding: Finding) -> tuple[int, int]:
@@ -210,11 +236,23 @@ def _damage(finding: Finding) -> dict[Side, str]:
     }
 
 
+_ONLY_TIME = "only the timestamp is another"
+
+
+def _only_time(finding: Finding) -> str | None:
+    """Say of an altered record if nothing but its timestamp is."""
+    if finding.kind is not Kind.ALTERED or len(finding.source) != 1 or len(finding.destination) != 1:
+        return None
+    (source,), (destination,) = finding.source, finding.destination
+    if not source.is_record or source.fingerprint is None or destination.fingerprint is None:
+        return None
+    is_equal = source.fingerprint[:2] == destination.fingerprint[:2]
+    return _ONLY_TIME if is_equal else None
+
+
 def _why_not(finding: Finding) -> str:
     if finding.kind is Kind.COMPACTED:
         side = Side.DESTINATION if finding.source else Side.SOURCE
-        return f"compaction took it away in the {side.value} cluster"
-    if finding.source and finding.destination:
-        return why_not_decoded(finding.source[0], finding.destination[0])
-    (batch,) = [*finding.source[:1], *finding.destination[:1]]
-    return f"{batch.undecoded}: it would have to be decoded"
+        return f"compaction took it away in the {side.value} cluster since it was copied"
+    reasons = (batch.undecoded for batch in (*finding.source, *finding.destination))
+    return next(reason for reason in reasons if reason)
