@@ -10,3 +10,6 @@ EXIT_USAGE = 2
 
 #: Neither equal nor different: nothing could be compared, or it was broken off.
 EXIT_NOT_COMPARED = 3
+
+#: Done, but after incidents that cannot be made good, as their policies allowed.
+EXIT_CONTINUED = 4

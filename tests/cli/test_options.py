@@ -7,6 +7,7 @@ from shoal.cli.options import parse_key_values, read_properties
 from shoal.client.config import IsolationLevel
 from shoal.client.connection import Address
 from shoal.errors import ConfigError
+from shoal.mirroring.incidents import Delivery, IncidentKind
 from shoal.mirroring.options import MirrorOptions, Start
 from shoal.mirroring.topics import TopicSelection
 
@@ -49,6 +50,12 @@ def test_every_option_arrives():
             "--replication-factor",
             "2",
             "--allow-nonempty",
+            "--delivery=at-least-once",
+            "--on-source-retention=continue",
+            "--on-foreign-records",
+            "continue",
+            "--keep-append-time",
+            "--max-decompressed-bytes=1m",
             "--master",
             "local",
         ),
@@ -66,6 +73,10 @@ def test_every_option_arrives():
         fetch_buffer_bytes=8 << 20,
         commit_interval_ms=7,
         allow_nonempty=True,
+        delivery=Delivery.AT_LEAST_ONCE,
+        continue_on=frozenset({IncidentKind.SOURCE_RETENTION, IncidentKind.FOREIGN_RECORDS}),
+        keep_append_time=True,
+        max_decompressed_bytes=1024 * 1024,
         master="local",
         checkpoint="c",
         spark_conf=(("spark.a", "1=2"), ("spark.b", "3")),

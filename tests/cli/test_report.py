@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from shoal.cli.report import JsonReport, LiveReport, PlainReport, line, table
-from shoal.mirroring.progress import Progress, Summary
+from shoal.mirroring.progress import PartitionIncident, Progress, Summary
 
 PROGRESS = Progress(
     elapsed_s=3.0,
@@ -42,6 +42,36 @@ SUMMARY = Summary(
     decisions={"copy": 10, "drop control batch": 2},
     retries=0,
 )
+
+
+RETENTION = PartitionIncident("a-1", "source-retention", "the log begins at 7", 3, continued=True)
+RESET = PartitionIncident("a-2", "source-reset", "it was created again", None, continued=True)
+FOREIGN = PartitionIncident("a-0", "foreign-records", "somebody else wrote", 0, continued=False)
+
+
+def test_an_incident_is_told_once_and_those_that_stopped_a_partition_as_that(capsys):
+    report = PlainReport()
+    report.progress(replace(PROGRESS, incidents=(FOREIGN, RETENTION)))
+    report.progress(replace(PROGRESS, incidents=(FOREIGN, RETENTION)))
+    report.progress(replace(PROGRESS, incidents=(FOREIGN, RETENTION, RESET)))
+    told = [line for line in capsys.readouterr().err.splitlines() if "went on" in line]
+    assert told == [
+        "shoal: a-1 went on after source-retention (3 lost): the log begins at 7",
+        "shoal: a-2 went on after source-reset (an unknown number lost): it was created again",
+    ]
+
+
+def test_a_summary_counts_what_is_lost_and_says_so_by_its_exit_code(capsys):
+    summary = replace(SUMMARY, incidents=(RETENTION, RESET))
+    assert (summary.lost, summary.exit_code) == (3, 4)
+    assert replace(summary, stopped={"a-0": "x"}).exit_code == 1
+    assert replace(summary, interrupted=True).exit_code == 1
+    PlainReport().summary(summary)
+    assert "a-1 after source-retention (3 lost): the log begins at 7" in capsys.readouterr().out
+    JsonReport().summary(summary)
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["lost"] == 3
+    assert printed["incidents"][1]["lost"] is None
 
 
 def test_a_line_has_partitions_rates_lag_and_time_left():

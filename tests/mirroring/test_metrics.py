@@ -12,6 +12,7 @@ from shoal.client.metadata import TopicPartition
 from shoal.mirroring.control import Uncontrolled
 from shoal.mirroring.metrics import Metrics
 from shoal.mirroring.partition_copy import AcknowledgedRun
+from shoal.mirroring.progress import PartitionIncident
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -31,6 +32,7 @@ def report(partition: TopicPartition = FIRST, **changes: Any) -> dict[str, Any]:
         "runs": [],
         "waiting_for": None,
         "stopped": None,
+        "incidents": [],
     }
     return {
         "partitions": [of_partition | changes],
@@ -38,6 +40,17 @@ def report(partition: TopicPartition = FIRST, **changes: Any) -> dict[str, Any]:
         "cpu_s": 0.5,
         "peak_rss_bytes": 1000,
     }
+
+
+def test_incidents_are_told_in_the_order_in_which_they_came() -> None:
+    metrics = Metrics()
+    metrics.apply(report(SECOND, incidents=[["source-retention", "its log begins at 7", 3, True]]))
+    metrics.apply(report(incidents=[["foreign-records", "somebody else", 0, False]]))
+    metrics.apply(report())
+    assert metrics.progress().incidents == (
+        PartitionIncident("topic-1", "source-retention", "its log begins at 7", 3, True),
+        PartitionIncident("topic-0", "foreign-records", "somebody else", 0, False),
+    )
 
 
 def test_counts_add_up_and_positions_are_the_last_ones() -> None:

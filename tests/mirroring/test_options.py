@@ -8,6 +8,7 @@ from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.connection import Address
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.errors import ConfigError
+from shoal.mirroring.incidents import parse_delivery, parse_incident_kind
 from shoal.mirroring.options import MirrorOptions, Start, checkpoint_name, default_group, parse_bytes
 from shoal.mirroring.topics import TopicSelection
 
@@ -122,6 +123,28 @@ def test_rules_are_the_same_for_ever():
 def test_rules_follow_the_isolation_level():
     uncommitted = replace(OPTIONS.source, isolation_level=IsolationLevel.READ_UNCOMMITTED)
     assert replace(OPTIONS, source=uncommitted).rules() != OPTIONS.rules()
+
+
+def test_rules_follow_what_time_a_record_gets():
+    assert replace(OPTIONS, keep_append_time=True).rules() != OPTIONS.rules()
+
+
+@pytest.mark.parametrize("size", [0, -1, 2**31])
+def test_a_decompressed_size_that_makes_no_sense_is_refused(size):
+    with pytest.raises(ConfigError, match="--max-decompressed-bytes"):
+        replace(OPTIONS, max_decompressed_bytes=size)
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "known"),
+    [
+        (parse_delivery, "exactly", "exactly-once, at-least-once"),
+        (parse_incident_kind, "retention", "source-reset, source-retention"),
+    ],
+)
+def test_a_name_that_is_not_known_is_refused_with_those_that_are(parse, text, known):
+    with pytest.raises(ConfigError, match=f"option {text}: none of .*{known}"):
+        parse("option", text)
 
 
 def test_rules_do_not_follow_selection_start_or_speed():

@@ -1,4 +1,4 @@
-"""What becomes of a partition's batches; before one that cannot be mirrored it stops, and the others go on."""
+"""What becomes of a partition's batches: before one that cannot be mirrored it stops, and no other does."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ import pytest
 from shoal.client.metadata import TopicPartition
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.errors import ConfigError
+from shoal.mirroring.incidents import Delivery, IncidentKind
 from shoal.spark.options import ControlAddress, ReadOptions, WriteOptions
 
 SOURCE = {"kafka.bootstrap.servers": "source:9092"}
@@ -95,6 +96,26 @@ def test_a_sink_takes_the_options_of_the_copy() -> None:
     assert options.copy is not None
     assert options.copy.group == "g"
     assert options.copy.fetch_buffer_bytes == 8 * 1024 * 1024
+
+
+def test_a_sink_takes_the_policies_of_the_copy() -> None:
+    sources = {"source.kafka.bootstrap.servers": "source:9092", "group": "g"}
+    copy = write(
+        **sources,
+        delivery="at-least-once",
+        continueOn="source-reset,foreign-records",
+        keepAppendTime="true",
+        maxDecompressedBytes="1000",
+    ).copy
+    assert copy is not None
+    assert copy.delivery is Delivery.AT_LEAST_ONCE
+    assert copy.continue_on == {IncidentKind.SOURCE_RESET, IncidentKind.FOREIGN_RECORDS}
+    assert (copy.keep_append_time, copy.max_decompressed_bytes) == (True, 1000)
+    plain = write(**sources).copy
+    assert plain is not None
+    assert plain.rules != copy.rules
+    with pytest.raises(ConfigError, match="option continueOn: disk: none of"):
+        write(**sources, continueOn="disk")
 
 
 def test_the_rules_of_a_sink_are_those_of_the_command_line() -> None:

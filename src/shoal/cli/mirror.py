@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import threading
 
+from ..mirroring.incidents import Delivery, IncidentKind
 from ..mirroring.options import (
     DEFAULT_COMMIT_INTERVAL_MS,
     DEFAULT_MASTER,
@@ -35,12 +36,21 @@ def add_parser(verbs: Subparsers) -> None:
         description="Copy topics from one cluster to another, by whole record batches: every record, in "
         "order, once. Goes on until SIGINT or SIGTERM, unless --once is given; then finishes what is in "
         "flight and commits. The position is a consumer group's on the source cluster: started again, it "
-        "goes on there.",
+        "goes on there. Exit codes: 0 done; 1 a partition was stopped, or the mirror failed or was "
+        "interrupted; 2 usage or configuration, and nothing was done; 4 done, but after incidents that an "
+        "--on option let it go on from.",
         allow_abbrev=False,
     )
     add_cluster_options(parser)
     add_topic_options(parser)
     _add_mirror_options(parser.add_argument_group("mirror"))
+    _add_guarantee_options(
+        parser.add_argument_group(
+            "guarantees",
+            "What happened to a cluster stops the partition (fail, the default), or is counted, gone on "
+            "from and told by exit code 4 (continue).",
+        )
+    )
     _add_spark_options(parser.add_argument_group("Spark"))
     add_output_options(parser, exit_code_of_interrupt=0)
     parser.set_defaults(run=run)
@@ -56,8 +66,7 @@ def _add_mirror_options(group: argparse._ArgumentGroup) -> None:
         default="earliest",
         metavar="earliest|latest|TIMESTAMP",
         help="where a partition begins that has no committed position; a timestamp is milliseconds since "
-        "1970 or ISO-8601, and may lie inside a batch, which stops the partition for now "
-        "(default: earliest)",
+        "1970 or ISO-8601 (default: earliest)",
     )
     group.add_argument(
         "--replication-factor",
@@ -80,6 +89,47 @@ def _add_mirror_options(group: argparse._ArgumentGroup) -> None:
         default=DEFAULT_COMMIT_INTERVAL_MS,
         metavar="MS",
         help=f"between two commits of the position (default: {DEFAULT_COMMIT_INTERVAL_MS})",
+    )
+
+
+_INCIDENTS = {
+    IncidentKind.FOREIGN_RECORDS: "somebody else wrote to a destination partition; to continue is to go on "
+    "behind their records",
+    IncidentKind.DESTINATION_LOSS: "the destination lost acknowledged records, or its topic was created "
+    "anew; to continue is to mirror again what the source still has",
+    IncidentKind.SOURCE_RESET: "the source lost what was mirrored, or its topic was created anew; to "
+    "continue is to mirror what is there now behind what was there then",
+    IncidentKind.SOURCE_RETENTION: "the source deleted records before they were mirrored; to continue is to "
+    "go on at its first offset",
+}
+
+
+def _add_guarantee_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--delivery",
+        choices=[each.value for each in Delivery],
+        default=Delivery.EXACTLY_ONCE.value,
+        help="at-least-once is for destination partitions that have other writers: records may come again "
+        "after a failure (default: exactly-once)",
+    )
+    for kind, meaning in _INCIDENTS.items():
+        group.add_argument(
+            kind.option,
+            choices=["fail", "continue"],
+            default="fail",
+            help=meaning,
+        )
+    group.add_argument(
+        "--keep-append-time",
+        action="store_true",
+        help="give records of LogAppendTime topics their append time, not their create time: such batches "
+        "are decoded and compressed again",
+    )
+    group.add_argument(
+        "--max-decompressed-bytes",
+        default="64m",
+        metavar="BYTES",
+        help="of a batch that has to be decoded; a larger one stops its partition (default: 64m)",
     )
 
 
@@ -118,10 +168,21 @@ def parse(args: argparse.Namespace) -> MirrorOptions:
         fetch_buffer_bytes=parse_bytes("fetch-buffer-bytes", args.fetch_buffer_bytes),
         commit_interval_ms=args.commit_interval_ms,
         allow_nonempty=args.allow_nonempty,
+        delivery=Delivery(args.delivery),
+        continue_on=frozenset(
+            kind for kind in IncidentKind if getattr(args, _destination_of(kind)) == "continue"
+        ),
+        keep_append_time=args.keep_append_time,
+        max_decompressed_bytes=parse_bytes("max-decompressed-bytes", args.max_decompressed_bytes),
         master=args.master,
         checkpoint=args.checkpoint,
         spark_conf=tuple(parse_key_values("--conf", args.conf).items()),
     )
+
+
+def _destination_of(kind: IncidentKind) -> str:
+    """Where argparse keeps the value of a kind's option."""
+    return kind.option.lstrip("-").replace("-", "_")
 
 
 def run(args: argparse.Namespace) -> int:

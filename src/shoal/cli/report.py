@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn
 from rich.progress import Progress as Bar
 
-from ..mirroring.progress import Progress, Summary
+from ..mirroring.progress import PartitionIncident, Progress, Summary
 
 __all__ = [
     "JsonReport",
@@ -93,6 +93,7 @@ class News:
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
+        self._incidents = 0
         self._stopped: dict[str, str] = {}
         self._waiting: dict[str, str] = {}
 
@@ -101,6 +102,10 @@ class News:
             self._say(f"{_name(partitions)} stopped: {reason}")
         for reason, partitions in _by_reason(_new(progress.waiting, self._waiting)).items():
             self._say(f"{_name(partitions)} waiting: {reason}")
+        for incident in progress.incidents[self._incidents :]:
+            if incident.continued:  # the others are told as what stopped the partition
+                self._say(f"{incident.partition} went on after {incident_text(incident)}")
+        self._incidents = len(progress.incidents)
         self._stopped = dict(progress.stopped)
         self._waiting = dict(progress.waiting)
 
@@ -254,9 +259,20 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     if summary.log_file:
         rows.append(("Spark's log", summary.log_file))
     rows += [("stopped", f"{partition}: {reason}") for partition, reason in summary.stopped.items()]
+    rows += [
+        ("went on", f"{each.partition} after {incident_text(each)}")
+        for each in summary.incidents
+        if each.continued
+    ]
     if summary.interrupted:
         rows.append(("interrupted", "not everything was copied; run it again to go on"))
     return rows
+
+
+def incident_text(incident: PartitionIncident) -> str:
+    """``source-retention (200 lost): the source cluster … does not have offset 7 any more …``"""
+    lost = "an unknown number" if incident.lost is None else f"{incident.lost:,}"
+    return f"{incident.kind} ({lost} lost): {incident.reason}"
 
 
 def _elapsed(summary: Summary) -> str:

@@ -118,7 +118,7 @@ def log_end_offsets(cluster: Cluster, partitions: Iterable[TopicPartition]) -> A
 
 def epoch_end_offsets(
     cluster: Cluster, epochs: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, int | None | ShoalError]:
+) -> dict[TopicPartition, int | ShoalError | None]:
     """
     Ask each partition's leader where a leader epoch ends in its log (OffsetForLeaderEpoch, KIP-320).
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-__all__ = ["Delivery", "Incident", "IncidentKind"]
+from ..errors import ConfigError
+
+__all__ = ["Delivery", "Incident", "IncidentKind", "parse_delivery", "parse_incident_kind"]
 
 
 class IncidentKind(enum.Enum):
@@ -60,3 +62,29 @@ class Incident:
     reason: str
     lost: int | None = 0
     continued: bool = False
+
+
+def parse_delivery(option: str, text: str) -> Delivery:
+    """
+    Raises:
+        ConfigError: It is neither of the two; names the option.
+    """
+    try:
+        return Delivery(text)
+    except ValueError:
+        raise ConfigError(_none_of(option, text, Delivery)) from None
+
+
+def parse_incident_kind(option: str, text: str) -> IncidentKind:
+    """
+    Raises:
+        ConfigError: There is no such kind; names the option.
+    """
+    try:
+        return IncidentKind(text)
+    except ValueError:
+        raise ConfigError(_none_of(option, text, IncidentKind)) from None
+
+
+def _none_of(option: str, text: str, names: type[enum.Enum]) -> str:
+    return f"{option} {text}: none of {', '.join(each.value for each in names)}"

@@ -18,7 +18,7 @@ from ..client.metadata import TopicPartition
 from ..errors import PartitionStopped
 from ..records import Decision
 from .partition_copy import AcknowledgedRun
-from .progress import Progress
+from .progress import PartitionIncident, Progress
 
 __all__ = ["Metrics", "PartitionMetrics"]
 
@@ -67,6 +67,7 @@ class Metrics:
         self._started = time.monotonic()
         self._partitions: dict[TopicPartition, PartitionMetrics] = {}
         self._samples: deque[tuple[float, int, int]] = deque([(self._started, 0, 0)])
+        self._incidents: list[PartitionIncident] = []
         self._bytes_in = 0
         self._heard: tuple[float, float] | None = None
         self.task_cpu_s = 0.0
@@ -105,6 +106,7 @@ class Metrics:
         metrics.bytes_out += report["bytes_out"]
         metrics.decisions.update(report["decisions"])
         metrics.retries += report["retries"]
+        self._incidents += [PartitionIncident(str(partition), *each) for each in report["incidents"]]
         metrics.waiting_for = report["waiting_for"]
         if report["stopped"]:
             metrics.stopped = PartitionStopped(*partition, *report["stopped"])
@@ -145,7 +147,7 @@ class Metrics:
             stopped={str(name): each.stopped.reason for name, each in partitions.items() if each.stopped},
             waiting={str(name): each.waiting_for for name, each in partitions.items() if each.waiting_for},
             records=records,
-            batches=decisions[Decision.COPY.value],
+            batches=sum(count for name, count in decisions.items() if not Decision(name).is_drop),
             bytes_in=self._bytes_in,
             bytes_out=bytes_out,
             records_per_s=records_per_s,
@@ -154,6 +156,7 @@ class Metrics:
             remaining_s=lag_records / records_per_s if records_per_s > 0 else None,
             decisions=dict(decisions),
             retries=sum(each.retries for each in partitions.values()),
+            incidents=tuple(self._incidents),
         )
 
     def _rates(self, records: int, bytes_out: int) -> tuple[float, float]:

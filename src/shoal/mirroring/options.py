@@ -17,6 +17,8 @@ from urllib.parse import quote
 from ..client.config import ClientConfig
 from ..client.offsets import EARLIEST, LATEST
 from ..errors import ConfigError
+from .incidents import Delivery, IncidentKind
+from .settings import DEFAULT_MAX_DECOMPRESSED_BYTES
 from .topics import TopicSelection
 
 __all__ = [
@@ -132,6 +134,12 @@ class MirrorOptions:
         commit_interval_ms: Between two commits of a partition's position.
         allow_nonempty: Also copy into a destination partition that holds
             records which are not the source's, without a committed pair.
+        delivery: What is promised of the destination partitions.
+        continue_on: The kinds of incidents after which a partition goes on.
+        keep_append_time: Decode batches of LogAppendTime, so that their
+            records get the append time instead of their create times.
+        max_decompressed_bytes: How large a batch that has to be decoded may
+            become.
         master: Spark's.
         checkpoint: Spark's checkpoint directory; None for one by group, under
             the user's state directory.
@@ -149,6 +157,10 @@ class MirrorOptions:
     fetch_buffer_bytes: int = DEFAULT_FETCH_BUFFER_BYTES
     commit_interval_ms: int = DEFAULT_COMMIT_INTERVAL_MS
     allow_nonempty: bool = False
+    delivery: Delivery = Delivery.EXACTLY_ONCE
+    continue_on: frozenset[IncidentKind] = frozenset()
+    keep_append_time: bool = False
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
     master: str = DEFAULT_MASTER
     checkpoint: str | None = None
     spark_conf: tuple[tuple[str, str], ...] = ()
@@ -172,6 +184,10 @@ class MirrorOptions:
             raise ConfigError(
                 f"--commit-interval-ms {self.commit_interval_ms}: not between 1 and {_LARGEST_INT32}"
             )
+        if not 0 < self.max_decompressed_bytes <= _LARGEST_INT32:
+            raise ConfigError(
+                f"--max-decompressed-bytes {self.max_decompressed_bytes}: not between 1 and {_LARGEST_INT32}"
+            )
         for name, _ in self.spark_conf:
             if not name.startswith("spark."):
                 raise ConfigError(f"--conf {name}: no Spark setting; their names begin with spark.")
@@ -191,6 +207,8 @@ class MirrorOptions:
 
         """
         decisive = {"isolation.level": self.source.isolation_level.name.lower()}
+        if self.keep_append_time:
+            decisive["append.time"] = "kept"
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -6,9 +6,30 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..exit_codes import EXIT_DONE, EXIT_FAILED
+from ..exit_codes import EXIT_CONTINUED, EXIT_DONE, EXIT_FAILED
 
-__all__ = ["Progress", "Summary"]
+__all__ = ["PartitionIncident", "Progress", "Summary"]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionIncident:
+    """
+    An incident (:class:`~shoal.mirroring.incidents.Incident`) and where it happened, for reports.
+
+    Attributes:
+        partition: The source's, as ``topic-number``.
+        kind: Its kind's name.
+        reason: What was found where, as a sentence.
+        lost: Offsets or records that nobody will ever mirror; None where nobody can tell how many.
+        continued: Whether the mirror went on.
+
+    """
+
+    partition: str
+    kind: str
+    reason: str
+    lost: int | None
+    continued: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +57,7 @@ class Progress:
             where there is no telling.
         decisions: How many batches met which (copy, drop …).
         retries: Requests that had to be repeated.
+        incidents: What happened to the clusters that cannot be made good.
 
     """
 
@@ -54,6 +76,7 @@ class Progress:
     remaining_s: float | None
     decisions: Mapping[str, int]
     retries: int
+    incidents: tuple[PartitionIncident, ...] = ()
 
     def to_json_object(self) -> dict[str, Any]:
         return {"type": "progress", **asdict(self)}
@@ -81,6 +104,7 @@ class Summary:
         bytes_out: Produced to the destination.
         decisions: How many batches met which (copy, drop …).
         retries: Requests that had to be repeated.
+        incidents: What happened to the clusters that cannot be made good.
         interrupted: Somebody asked for an end before ``once`` had copied all.
         log_file: Where Spark's own log is.
 
@@ -100,6 +124,7 @@ class Summary:
     bytes_out: int
     decisions: Mapping[str, int]
     retries: int
+    incidents: tuple[PartitionIncident, ...] = ()
     interrupted: bool = False
     log_file: str | None = None
     copying_s: float | None = None
@@ -111,14 +136,22 @@ class Summary:
         return self.bytes_out / seconds if seconds > 0 else 0.0
 
     @property
+    def lost(self) -> int:
+        """Offsets or records that nobody will ever mirror, as far as they could be counted."""
+        return sum(each.lost or 0 for each in self.incidents if each.continued)
+
+    @property
     def exit_code(self) -> int:
-        """0; or 1 where a partition was stopped, or something that was to be copied was not."""
-        return EXIT_FAILED if self.stopped or self.interrupted else EXIT_DONE
+        """0; 1 where a partition was stopped, or not all was copied; else 4 where there were incidents."""
+        if self.stopped or self.interrupted:
+            return EXIT_FAILED
+        return EXIT_CONTINUED if self.incidents else EXIT_DONE
 
     def to_json_object(self) -> dict[str, Any]:
         return {
             "type": "summary",
             **asdict(self),
             "bytes_per_s": self.bytes_per_s,
+            "lost": self.lost,
             "exit_code": self.exit_code,
         }

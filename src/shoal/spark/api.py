@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from shoal.client.config import ClientConfig
 from shoal.client.metadata import TopicPartition
+from shoal.mirroring.incidents import parse_delivery, parse_incident_kind
 from shoal.mirroring.options import (
     DEFAULT_COMMIT_INTERVAL_MS,
     DEFAULT_FETCH_BUFFER_BYTES,
@@ -16,6 +17,7 @@ from shoal.mirroring.options import (
 )
 from shoal.mirroring.partition_copy import AcknowledgedRun
 from shoal.mirroring.progress import Progress, Summary
+from shoal.mirroring.settings import DEFAULT_MAX_DECOMPRESSED_BYTES
 from shoal.mirroring.topics import TopicSelection
 from shoal.spark import job
 
@@ -36,6 +38,10 @@ def mirror(
     fetch_buffer_bytes: int = DEFAULT_FETCH_BUFFER_BYTES,
     commit_interval_ms: int = DEFAULT_COMMIT_INTERVAL_MS,
     allow_nonempty: bool = False,
+    delivery: str = "exactly-once",
+    continue_on: Collection[str] = (),
+    keep_append_time: bool = False,
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
     master: str = DEFAULT_MASTER,
     checkpoint: str | None = None,
     conf: Mapping[str, str] | None = None,
@@ -54,7 +60,8 @@ def mirror(
         source: ``HOST:PORT[,HOST:PORT…]``, or the properties of a Java client.
         destination: Likewise.
         topics: And the others up to ``conf``: as the options of ``shoal mirror``
-            (docs/cli.md).
+            (docs/cli.md). ``continue_on`` names incidents: ``foreign-records``,
+            ``destination-loss``, ``source-reset``, ``source-retention``.
         on_progress: Called about twice a second, from a thread of its own.
         on_run: Told of each run of offsets that was acknowledged; translates
             consumers' offsets. Called from other threads, too.
@@ -62,7 +69,8 @@ def mirror(
         stop: Set it to end the mirror: what is in flight is finished and committed.
 
     Returns:
-        What was done; ``summary.exit_code`` is 1 where a partition was stopped.
+        What was done; ``summary.exit_code`` is 1 where a partition was stopped,
+        4 where one went on after an incident.
 
     Raises:
         ConfigError: An option, or a topic at the destination, that cannot work. Nothing was copied.
@@ -81,6 +89,10 @@ def mirror(
         fetch_buffer_bytes=fetch_buffer_bytes,
         commit_interval_ms=commit_interval_ms,
         allow_nonempty=allow_nonempty,
+        delivery=parse_delivery("delivery", delivery),
+        continue_on=frozenset(parse_incident_kind("continue_on", each) for each in continue_on),
+        keep_append_time=keep_append_time,
+        max_decompressed_bytes=max_decompressed_bytes,
         master=master,
         checkpoint=checkpoint,
         spark_conf=tuple((conf or {}).items()),

@@ -16,6 +16,7 @@ from shoal.client.config import ClientConfig
 from shoal.client.metadata import TopicPartition
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.errors import ConfigError
+from shoal.mirroring.incidents import parse_delivery, parse_incident_kind
 from shoal.mirroring.options import MirrorOptions, parse_bytes
 from shoal.mirroring.settings import CopySettings
 from shoal.mirroring.topics import TopicSelection
@@ -188,7 +189,11 @@ def _copy_settings(source: ClientConfig, destination: ClientConfig, left: dict[s
         raise ConfigError(
             "option group: name the consumer group on the source cluster that holds the position"
         )
-    rules = MirrorOptions(source, destination, TopicSelection("(.*)")).rules()
+    keep_append_time = _choice(left, "keepAppendTime", "false", ("true", "false")) == "true"
+    rules = MirrorOptions(
+        source, destination, TopicSelection("(.*)"), keep_append_time=keep_append_time
+    ).rules()
+    continue_on = [each for each in left.pop("continueon", "").split(",") if each]
     settings = CopySettings(source, destination, left.pop("group"), rules)
     return CopySettings(
         source,
@@ -200,6 +205,10 @@ def _copy_settings(source: ClientConfig, destination: ClientConfig, left: dict[s
         ),
         commit_interval_ms=_integer(left, "commitIntervalMs") or settings.commit_interval_ms,
         allow_nonempty=_choice(left, "allowNonempty", "false", ("true", "false")) == "true",
+        delivery=parse_delivery("option delivery:", left.pop("delivery", settings.delivery.value)),
+        continue_on=frozenset(parse_incident_kind("option continueOn:", each) for each in continue_on),
+        keep_append_time=keep_append_time,
+        max_decompressed_bytes=_integer(left, "maxDecompressedBytes") or settings.max_decompressed_bytes,
         leave_waiting=_choice(left, "leaveWaiting", "false", ("true", "false")) == "true",
         producer_id_expiration_ms=_integer(left, "producerIdExpirationMs")
         or settings.producer_id_expiration_ms,

@@ -12,7 +12,7 @@ from ..partition_copy import PartitionCopy
 from ..reading import read_batches
 from .begin import new_identity, topic_id
 from .logs import Clusters, DestinationLog, SourceLog
-from .tail import Place, Tail, find, follow, is_ours, last_batch
+from .tail import Place, Tail, find, follow, is_by, is_ours, last_batch
 
 __all__ = ["Resumption"]
 
@@ -91,7 +91,7 @@ class Resumption:
         if self.pair.rules != self._clusters.settings.rules:
             raise self._stop(
                 f"group {self._clusters.settings.group!r} mirrored it by other rules (isolation.level and "
-                "the like decide what is copied); use the options of then, or a new --group into an empty topic"
+                "the like decide what is copied); use the options of then, or a new --group"
             )
 
     # The destination
@@ -210,20 +210,43 @@ class Resumption:
         if tail is None or tail.header.next_offset <= self.pair.destination_offset:
             raise self._stop(
                 f"{self._copy.destination} on {self._clusters.destination} holds nothing any more of what "
-                f"was mirrored from offset {self.pair.destination_offset} to {self._log.end} and not committed: "
-                "retention or compaction took it, so nothing shows whose it was; mirror it with a new "
-                "--group (--start says from where)"
+                f"was mirrored from offset {self.pair.destination_offset} to {self._log.end} and not "
+                "committed: retention or compaction took it, so nothing shows whose it was; mirror it with a "
+                "new --group (--start says from where)"
             )
-        if self._source.start > self.pair.source_offset:
-            self._find_written(tail)
-            return
-        place = self._follow(self._written, tail, tail.header.base_offset - self.pair.destination_offset)
+        place = self._place_behind(
+            self._written, tail, tail.header.base_offset - self.pair.destination_offset
+        )
         if place:
             self._settle(place, tail, landed=self.pair.destination_offset)
         elif is_ours(tail.header, self.pair.identity):
-            self._find_written(tail)
+            self._meet(
+                IncidentKind.SOURCE_RESET,
+                f"what {self._copy.destination} on {self._clusters.destination} holds from offset "
+                f"{self.pair.destination_offset} to {self._log.end} was mirrored from source offset "
+                f"{self.pair.source_offset} on and not committed, and is not to be found in the source now: "
+                "compaction, retention or an election changed the source meanwhile",
+                None,
+                "mirror it with a new --group into an empty topic",
+            )
         else:
             self._meet_foreign_records(tail)
+
+    def _place_behind(self, written: int, tail: Tail, tail_index: int) -> Place | None:
+        """Return where the source goes on behind so many records of ours; None where nothing shows it."""
+        if self._source.start <= self.pair.source_offset:
+            place = self._follow(written, tail, tail_index)
+            if place:
+                return place
+        if not is_by(tail.header, self.pair.identity):
+            return None
+        # The source changed since, by compaction or retention: is our last batch still there?
+        places = self._places_of(tail, lambda offset: offset > self.pair.source_offset)
+        # So many records had at least as many offsets.
+        behind = self.pair.source_offset + written
+        if not places and behind <= self._source.start:
+            return Place(behind)
+        return places[0] if len(places) == 1 else None
 
     def _follow(self, written: int, tail: Tail, tail_index: int) -> Place | None:
         try:
@@ -247,28 +270,6 @@ class Resumption:
             last_batch=tail.crc,
         )
 
-    def _find_written(self, tail: Tail) -> None:
-        """Look for our own last batch in a source that changed since (by compaction, or retention)."""
-        places = self._places_of(tail, lambda offset: offset > self.pair.source_offset)
-        # So many records had at least as many offsets.
-        behind = self.pair.source_offset + self._written
-        is_behind_the_log = not places and behind <= self._source.start
-        if len(places) == 1:
-            self._settle(places[0], tail, landed=None)
-        elif is_behind_the_log and is_ours(tail.header, self.pair.identity):
-            # Retention took it at the source, but not before it was mirrored.
-            self._settle(Place(behind), tail, landed=None)
-        else:
-            self._meet(
-                IncidentKind.SOURCE_RESET,
-                f"what {self._copy.destination} on {self._clusters.destination} holds from offset "
-                f"{self.pair.destination_offset} to {self._log.end} was mirrored from source offset "
-                f"{self.pair.source_offset} on and not committed, and its last batch is {len(places)} times "
-                "in the source now: compaction, retention or an election changed the source meanwhile",
-                None,
-                "mirror it with a new --group into an empty topic",
-            )
-
     def _places_of(self, tail: Tail, is_wanted: Callable[[int], bool]) -> list[Place]:
         return [each for each in find(self._clusters, self._copy, tail) if is_wanted(each.source_offset)]
 
@@ -290,8 +291,8 @@ class Resumption:
             IncidentKind.FOREIGN_RECORDS,
             f"{self._copy.destination} on {self._clusters.destination} holds records from offset "
             f"{min(self.pair.destination_offset, tail.header.base_offset)} to {self._log.end} that are not "
-            f"what was mirrored up to source offset {self.pair.source_offset}, or follows it: somebody else wrote "
-            "there",
+            f"what was mirrored up to source offset {self.pair.source_offset}, or follows it: somebody else "
+            "wrote there",
             self._go_on_behind_others,
             f"{IncidentKind.FOREIGN_RECORDS.option} continue goes on behind them; or mirror it with a new "
             "--group into a topic that nobody else writes to",
@@ -307,7 +308,7 @@ class Resumption:
         if tail is None:
             self._go_to_the_end(identity=self.pair.identity.moved(self._written))
             return 0
-        place = self._follow(written, tail, written - (tail.header.last_offset_delta + 1))
+        place = self._place_behind(written, tail, written - (tail.header.last_offset_delta + 1))
         if place is None:
             raise self._stop(
                 f"{self._copy.destination} on {self._clusters.destination} holds records of others from "
@@ -330,7 +331,7 @@ class Resumption:
             header = batch.header
             if header.base_offset >= self._log.end:
                 break
-            if (header.producer_id, header.producer_epoch) == (identity.producer_id, identity.producer_epoch):
+            if is_by(header, identity):
                 written += header.last_offset_delta + 1
                 last = Tail.of(batch, self._clusters.settings.max_decompressed_bytes)
         return written, last

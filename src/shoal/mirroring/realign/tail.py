@@ -23,7 +23,7 @@ from ..partition_copy import PartitionCopy, add_run
 from ..reading import read_batches, read_decided
 from .logs import Clusters, DestinationLog
 
-__all__ = ["Place", "Tail", "find", "follow", "is_ours", "last_batch"]
+__all__ = ["Place", "Tail", "find", "follow", "is_by", "is_ours", "last_batch"]
 
 #: How far back, in offsets, to look for a last batch that compaction left behind.
 _LOOK_BACK = (1, 100, 10_000, 1_000_000)
@@ -119,11 +119,13 @@ def last_batch(clusters: Clusters, copy: PartitionCopy, log: DestinationLog) -> 
 
 def is_ours(header: BatchHeader, identity: Identity) -> bool:
     """Whether a batch was written by a producer identity at the place that its sequence says."""
-    return (
-        header.producer_id == identity.producer_id
-        and header.producer_epoch == identity.producer_epoch
-        and header.base_sequence == identity.sequence(header.base_offset)
-    )
+    return is_by(header, identity) and header.base_sequence == identity.sequence(header.base_offset)
+
+
+def is_by(header: BatchHeader, identity: Identity) -> bool:
+    """Whether a producer identity wrote a batch, wherever."""
+    writer = (header.producer_id, header.producer_epoch)
+    return writer == (identity.producer_id, identity.producer_epoch)
 
 
 def follow(

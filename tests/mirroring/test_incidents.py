@@ -1,0 +1,421 @@
+"""What happens to the clusters that a mirror cannot make good: found, named, and met as its policy says."""
+
+from __future__ import annotations
+
+import batches
+import pytest
+from two_brokers import (
+    NOW_MS,
+    Content,
+    History,
+    Killed,
+    Mortal,
+    TwoBrokers,
+    Watched,
+    batches_of,
+    let_pass,
+    lose_tail,
+)
+
+from shoal.broker import Broker
+from shoal.mirroring.incidents import Delivery, IncidentKind
+from shoal.protocol.apis import ApiKey
+
+pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
+
+FOREIGN = Content(batches.TIMESTAMP, b"key 0", b"value 0", ())
+
+
+def going_on(brokers: TwoBrokers, *kinds: IncidentKind) -> TwoBrokers:
+    return brokers.with_settings(continue_on=frozenset(kinds))
+
+
+def incidents(control: Watched) -> list[list[object]]:
+    """Return kind, lost and whether the mirror went on, of each reported incident."""
+    return [
+        [kind, lost, continued]
+        for report in control.reports
+        for each in report["partitions"]
+        for kind, _, lost, continued in each["incidents"]
+    ]
+
+
+def run(brokers: TwoBrokers, *expected: list[object]) -> None:
+    """Run a lane to its end; expect that no partition stops, and these incidents."""
+    control = Watched()
+    result = brokers.start(control=control).result()
+    assert (result.complete, result.stopped) == (True, ())
+    assert incidents(control) == list(expected)
+
+
+def stop(brokers: TwoBrokers, kind: IncidentKind) -> None:
+    """Run a lane; expect that its partition stops for an incident, and writes nothing."""
+    end = brokers.destination.log("topic").log_end_offset
+    control = Watched()
+    (stopped,) = brokers.start(control=control).result().stopped
+    assert incidents(control) == [[kind.value, 0, False]]
+    assert f"{kind.option} continue" in stopped.reason
+    assert brokers.destination.log("topic").log_end_offset == end
+
+
+def die_after(brokers: TwoBrokers, requests: int) -> None:
+    let_pass(brokers.destination, ApiKey.PRODUCE, requests)
+    brokers.destination.faults.add(ApiKey.PRODUCE, drop="before")
+    with pytest.raises(Killed):
+        brokers.run(control=Mortal())
+    brokers.destination.faults.clear()
+
+
+def foreign(broker: Broker, count: int = 1) -> None:
+    """Let somebody else write a batch to a destination partition."""
+    log = broker.log("topic")
+    log.store(memoryview(batches.batch([b"value 0"] * count, base_offset=log.log_end_offset)))
+
+
+def ours(brokers: TwoBrokers) -> list[Content]:
+    """Return what the destination holds, without what somebody else wrote."""
+    return [each for each in brokers.copied() if each.value != b"value 0"]
+
+
+def recreate(broker: Broker) -> History:
+    broker.topics.delete(broker.topics.topic("topic"))
+    broker.create_topic("topic", 1)
+    return History(broker.log("topic"))
+
+
+# Foreign records
+
+
+@pytest.mark.parametrize("written", range(4))
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_mirror_goes_on_behind_foreign_records(
+    brokers: TwoBrokers, history: History, written: int, count: int
+) -> None:
+    history.plain(1)
+    brokers.run()
+    history.plain(1, 2, 1, 2)
+    die_after(brokers, written)
+    foreign(brokers.destination, count)
+    stop(brokers, IncidentKind.FOREIGN_RECORDS)
+    brokers = going_on(brokers, IncidentKind.FOREIGN_RECORDS)
+    run(brokers, ["foreign-records", 0, True])
+    assert ours(brokers) == history.committed
+    assert len(brokers.copied()) == len(history.committed) + count
+    history.plain(3)
+    run(brokers)
+    assert ours(brokers) == history.committed
+
+
+def test_foreign_records_among_our_own_are_told_apart(brokers: TwoBrokers, history: History) -> None:
+    brokers.run()
+    history.plain(1, 2, 1, 2, 1)
+    brokers = going_on(brokers, IncidentKind.FOREIGN_RECORDS)
+    die_after(brokers, 2)
+    foreign(brokers.destination, 2)
+    let_pass(brokers.destination, ApiKey.PRODUCE, 1)
+    brokers.destination.faults.add(ApiKey.PRODUCE, drop="after")
+    with pytest.raises(Killed):
+        brokers.run(control=Mortal())
+    foreign(brokers.destination, 2)
+    run(brokers, ["foreign-records", 0, True])
+    assert ours(brokers) == history.committed
+    headers = [each.header for each in batches_of(brokers.destination.log("topic"))]
+    sequences = [each.base_sequence for each in headers if each.producer_id >= 0]
+    assert sequences == [0, 1, 3, 4, 6]  # as if nobody else were there
+
+
+def test_a_foreign_record_during_a_run_moves_all_that_follows(brokers: TwoBrokers, history: History) -> None:
+    brokers.run()
+    history.plain(*[1] * 12)
+    brokers = going_on(brokers, IncidentKind.FOREIGN_RECORDS)
+    let_pass(brokers.destination, ApiKey.PRODUCE, 3)
+    fourth = brokers.destination.faults.add(ApiKey.PRODUCE, delay_s=0.2)
+    control = Watched()
+    lane = brokers.start(control=control)
+    assert brokers.destination.faults.wait_for(fourth)
+    foreign(brokers.destination)
+    assert lane.result().stopped == ()
+    assert ours(brokers) == history.committed
+    assert [each[0] for each in incidents(control)] == ["foreign-records"]
+    history.plain(2)
+    run(brokers)
+    assert ours(brokers) == history.committed
+
+
+def test_a_lost_acknowledgement_is_known_again_behind_foreign_records(
+    brokers: TwoBrokers, history: History
+) -> None:
+    """Our sequences go on where they were: a request that arrives twice is still a duplicate."""
+    history.plain(1, 1)
+    brokers.run()
+    foreign(brokers.destination, 2)
+    brokers = going_on(brokers, IncidentKind.FOREIGN_RECORDS)
+    history.plain(1, 1, 1)
+    brokers.destination.faults.add(ApiKey.PRODUCE, drop="after")
+    run(brokers, ["foreign-records", 0, True])
+    assert ours(brokers) == history.committed
+
+
+def test_what_was_mirrored_and_what_is_in_the_source_do_not_match_at_all(
+    brokers: TwoBrokers, history: History
+) -> None:
+    """Records of our writer that the source does not have: nothing shows where to go on."""
+    history.plain(1)
+    brokers.run()
+    identity = brokers.pair().identity
+    strange = batches.batch(
+        2, base_offset=1, producer_id=identity.producer_id, producer_epoch=0, base_sequence=5
+    )
+    brokers.destination.log("topic").store(memoryview(strange))
+    history.plain(1)
+    (stopped,) = going_on(brokers, *IncidentKind).run().stopped
+    assert "are not what follows source offset 1" in stopped.reason
+
+
+# A destination that lost something
+
+
+def test_a_lost_tail_is_mirrored_again(brokers: TwoBrokers, history: History) -> None:
+    history.plain(1, 2, 3)
+    brokers.run()
+    lose_tail(brokers.destination, "topic", 3)
+    history.plain(2)
+    stop(brokers, IncidentKind.DESTINATION_LOSS)
+    run(going_on(brokers, IncidentKind.DESTINATION_LOSS), ["destination-loss", 0, True])
+    assert brokers.copied() == history.committed
+    run(brokers)
+
+
+def test_a_lost_tail_that_the_source_has_no_more_is_counted(brokers: TwoBrokers, history: History) -> None:
+    history.plain(1, 2, 3)
+    brokers.run()
+    lose_tail(brokers.destination, "topic", 3)
+    history.log.delete_records(6)
+    history.plain(2)
+    brokers = going_on(brokers, IncidentKind.DESTINATION_LOSS)
+    run(brokers, ["destination-loss", 3, True])
+    assert brokers.copied() == history.committed[:3] + history.committed[6:]
+
+
+def test_a_destination_topic_that_was_created_anew_is_filled_again(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(1, 2)
+    brokers.run()
+    recreate(brokers.destination)
+    history.plain(1)
+    stop(brokers, IncidentKind.DESTINATION_LOSS)
+    run(going_on(brokers, IncidentKind.DESTINATION_LOSS), ["destination-loss", 0, True])
+    assert brokers.copied() == history.committed
+    run(brokers)
+
+
+def lose_tail_and_producers(brokers: TwoBrokers, end: int) -> None:
+    """An unclean election, of a replica that has nothing left of our writer either."""
+    after = lose_tail(brokers.destination, "topic", end)
+    after.forget_expired_producers(NOW_MS + 86_400_000, 1)
+
+
+@pytest.mark.parametrize("policy", ["fail", "continue"])
+def test_a_tail_that_is_lost_during_a_run_is_found_by_where_the_next_batch_lands(
+    brokers: TwoBrokers, history: History, policy: str
+) -> None:
+    history.plain(1, 2)
+    brokers.run()
+    history.plain(1, 1, 1)
+    if policy == "continue":
+        brokers = going_on(brokers, IncidentKind.DESTINATION_LOSS)
+    first = brokers.destination.faults.add(ApiKey.PRODUCE, delay_s=0.3)
+    control = Watched()
+    lane = brokers.start(control=control)
+    assert brokers.destination.faults.wait_for(first)
+    lose_tail_and_producers(brokers, 1)
+    stopped = lane.result().stopped
+    assert incidents(control) == [["destination-loss", 2, policy == "continue"]]
+    if policy == "continue":
+        assert stopped == ()
+        assert brokers.copied() == history.committed[:1] + history.committed[3:]
+        history.plain(1)
+        run(brokers)
+        assert brokers.copied() == history.committed[:1] + history.committed[3:]
+    else:
+        assert "landed at offset 1" in stopped[0].reason
+        assert "instead of 3: the destination lost its tail" in stopped[0].reason
+
+
+# A source that is another
+
+
+def test_a_source_that_lost_its_tail_and_grew_again_is_found_by_its_epochs(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(1, 2, 3)
+    brokers.run()
+    before = brokers.copied()
+    history.log = lose_tail(brokers.source, "topic", 3)
+    history.next_offset = 3
+    history.plain(5, leader_epoch=1)  # past what was mirrored: only the epochs tell
+    stop(brokers, IncidentKind.SOURCE_RESET)
+    run(going_on(brokers, IncidentKind.SOURCE_RESET), ["source-reset", 0, True])
+    assert brokers.copied() == before + history.committed[6:]
+    run(brokers)
+
+
+def test_a_source_that_lost_its_tail_is_found_while_it_is_shorter(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(1, 2, 3)
+    brokers.run()
+    lose_tail(brokers.source, "topic", 3)
+    stop(brokers, IncidentKind.SOURCE_RESET)
+
+
+def test_a_new_leader_with_the_whole_log_is_no_incident(brokers: TwoBrokers, history: History) -> None:
+    history.plain(1, 2)
+    brokers.run()
+    history.log.begin_leader_epoch(3)
+    history.plain(1, leader_epoch=3)
+    run(brokers)
+    assert brokers.pair().source_leader_epoch == 3
+    history.log.begin_leader_epoch(4)
+    history.plain(1, leader_epoch=4)
+    run(brokers)
+    assert brokers.copied() == history.committed
+
+
+def test_a_source_topic_that_was_created_anew_is_mirrored_behind_the_old_one(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(1, 2)
+    brokers.run()
+    before = brokers.copied()
+    anew = recreate(brokers.source)
+    anew.plain(2, 2, 2)
+    stop(brokers, IncidentKind.SOURCE_RESET)
+    run(going_on(brokers, IncidentKind.SOURCE_RESET), ["source-reset", None, True])
+    assert brokers.copied() == before + anew.committed
+    run(brokers)
+
+
+def test_a_source_that_changes_leaders_during_a_run_is_looked_at_again(
+    brokers: TwoBrokers, history: History
+) -> None:
+    """A fetch names the epoch that it knows: a new leader's log is not taken for the old one's."""
+    history.plain(*[1] * 6)
+    brokers.run()
+    history.plain(1)
+    asked = brokers.source.faults.add(ApiKey.FETCH, delay_s=0.3)
+    lane = brokers.start()
+    assert brokers.source.faults.wait_for(asked)
+    log = lose_tail(brokers.source, "topic", 4)
+    history.log, history.next_offset = log, 4
+    (stopped,) = lane.result().stopped
+    assert "the source lost its tail" in stopped.reason
+
+
+# A source that deletes too early
+
+
+def test_what_the_source_deleted_before_it_was_mirrored_is_counted(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(1, 2)
+    brokers.run()
+    history.plain(1, 1, 1)
+    history.log.delete_records(5)
+    stop(brokers, IncidentKind.SOURCE_RETENTION)
+    run(going_on(brokers, IncidentKind.SOURCE_RETENTION), ["source-retention", 2, True])
+    assert brokers.copied() == history.committed[:3] + history.committed[5:]
+    run(brokers)
+
+
+def test_a_policy_is_for_its_own_kind(brokers: TwoBrokers, history: History) -> None:
+    history.plain(1, 2)
+    brokers.run()
+    history.plain(1, 1, 1)
+    history.log.delete_records(5)
+    others = set(IncidentKind) - {IncidentKind.SOURCE_RETENTION}
+    stop(going_on(brokers, *others), IncidentKind.SOURCE_RETENTION)
+
+
+def test_two_incidents_at_once_are_both_met(brokers: TwoBrokers, history: History) -> None:
+    history.plain(1, 2)
+    brokers.run()
+    foreign(brokers.destination)
+    history.plain(1, 1)
+    history.log.delete_records(4)
+    both = going_on(brokers, IncidentKind.FOREIGN_RECORDS, IncidentKind.SOURCE_RETENTION)
+    run(both, ["foreign-records", 0, True], ["source-retention", 1, True])
+    assert ours(brokers) == history.committed[:3] + history.committed[4:]
+
+
+def test_where_a_mirror_went_on_is_committed_before_it_writes(brokers: TwoBrokers, history: History) -> None:
+    history.plain(1, 2)
+    brokers.run()
+    foreign(brokers.destination)
+    history.plain(1, 1)
+    brokers = going_on(brokers, IncidentKind.FOREIGN_RECORDS)
+    brokers.destination.faults.add(ApiKey.PRODUCE, drop="before")
+    with pytest.raises(Killed):
+        brokers.run(control=Mortal())
+    assert brokers.pair().destination_offset == 4
+    run(brokers)  # and is no incident any more
+    assert ours(brokers) == history.committed
+
+
+# At least once
+
+
+def at_least_once(brokers: TwoBrokers) -> TwoBrokers:
+    return brokers.with_settings(delivery=Delivery.AT_LEAST_ONCE)
+
+
+def test_at_least_once_other_writers_are_no_incident(brokers: TwoBrokers, history: History) -> None:
+    brokers = at_least_once(brokers)
+    foreign(brokers.destination)
+    history.plain(1, 2)
+    run(brokers)
+    foreign(brokers.destination, 2)
+    history.plain(1, 1)
+    run(brokers)
+    assert ours(brokers) == history.committed
+
+
+@pytest.mark.parametrize("requests", range(4))
+def test_at_least_once_a_dead_lane_s_uncommitted_run_comes_again(
+    brokers: TwoBrokers, history: History, requests: int
+) -> None:
+    brokers = at_least_once(brokers)
+    history.plain(1, 1, 1, 1)
+    die_after(brokers, requests)
+    foreign(brokers.destination)
+    run(brokers)
+    assert ours(brokers) == history.committed[:requests] + history.committed
+
+
+def test_at_least_once_an_unknown_outcome_may_double_its_batch(brokers: TwoBrokers, history: History) -> None:
+    brokers = at_least_once(brokers)
+    history.plain(1, 1, 1)
+    brokers.destination.faults.add(ApiKey.PRODUCE, drop="after")
+    run(brokers)
+    assert ours(brokers) == history.committed[:1] + history.committed
+
+
+def test_at_least_once_a_position_that_is_gone_is_still_an_incident(
+    brokers: TwoBrokers, history: History
+) -> None:
+    brokers = at_least_once(brokers)
+    history.plain(1, 2)
+    run(brokers)
+    history.plain(1, 1)
+    history.log.delete_records(4)
+    stop(brokers, IncidentKind.SOURCE_RETENTION)
+    run(going_on(brokers, IncidentKind.SOURCE_RETENTION), ["source-retention", 1, True])
+
+
+def test_exactly_once_after_at_least_once_sees_the_others(brokers: TwoBrokers, history: History) -> None:
+    history.plain(1)
+    run(at_least_once(brokers))
+    foreign(brokers.destination)
+    history.plain(1)
+    stop(brokers, IncidentKind.FOREIGN_RECORDS)
