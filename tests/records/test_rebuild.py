@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import random
+import time
+
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch as AiokafkaBatch
 from batches import batch
 from batches import view as view_of
+from hypothesis import given
+from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
+from strategies import INT64
 
 from shoal.records import (
     Codec,
@@ -21,6 +27,37 @@ from shoal.records import (
 )
 
 LIMIT = 1 << 24
+
+NONE_BODY = bytes.fromhex("01 01 00")
+
+
+def test_the_bytes_that_are_written_are_these() -> None:
+    records = [
+        Record(1000, 1_600_000_000_000, bytes.fromhex("02 6b 02 76 00")),
+        Record(1001, 1_600_000_001_000, NONE_BODY),
+        Record(1004, 1_599_999_999_999, bytes.fromhex("01 01 02 02 68 01")),
+    ]
+    written = write_batch(records, Codec.NONE)
+    assert written.view == bytes.fromhex(
+        "0000000000000000"  # base_offset
+        "0000004c"  # batch_length 76
+        "ffffffff"  # leader_epoch
+        "02"  # magic
+        "8bb9a2b0"  # crc
+        "0000"  # attributes
+        "00000002"  # last_offset_delta
+        "00000174876e8000"  # base_timestamp: the first record's
+        "00000174876e83e8"  # max_timestamp: the second's
+        "ffffffffffffffff"  # producer_id
+        "ffff"  # producer_epoch
+        "ffffffff"  # base_sequence
+        "00000003"  # records_count
+        "10 00 00 00 02 6b 02 76 00"
+        "0e 00 d0 0f 02 01 01 00"
+        "12 00 01 04 01 01 02 02 68 01"
+    )
+    assert (written.header,) == tuple(each.header for each in split(written.view))
+    assert not written.view.readonly
 
 
 @pytest.mark.parametrize("codec", Codec)
@@ -69,3 +106,78 @@ def test_batches_are_as_few_as_fit(codec: Codec, most_bytes: int) -> None:
         position += len(taken)
         if position < len(records):
             assert write_batch(more, codec).header.size > most_bytes
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_a_record_that_is_too_large_comes_alone_between_the_others(codec: Codec) -> None:
+    noise = random.Random(1).randbytes(5000)
+    large = b"\1" + b"\x90\x4e" + noise + b"\0"
+    records = [Record(n, 5, large if n == 7 else NONE_BODY) for n in range(15)]
+    found = list(write_batches(records, codec, 1000))
+    assert [[record.offset for record in taken] for taken, _ in found] == [[*range(7)], [7], [*range(8, 15)]]
+    assert [written.header.size <= 1000 for _, written in found] == [True, False, True]
+    assert read_key_value_headers(read_records(found[1][1], LIMIT)[0])[1] == noise
+
+
+def test_no_records_are_no_batches() -> None:
+    assert list(write_batches([], Codec.NONE, 1000)) == []
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+def test_many_small_batches_take_no_quadratic_time(codec: Codec) -> None:
+    """20,000 records one by one: encoding all that is left for each of them was 200 million."""
+    records = [Record(n, 5, NONE_BODY) for n in range(20_000)]
+    before = time.process_time()
+    found = list(write_batches(records, codec, 1))
+    assert time.process_time() - before < 10  # it is 0.5 s
+    assert len(found) == 20_000
+
+
+def test_numbers_of_any_size_are_written_as_they_are_read() -> None:
+    timestamps = [0, 1, -1, 63, 64, -64, -65, 8191, 8192, -8192, -8193, 2**40, 2**63 - 1, -(2**63)]
+    for base in (0, -1, 2**63 - 1, -(2**63), 1_600_000_000_000):
+        bodies = [b"\1" + length + bytes(size) + b"\0" for length, size in ((b"\0", 0), (b"\xe8\x07", 500))]
+        records = [
+            Record(n, timestamp, bodies[n % 2]) for n, timestamp in enumerate([base, *timestamps, base])
+        ]
+        written = write_batch(records, Codec.NONE)
+        assert written.header.max_timestamp == max(record.timestamp for record in records)
+        assert read_records(written, LIMIT) == records
+    # Offset deltas and lengths of one, two and three bytes.
+    records = [Record(n, 0, NONE_BODY) for n in range(20_000)]
+    assert read_records(write_batch(records, Codec.NONE), LIMIT) == records
+    for size in (*range(50, 70), *range(8170, 8200), 100_000):
+        (record,) = [Record(0, 0, bytes(size))]
+        assert read_records(write_batch([record], Codec.NONE), LIMIT) == [record]
+    for step in (1, 63, 64, 8191, 8192, 2**20):
+        records = [Record(n, n * step, NONE_BODY) for n in range(5)]
+        assert read_records(write_batch(records, Codec.NONE), LIMIT) == records
+
+
+_RECORDS = st.lists(
+    st.builds(
+        Record,
+        offset=st.just(0),
+        timestamp=INT64 | st.integers(-1, 10_000),
+        body=st.binary(min_size=3, max_size=30) | st.integers(3, 3000).map(bytes),
+    ),
+    min_size=1,
+    max_size=30,
+)
+
+
+@given(_RECORDS, st.sampled_from(Codec), st.integers(0, 3000))
+def test_what_is_written_in_batches_is_what_was_given(
+    records: list[Record], codec: Codec, most_bytes: int
+) -> None:
+    found = list(write_batches(records, codec, most_bytes))
+    assert [record for taken, _ in found for record in taken] == records
+    for taken, written in found:
+        verify_crc(written)
+        assert (written.header,) == tuple(each.header for each in split(written.view))
+        assert written.header.size <= most_bytes or len(taken) == 1
+        again = read_records(written, LIMIT)
+        assert [(each.timestamp, each.body) for each in again] == [
+            (each.timestamp, each.body) for each in taken
+        ]
+        assert [each.offset for each in again] == [*range(len(taken))]

@@ -1,7 +1,9 @@
 """
 A RecordBatch is a view over bytes: split, read the header, decide, stamp.
 
-Nothing here does I/O, knows Kafka's messages, or opens a payload.
+What the destination would not take as it is, is opened: ``read_records``,
+then ``write_batches``. Nothing else here looks into a payload, and nothing
+does I/O or knows Kafka's messages.
 """
 
 from .aborted import AbortedTransactions

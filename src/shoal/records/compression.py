@@ -10,8 +10,8 @@ lz4     LZ4 frame 1.5.1 of independent blocks (Kafka's readers take no other)
 zstd    RFC 8878; the Java client's frames do not say how much is in them
 ======  =================================================================
 
-Written is what Kafka's own producer writes, byte for byte the same for the
-same input. Read is more than Kafka reads: any flags, and frames back to back.
+Written is what Kafka's own producer writes, and always the same for the same
+input. Read is more than Kafka reads: any flags, and frames back to back.
 
 No reader believes what a stream says of its own size: a few kilobytes can
 stand for gigabytes. They decode into a buffer that grows by steps up to a
