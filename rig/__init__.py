@@ -22,6 +22,7 @@ from rig.cluster import (
 )
 from rig.compaction import load_compacted, load_old_compacted
 from rig.dump import DumpedBatch, DumpedRecord, dump_partition, dump_partitions
+from rig.groups import DescribedPosition, describe_group
 from rig.jars import KAFKA_VERSION, OLD_KAFKA_VERSION, MissingKafka, jars, java
 from rig.load import (
     CODECS,
@@ -49,6 +50,7 @@ __all__ = [
     "OLD_CODECS",
     "OLD_KAFKA_VERSION",
     "QUICK_JVM",
+    "DescribedPosition",
     "DumpedBatch",
     "DumpedRecord",
     "KafkaCluster",
@@ -60,6 +62,7 @@ __all__ = [
     "TimedOut",
     "assert_same_records",
     "create_topic",
+    "describe_group",
     "digest_topic",
     "dump_partition",
     "dump_partitions",

@@ -4,6 +4,7 @@ import re
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from rig.jars import class_path, java
@@ -127,7 +128,7 @@ def _batches(lines: Sequence[str]) -> list[DumpedBatch]:
     """Read the lines of batches, each followed by those of its records."""
     found: list[DumpedBatch] = []
     heads = [n for n, line in enumerate(lines) if line.startswith(("baseOffset:", "offset:"))]
-    for head, following in zip(heads, [*heads[1:], len(lines)], strict=True):
+    for head, following in pairwise([*heads, len(lines)]):
         records = [_record(line) for line in lines[head + 1 : following] if line.startswith("| offset:")]
         found.append(_batch(lines[head], tuple(records)))
     return found
