@@ -15,10 +15,12 @@ from two_brokers import (
     batches_of,
     let_pass,
     lose_tail,
+    wait_until,
 )
 
 from shoal.broker import Broker
 from shoal.mirroring.incidents import Delivery, IncidentKind
+from shoal.mirroring.ranges import CopyRange
 from shoal.protocol.apis import ApiKey
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
@@ -268,6 +270,29 @@ def test_a_source_that_lost_its_tail_is_found_while_it_is_shorter(
     brokers.run()
     lose_tail(brokers.source, "topic", 3)
     stop(brokers, IncidentKind.SOURCE_RESET)
+
+
+def test_a_source_that_is_too_old_for_epochs_is_believed_when_it_refuses_the_position(
+    brokers: TwoBrokers, history: History
+) -> None:
+    apis = dict(brokers.source.apis)
+    del apis[ApiKey.OFFSET_FOR_LEADER_EPOCH]
+    brokers.source.apis = apis
+    history.plain(1, 2, 3)
+    run(brokers)
+    before = brokers.copied()
+    history.log = lose_tail(brokers.source, "topic", 3)
+    run(brokers)  # nothing was asked of it that it does not have
+    ranges = [CopyRange("topic", 0, "topic", 0, 9)]
+    (stopped,) = brokers.start(ranges).result().stopped
+    assert "only up to offset 3, and 6 was mirrored already" in stopped.reason
+    control = Watched()
+    lane = going_on(brokers, IncidentKind.SOURCE_RESET).start(ranges, control)
+    wait_until(lambda: incidents(control) == [["source-reset", 0, True]])
+    history.next_offset = 3
+    history.plain(1, 2, 3)
+    assert lane.result().complete
+    assert brokers.copied() == before + history.committed[6:]
 
 
 def test_a_new_leader_with_the_whole_log_is_no_incident(brokers: TwoBrokers, history: History) -> None:

@@ -162,6 +162,14 @@ class Connection:
         """Return the version of an API that is spoken on this connection."""
         return pick_version(api_key, self.versions, str(self.address))
 
+    def speaks(self, api_key: ApiKey) -> bool:
+        """Whether there is a version of an API that both sides speak."""
+        try:
+            self.version(api_key)
+        except ProtocolError:
+            return False
+        return True
+
     @property
     def in_flight(self) -> int:
         """Requests that are not answered yet."""

@@ -106,7 +106,7 @@ def log_end_offsets(cluster: Cluster, partitions: Iterable[TopicPartition]) -> A
         For each partition an offset, or the error that stands in its way.
 
     """
-    answers = epoch_end_offsets(cluster, dict.fromkeys(partitions, _CURRENT_EPOCH))
+    answers = epoch_end_offsets(cluster, dict.fromkeys(partitions, _CURRENT_EPOCH), must_know=True)
     unknown = ErrorCode.UNKNOWN_LEADER_EPOCH
     return {
         partition: BrokerError(unknown, f"OffsetForLeaderEpoch of {partition} on {cluster}")
@@ -117,7 +117,7 @@ def log_end_offsets(cluster: Cluster, partitions: Iterable[TopicPartition]) -> A
 
 
 def epoch_end_offsets(
-    cluster: Cluster, epochs: Mapping[TopicPartition, int]
+    cluster: Cluster, epochs: Mapping[TopicPartition, int], *, must_know: bool = False
 ) -> dict[TopicPartition, int | ShoalError | None]:
     """
     Ask each partition's leader where a leader epoch ends in its log (OffsetForLeaderEpoch, KIP-320).
@@ -125,12 +125,14 @@ def epoch_end_offsets(
     Args:
         cluster: With metadata of the partitions.
         epochs: -1 for the leader's current epoch, which ends where the log does.
+        must_know: Whether it is an error that a broker is too old for the
+            question (before Kafka 2.3).
 
     Returns:
         For each partition the offset up to which its log is as it was in that
         epoch: where an epoch is not in the log at all, the end of the one
         before it. None where the log keeps no epochs, as those of magic 0 and
-        1. Or the error that stands in its way.
+        1, or the broker is too old to be asked. Or the error that stands in its way.
 
     """
     request = request_class(ApiKey.OFFSET_FOR_LEADER_EPOCH)
@@ -142,7 +144,10 @@ def epoch_end_offsets(
             wanted = current if epochs[each] == _CURRENT_EPOCH else epochs[each]
             return entry(partition=each.partition, current_leader_epoch=current, leader_epoch=wanted)
 
-        response = cluster.connection(node_id).request(
+        connection = cluster.connection(node_id)
+        if not must_know and not connection.speaks(ApiKey.OFFSET_FOR_LEADER_EPOCH):
+            return dict.fromkeys(asked, -1)
+        response = connection.request(
             ApiKey.OFFSET_FOR_LEADER_EPOCH,
             replica_id=-1,
             topics=[

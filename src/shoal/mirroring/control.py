@@ -31,7 +31,7 @@ from ..client.groups import Membership
 from ..client.metadata import TopicPartition
 from ..errors import BrokerError, Disconnected, ErrorCode, Stopped
 
-__all__ = ["Control", "ControlConnection", "ControlServer", "Uncontrolled"]
+__all__ = ["Control", "ControlConnection", "ControlServer", "Uncontrolled", "lease_clock_s"]
 
 _CONNECT_TIMEOUT_S = 10.0
 
@@ -52,6 +52,18 @@ _NOT_UNDERSTOOD = (OSError, ValueError, KeyError, TypeError, AttributeError)
 _TIMEVAL = struct.Struct("@ll")
 
 _log = logging.getLogger("shoal.control")
+
+
+def lease_clock_s() -> float:
+    """
+    Return the time by which leases are measured.
+
+    Where there is one, a clock that goes on while the machine sleeps, as the
+    group's coordinator does; a process that is stopped for long is covered by any.
+
+    """
+    boot_time = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if boot_time is None else time.clock_gettime(boot_time)
 
 
 class Control(Protocol):
@@ -163,7 +175,7 @@ class ControlConnection:
     def _hear(self, line: bytes) -> None:
         state = json.loads(line)
         membership = Membership(*state["membership"])
-        now = time.monotonic()
+        now = lease_clock_s()
         with self._changed:
             self._stop = state["stop"]
             self._interrupted |= now >= self._lease_until or membership != self._membership
@@ -180,7 +192,7 @@ class ControlConnection:
     def check_lease(self) -> None:
         if self._orphan:
             raise Stopped("the driver is gone: nothing more is produced")
-        if time.monotonic() >= self._lease_until:
+        if lease_clock_s() >= self._lease_until:
             where = "the mirror's place in its consumer group (no heartbeat for too long)"
             raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, where)
         if self._interrupted:
@@ -235,7 +247,7 @@ class ControlServer:
         self._membership = Membership()
         self._excluded: frozenset[TopicPartition] = frozenset()
         self._waiting = False
-        self._lease_until = time.monotonic()
+        self._lease_until = lease_clock_s()
         serve = self._serve
 
         class Handler(socketserver.StreamRequestHandler):
@@ -285,7 +297,7 @@ class ControlServer:
         return _line(
             {
                 "stop": self._stop,
-                "lease_s": max(0.0, self._lease_until - time.monotonic()),
+                "lease_s": max(0.0, self._lease_until - lease_clock_s()),
                 "membership": [membership.member_id, membership.generation, membership.instance_id],
                 "excluded": sorted(self._excluded),
                 "waiting": self._waiting,
@@ -296,7 +308,7 @@ class ControlServer:
         """Let the tasks produce for so long, and commit as this member."""
         with self._lock:
             self._membership = membership
-            self._lease_until = time.monotonic() + lease_s
+            self._lease_until = lease_clock_s() + lease_s
             self._tell_all()
 
     def direct(self, excluded: Iterable[TopicPartition], waiting: bool) -> None:

@@ -14,7 +14,6 @@ import fcntl
 import os
 import socket
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -26,6 +25,7 @@ from ..client.config import ClientConfig
 from ..client.groups import JOIN_AGAIN, GroupMember, Membership
 from ..client.metadata import TopicPartition
 from ..errors import BrokerError, ConfigError, GroupHeld, ShoalError
+from .control import lease_clock_s
 
 __all__ = ["GroupLock", "MirrorIdentity"]
 
@@ -155,9 +155,9 @@ class GroupLock:
 
     def _renew_after(self, request: Callable[[], object]) -> None:
         # The lease counts from before the request: the session cannot have begun earlier.
-        asked = time.monotonic()
+        asked_s = lease_clock_s()
         request()
-        self._on_renewed(self._member.membership, LEASE_S - (time.monotonic() - asked))
+        self._on_renewed(self._member.membership, LEASE_S - (lease_clock_s() - asked_s))
 
     def _keep(self) -> None:
         while not self._released.wait(HEARTBEAT_INTERVAL_S):

@@ -287,6 +287,7 @@ class PartitionCopy:
             self._queue_group()
             self._refuse(error.base_offset, str(error))
         except CorruptBatch as error:
+            self._queue_group()  # it has views of the fetch buffer
             found = True
             what = f"the source cluster sent the batch at offset {self.fetch_offset} damaged"
             self.suspect(self.fetch_offset, f"{what}: {error.reason}")
