@@ -170,6 +170,18 @@ def test_a_start_inside_a_wrapper_leaves_out_what_is_before(
     assert brokers.copied() == history.committed[start:]
 
 
+def test_messages_before_a_damaged_batch_arrive_whole(brokers: TwoBrokers, history: History) -> None:
+    """They are made a batch before the fetch buffer is used again, for the second try."""
+    legacy(history, 1, Codec.NONE, 5)
+    damaged = history.batch(3)
+    damaged[60] = 2
+    history.store(damaged)
+    history.plain(*[50] * 10)
+    (stopped,) = brokers.start().result().stopped
+    assert stopped.offset == 5
+    assert brokers.copied() == history.committed[:5]
+
+
 def test_an_append_time_of_magic_1_stays(brokers: TwoBrokers, history: History) -> None:
     covered = struct.pack(">bbqii", 1, batches.LOG_APPEND_TIME, 77, -1, 1) + b"v"
     history.store(bytearray(struct.pack(">qiI", 0, len(covered) + 4, zlib.crc32(covered)) + covered))
