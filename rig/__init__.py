@@ -26,6 +26,7 @@ from rig.groups import DescribedPosition, describe_group
 from rig.jars import KAFKA_VERSION, OLD_KAFKA_VERSION, MissingKafka, jars, java
 from rig.load import (
     CODECS,
+    alter_topic,
     create_topic,
     load_aborted_transaction,
     load_batch,
@@ -60,6 +61,7 @@ __all__ = [
     "PartitionDigest",
     "Record",
     "TimedOut",
+    "alter_topic",
     "assert_same_records",
     "create_topic",
     "describe_group",

@@ -15,7 +15,14 @@ from dataclasses import replace
 from typing import Literal
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+)
 
 from rig.record import Record
 from rig.wait import wait_until
@@ -24,6 +31,7 @@ __all__ = [
     "CODECS",
     "Codec",
     "Loaded",
+    "alter_topic",
     "create_topic",
     "load_aborted_transaction",
     "load_batch",
@@ -86,6 +94,17 @@ def create_topic(
         return True
 
     wait_until(leaders_answer, f"leaders of {topic}")
+
+
+def alter_topic(bootstrap: str, topic: str, config: Mapping[str, str]) -> None:
+    """Set some of a topic's config and leave the rest; what it holds stays as it is."""
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in config.items()
+    ]
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    admin.incremental_alter_configs([resource])[resource].result()
 
 
 def random_records(rng: random.Random, count: int, value_bytes: int) -> list[Record]:

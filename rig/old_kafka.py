@@ -21,11 +21,10 @@ from types import TracebackType
 from typing import Literal, Self
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from rig.cluster import QUICK_JVM, await_broker, free_port, java_properties
 from rig.jars import OLD_KAFKA_VERSION, class_path, java
-from rig.load import Codec, Loaded, create_topic, load_batch, send_batch
+from rig.load import Codec, Loaded, alter_topic, create_topic, load_batch, send_batch
 from rig.process import spawn, tail
 from rig.record import Record
 
@@ -118,14 +117,7 @@ class OldKafka:
 
     def change_format(self, topic: str, message_format: MessageFormat) -> None:
         """Let the broker store what comes from now on in this format, as an upgrade does."""
-        entry = ConfigEntry(
-            "message.format.version",
-            _FORMAT_VERSIONS[message_format],
-            incremental_operation=AlterConfigOpType.SET,
-        )
-        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-        admin.incremental_alter_configs([resource])[resource].result()
+        alter_topic(self.bootstrap, topic, {"message.format.version": _FORMAT_VERSIONS[message_format]})
 
     def close(self) -> None:
         """Kill both processes and delete everything. Harmless when repeated."""

@@ -24,7 +24,7 @@ from enum import Enum
 from types import TracebackType
 from typing import Self
 
-from rig.cluster import KafkaCluster, ProxiedPort
+from rig.cluster import ProxiedPort
 
 __all__ = ["Disturbance", "Proxies", "Step"]
 
@@ -106,12 +106,12 @@ class Proxies:
 
     """
 
-    def __init__(self, cluster: KafkaCluster) -> None:
+    def __init__(self, ports: Mapping[int, ProxiedPort]) -> None:
         """
         Args:
-            cluster: Running, or about to be; made with ``behind_proxies=True``.
+            ports: `KafkaCluster.proxied_ports`.
         """
-        self._cluster = cluster
+        self._ports = ports
         self._changed = threading.Condition()
         self._disturbances: list[Disturbance] = []
         self._requests: Counter[int] = Counter()
@@ -121,7 +121,7 @@ class Proxies:
 
     def __enter__(self) -> Self:
         try:
-            for ports in self._cluster.proxied_ports.values():
+            for ports in self._ports.values():
                 self._fronts.append(_Front(self, ports))
         except BaseException:
             self.close()
@@ -139,8 +139,7 @@ class Proxies:
     @property
     def bootstrap(self) -> str:
         """Bootstrap servers by which a client meets only the proxies."""
-        ports = self._cluster.proxied_ports.values()
-        return ",".join(f"127.0.0.1:{each.advertised}" for each in ports)
+        return ",".join(f"127.0.0.1:{each.advertised}" for each in self._ports.values())
 
     def disturb(self, disturbance: Disturbance) -> None:
         """Let something go wrong; of several that would meet a request, the oldest does."""
