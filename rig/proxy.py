@@ -333,6 +333,7 @@ class _Connection:
             if met.late and met.step is Step.BEFORE_REQUEST:
                 time.sleep(max(0.0, until - time.monotonic()))
                 self._deliver_late(frame)
+                self._proxies.count_response(met.api_key)
             raise _Cut
         if met.cut:
             self.cut(met.reset)

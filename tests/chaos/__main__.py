@@ -1,0 +1,78 @@
+"""
+Kill, cut and stall everything, and compare record by record: ``python -m tests.chaos --help``.
+
+The exit code is 0 only if every trial was exact.
+"""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+from .arena import Arena, open_arena
+from .plan import Kind, draw
+from .report import line_of, markdown
+from .trial import Outcome, run_trial
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--trials", type=int, default=200, help="how many (default: 200)")
+    parser.add_argument("--minutes", type=float, help="begin no trial after so many minutes")
+    parser.add_argument("--seed", type=int, help="repeat a run; random and printed if it is not given")
+    parser.add_argument("--first", type=int, default=0, metavar="N", help="begin with trial number N")
+    parser.add_argument("--only", type=int, metavar="N", help="only trial number N, --trials times")
+    parser.add_argument(
+        "--kind", choices=[kind.name.lower() for kind in Kind], help="only trials of this kind"
+    )
+    parser.add_argument("--logs", type=Path, help="where to keep what trials leave that were not exact")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write the summary as Markdown")
+    parser.add_argument("--plans", action="store_true", help="print the plans only")
+    return parser.parse_args()
+
+
+def main() -> int:
+    args = _arguments()
+    seed = secrets.randbelow(1_000_000) if args.seed is None else args.seed
+    kind = Kind[args.kind.upper()] if args.kind else None
+    numbers = [args.only] * (1 if args.plans else args.trials) if args.only is not None else None
+    numbers = numbers or list(range(args.first, args.first + args.trials))
+    if args.plans:
+        for number in numbers:
+            print(f"{number:3} {draw(seed, number, kind)}")
+        return 0
+    logs = args.logs or Path(tempfile.mkdtemp(prefix="shoal-chaos-"))
+    print(f"seed {seed}, {len(numbers)} trials, logs in {logs}", flush=True)
+    began = time.monotonic()
+    outcomes: list[Outcome] = []
+    with open_arena() as arena:
+        print(f"six brokers after {time.monotonic() - began:.0f} s", flush=True)
+        for turn, number in enumerate(numbers):
+            if args.minutes and time.monotonic() - began > args.minutes * 60:
+                break
+            outcomes.append(_run(arena, seed, number, kind, logs / f"trial-{number:03}-{turn}"))
+            print(line_of(outcomes[-1]), flush=True)
+    summary = markdown(outcomes, seed, time.monotonic() - began)
+    print("\n" + summary)
+    if args.report:
+        args.report.write_text(summary, encoding="utf-8")
+    return 0 if outcomes and all(each.is_exact for each in outcomes) else 1
+
+
+def _run(arena: Arena, seed: int, number: int, kind: Kind | None, logs: Path) -> Outcome:
+    plan = draw(seed, number, kind)
+    try:
+        return run_trial(plan, arena, logs)
+    except Exception as error:
+        # One trial that breaks takes no other with it; it counts as one that was not exact.
+        (logs / "traceback.txt").write_text(traceback.format_exc(), encoding="utf-8")
+        return Outcome(plan, problems=[f"the trial itself failed: {type(error).__name__}: {error}"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,159 @@
+"""Two clusters of three brokers each, proxies before them all, and what can be done to them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from kafka import TopicPartition
+from kafka.admin import KafkaAdminClient
+
+from rig.cluster import QUICK_JVM, KafkaCluster, start_in_parallel
+from rig.proxy import Proxies
+from rig.wait import wait_until
+
+from .plan import BROKERS, DEFAULT_EXPIRATION_MS, Event, EventKind, Side
+
+__all__ = ["Arena", "open_arena"]
+
+_EXPIRATION = "producer.id.expiration.ms"
+
+_CONFIG = {
+    "default.replication.factor": BROKERS,
+    "min.insync.replicas": 2,
+    "offsets.topic.num.partitions": 3,
+    "transaction.state.log.num.partitions": 3,
+    _EXPIRATION: DEFAULT_EXPIRATION_MS,
+    # Kafka's default is 10 minutes: here what may be forgotten is forgotten while it is needed.
+    "producer.id.expiration.check.interval.ms": 200,
+    # Few threads: six brokers share the machine with what they are there for.
+    "num.network.threads": 2,
+    "num.io.threads": 4,
+    "log.cleaner.enable": "false",
+}
+_HEAP = "256m"
+_PREFERRED = 0
+
+
+@dataclass
+class Arena:
+    """
+    Attributes:
+        clusters: By side.
+        proxies: In front of their brokers.
+    """
+
+    clusters: dict[Side, KafkaCluster]
+    proxies: dict[Side, Proxies]
+    _locks: dict[Side, threading.Lock] = field(
+        default_factory=lambda: {side: threading.Lock() for side in Side}
+    )
+    _expiration_ms: int = DEFAULT_EXPIRATION_MS
+
+    def bootstrap(self, side: Side) -> str:
+        """Addresses of the brokers themselves."""
+        return self.clusters[side].bootstrap
+
+    def proxied(self, side: Side) -> str:
+        """Addresses of the proxies."""
+        return self.proxies[side].bootstrap
+
+    def expire_producers_after(self, expiration_ms: int) -> None:
+        """Set the destination's ``producer.id.expiration.ms``, a dynamic setting, and wait until it holds."""
+        if expiration_ms == self._expiration_ms:
+            return
+        admin = AdminClient({"bootstrap.servers": self.bootstrap(Side.DESTINATION), "log_level": 0})
+        entry = ConfigEntry(_EXPIRATION, str(expiration_ms), incremental_operation=AlterConfigOpType.SET)
+        # One at a time: that is all that librdkafka takes, and it takes no default for all brokers.
+        for node_id in range(1, BROKERS + 1):
+            change = ConfigResource(ResourceType.BROKER, str(node_id), incremental_configs=[entry])
+            admin.incremental_alter_configs([change])[change].result()
+
+        def holds() -> bool:
+            for node_id in range(1, BROKERS + 1):
+                broker = ConfigResource(ResourceType.BROKER, str(node_id))
+                if admin.describe_configs([broker])[broker].result()[_EXPIRATION].value != str(expiration_ms):
+                    return False
+            return True
+
+        wait_until(holds, f"{_EXPIRATION}={expiration_ms}")
+        self._expiration_ms = expiration_ms
+
+    def bring_about(self, event: Event, topic: str) -> None:
+        """
+        Do something to a cluster; returns when the broker is back.
+
+        One broker of a cluster is down at a time: with two, nothing could be written at all.
+        """
+        assert event.side is not None
+        cluster = self.clusters[event.side]
+        with self._locks[event.side]:
+            match event.kind:
+                case EventKind.KILL_BROKER:
+                    cluster.kill(event.node_id)
+                    time.sleep(event.down_s)  # how long it stays away, not for a condition
+                    cluster.start(event.node_id)
+                case EventKind.RESTART_BROKER:
+                    cluster.stop(event.node_id)
+                    time.sleep(event.down_s)
+                    cluster.start(event.node_id)
+                case EventKind.MOVE_LEADERS:
+                    _move_leaders(cluster.bootstrap, topic, event.node_id)
+                case _:
+                    raise ValueError(f"{event} does not happen to a cluster")
+
+    def heal(self) -> None:
+        """Wait until every broker runs and every replica of both clusters is in sync."""
+        for side, cluster in self.clusters.items():
+            with self._locks[side]:
+                admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+                wait_until(lambda admin=admin: _in_sync(admin), f"all replicas of the {side.value}", 90, 0.1)
+
+
+@contextmanager
+def open_arena() -> Iterator[Arena]:
+    """Start everything, once for many trials: about half a minute on two cores."""
+    clusters = {
+        side: KafkaCluster(brokers=BROKERS, config=_CONFIG, heap=_HEAP, jvm=QUICK_JVM, behind_proxies=True)
+        for side in Side
+    }
+    with (
+        start_in_parallel(*clusters.values()),
+        Proxies(clusters[Side.SOURCE].proxied_ports) as source,
+        Proxies(clusters[Side.DESTINATION].proxied_ports) as destination,
+    ):
+        yield Arena(clusters, {Side.SOURCE: source, Side.DESTINATION: destination})
+
+
+def _in_sync(admin: AdminClient) -> bool:
+    try:
+        found = admin.list_topics(timeout=10)
+    except KafkaException:
+        return False
+    return len(found.brokers) == BROKERS and all(
+        len(partition.isrs) == len(partition.replicas) and partition.leader >= 0
+        for topic in found.topics.values()
+        for partition in topic.partitions.values()
+    )
+
+
+def _move_leaders(bootstrap: str, topic: str, steps: int) -> None:
+    """Let each partition be led by the replica that is so many steps after its first."""
+    found = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(topic, timeout=30)
+    partitions = found.topics[topic].partitions
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap.split(","))
+    try:
+        admin.alter_partition_reassignments(
+            {
+                TopicPartition(topic, number): each.replicas[steps:] + each.replicas[:steps]
+                for number, each in partitions.items()
+            }
+        )
+        admin.elect_leaders(_PREFERRED, {topic: list(partitions)}, raise_errors=False)
+    finally:
+        admin.close()

@@ -1,0 +1,396 @@
+"""
+What a trial does, drawn from its seed: the same seed and number make the same plan.
+
+Moments are counted, not timed: a fault comes when the destination's proxies have seen so many
+answers to Produce requests, or meets the so-and-so-manieth request of its kind.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from enum import Enum, IntEnum
+
+from rig.load import CODECS, Codec
+from rig.proxy import Step
+
+__all__ = [
+    "AGES",
+    "KINDS",
+    "Age",
+    "Api",
+    "Error",
+    "Event",
+    "EventKind",
+    "Kind",
+    "Network",
+    "Plan",
+    "Refusal",
+    "Side",
+    "draw",
+]
+
+BROKERS = 3
+
+DAY_MS = 86_400_000
+THIRTY_DAYS_MS = 30 * DAY_MS
+
+#: What the two destinations know of producers by default; a day, as in every Kafka.
+DEFAULT_EXPIRATION_MS = DAY_MS
+
+#: For trials whose producers are forgotten while they copy. Not much longer than a broker's restart.
+SHORT_EXPIRATION_MS = 3_000
+
+#: In trials with stalls: shorter than the longest of them, so that some requests run into it.
+QUICK_REQUEST_TIMEOUT_MS = 4_000
+_STALLS_S = (0.3, 1.5, 6.0)
+
+
+class Kind(Enum):
+    """What mirrors, and into what."""
+
+    PRODUCT = "product"
+    """``shoal mirror``, a process with Spark."""
+    ENGINE = "engine"
+    """``copy_lane`` in a Python process, without Spark."""
+    EMBEDDED = "embedded broker"
+    """The same, into the embedded broker, which can answer errors on demand."""
+
+
+#: Of ten trials, so many are of each kind.
+KINDS = (Kind.PRODUCT, Kind.ENGINE, Kind.ENGINE) * 3 + (Kind.EMBEDDED,)
+
+
+class Age(Enum):
+    """How old the records are, and so whether the destination's brokers forget who sent them."""
+
+    FRESH = "fresh"
+    OLD = "30 days old"
+    """Their producer is forgotten at each check, many times a second."""
+    RISING = "30 days old to fresh"
+    EXPIRING = "fresh, producers forgotten after 3 s"
+
+
+AGES = (Age.FRESH, Age.FRESH, Age.OLD, Age.OLD, Age.RISING, Age.EXPIRING)
+
+
+class Side(Enum):
+    SOURCE = "source"
+    DESTINATION = "destination"
+
+
+class Api(IntEnum):
+    """The API keys that shoal uses while it copies."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    SYNC_GROUP = 14
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+
+
+_SIDE_OF = {
+    Api.PRODUCE: Side.DESTINATION,
+    Api.FETCH: Side.SOURCE,
+    Api.OFFSET_COMMIT: Side.SOURCE,
+    Api.OFFSET_FETCH: Side.SOURCE,
+    Api.FIND_COORDINATOR: Side.SOURCE,
+    Api.JOIN_GROUP: Side.SOURCE,
+    Api.SYNC_GROUP: Side.SOURCE,
+    Api.HEARTBEAT: Side.SOURCE,
+    Api.INIT_PRODUCER_ID: Side.DESTINATION,
+}
+
+
+class EventKind(Enum):
+    """What is done to a process or to a cluster."""
+
+    KILL_WORKER = "kill -9 of a Python worker"
+    KILL_TASK = "kill -9 of a task's process"
+    KILL_JVM = "kill -9 of the JVM"
+    KILL_DRIVER = "kill -9 of the driver, its JVM orphaned"
+    KILL_DRIVER_AND_JVM = "kill -9 of the driver and its JVM"
+    SIGTERM = "SIGTERM"
+    KILL_BROKER = "kill -9 and start of a broker"
+    RESTART_BROKER = "clean restart of a broker"
+    MOVE_LEADERS = "leaders move"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """
+    Attributes:
+        after: When the destination has answered so many Produce requests.
+        side: Of the broker, or of the leaders.
+        node_id: The broker; or by how much each partition's leader moves on.
+        down_s: Between a broker's end and its start.
+    """
+
+    kind: EventKind
+    after: int
+    side: Side | None = None
+    node_id: int = 0
+    down_s: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind.value} ({self.side.value})" if self.side else self.kind.value
+
+    def __str__(self) -> str:
+        broker = f" {self.node_id}" if self.kind in BROKER_EVENTS else ""
+        down = f" down {self.down_s:.1f} s" if self.down_s else ""
+        return f"{self.name}{broker} at {self.after}{down}"
+
+
+BROKER_EVENTS = frozenset({EventKind.KILL_BROKER, EventKind.RESTART_BROKER})
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """
+    What a proxy does; the fields are those of `rig.proxy.Disturbance`.
+    """
+
+    side: Side
+    api: Api
+    step: Step
+    after: int
+    stall_s: float
+    cut: bool
+    reset: bool
+    late: bool = False
+
+    @property
+    def name(self) -> str:
+        if self.late:
+            return "a request that arrives late"
+        if self.api is Api.PRODUCE and self.step is Step.BEFORE_RESPONSE and self.cut:
+            return "acknowledgement lost after the append"
+        return f"{'stalled' if self.stall_s else 'cut'} {self.step.value}"
+
+    def __str__(self) -> str:
+        stall = f" {self.stall_s:g} s" if self.stall_s else ""
+        cut = (", then cut" if self.stall_s else "") if self.cut else ", then let go"
+        reset = " by a reset" if self.reset and self.cut else ""
+        return f"{self.side.value} {self.api.name} {self.name}{stall}{cut}{reset} at {self.after}"
+
+
+class Error(IntEnum):
+    """What a broker answers whose disk is full, or that has lost its replicas."""
+
+    REQUEST_TIMED_OUT = 7
+    RECORD_LIST_TOO_LARGE = 18
+    NOT_ENOUGH_REPLICAS = 19
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+    KAFKA_STORAGE_ERROR = 56
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """
+    An error that the embedded broker answers to Produce requests.
+
+    Attributes:
+        after: So many requests pass first.
+        times: How many are refused.
+        effect: ``"before"``: nothing was written; ``"after"``: it was.
+        partition: Only this one is refused; None for all of the request.
+    """
+
+    error: Error
+    after: int
+    times: int
+    effect: str
+    partition: int | None
+
+    @property
+    def name(self) -> str:
+        return f"{self.error.name} {self.effect} the append"
+
+    @property
+    def stops(self) -> bool:
+        """Whether a partition has to stop: time does not heal it."""
+        return self.error is Error.RECORD_LIST_TOO_LARGE
+
+    def __str__(self) -> str:
+        whom = "" if self.partition is None else f" to partition {self.partition}"
+        return f"{self.name} x{self.times}{whom} at {self.after}"
+
+
+Fault = Event | Network | Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """
+    A trial.
+
+    Attributes:
+        seed: Of the whole run.
+        number: The trial's in it.
+        partitions: Of the topic.
+        rounds: How often each partition gets a batch (or a transaction's batches).
+        largest_batch: Records in the largest batches.
+        codecs: Of the batches, in turn.
+        layout_seed: Which broker leads which partition, and what is in the records.
+        delay_s: How long each Produce request is held up, so that there are moments.
+        request_timeout_ms: The mirror's ``request.timeout.ms``.
+        fetch_buffer_bytes: The mirror's.
+        commit_interval_ms: The mirror's.
+        streams: The product only: it streams until all faults have come, and is stopped by SIGTERM
+            before ``--once`` completes it.
+        again: Run it once more when it is done: nothing may change.
+    """
+
+    seed: int
+    number: int
+    kind: Kind
+    age: Age
+    partitions: int
+    rounds: int
+    largest_batch: int
+    codecs: tuple[Codec, ...]
+    layout_seed: int
+    delay_s: float
+    request_timeout_ms: int
+    fetch_buffer_bytes: int
+    commit_interval_ms: int
+    streams: bool
+    again: bool
+    faults: tuple[Fault, ...]
+
+    @property
+    def topic(self) -> str:
+        return f"chaos-{self.number}"
+
+    @property
+    def expiration_ms(self) -> int:
+        """The destination's ``producer.id.expiration.ms``."""
+        return SHORT_EXPIRATION_MS if self.age is Age.EXPIRING else DEFAULT_EXPIRATION_MS
+
+    def __str__(self) -> str:
+        how = f"{self.kind.value}{', streaming' if self.streams else ''}, {self.age.value}"
+        return f"{how}: {'; '.join(map(str, self.faults))}"
+
+
+def draw(seed: int, number: int, kind: Kind | None = None) -> Plan:
+    """Make the plan of one trial; its kind is drawn by the number alone, unless it is given."""
+    dice = random.Random(f"{seed}/{number}")
+    kind = kind or KINDS[number % len(KINDS)]
+    plan = Plan(
+        seed=seed,
+        number=number,
+        kind=kind,
+        age=dice.choice(AGES),
+        partitions=dice.randint(3, 6),
+        rounds=dice.randint(40, 100),
+        largest_batch=dice.choice([1, 8, 40]),
+        codecs=tuple(dice.sample(CODECS, dice.randint(1, 3))),
+        layout_seed=dice.randrange(2**32),
+        delay_s=dice.choice([0.005, 0.01, 0.02]),
+        request_timeout_ms=30_000,
+        fetch_buffer_bytes=_fetch_buffer_bytes(kind, dice),
+        commit_interval_ms=dice.choice([1, 50, 500, 5_000]),
+        streams=kind is Kind.PRODUCT and dice.random() < 0.4,
+        again=kind is not Kind.PRODUCT or dice.random() < 0.15,
+        faults=(),
+    )
+    faults = tuple(_fault(plan, dice) for _ in range(dice.choice([1, 2, 2, 3])))
+    faults = tuple(sorted(faults, key=lambda fault: fault.after))
+    has_stalls = any(isinstance(fault, Network) and fault.stall_s for fault in faults)
+    return replace(plan, faults=faults, request_timeout_ms=QUICK_REQUEST_TIMEOUT_MS if has_stalls else 30_000)
+
+
+def _fetch_buffer_bytes(kind: Kind, dice: random.Random) -> int:
+    largest = 16 * 1024 * 1024
+    # 64 KiB of a buffer are for the response around the record sets.
+    return dice.choice([1_048_576, largest] if kind is Kind.PRODUCT else [68_000, 300_000, largest])
+
+
+def _fault(plan: Plan, dice: random.Random) -> Fault:
+    after = dice.randint(0, plan.rounds)
+    if plan.kind is Kind.EMBEDDED and dice.random() < 0.7:
+        return _refusal(plan, after, dice)
+    drawn = dice.random()
+    if drawn < 0.40:
+        return _process_event(plan, after, dice)
+    if drawn < 0.60:
+        return _cluster_event(plan, after, dice)
+    return _network(plan, after, dice)
+
+
+def _refusal(plan: Plan, after: int, dice: random.Random) -> Refusal:
+    error = dice.choice(list(Error))
+    effect = {
+        Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND: "after",
+        Error.RECORD_LIST_TOO_LARGE: "before",
+        Error.NOT_ENOUGH_REPLICAS: "before",
+    }.get(error) or dice.choice(["before", "after"])
+    partition = dice.choice([None, dice.randrange(plan.partitions)])
+    return Refusal(error, after, dice.randint(1, 6), effect, partition)
+
+
+def _process_event(plan: Plan, after: int, dice: random.Random) -> Event:
+    if plan.kind is not Kind.PRODUCT:
+        return Event(EventKind.KILL_TASK, after)
+    kinds = [
+        EventKind.KILL_WORKER,
+        EventKind.KILL_WORKER,
+        EventKind.KILL_JVM,
+        EventKind.KILL_DRIVER,
+        EventKind.KILL_DRIVER_AND_JVM,
+        EventKind.SIGTERM,
+    ]
+    return Event(dice.choice(kinds), after)
+
+
+def _cluster_event(plan: Plan, after: int, dice: random.Random) -> Event:
+    sides = [Side.SOURCE] if plan.kind is Kind.EMBEDDED else [Side.DESTINATION, Side.DESTINATION, Side.SOURCE]
+    kind = dice.choice([EventKind.KILL_BROKER, EventKind.RESTART_BROKER, EventKind.MOVE_LEADERS])
+    if kind is EventKind.MOVE_LEADERS:
+        return Event(kind, after, dice.choice(sides), dice.randint(1, BROKERS - 1))
+    return Event(
+        kind,
+        after,
+        dice.choice(sides),
+        dice.randint(1, BROKERS),
+        round(dice.choice([0, dice.uniform(0, 6)]), 1),
+    )
+
+
+def _network(plan: Plan, after: int, dice: random.Random) -> Network:
+    others = [Api.LIST_OFFSETS, Api.METADATA, Api.OFFSET_COMMIT, Api.OFFSET_FETCH, Api.FIND_COORDINATOR]
+    others += [Api.INIT_PRODUCER_ID, Api.OFFSET_FOR_LEADER_EPOCH]
+    if plan.kind is Kind.PRODUCT:
+        others += [Api.JOIN_GROUP, Api.SYNC_GROUP, Api.HEARTBEAT]
+    api = dice.choice([*[Api.PRODUCE] * 12, *[Api.FETCH] * 4, *others])
+    side = _SIDE_OF.get(api) or dice.choice(list(Side))
+    if plan.kind is Kind.EMBEDDED and side is Side.DESTINATION:
+        api, side = Api.FETCH, Side.SOURCE  # no proxy is before the embedded broker: it has faults of its own
+    step = dice.choice(list(Step))
+    if api is Api.PRODUCE and dice.random() < 0.25:
+        step = Step.BEFORE_RESPONSE
+    stall_s = dice.choice([0.0, 0.0, *_STALLS_S])
+    # All others are few: one of the first of its kind.
+    if api is not Api.PRODUCE:
+        after = dice.randint(0, 12 if api is Api.FETCH else 3)
+    late = (
+        api is Api.PRODUCE and plan.age is Age.FRESH and step is Step.BEFORE_REQUEST and dice.random() < 0.5
+    )
+    return Network(
+        side=side,
+        api=api,
+        step=step,
+        after=after,
+        stall_s=QUICK_REQUEST_TIMEOUT_MS / 1000 + 1.5 if late else stall_s,
+        cut=step is Step.AFTER_REQUEST or not stall_s or dice.random() < 0.3,
+        reset=dice.random() < 0.5,
+        late=late,
+    )

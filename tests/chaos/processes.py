@@ -1,0 +1,187 @@
+"""The mirror as processes that can be killed: the product with its JVM and workers, or the engine alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from rig.wait import TimedOut, wait_until
+
+from .plan import EventKind
+
+__all__ = ["Ended", "MirrorRun", "end_orphans"]
+
+#: How long it may take until there is a JVM, or a Python worker, to be killed.
+_APPEARS_WITHIN_S = 60
+
+
+class Ended(Exception):
+    """There is nothing (any more) that could be killed."""
+
+
+class MirrorRun:
+    """
+    One process, from its start to its end, which writes to two files.
+
+    Attributes:
+        killed: Whether an end of it that is no success is ours.
+        orphans: What was left behind when its parent was killed.
+    """
+
+    def __init__(
+        self, arguments: Sequence[str], log: Path, environment: dict[str, str] | None = None
+    ) -> None:
+        """
+        Args:
+            arguments: For this Python.
+            log: Without a suffix; gets ``.out`` and ``.err``.
+            environment: Over this process's own.
+        """
+        self.killed = False
+        self.orphans: list[psutil.Process] = []
+        self._output = log.with_suffix(".out")
+        self.errors = log.with_suffix(".err")
+        with self._output.open("wb") as output, self.errors.open("wb") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=errors,
+                env={**os.environ, **(environment or {})},
+            )
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def suffer(self, kind: EventKind) -> None:
+        """
+        Kill it, or a part of it.
+
+        Raises:
+            Ended: There is no such part, and none appears.
+        """
+        match kind:
+            case EventKind.KILL_TASK | EventKind.KILL_DRIVER:
+                self._kill_first()
+            case EventKind.SIGTERM:
+                self.killed = True
+                self.terminate()
+            case EventKind.KILL_JVM:
+                jvm = self._await_any(_is_jvm)
+                self.killed = True
+                self.orphans += self._children()
+                jvm[0].kill()
+            case EventKind.KILL_DRIVER_AND_JVM:
+                jvm = self._await_any(_is_jvm)
+                self._kill_first()
+                jvm[0].kill()
+            case EventKind.KILL_WORKER:
+                # The driver survives it: nothing else may end by it.
+                for worker in self._await_any(_is_worker):
+                    worker.kill()
+            case _:
+                raise ValueError(f"{kind} does not happen to a process")
+
+    def _kill_first(self) -> None:
+        self.killed = True
+        self.orphans += self._children()
+        self._process.kill()
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self._process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it and all that it started."""
+        self.orphans += self._children()
+        self._process.kill()
+
+    def wait(self, timeout_s: float) -> int | None:
+        """Return its exit code; None where it does not end in time."""
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def last_line(self) -> dict[str, Any]:
+        """Return its last JSON object; an empty one if it wrote none."""
+        for line in reversed(self._output.read_text(errors="replace").splitlines()):
+            try:
+                found = json.loads(line)
+            except ValueError:
+                continue  # it was killed while it wrote
+            if isinstance(found, dict):
+                return found
+        return {}
+
+    def _children(self) -> list[psutil.Process]:
+        try:
+            return psutil.Process(self._process.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+
+    def _await_any(self, is_wanted: Callable[[psutil.Process], bool]) -> list[psutil.Process]:
+        found: list[psutil.Process] = []
+
+        def appears() -> bool:
+            found[:] = [each for each in self._children() if is_wanted(each)]
+            return bool(found) or not self.is_running
+
+        try:
+            wait_until(appears, "something to kill", _APPEARS_WITHIN_S, 0.01)
+        except TimedOut as error:
+            raise Ended(str(error)) from error
+        if not found:
+            raise Ended("the mirror has ended")
+        return found
+
+
+def end_orphans(orphans: Sequence[psutil.Process], within_s: float) -> list[str]:
+    """Wait until orphans have ended by themselves; end those that have not, and return what they were."""
+    deadline = time.monotonic() + within_s
+    left = []
+    for each in orphans:
+        try:
+            if each.status() != psutil.STATUS_ZOMBIE:
+                each.wait(max(0.0, deadline - time.monotonic()))
+        except psutil.NoSuchProcess:
+            continue
+        except psutil.TimeoutExpired:
+            left.append(_command(each))
+            each.kill()
+    return left
+
+
+def _command(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())[:200]
+    except psutil.Error:
+        return "a process that is gone"
+
+
+def _is_jvm(process: psutil.Process) -> bool:
+    try:
+        return process.name() == "java"
+    except psutil.Error:
+        return False
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    """Whether it runs Python tasks: a child of PySpark's daemon."""
+    try:
+        parent = process.parent()
+        return parent is not None and all(
+            "pyspark.daemon" in " ".join(each.cmdline()) for each in (process, parent)
+        )
+    except psutil.Error:
+        return False

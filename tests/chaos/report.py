@@ -1,0 +1,69 @@
+"""What a run has to say: a line a trial, and a table at the end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from .plan import Kind
+from .trial import Outcome
+
+__all__ = ["line_of", "markdown"]
+
+
+def line_of(outcome: Outcome) -> str:
+    """Return one line about a trial; more where it was not exact."""
+    plan, comparison = outcome.plan, outcome.comparison
+    verdict = "exact" if outcome.is_exact else "NOT EXACT"
+    line = (
+        f"trial {plan.number:3} seed {plan.seed}: {verdict}, {comparison.records} records, "
+        f"{outcome.seconds:.0f} s, {outcome.attempts} attempts; {plan}"
+    )
+    if outcome.failures:
+        line += f"; {outcome.failures} failed by themselves"
+    if outcome.is_exact:
+        return line
+    wrong = f"lost {comparison.lost}, duplicated {comparison.duplicated}, reordered {comparison.reordered}"
+    again = f"--seed {plan.seed} --only {plan.number}"
+    return "\n  ".join([line, wrong, *outcome.problems, *comparison.details, f"again: {again}"])
+
+
+def markdown(outcomes: Sequence[Outcome], seed: int, seconds: float) -> str:
+    """Return the summary as Markdown."""
+    exact = sum(each.is_exact for each in outcomes)
+    by_kind = Counter(each.plan.kind for each in outcomes)
+    kinds = ", ".join(f"{by_kind[kind]} {kind.value}" for kind in Kind)
+    rows = [
+        ("trials", f"{len(outcomes)} ({kinds})"),
+        ("exact", str(exact)),
+        ("records compared", f"{sum(each.comparison.records for each in outcomes):,}"),
+        ("lost", str(sum(each.comparison.lost for each in outcomes))),
+        ("duplicated", str(sum(each.comparison.duplicated for each in outcomes))),
+        ("reordered", str(sum(each.comparison.reordered for each in outcomes))),
+        ("trials with other problems", str(sum(bool(each.problems) for each in outcomes))),
+        ("processes started", str(sum(each.attempts for each in outcomes))),
+        ("processes that failed by themselves", str(sum(each.failures for each in outcomes))),
+    ]
+    came = Counter(name for each in outcomes for name in each.came)
+    drawn = Counter(fault.name for each in outcomes for fault in each.plan.faults)
+    ages = Counter(each.plan.age.value for each in outcomes)
+    return "\n".join(
+        [
+            f"Seed {seed}, {seconds / 60:.0f} minutes.",
+            "",
+            *_table(("", ""), rows),
+            "",
+            *_table(
+                ("fault", "drawn", "came"),
+                [(name, str(drawn[name]), str(came[name])) for name in sorted(drawn)],
+            ),
+            "",
+            *_table(("records", "trials"), [(age, str(count)) for age, count in sorted(ages.items())]),
+            "",
+        ]
+    )
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return [f"| {' | '.join(cells)} |" for cells in lines]

@@ -1,0 +1,64 @@
+"""
+The engine alone, in a process that can be killed: what one Spark task does, without Spark.
+
+Its argument is JSON; its last line on stdout, too: which partitions stopped, and why. What it waits
+for goes to stderr, with the time.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+from shoal.client.config import ClientConfig
+from shoal.client.connection import parse_bootstrap
+from shoal.mirroring.control import Uncontrolled
+from shoal.mirroring.lane import copy_lane
+from shoal.mirroring.ranges import CopyRange
+from shoal.mirroring.settings import CopySettings
+
+
+class Telling(Uncontrolled):
+    """Nobody's task, which writes down what it waits for."""
+
+    def __init__(self) -> None:
+        self._told: dict[tuple[str, int], str | None] = {}
+
+    def report(self, message: dict[str, Any]) -> None:
+        for each in message["partitions"]:
+            partition, waiting_for = (each["topic"], each["partition"]), each["waiting_for"]
+            if waiting_for != self._told.get(partition):
+                self._told[partition] = waiting_for
+                print(
+                    f"{time.time():.3f} {partition[1]} waits for {waiting_for}", file=sys.stderr, flush=True
+                )
+
+
+def main() -> None:
+    wanted = json.loads(sys.argv[1])
+    settings = CopySettings(
+        source=_client("source", wanted),
+        destination=_client("destination", wanted),
+        group=wanted["group"],
+        rules="chaos",
+        fetch_buffer_bytes=wanted["fetch_buffer_bytes"],
+        commit_interval_ms=wanted["commit_interval_ms"],
+        producer_id_expiration_ms=wanted["expiration_ms"],
+    )
+    topic = wanted["topic"]
+    ranges = [CopyRange(topic, number, topic, 0, end) for number, end in enumerate(wanted["ends"])]
+    result = copy_lane(ranges, settings, Telling())
+    stopped = {f"{each.topic}-{each.partition}": str(each) for each in result.stopped}
+    print(json.dumps({"stopped": stopped, "complete": result.complete}), flush=True)
+    sys.exit(0 if result.complete and not stopped else 1)
+
+
+def _client(side: str, wanted: dict[str, Any]) -> ClientConfig:
+    addresses = tuple(parse_bootstrap(wanted[side]))
+    return ClientConfig(side, addresses, request_timeout_ms=wanted["request_timeout_ms"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""The proxies that the trials rely on, in front of the embedded broker."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+from rig.cluster import ProxiedPort, free_port
+from rig.proxy import Disturbance, Proxies, Step
+from shoal.broker import Broker
+
+API_VERSIONS = 18
+LIST_GROUPS = 16
+
+#: Header v1: API key, version, correlation id, a null client id.
+REQUESTS = {key: struct.pack(">ihhih", 10, key, 0, 7, -1) for key in (API_VERSIONS, LIST_GROUPS)}
+
+
+@pytest.fixture
+def proxies() -> Iterator[Proxies]:
+    with Broker() as broker, Proxies({1: ProxiedPort(free_port(), broker.port)}) as started:
+        yield started
+
+
+def connect(proxies: Proxies) -> socket.socket:
+    host, port = proxies.bootstrap.split(":")
+    connected = socket.create_connection((host, int(port)), 10)
+    connected.settimeout(10)
+    return connected
+
+
+def ask(proxies: Proxies, api_key: int = API_VERSIONS) -> bytes:
+    """Return all that comes before the connection ends, or a whole response."""
+    with connect(proxies) as client:
+        client.sendall(REQUESTS[api_key])
+        found = b""
+        try:
+            while len(found) < 4 or len(found) < 4 + int.from_bytes(found[:4]):
+                received = client.recv(65_536)
+                if not received:
+                    break
+                found += received
+        except ConnectionResetError:
+            return b"reset"
+        return found
+
+
+def test_what_nobody_disturbs_passes(proxies: Proxies) -> None:
+    answer = ask(proxies)
+    assert len(answer) == 4 + int.from_bytes(answer[:4])
+    assert answer[4:8] == struct.pack(">i", 7)
+    assert proxies.requests(API_VERSIONS) == proxies.responses(API_VERSIONS) == 1
+
+
+@pytest.mark.parametrize("step", list(Step))
+def test_a_connection_is_cut_at_each_step_of_a_request(proxies: Proxies, step: Step) -> None:
+    whole = ask(proxies)
+    proxies.disturb(Disturbance(API_VERSIONS, step))
+    expected = whole[: len(whole) // 2] if step is Step.WITHIN_RESPONSE else b""
+    assert ask(proxies) == expected
+    assert ask(proxies) == whole  # once, as was said
+
+
+@pytest.mark.parametrize("step", [Step.BEFORE_RESPONSE, Step.WITHIN_RESPONSE])
+def test_the_broker_has_answered_what_is_cut_in_the_response(proxies: Proxies, step: Step) -> None:
+    proxies.disturb(Disturbance(API_VERSIONS, step))
+    ask(proxies)
+    assert proxies.wait_for_responses(API_VERSIONS, 1, timeout_s=10)
+
+
+@pytest.mark.parametrize("step", [Step.BEFORE_REQUEST, Step.WITHIN_REQUEST])
+def test_the_broker_answers_nothing_that_it_did_not_get(proxies: Proxies, step: Step) -> None:
+    proxies.disturb(Disturbance(API_VERSIONS, step))
+    ask(proxies)
+    ask(proxies)
+    assert proxies.requests(API_VERSIONS) == 2
+    assert proxies.responses(API_VERSIONS) == 1
+
+
+def test_a_cut_can_be_a_reset(proxies: Proxies) -> None:
+    proxies.disturb(Disturbance(API_VERSIONS, Step.BEFORE_RESPONSE, reset=True))
+    assert ask(proxies) == b"reset"
+
+
+def test_only_the_named_api_is_disturbed_and_only_after_so_many(proxies: Proxies) -> None:
+    proxies.disturb(Disturbance(API_VERSIONS, Step.BEFORE_REQUEST, after=1, times=2))
+    assert [bool(ask(proxies, key)) for key in (API_VERSIONS, LIST_GROUPS, API_VERSIONS)] == [
+        True,
+        True,
+        False,
+    ]
+    assert [bool(ask(proxies)) for _ in range(2)] == [False, True]
+
+
+@pytest.mark.parametrize("step", [Step.BEFORE_REQUEST, Step.WITHIN_REQUEST, Step.WITHIN_RESPONSE])
+def test_what_is_stalled_and_let_go_arrives_whole(proxies: Proxies, step: Step) -> None:
+    whole = ask(proxies)
+    proxies.disturb(Disturbance(API_VERSIONS, step, stall_s=0.2, cut=False))
+    assert ask(proxies) == whole
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_request_whose_sender_has_hung_up_arrives_only_where_it_shall_be_late(
+    proxies: Proxies, late: bool
+) -> None:
+    proxies.disturb(Disturbance(API_VERSIONS, Step.BEFORE_REQUEST, stall_s=0.5, cut=False, late=late))
+    with connect(proxies) as client:
+        client.sendall(REQUESTS[API_VERSIONS])
+    assert proxies.wait_for_responses(API_VERSIONS, 1, timeout_s=5 if late else 1) is late
