@@ -10,8 +10,8 @@ lz4     LZ4 frame 1.5.1 of independent blocks (Kafka's readers take no other)
 zstd    RFC 8878; the Java client's frames do not say how much is in them
 ======  =================================================================
 
-Written is what Kafka's own producer writes, and always the same for the same
-input. Read is more than Kafka reads: any flags, and frames back to back.
+Written is what Kafka's own producer writes. Read is more than Kafka reads: any
+flags, and frames back to back.
 
 No reader believes what a stream says of its own size: a few kilobytes can
 stand for gigabytes. They decode into a buffer that grows by steps up to a
@@ -69,7 +69,11 @@ _BUFFER_FULL = "failed to write whole buffer"
 
 
 def compress(codec: Codec, data: Bytes) -> bytes:
-    """Return ``data`` as Kafka's producer would compress it; the same for the same input."""
+    """
+    Return ``data`` as Kafka's producer would compress it.
+
+    The same for the same input, as long as the libraries stay the same.
+    """
     match codec:
         case Codec.NONE:
             return bytes(data)
