@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import batches
@@ -33,7 +34,7 @@ from shoal.errors import BrokerError, ErrorCode
 from shoal.mirroring.ranges import CopyRange
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
-from shoal.records import Codec
+from shoal.records import Codec, RecordBatch, read_key_value_headers, read_records
 
 pytestmark = [pytest.mark.timeout(30), pytest.mark.usefixtures("quick_retries")]
 
@@ -532,3 +533,102 @@ def test_what_time_can_heal_is_asked_again(
         broker.faults.add(api, error=code, times=2)
     assert brokers.start().result().complete
     assert brokers.copied() == history.committed
+
+
+# A destination that compacts
+
+
+def compact(brokers: TwoBrokers, keep: Callable[[int], bool] | None, last: int = 1) -> None:
+    """
+    Let the destination's cleaner go over its last batches.
+
+    Args:
+        brokers: Whose destination.
+        keep: Which offsets are left; None takes the batches out whole.
+        last: So many of the last batches.
+    """
+    log = brokers.destination.log("topic")
+    end = log.log_end_offset
+    cleaned = batches_of(log)[-last:]
+    after = lose_tail(brokers.destination, "topic", cleaned[0].header.base_offset)
+    for batch in cleaned:
+        if keep is not None:
+            after.store(memoryview(holed(batch, keep)))
+    after._log_end_offset = end
+    if keep is None:
+        # A cleaner takes a writer's last batch only when the broker has forgotten that writer.
+        after.forget_expired_producers(NOW_MS + 86_400_000, 1)
+
+
+def holed(batch: RecordBatch, keep: Callable[[int], bool]) -> bytearray:
+    """Return what compaction leaves of a batch: its range, its writer, and some of its records."""
+    header = batch.header
+    left = [record for record in read_records(batch, 1_000_000) if keep(record.offset)]
+    records = [
+        batches.Record(
+            value=value,
+            key=key,
+            offset_delta=record.offset - header.base_offset,
+            timestamp_delta=record.timestamp - header.base_timestamp,
+        )
+        for record in left
+        for key, value, _ in [read_key_value_headers(record)]
+    ]
+    return batches.raw_batch(
+        batches.payload(records) if records else b"",
+        base_offset=header.base_offset,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=header.base_timestamp,
+        max_timestamp=header.max_timestamp,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        records_count=len(records),
+    )
+
+
+LEFT: dict[str, Callable[[int], bool] | None] = {
+    "holed": lambda offset: offset % 2 == 0,
+    "emptied": lambda offset: False,
+    "gone": None,
+}
+
+
+@pytest.mark.parametrize("keep", LEFT.values(), ids=LEFT)
+@pytest.mark.parametrize("last", [1, 2])
+def test_a_destination_that_compacted_what_was_mirrored_last_is_gone_on_from(
+    brokers: TwoBrokers, history: History, keep: Callable[[int], bool] | None, last: int
+) -> None:
+    history.plain(1, 2, 3)
+    brokers.run()
+    compact(brokers, keep, last)
+    history.plain(2)
+    result = brokers.start().result()
+    assert (result.complete, result.stopped) == (True, ())
+    assert brokers.destination.log("topic").log_end_offset == 8
+    assert batches_of(brokers.destination.log("topic"))[-1].header.base_offset == 6
+
+
+@pytest.mark.parametrize("keep", LEFT.values(), ids=LEFT)
+@pytest.mark.parametrize("last", [1, 2])
+def test_a_destination_that_compacted_what_a_dead_lane_wrote_is_gone_on_from(
+    brokers: TwoBrokers, history: History, keep: Callable[[int], bool] | None, last: int
+) -> None:
+    history.plain(1, 2, 3, 2)
+    die_after(brokers, 3)
+    compact(brokers, keep, last)
+    result = brokers.start().result()
+    assert (result.complete, result.stopped) == (True, ())
+    assert brokers.destination.log("topic").log_end_offset == 8
+    assert batches_of(brokers.destination.log("topic"))[-1].header.base_offset == 6
+
+
+def test_a_destination_that_compacted_all_that_a_dead_lane_wrote_stops_the_partition(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(1, 2)
+    brokers.run()
+    history.plain(3, 2)
+    die_after(brokers, 1)
+    compact(brokers, None)
+    stopped_with(brokers, "holds nothing any more of what was mirrored from offset 3 to 6")

@@ -172,6 +172,7 @@ class _Walk:
         self._source_leader_epoch = pair.source_leader_epoch
         self._left = written
         self._count = 0
+        self._identity = pair.identity
         self._tail = tail
         self._tail_index = tail_index
         self._expected: dict[int, Record] = {}
@@ -248,7 +249,8 @@ class _Walk:
             expected = self._expected.get(index)
             if expected is None or not self._tail.is_same_record(record, expected):
                 return False
-        return bool(records)
+        # Compaction may have left an empty batch, to remember the writer's sequence by.
+        return bool(records) or is_ours(self._tail.header, self._identity)
 
 
 # Where there is no pair, or it leads nowhere
