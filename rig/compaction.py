@@ -179,23 +179,19 @@ def _wait_for_compaction(
     seconds = itertools.count(1)
     dumped: dict[Path, list[DumpedBatch]] = {}
 
-    def dump() -> dict[Path, list[DumpedBatch]]:
-        try:
-            return dump_partitions(list(directories), deep=True)
-        except DumpFailed:  # a segment was replaced by the cleaner in the meantime
-            return {}
-
     def all_are_done() -> bool:
         before = dict(dumped)
         dumped.clear()
-        dumped.update(dump())
-        if dumped and all(is_done(batches) for batches in dumped.values()):
-            return dumped == before
+        try:
+            dumped.update(dump_partitions(list(directories), deep=True))
+        except DumpFailed:
+            return False  # the cleaner replaced a segment meanwhile: no filler, or it may do so again
+        undone = [directories[each] for each, batches in dumped.items() if not is_done(batches)]
         # Later than the transaction markers too, which bear the time of today.
         later = int(time.time() * 1000) + 1000 * next(seconds)
-        for topic in topics:
+        for topic in undone:
             load_batch(cluster.bootstrap, topic, 0, [Record(b"filler", b"", (), later)], idempotent=False)
-        return False
+        return not undone and dumped == before
 
     wait_until(all_are_done, f"compaction of {', '.join(topics)}", timeout_s, interval_s=0.5)
     return {topic: dumped[directory] for directory, topic in directories.items()}

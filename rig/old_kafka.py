@@ -12,6 +12,7 @@ client of today sends, it converts:
 Clients before 0.10 knew no timestamps, and magic 1 stores -1 for them (`load_without_timestamps`).
 """
 
+import re
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,7 @@ from rig.jars import OLD_KAFKA_VERSION, class_path, java
 from rig.load import Codec, Loaded, alter_topic, create_topic, load_batch, send_batch
 from rig.process import spawn, tail
 from rig.record import Record
+from rig.wait import wait_until
 
 __all__ = [
     "OLD_CODECS",
@@ -116,8 +118,18 @@ class OldKafka:
         create_topic(self.bootstrap, topic, partitions, config={**own, **(config or {})})
 
     def change_format(self, topic: str, message_format: MessageFormat) -> None:
-        """Let the broker store what comes from now on in this format, as an upgrade does."""
-        alter_topic(self.bootstrap, topic, {"message.format.version": _FORMAT_VERSIONS[message_format]})
+        """
+        Let the broker store what comes from now on in this format, as an upgrade does.
+
+        The broker hears of it from ZooKeeper, after the request is answered; its log tells when.
+        """
+        version = _FORMAT_VERSIONS[message_format]
+        heard = re.compile(
+            rf"topics/{re.escape(topic)} with config:.*message\.format\.version -> {re.escape(version)}\b"
+        )
+        alter_topic(self.bootstrap, topic, {"message.format.version": version})
+        log = self._path("broker.log")
+        wait_until(lambda: heard.search(log.read_text()) is not None, f"format {version} of {topic}")
 
     def close(self) -> None:
         """Kill both processes and delete everything. Harmless when repeated."""
