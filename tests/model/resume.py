@@ -1,0 +1,619 @@
+"""
+A model of the resume protocol: one mirrored partition, and everything that can happen to it.
+
+The source is the records 0, 1, 2, …; at the destination they must be a prefix
+of exactly that, at any time and whatever happens. The mirror's half has the
+names of the code's state machine (``shoal.mirroring.partition_copy``, ``route``
+and ``realign``): ``align``, ``next_to_send``, ``acknowledge``, ``lose_track``,
+``commit``. The broker's half is Kafka's: a leader and one follower in the
+in-sync replicas, acks=all, producer state by producer id.
+
+What is smaller than in life: a few records, two batches in flight where Kafka
+remembers five (here it remembers two), two brokers. What is larger: a broker
+may forget a producer, and a request that was sent may arrive, at any moment.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import NamedTuple
+
+from .search import Found, search
+
+__all__ = ["Behind", "Bounds", "Broker", "Resume", "Rule", "check"]
+
+
+class Rule(enum.Enum):
+    """What the mirror may keep to, or not."""
+
+    SAME_IDENTITY = "go on with the producer id and epoch of the committed pair"
+    FIRST_PAIR_FIRST = "commit the first pair before the first batch is produced"
+    FIRST_ALONE = "the first request after each alignment goes alone, until it is acknowledged"
+    ONE_IN_FLIGHT = "one request in flight, never more"
+    NO_RESEND = "send nothing again without having asked the destination"
+    END_IN_FLIGHT = "after a failure, wait for the answers to everything in flight before asking"
+    AWAIT_WATERMARK = "do not believe a log end that the high watermark has not reached"
+    AWAIT_ZOMBIES = "do not ask for the log end while a request of a closed connection can still arrive"
+
+
+class Broker(enum.Enum):
+    """What the destination does about sequences."""
+
+    REMEMBERS = "stock, producer state alive"
+    FORGETS = "stock, producer state may expire"
+    FORGETS_LATE = "as FORGETS, but not between a lost connection and the next acknowledgement"
+    COMPARES = "compares a sequence with the log end (cas), producer state may expire"
+
+
+class Behind(enum.Enum):
+    """How to go on behind somebody else's records, where the user wants that."""
+
+    STOP = "stop"
+    MOVED_BASE = "same producer id and epoch, sequences go on without a gap"
+    NEW_EPOCH = "same producer id, epoch + 1, sequence 0"
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """
+    How much may happen.
+
+    Attributes:
+        records: In the source.
+        largest_batch: Batches are cut anew each time, into 1 to so many records.
+        in_flight: The most requests in flight, and the batches of a producer that the broker remembers.
+        processes: One after another; all but the last may crash.
+        disconnects: Connections lost while a process goes on.
+        failures: Requests refused before they were written, or answered by an error after that.
+        elections: Clean ones: the follower takes over, and what it has not got is gone.
+        expiries: How often a broker forgets its producers.
+        foreign: Records that somebody else writes to the partition.
+
+    """
+
+    records: int = 3
+    largest_batch: int = 2
+    in_flight: int = 2
+    processes: int = 3
+    disconnects: int = 1
+    failures: int = 1
+    elections: int = 1
+    expiries: int = 2
+    foreign: int = 0
+
+
+class Identity(NamedTuple):
+    """As :class:`shoal.mirroring.pair.Identity`."""
+
+    producer_id: int
+    producer_epoch: int = 0
+    base: int = 0
+
+    def sequence(self, destination_offset: int) -> int:
+        return destination_offset - self.base
+
+    def moved(self, by: int) -> Identity:
+        return self._replace(base=self.base + by)
+
+
+class Pair(NamedTuple):
+    """As :class:`shoal.mirroring.pair.Pair`."""
+
+    source_offset: int
+    destination_offset: int
+    identity: Identity
+
+
+class Batch(NamedTuple):
+    """In a request or in a log: ``count`` records from the source's ``first`` on."""
+
+    producer_id: int
+    epoch: int
+    sequence: int
+    first: int
+    count: int
+
+
+FOREIGN = Batch(-1, -1, -1, -1, 1)
+
+
+class Outgoing(NamedTuple):
+    """As :class:`shoal.mirroring.partition_copy.Outgoing`."""
+
+    batch: Batch
+    destination_offset: int
+
+
+class Copy(NamedTuple):
+    """
+    One process's idea of the partition, as :class:`shoal.mirroring.partition_copy.PartitionCopy`.
+
+    Attributes:
+        pair: What is acknowledged; None before the committed pair was read.
+        aligned: Whether the destination was asked since the last unknown outcome.
+        established: Whether anything was acknowledged since the last alignment.
+        in_flight: Sent on this connection and not answered.
+        landed: Where the first of them was written; it waits for the follower.
+        is_failed: The answers to what is in flight mean nothing any more.
+        node: The broker that answered for the log end, and that it is connected to.
+        log_end: The destination's, as it was answered to a realign that goes on.
+        stopped: Why it gave up.
+
+    """
+
+    pair: Pair | None = None
+    aligned: bool = False
+    established: bool = False
+    in_flight: tuple[Outgoing, ...] = ()
+    landed: int | None = None
+    is_failed: bool = False
+    node: int = 0
+    log_end: int | None = None
+    stopped: str | None = None
+
+
+class Zombies(NamedTuple):
+    """Requests of a closed connection that may still arrive, in their order."""
+
+    node: int
+    batches: tuple[Batch, ...]
+
+
+class State(NamedTuple):
+    """
+    Both sides.
+
+    Attributes:
+        copy: The process that runs.
+        committed: The pair in the group.
+        log: The leader's.
+        replicated: How many of its batches the follower has.
+        forgotten: Of so many batches the leader's producer state knows nothing any more.
+        node: Which broker leads.
+        zombies: What is still on its way.
+        process: Which one runs.
+        disconnects, failures, elections, expiries, foreign: How many of each may still happen.
+
+    """
+
+    copy: Copy
+    committed: Pair | None
+    log: tuple[Batch, ...]
+    replicated: int
+    forgotten: int
+    node: int
+    zombies: tuple[Zombies, ...]
+    process: int
+    disconnects: int
+    failures: int
+    elections: int
+    expiries: int
+    foreign: int
+
+
+@cache
+def size_of(batches: tuple[Batch, ...]) -> int:
+    """Return the number of records, which is the offset behind them."""
+    return sum(batch.count for batch in batches)
+
+
+def others_of(batches: tuple[Batch, ...]) -> int:
+    """Return how many records of somebody else's there are."""
+    return sum(batch.count for batch in batches if batch == FOREIGN)
+
+
+#: What a broker says of a batch that is neither new nor known.
+REFUSED = -1
+
+
+@dataclass(frozen=True)
+class Resume:
+    """
+    What can happen, by which rules.
+
+    Attributes:
+        rules: What the mirror keeps to.
+        broker: What the destination does.
+        bounds: How much happens.
+        behind: What is done about foreign records.
+
+    """
+
+    rules: frozenset[Rule]
+    broker: Broker
+    bounds: Bounds = field(default_factory=Bounds)
+    behind: Behind = Behind.STOP
+
+    @property
+    def initial(self) -> State:
+        bounds = self.bounds
+        return State(
+            copy=Copy(),
+            committed=None,
+            log=(),
+            replicated=0,
+            forgotten=0,
+            node=0,
+            zombies=(),
+            process=0,
+            disconnects=bounds.disconnects,
+            failures=bounds.failures,
+            elections=bounds.elections,
+            expiries=0 if self.broker is Broker.REMEMBERS else bounds.expiries,
+            foreign=bounds.foreign,
+        )
+
+    # What must never be
+
+    def violation_of(self, state: State) -> str | None:
+        """Whether a record is lost, doubled or reordered; or the mirror is done, and one is not there."""
+        expected = 0
+        for batch in state.log:
+            if batch == FOREIGN:
+                continue
+            if batch.first < expected:
+                return "doubled"
+            if batch.first > expected:
+                return "lost"
+            expected += batch.count
+        if expected < self.bounds.records and self._is_done(state):
+            return "lost"
+        return None
+
+    def undetected_of(self, state: State) -> str | None:
+        """Whether a mirror says that it is done, and the destination is wrong."""
+        return self.violation_of(state) if self._is_done(state) else None
+
+    def ending_of(self, state: State) -> str | None:
+        """How this process ended, if it did."""
+        if state.copy.stopped:
+            return state.copy.stopped
+        return "done" if self._is_done(state) else None
+
+    def _is_done(self, state: State) -> bool:
+        copy = state.copy
+        return copy.aligned and copy.pair is not None and copy.pair.source_offset >= self.bounds.records
+
+    # Everything that can happen
+
+    def steps(self, state: State) -> Iterator[tuple[str, State]]:
+        """Yield what can happen next: a sentence, and the state after it."""
+        yield from self._process_steps(state)
+        yield from self._connection_steps(state)
+        yield from self._zombie_steps(state)
+        yield from self._broker_steps(state)
+
+    # The mirror
+
+    def _process_steps(self, state: State) -> Iterator[tuple[str, State]]:
+        copy = state.copy
+        if copy.stopped is None:
+            if not copy.aligned:
+                yield from self._realign(state)
+            else:
+                yield from self._next_to_send(state)
+            if copy.pair is not None and copy.pair != state.committed:
+                label = f"the pair ({copy.pair.source_offset}, {copy.pair.destination_offset}) is committed"
+                yield label, state._replace(committed=copy.pair)
+            if state.disconnects and copy.in_flight:
+                yield self._disconnect(state)
+        if state.process + 1 < self.bounds.processes and copy.stopped is None:
+            yield (
+                f"process {state.process + 1} crashes",
+                self._close(state)._replace(copy=Copy(), process=state.process + 1),
+            )
+
+    def _realign(self, state: State) -> Iterator[tuple[str, State]]:
+        """Ask where the destination's log ends; then, when that can be believed, go on behind it."""
+        copy = state.copy
+        if copy.in_flight:
+            if Rule.END_IN_FLIGHT not in self.rules:
+                # Their answers will be ignored, which makes them zombies.
+                yield "what is in flight is left to itself", self._close(state)
+            return
+        if copy.log_end is None:
+            if Rule.AWAIT_ZOMBIES in self.rules and state.zombies:
+                return
+            pair = copy.pair or state.committed
+            log_end = size_of(state.log)
+            yield (
+                f"the log end is asked for: {log_end}",
+                state._replace(copy=copy._replace(pair=pair, log_end=log_end, node=state.node)),
+            )
+            return
+        high_watermark = size_of(state.log[: state.replicated])
+        if Rule.AWAIT_WATERMARK in self.rules and high_watermark < copy.log_end:
+            # Asked anew the next time.
+            yield "the watermark is behind", state._replace(copy=copy._replace(log_end=None))
+            return
+        if copy.pair is None:
+            yield self._begin(state, copy.log_end)
+        else:
+            yield self._resume(state, copy.pair, copy.log_end)
+
+    def _begin(self, state: State, log_end: int) -> tuple[str, State]:
+        """Without a pair: behind what is there, as a tail that is found in the source would say."""
+        others = others_of(self._between(state.log, 0, log_end))
+        pair = Pair(log_end - others, log_end, Identity(state.process))
+        if Rule.FIRST_PAIR_FIRST in self.rules:
+            state = state._replace(committed=pair)
+        return f"begins at {log_end}", self._align(state, pair)
+
+    def _resume(self, state: State, pair: Pair, log_end: int) -> tuple[str, State]:
+        """From a pair to the one that describes the destination as it is now."""
+        written = log_end - pair.destination_offset
+        if written < 0:
+            return self._stop(state, "the destination lost its tail")
+        if written and size_of(state.log) < log_end:
+            # Its last batch is not there to be compared.
+            return "the log ends before that now", state._replace(copy=state.copy._replace(log_end=None))
+        between = self._between(state.log, pair.destination_offset, log_end)
+        others = others_of(between)
+        identity = pair.identity
+        if Rule.SAME_IDENTITY not in self.rules and state.process != identity.producer_id:
+            identity = Identity(state.process)
+        if others:
+            if self.behind is Behind.STOP:
+                return self._stop(state, "foreign records")
+            identity = self._behind_others(identity, others, log_end)
+        ours = written - others
+        source_offset = pair.source_offset + ours
+        if ours and between[-1] != FOREIGN:
+            tail = between[-1]
+            if tail.first + tail.count != source_offset:
+                return self._stop(state, "the last batch is not the one that it should be")
+        aligned = Pair(source_offset, log_end, identity)
+        if others:
+            state = state._replace(committed=aligned)
+        return f"aligned at ({source_offset}, {log_end})", self._align(state, aligned)
+
+    def _behind_others(self, identity: Identity, others: int, log_end: int) -> Identity:
+        if self.behind is Behind.NEW_EPOCH:
+            return Identity(identity.producer_id, identity.producer_epoch + 1, base=log_end)
+        return identity.moved(others)
+
+    @staticmethod
+    def _between(log: tuple[Batch, ...], start: int, end: int) -> tuple[Batch, ...]:
+        offset = 0
+        found = []
+        for batch in log:
+            if start <= offset < end:
+                found.append(batch)
+            offset += batch.count
+        return tuple(found)
+
+    @staticmethod
+    def _align(state: State, pair: Pair) -> State:
+        copy = state.copy._replace(pair=pair, aligned=True, established=False, is_failed=False, log_end=None)
+        return state._replace(copy=copy)
+
+    def _next_to_send(self, state: State) -> Iterator[tuple[str, State]]:
+        copy = state.copy
+        assert copy.pair is not None
+        most = self.bounds.in_flight
+        if Rule.ONE_IN_FLIGHT in self.rules or (Rule.FIRST_ALONE in self.rules and not copy.established):
+            most = 1
+        if len(copy.in_flight) >= most:
+            return
+        queued = sum(each.batch.count for each in copy.in_flight)
+        first = copy.pair.source_offset + queued
+        destination_offset = copy.pair.destination_offset + queued
+        identity = copy.pair.identity
+        for count in range(1, min(self.bounds.largest_batch, self.bounds.records - first) + 1):
+            batch = Batch(
+                identity.producer_id,
+                identity.producer_epoch,
+                identity.sequence(destination_offset),
+                first,
+                count,
+            )
+            sent = copy._replace(in_flight=(*copy.in_flight, Outgoing(batch, destination_offset)))
+            yield f"sends {shown(batch)}", state._replace(copy=sent)
+
+    @staticmethod
+    def _lose_track(copy: Copy) -> Copy:
+        return copy._replace(aligned=False, established=False, is_failed=True)
+
+    def _acknowledge(self, state: State, outgoing: Outgoing, base_offset: int) -> State:
+        """The answer to the oldest request in flight came: success, and where it landed."""
+        copy = state.copy
+        assert copy.pair is not None
+        rest = copy._replace(in_flight=copy.in_flight[1:], landed=None)
+        if copy.is_failed:
+            return state._replace(copy=rest)
+        by = base_offset - outgoing.destination_offset
+        if by < 0 or (by > 0 and self.behind is Behind.STOP):
+            return self._stop(state, "landed elsewhere")[1]
+        if by > 0 and self.behind is Behind.NEW_EPOCH:
+            # The identity cannot match any more; realigning counts who wrote what.
+            return state._replace(copy=self._lose_track(rest))
+        # displace
+        pair = Pair(
+            copy.pair.source_offset + outgoing.batch.count,
+            base_offset + outgoing.batch.count,
+            copy.pair.identity.moved(by),
+        )
+        in_flight = tuple(
+            each._replace(destination_offset=each.destination_offset + by) for each in rest.in_flight
+        )
+        # Else it makes no difference.
+        established = Rule.FIRST_ALONE in self.rules or self.broker is Broker.FORGETS_LATE
+        return state._replace(copy=rest._replace(pair=pair, established=established, in_flight=in_flight))
+
+    def _refuse(self, state: State) -> State:
+        """The answer to the oldest request in flight came: an error."""
+        rest = state.copy._replace(in_flight=state.copy.in_flight[1:], landed=None)
+        return state._replace(copy=self._lose_track(rest))
+
+    def _stop(self, state: State, reason: str) -> tuple[str, State]:
+        closed = self._close(state)
+        return f"stops: {reason}", closed._replace(copy=Copy(stopped=reason))
+
+    # Its connection
+
+    def _close(self, state: State) -> State:
+        """Leave what was sent and not handled to itself: it may arrive, or not."""
+        copy = state.copy
+        # The broker has the first already, where it waits for the follower.
+        on_the_way = tuple(each.batch for each in copy.in_flight[copy.landed is not None :])
+        zombies = state.zombies
+        if on_the_way and (copy.node == state.node or state.elections):
+            zombies = tuple(sorted((*zombies, Zombies(copy.node, on_the_way))))
+        return state._replace(copy=copy._replace(in_flight=(), landed=None), zombies=zombies)
+
+    def _disconnect(self, state: State) -> tuple[str, State]:
+        copy = state.copy
+        closed = self._close(state)._replace(disconnects=state.disconnects - 1)
+        if Rule.NO_RESEND in self.rules or copy.is_failed:
+            return "the connection is lost", closed._replace(copy=self._lose_track(closed.copy))
+        again = closed.copy._replace(in_flight=copy.in_flight, node=state.node)
+        return "the connection is lost, and everything is sent again", closed._replace(copy=again)
+
+    def _connection_steps(self, state: State) -> Iterator[tuple[str, State]]:
+        """One connection's requests are handled one at a time; an answer arrives when it is given."""
+        copy = state.copy
+        if not copy.in_flight or copy.stopped is not None:
+            return
+        outgoing = copy.in_flight[0]
+        name = shown(outgoing.batch)
+        if copy.landed is not None:
+            if size_of(state.log[: state.replicated]) >= copy.landed + outgoing.batch.count:
+                yield (
+                    f"{name} is acknowledged at {copy.landed}",
+                    self._acknowledge(state, outgoing, copy.landed),
+                )
+            elif state.failures:
+                failed = state._replace(failures=state.failures - 1)
+                yield f"{name} is answered by an error, but written", self._refuse(failed)
+            return
+        if copy.node != state.node:
+            yield f"{name} is refused: not the leader", self._refuse(state)
+            return
+        log, base_offset = self._handle(state, outgoing.batch)
+        if base_offset == REFUSED:
+            yield f"{name} is refused: sequence", self._refuse(state)
+        else:
+            what = f"{name} is appended" if log is not state.log else f"{name} is known already"
+            yield f"{what} at {base_offset}", state._replace(log=log, copy=copy._replace(landed=base_offset))
+        if state.failures:
+            yield f"{name} is refused", self._refuse(state._replace(failures=state.failures - 1))
+
+    def _zombie_steps(self, state: State) -> Iterator[tuple[str, State]]:
+        for number, zombie in enumerate(state.zombies):
+            others = state.zombies[:number] + state.zombies[number + 1 :]
+            if Rule.AWAIT_ZOMBIES in self.rules or self.broker is Broker.FORGETS_LATE:
+                # To all others it makes no difference whether they never arrive, or are gone.
+                yield "a closed connection's requests are gone", state._replace(zombies=others)
+            if zombie.node != state.node:
+                continue
+            batch, *behind = zombie.batches
+            left = others
+            if behind:
+                left = tuple(sorted((*others, Zombies(zombie.node, tuple(behind)))))
+            log, base_offset = self._handle(state, batch)
+            name = f"a request that was left behind arrives: {shown(batch)}"
+            if log is not state.log:
+                yield f"{name} is appended at {base_offset}", state._replace(log=log, zombies=left)
+            elif behind:
+                yield f"{name} changes nothing", state._replace(zombies=left)
+            if behind and state.failures:
+                yield f"{name} is refused", state._replace(zombies=left, failures=state.failures - 1)
+
+    # The destination
+
+    def _handle(self, state: State, batch: Batch) -> tuple[tuple[Batch, ...], int]:
+        """Return the log after a request, and where its batch is; :data:`REFUSED` where it is not."""
+        compares = self.broker is Broker.COMPARES
+        base_offset, is_new = _handled(state.log, state.forgotten, batch, self.bounds.in_flight, compares)
+        return ((*state.log, batch) if is_new else state.log), base_offset
+
+    def _broker_steps(self, state: State) -> Iterator[tuple[str, State]]:
+        if state.replicated < len(state.log):
+            batch = state.log[state.replicated]
+            yield f"the follower has {shown(batch)}", state._replace(replicated=state.replicated + 1)
+        if state.elections:
+            yield from self._elections(state)
+        if state.expiries and state.forgotten < len(state.log) and self._may_forget(state):
+            forgot = state._replace(forgotten=len(state.log), expiries=state.expiries - 1)
+            yield "the leader forgets its producers", forgot
+        if state.foreign:
+            somebody = state._replace(log=(*state.log, FOREIGN), foreign=state.foreign - 1)
+            yield "somebody else writes a record", somebody
+
+    def _may_forget(self, state: State) -> bool:
+        if self.broker is not Broker.FORGETS_LATE:
+            return True
+        copy = state.copy
+        asked = copy.log_end is not None or copy.aligned
+        return not state.zombies and (copy.established or not asked)
+
+    def _elections(self, state: State) -> Iterator[tuple[str, State]]:
+        log = state.log[: state.replicated]
+        lost = len(state.log) - len(log)
+        label = f"the follower is elected, {lost} batches are lost" if lost else "the follower is elected"
+        node, elections = 1 - state.node, state.elections - 1
+        # Who is sent to a broker that never leads again is as good as gone.
+        zombies = tuple(each for each in state.zombies if elections or each.node == node)
+        elected = state._replace(log=log, node=node, elections=elections, zombies=zombies)
+        if state.copy.landed is not None and state.copy.stopped is None:
+            elected = self._refuse(elected)  # what waits for the follower is answered: not the leader
+        forgotten = min(state.forgotten, len(log))
+        yield label, elected._replace(forgotten=forgotten)
+        if forgotten:
+            yield f"{label}; it forgot nothing", elected._replace(forgotten=0)
+
+
+@cache
+def _handled(
+    log: tuple[Batch, ...], forgotten: int, batch: Batch, remembered: int, compares: bool
+) -> tuple[int, bool]:
+    """Return where a batch is in a log, and whether it is new there (Kafka's ProducerAppendInfo)."""
+    epoch, recent = _producer_state(log, forgotten, batch.producer_id)
+    if recent:
+        if batch.epoch == epoch:
+            for base_offset, known in recent[-remembered:]:
+                if (known.sequence, known.count) == (batch.sequence, batch.count):
+                    return base_offset, False
+            last = recent[-1][1]
+            expected = last.sequence + last.count
+        else:
+            expected = 0
+        if batch.epoch < epoch or batch.sequence != expected:
+            return REFUSED, False
+    if compares and batch.sequence != size_of(log):
+        return REFUSED, False
+    return size_of(log), True
+
+
+def _producer_state(
+    log: tuple[Batch, ...], forgotten: int, producer_id: int
+) -> tuple[int, list[tuple[int, Batch]]]:
+    """Return a producer's newest epoch and its batches with that, as far as the leader remembers."""
+    epoch, recent, offset = -1, [], 0
+    for number, batch in enumerate(log):
+        if number >= forgotten and batch.producer_id == producer_id:
+            if batch.epoch != epoch:
+                epoch, recent = batch.epoch, []
+            recent.append((offset, batch))
+        offset += batch.count
+    return epoch, recent
+
+
+@cache
+def shown(batch: Batch) -> str:
+    """Return a batch as a counter-example shows it."""
+    if batch == FOREIGN:
+        return "a foreign record"
+    end = batch.first + batch.count - 1
+    records = f"{batch.first}" if batch.count == 1 else f"{batch.first}-{end}"
+    epoch = f" epoch {batch.epoch}" if batch.epoch else ""
+    return f"[{records}] (producer {batch.producer_id + 1}{epoch}, sequence {batch.sequence})"
+
+
+def check(model: Resume, *, only_undetected: bool = False) -> Found[State]:
+    """Search everything; ``only_undetected`` lets pass what the mirror may still notice before it is done."""
+    wrong = model.undetected_of if only_undetected else model.violation_of
+    return search(model.initial, model.steps, wrong, model.ending_of)

@@ -1,0 +1,317 @@
+"""
+The rules of docs/resume-protocol.md: each of them is needed, and together they are enough.
+
+The traces are the shortest there are; ``tests/mirroring/test_counter_examples.py``
+plays them to the real code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+from model.resume import Behind, Bounds, Broker, Resume, Rule, check
+
+pytestmark = pytest.mark.timeout(120)
+
+#: What the mirror does towards every destination, as long as the records are young.
+YOUNG = frozenset(Rule) - {Rule.ONE_IN_FLIGHT, Rule.AWAIT_ZOMBIES}
+
+#: And where they are so old that the destination may forget who wrote them.
+OLD = YOUNG | {Rule.ONE_IN_FLIGHT}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """
+    A kind of destination, and what is enough there.
+
+    Attributes:
+        broker: What the destination does.
+        rules: What the mirror has to keep to; all else it may do or not.
+        bounds: How much happens.
+        states: How many states that are; in docs/resume-protocol.md as well.
+
+    """
+
+    broker: Broker
+    rules: frozenset[Rule]
+    bounds: Bounds
+    states: int
+
+
+ENOUGH = {
+    "remembers": Setting(
+        Broker.REMEMBERS,
+        frozenset({Rule.SAME_IDENTITY, Rule.FIRST_PAIR_FIRST, Rule.FIRST_ALONE, Rule.AWAIT_WATERMARK}),
+        Bounds(disconnects=0),
+        30_392,
+    ),
+    "forgets": Setting(
+        Broker.FORGETS,
+        frozenset({Rule.ONE_IN_FLIGHT, Rule.NO_RESEND, Rule.AWAIT_WATERMARK, Rule.AWAIT_ZOMBIES}),
+        Bounds(disconnects=0),
+        54_164,
+    ),
+    "compares": Setting(
+        Broker.COMPARES,
+        frozenset({Rule.AWAIT_WATERMARK}),
+        Bounds(records=2, processes=2, disconnects=0, expiries=1),
+        32_186,
+    ),
+    "remembers, the mirror's own rules": Setting(Broker.REMEMBERS, YOUNG, Bounds(processes=2), 29_160),
+    "forgets late, the mirror's own rules": Setting(
+        Broker.FORGETS_LATE, OLD, Bounds(disconnects=0, expiries=1), 42_252
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ENOUGH)
+def test_by_its_rules_nothing_is_lost_doubled_or_reordered_and_nothing_stops(name: str) -> None:
+    setting = ENOUGH[name]
+    found = check(Resume(setting.rules, setting.broker, setting.bounds))
+    assert found.violation is None, "\n".join(found.trace)
+    assert set(found.endings) == {"done"}
+    assert found.states == setting.states
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    ("name", "bounds"),
+    [
+        ("remembers", Bounds()),
+        ("remembers", Bounds(disconnects=0, elections=2)),
+        ("forgets", Bounds()),
+        ("forgets", Bounds(disconnects=0, elections=2)),
+        ("compares", Bounds(records=2, disconnects=0, expiries=1)),
+        ("compares", Bounds(processes=2, disconnects=0, expiries=1)),
+        ("remembers, the mirror's own rules", Bounds()),
+        ("forgets late, the mirror's own rules", Bounds()),
+    ],
+)
+def test_by_its_rules_nothing_is_wrong_however_much_happens(name: str, bounds: Bounds) -> None:
+    setting = ENOUGH[name]
+    found = check(Resume(setting.rules, setting.broker, bounds))
+    print(f"\n{name}: {found.states} states")
+    assert found.violation is None, "\n".join(found.trace)
+    assert set(found.endings) == {"done"}
+
+
+@dataclass(frozen=True)
+class CounterExample:
+    """
+    What comes of one rule less.
+
+    Attributes:
+        broker: What the destination does.
+        rules: What the mirror still keeps to.
+        violation: What is wrong then.
+        trace: How.
+
+    """
+
+    broker: Broker
+    rules: frozenset[Rule]
+    violation: str
+    trace: tuple[str, ...]
+
+
+def without(name: str, rule: Rule, *others: Rule) -> frozenset[Rule]:
+    """Return what is enough for a setting without one rule, but with others that are not needed there."""
+    assert rule in ENOUGH[name].rules
+    return ENOUGH[name].rules - {rule} | set(others)
+
+
+NEW_IDENTITY = (
+    "the log end is asked for: 0",
+    "begins at 0",
+    "sends [0] (producer 1, sequence 0)",
+    "process 1 crashes",
+    "the log end is asked for: 0",
+    "aligned at (0, 0)",
+    "sends [0] (producer 2, sequence 0)",
+    "[0] (producer 2, sequence 0) is appended at 0",
+    "a request that was left behind arrives: [0] (producer 1, sequence 0) is appended at 1",
+)
+#: The same, and nobody knows whose it was.
+NO_FIRST_PAIR = tuple("begins at 0" if label == "aligned at (0, 0)" else label for label in NEW_IDENTITY)
+TWO_AT_FIRST = (
+    "the log end is asked for: 0",
+    "begins at 0",
+    "sends [0] (producer 1, sequence 0)",
+    "sends [1] (producer 1, sequence 1)",
+    "[0] (producer 1, sequence 0) is refused",
+    "[1] (producer 1, sequence 1) is appended at 0",
+)
+TWO_IN_FLIGHT = (
+    "the log end is asked for: 0",
+    "begins at 0",
+    "sends [0] (producer 1, sequence 0)",
+    "[0] (producer 1, sequence 0) is appended at 0",
+    "the follower has [0] (producer 1, sequence 0)",
+    "[0] (producer 1, sequence 0) is acknowledged at 0",
+    "sends [1] (producer 1, sequence 1)",
+    "sends [2] (producer 1, sequence 2)",
+    "[1] (producer 1, sequence 1) is refused",
+    "the leader forgets its producers",
+    "[2] (producer 1, sequence 2) is appended at 1",
+)
+AHEAD_OF_THE_WATERMARK = (
+    "the log end is asked for: 0",
+    "begins at 0",
+    "sends [0] (producer 1, sequence 0)",
+    "[0] (producer 1, sequence 0) is appended at 0",
+    "the follower has [0] (producer 1, sequence 0)",
+    "[0] (producer 1, sequence 0) is acknowledged at 0",
+    "sends [1-2] (producer 1, sequence 1)",
+    "the connection is lost",
+    "a request that was left behind arrives: [1-2] (producer 1, sequence 1) is appended at 1",
+    "the log end is asked for: 3",
+    "aligned at (3, 3)",
+    "the follower is elected, 1 batches are lost",
+)
+SENT_AGAIN = (
+    "the log end is asked for: 0",
+    "begins at 0",
+    "sends [0] (producer 1, sequence 0)",
+    "the connection is lost, and everything is sent again",
+    "[0] (producer 1, sequence 0) is appended at 0",
+    "the leader forgets its producers",
+    "a request that was left behind arrives: [0] (producer 1, sequence 0) is appended at 1",
+)
+A_ZOMBIE = (
+    "the log end is asked for: 0",
+    "begins at 0",
+    "sends [0] (producer 1, sequence 0)",
+    "the connection is lost",
+    "the log end is asked for: 0",
+    "aligned at (0, 0)",
+    "sends [0] (producer 1, sequence 0)",
+    "[0] (producer 1, sequence 0) is appended at 0",
+    "the leader forgets its producers",
+    "a request that was left behind arrives: [0] (producer 1, sequence 0) is appended at 1",
+)
+IDENTITY = (Rule.SAME_IDENTITY, Rule.FIRST_PAIR_FIRST)
+
+COUNTER_EXAMPLES = {
+    "remembers, a new identity": CounterExample(
+        Broker.REMEMBERS, without("remembers", Rule.SAME_IDENTITY), "doubled", NEW_IDENTITY
+    ),
+    "remembers, no first pair": CounterExample(
+        Broker.REMEMBERS, without("remembers", Rule.FIRST_PAIR_FIRST), "doubled", NO_FIRST_PAIR
+    ),
+    "remembers, the first not alone": CounterExample(
+        Broker.REMEMBERS, without("remembers", Rule.FIRST_ALONE), "lost", TWO_AT_FIRST
+    ),
+    "remembers, ahead of the watermark": CounterExample(
+        Broker.REMEMBERS,
+        without("remembers", Rule.AWAIT_WATERMARK, Rule.NO_RESEND),
+        "lost",
+        AHEAD_OF_THE_WATERMARK,
+    ),
+    "forgets, two in flight": CounterExample(
+        Broker.FORGETS,
+        without("forgets", Rule.ONE_IN_FLIGHT, Rule.FIRST_ALONE, *IDENTITY),
+        "lost",
+        TWO_IN_FLIGHT,
+    ),
+    "forgets, sent again": CounterExample(
+        Broker.FORGETS, without("forgets", Rule.NO_RESEND, *IDENTITY), "doubled", SENT_AGAIN
+    ),
+    "forgets, ahead of the watermark": CounterExample(
+        Broker.FORGETS,
+        without("forgets", Rule.AWAIT_WATERMARK, *IDENTITY),
+        "lost",
+        AHEAD_OF_THE_WATERMARK,
+    ),
+    "forgets, a zombie": CounterExample(
+        Broker.FORGETS, without("forgets", Rule.AWAIT_ZOMBIES, *IDENTITY), "doubled", A_ZOMBIE
+    ),
+    "compares, ahead of the watermark": CounterExample(
+        Broker.COMPARES,
+        without("compares", Rule.AWAIT_WATERMARK, Rule.FIRST_ALONE, Rule.NO_RESEND, *IDENTITY),
+        "lost",
+        AHEAD_OF_THE_WATERMARK,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COUNTER_EXAMPLES)
+def test_each_rule_is_needed(name: str) -> None:
+    expected = COUNTER_EXAMPLES[name]
+    found = check(Resume(expected.rules, expected.broker))
+    assert found.violation == expected.violation
+    assert found.trace == expected.trace
+
+
+@pytest.mark.parametrize("name", ["remembers", "forgets", "compares"])
+def test_no_rule_of_a_setting_is_one_too_many(name: str) -> None:
+    """Whatever else the mirror does or does not do."""
+    setting = ENOUGH[name]
+    for rule in setting.rules:
+        found = check(Resume(setting.rules - {rule}, setting.broker))
+        assert found.violation is not None, rule
+
+
+@pytest.mark.parametrize("broker", [Broker.REMEMBERS, Broker.COMPARES])
+def test_who_does_not_wait_for_the_watermark_stops_for_a_tail_that_it_never_had_acknowledged(
+    broker: Broker,
+) -> None:
+    """Also where nothing is done too early, and nothing doubled or lost in the log."""
+    rules = YOUNG - {Rule.AWAIT_WATERMARK}
+    found = check(Resume(rules, broker, Bounds(failures=0)))
+    assert found.violation == "lost"
+    assert "the destination lost its tail" in found.endings
+
+
+def test_what_a_zombie_doubles_is_seen_by_the_next_answer_or_the_next_alignment() -> None:
+    found = check(Resume(OLD, Broker.FORGETS, Bounds(disconnects=0)), only_undetected=True)
+    assert "landed elsewhere" in found.endings
+    assert "the last batch is not the one that it should be" in found.endings
+
+
+def test_what_a_zombie_doubles_after_the_last_answer_is_not_seen_any_more() -> None:
+    found = check(Resume(OLD, Broker.FORGETS, Bounds(disconnects=0)), only_undetected=True)
+    assert found.violation == "doubled"
+    assert found.trace[-3:] == (
+        "[1-2] (producer 1, sequence 1) is acknowledged at 1",
+        "the leader forgets its producers",
+        "a request that was left behind arrives: [0] (producer 1, sequence 0) is appended at 3",
+    )
+
+
+# Behind somebody else's records
+
+FOREIGN = Bounds(records=2, processes=2, disconnects=0, foreign=1)
+
+
+@pytest.mark.parametrize("broker", [Broker.REMEMBERS, Broker.FORGETS_LATE])
+def test_sequences_that_go_on_without_a_gap_are_safe_behind_foreign_records(broker: Broker) -> None:
+    rules = YOUNG if broker is Broker.REMEMBERS else OLD
+    found = check(Resume(rules, broker, replace(FOREIGN, expiries=1), Behind.MOVED_BASE))
+    assert found.violation is None, "\n".join(found.trace)
+    assert set(found.endings) == {"done"}
+
+
+def test_a_new_epoch_behind_foreign_records_doubles_what_a_zombie_writes_before_it_is_known() -> None:
+    found = check(Resume(YOUNG, Broker.REMEMBERS, FOREIGN, Behind.NEW_EPOCH))
+    assert found.violation == "doubled"
+    assert found.trace == (
+        "the log end is asked for: 0",
+        "begins at 0",
+        "sends [0] (producer 1, sequence 0)",
+        "process 1 crashes",
+        "somebody else writes a record",
+        "the log end is asked for: 1",
+        "a request that was left behind arrives: [0] (producer 1, sequence 0) is appended at 1",
+        "the follower has a foreign record",
+        "aligned at (0, 1)",
+        "sends [0] (producer 1 epoch 1, sequence 0)",
+        "[0] (producer 1 epoch 1, sequence 0) is appended at 2",
+    )
+
+
+def test_a_new_epoch_is_safe_only_where_no_zombie_can_arrive() -> None:
+    found = check(Resume(YOUNG | {Rule.AWAIT_ZOMBIES}, Broker.REMEMBERS, FOREIGN, Behind.NEW_EPOCH))
+    assert found.violation is None, "\n".join(found.trace)
