@@ -11,6 +11,7 @@ A frame here is what follows the four bytes of its size.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import import_module
 from io import BytesIO
@@ -40,6 +41,10 @@ _UNSUPPORTED_VERSION = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2)
 #: Metadata of some 1,500 partitions; the worst that 64 KiB can do to the
 #: compiled decoder takes half a second, 1 MiB would take minutes.
 _LARGEST_FOR_COMPILED = 64 * 1024
+
+#: The types that are null on the wire by a length of -1, and arrays of them.
+_NULLABLE_TYPES = frozenset({"string", "bytes", "records"})
+_ARRAYS_OF_NULLABLES = frozenset(f"[]{name}" for name in _NULLABLE_TYPES)
 
 #: Where the library keeps an API's messages.
 _MODULES = {
@@ -225,4 +230,64 @@ def _decode_body(message_class: Any, version: int, frame: memoryview, position: 
         raise ProtocolError(f"malformed {message_class.name}: {error!r}") from error
     if end > len(frame):
         raise ProtocolError(f"a {message_class.name} of {len(frame)} bytes whose fields end at {end}")
+    _refuse_nulls(message_class, message, _checked_fields(message_class, version))
     return message, end
+
+
+class _Checked(NamedTuple):
+    """
+    A field in which null may be where the protocol has none.
+
+    Attributes:
+        name: Of the attribute.
+        is_nullable: Whether the field itself may be null.
+        is_array: Whether its elements are looked at; none of them may be null.
+        fields: The same for a structure, or for each element.
+
+    """
+
+    name: str
+    is_nullable: bool
+    is_array: bool
+    fields: tuple[_Checked, ...]
+
+
+@cache
+def _checked_fields(message_class: Any, version: int) -> tuple[_Checked, ...]:
+    return _checked_of(message_class._struct.fields.values(), version)
+
+
+def _checked_of(fields: Iterable[Any], version: int) -> tuple[_Checked, ...]:
+    checked = []
+    for field in fields:
+        if not field.for_version_q(version):
+            continue
+        nested = _checked_of((field.fields or {}).values(), version)
+        # A structure that is a tagged field is None where the message has none.
+        is_nullable = field.nullable_for_version_q(version) or (field.is_struct() and field.tag is not None)
+        has_elements = field.is_array() and bool(nested or field.type_str in _ARRAYS_OF_NULLABLES)
+        may_be_null = field.is_array() or field.is_struct() or field.type_str in _NULLABLE_TYPES
+        if may_be_null and (nested or has_elements or not is_nullable):
+            checked.append(_Checked(field.name, is_nullable, has_elements, nested))
+    return tuple(checked)
+
+
+def _refuse_nulls(message_class: Any, message: Any, fields: Sequence[_Checked]) -> None:
+    """
+    Refuse null where Kafka's own reader does: "non-nullable field was serialized as null".
+
+    The library hands out None for it, and who reads the message counts on a value.
+    """
+    for name, is_nullable, is_array, nested in fields:
+        value = getattr(message, name)
+        if value is None:
+            if not is_nullable:
+                raise ProtocolError(f"malformed {message_class.name}: its {name} is null")
+        elif is_array:
+            for element in value:
+                if nested:
+                    _refuse_nulls(message_class, element, nested)
+                elif element is None:
+                    raise ProtocolError(f"malformed {message_class.name}: null in its {name}")
+        elif nested:
+            _refuse_nulls(message_class, value, nested)

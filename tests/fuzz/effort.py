@@ -1,0 +1,67 @@
+"""
+How hard the fuzz tests try, and what an input may cost.
+
+In the normal suite each draws a few hundred inputs, always the same ones, so
+that a change is never blamed for what it did not do. To search for new ones:
+``SHOAL_FUZZ_EXAMPLES=20000 pytest tests/fuzz``.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from hypothesis import HealthCheck, settings
+
+__all__ = ["bounded", "effort"]
+
+_SEARCH = "SHOAL_FUZZ_EXAMPLES"
+
+#: Far more than any input here takes; a loop over what a count merely claims takes minutes.
+_SECONDS = 5.0
+
+#: Python's objects for the smallest elements on the wire: 200 bytes and more for a byte or two.
+_BYTES_FOR_EACH = 600
+#: The decoder of a message's version is compiled when it is first used. What a count claims is gigabytes.
+_BYTES_ANYHOW = 16 * 1024 * 1024
+
+
+def effort(examples: int) -> settings:
+    """Return settings for so many examples in the normal suite; a search replaces the number."""
+    searched = os.environ.get(_SEARCH)
+    return settings(
+        max_examples=int(searched or examples),
+        derandomize=searched is None,
+        deadline=None,
+        # A broker is the same for all examples: that it survives is the point.
+        suppress_health_check=[
+            HealthCheck.function_scoped_fixture,
+            HealthCheck.too_slow,
+            HealthCheck.data_too_large,
+            HealthCheck.filter_too_much,
+        ],
+    )
+
+
+@contextmanager
+def bounded(size: int, *, more_bytes: int = 0) -> Iterator[None]:
+    """
+    Check the time and the memory that reading an input takes.
+
+    Args:
+        size: Of the input, in bytes.
+        more_bytes: What may be allocated besides, where a limit was given.
+
+    """
+    began = time.monotonic()
+    tracemalloc.start()
+    try:
+        yield
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak <= size * _BYTES_FOR_EACH + _BYTES_ANYHOW + more_bytes, f"{peak} bytes for {size}"
+    assert time.monotonic() - began < _SECONDS
