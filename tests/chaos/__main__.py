@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import secrets
+import signal
 import sys
 import tempfile
 import time
@@ -46,6 +47,8 @@ def main() -> int:
         for number in numbers:
             print(f"{number:3} {draw(seed, number, kind)}")
         return 0
+    # As Ctrl-C: the brokers end, and what they wrote is removed.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     logs = args.logs or Path(tempfile.mkdtemp(prefix="shoal-chaos-"))
     print(f"seed {seed}, {len(numbers)} trials, logs in {logs}", flush=True)
     began = time.monotonic()

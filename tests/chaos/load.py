@@ -25,6 +25,9 @@ _BATCH_BY_FLUSH: dict[str, object] = {
     "log_level": 0,
 }
 
+#: Rounds of old records, and of fresh ones, where they come in turn.
+_IN_TURN = 8
+
 #: What makes sure that nothing is deleted, however old.
 _CONFIG = {"retention.ms": "-1", "min.insync.replicas": "2"}
 
@@ -66,7 +69,7 @@ def load(bootstrap: str, plan: Plan) -> int:
     that commits, or in one that aborts, with a batch of somebody else's in between.
 
     Returns:
-        How many records a ``read_committed`` reader sees.
+        How many records a reader of the plan's isolation level sees.
     """
     return _Loader(bootstrap, plan).run()
 
@@ -106,9 +109,10 @@ class _Loader:
                     self._transactional.commit_transaction(_TRANSACTION_TIMEOUT_S)
                 case 1:
                     self._transactional.begin_transaction()
-                    self._round(self._transactional, number)
+                    aborted = self._round(self._transactional, number)
                     seen += self._round(self._dice.choice(self._others), number)
-                    self._round(self._transactional, number)
+                    aborted += self._round(self._transactional, number)
+                    seen += aborted if self._plan.isolation == "read_uncommitted" else 0
                     self._transactional.abort_transaction(_TRANSACTION_TIMEOUT_S)
                 case _:
                     seen += self._round(self._dice.choice(self._others), number)
@@ -136,17 +140,16 @@ class _Loader:
 
     def _batch(self, number: int) -> Iterator[tuple[int, bytes | None]]:
         """Yield timestamps and values."""
-        match self._plan.age:
-            case Age.OLD:
-                age_ms = THIRTY_DAYS_MS
-            case Age.RISING:
-                age_ms = THIRTY_DAYS_MS * (self._plan.rounds - number) // self._plan.rounds
-            case _:
-                age_ms = 0
+        age_ms = THIRTY_DAYS_MS if self._is_old(number) else 0
         for _ in range(self._dice.randint(1, self._plan.largest_batch)):
             size = self._dice.choice([0, 10, 100, 500])
             value = self._dice.choice([None, self._dice.randbytes(size), b"chaos " * (size // 6)])
             yield self._now_ms - age_ms + self._count % 1000, value
+
+    def _is_old(self, number: int) -> bool:
+        if self._plan.age is Age.MIXED:
+            return number % (2 * _IN_TURN) < _IN_TURN
+        return self._plan.age is Age.OLD
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:

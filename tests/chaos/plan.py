@@ -13,6 +13,7 @@ from enum import Enum, IntEnum
 
 from rig.load import CODECS, Codec
 from rig.proxy import Step
+from rig.read import Isolation
 
 __all__ = [
     "AGES",
@@ -67,11 +68,11 @@ class Age(Enum):
     FRESH = "fresh"
     OLD = "30 days old"
     """Their producer is forgotten at each check, many times a second."""
-    RISING = "30 days old to fresh"
+    MIXED = "30 days old and fresh in turn"
     EXPIRING = "fresh, producers forgotten after 3 s"
 
 
-AGES = (Age.FRESH, Age.FRESH, Age.OLD, Age.OLD, Age.RISING, Age.EXPIRING)
+AGES = (Age.FRESH, Age.FRESH, Age.OLD, Age.OLD, Age.MIXED, Age.EXPIRING)
 
 
 class Side(Enum):
@@ -244,6 +245,7 @@ class Plan:
         request_timeout_ms: The mirror's ``request.timeout.ms``.
         fetch_buffer_bytes: The mirror's.
         commit_interval_ms: The mirror's.
+        isolation: The mirror's ``isolation.level``, and that of who compares.
         streams: The product only: it streams until all faults have come, and is stopped by SIGTERM
             before ``--once`` completes it.
         again: Run it once more when it is done: nothing may change.
@@ -262,6 +264,7 @@ class Plan:
     request_timeout_ms: int
     fetch_buffer_bytes: int
     commit_interval_ms: int
+    isolation: Isolation
     streams: bool
     again: bool
     faults: tuple[Fault, ...]
@@ -277,6 +280,8 @@ class Plan:
 
     def __str__(self) -> str:
         how = f"{self.kind.value}{', streaming' if self.streams else ''}, {self.age.value}"
+        if self.isolation == "read_uncommitted":
+            how += ", read_uncommitted"
         return f"{how}: {'; '.join(map(str, self.faults))}"
 
 
@@ -298,6 +303,7 @@ def draw(seed: int, number: int, kind: Kind | None = None) -> Plan:
         request_timeout_ms=30_000,
         fetch_buffer_bytes=_fetch_buffer_bytes(kind, dice),
         commit_interval_ms=dice.choice([1, 50, 500, 5_000]),
+        isolation="read_uncommitted" if dice.random() < 0.15 else "read_committed",
         streams=kind is Kind.PRODUCT and dice.random() < 0.4,
         again=kind is not Kind.PRODUCT or dice.random() < 0.15,
         faults=(),

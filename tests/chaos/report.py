@@ -15,16 +15,17 @@ def line_of(outcome: Outcome) -> str:
     """Return one line about a trial; more where it was not exact."""
     plan, comparison = outcome.plan, outcome.comparison
     verdict = "exact" if outcome.is_exact else "NOT EXACT"
+    phases = ", ".join(f"{name} {seconds:.0f}" for name, seconds in outcome.phases.items() if seconds >= 1)
     line = (
         f"trial {plan.number:3} seed {plan.seed}: {verdict}, {comparison.records} records, "
-        f"{outcome.seconds:.0f} s, {outcome.attempts} attempts; {plan}"
+        f"{outcome.seconds:.0f} s ({phases}), {outcome.attempts} attempts; {plan}"
     )
     if outcome.failures:
         line += f"; {outcome.failures} failed by themselves"
     if outcome.is_exact:
         return line
     wrong = f"lost {comparison.lost}, duplicated {comparison.duplicated}, reordered {comparison.reordered}"
-    again = f"--seed {plan.seed} --only {plan.number}"
+    again = f"--seed {plan.seed} --only {plan.number} --kind {plan.kind.name.lower()} --trials 1"
     return "\n  ".join([line, wrong, *outcome.problems, *comparison.details, f"again: {again}"])
 
 

@@ -12,7 +12,7 @@ import sys
 import time
 from typing import Any
 
-from shoal.client.config import ClientConfig
+from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.connection import parse_bootstrap
 from shoal.mirroring.control import Uncontrolled
 from shoal.mirroring.lane import copy_lane
@@ -57,7 +57,12 @@ def main() -> None:
 
 def _client(side: str, wanted: dict[str, Any]) -> ClientConfig:
     addresses = tuple(parse_bootstrap(wanted[side]))
-    return ClientConfig(side, addresses, request_timeout_ms=wanted["request_timeout_ms"])
+    return ClientConfig(
+        side,
+        addresses,
+        request_timeout_ms=wanted["request_timeout_ms"],
+        isolation_level=IsolationLevel[wanted["isolation"].upper()],
+    )
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ import json
 import shutil
 import threading
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -58,6 +59,7 @@ class Outcome:
         attempts: Processes that were started.
         failures: Those that ended with an error by themselves.
         seconds: All in all.
+        phases: Seconds by what they were spent on.
     """
 
     plan: Plan
@@ -67,6 +69,7 @@ class Outcome:
     attempts: int = 0
     failures: int = 0
     seconds: float = 0.0
+    phases: dict[str, float] = field(default_factory=dict)
 
     @property
     def is_exact(self) -> bool:
@@ -102,15 +105,26 @@ class _Trial:
         self._came: list[str] = []
         self._ends: list[int] = []
 
+    @contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.outcome.phases[name] = time.monotonic() - began
+
     # Before and after
 
     def run(self) -> None:
-        self._prepare()
-        expected = load(self._arena.bootstrap(Side.SOURCE), self.plan)
-        self._ends = self._source_ends()
-        self._let_things_go_wrong()
+        with self._phase("create"):
+            self._prepare()
+        with self._phase("load"):
+            expected = load(self._arena.bootstrap(Side.SOURCE), self.plan)
+            self._ends = self._source_ends()
         try:
-            self._mirror()
+            with self._phase("mirror"):
+                self._let_things_go_wrong()
+                self._mirror()
         finally:
             self._over.set()
             if self._current is not None:
@@ -127,10 +141,13 @@ class _Trial:
                 proxies.clear()
             if self._broker:
                 self._broker.faults.clear()
-        self._arena.heal()
+        with self._phase("heal"):
+            self._arena.heal()
         if self.plan.again and not self.outcome.problems:
-            self._once_more()
-        self._compare(expected)
+            with self._phase("again"):
+                self._once_more()
+        with self._phase("compare"):
+            self._compare(expected)
         if self.outcome.is_exact:
             self._clean_up()
         else:
@@ -160,7 +177,7 @@ class _Trial:
             consumer.close()
 
     def _compare(self, expected: int) -> None:
-        source = read_topic(self._arena.bootstrap(Side.SOURCE), self.plan.topic)
+        source = read_topic(self._arena.bootstrap(Side.SOURCE), self.plan.topic, self.plan.isolation)
         self.outcome.comparison = compare(source, read_topic(self._destination, self.plan.topic))
         seen = self.outcome.comparison.records
         if seen != expected:
@@ -305,12 +322,14 @@ class _Trial:
 
     def _product_arguments(self, *, once: bool) -> list[str]:
         plan = self.plan
-        properties = self._logs / "client.properties"
-        properties.write_text(f"request.timeout.ms={plan.request_timeout_ms}\n", encoding="utf-8")
+        source, destination = self._logs / "source.properties", self._logs / "destination.properties"
+        timeout = f"request.timeout.ms={plan.request_timeout_ms}\n"
+        source.write_text(f"{timeout}isolation.level={plan.isolation}\n", encoding="utf-8")
+        destination.write_text(timeout, encoding="utf-8")
         return [
             *["-m", "shoal", "mirror", "--json", "--verbose"],
-            *["--from", self._arena.proxied(Side.SOURCE), "--from-config", str(properties)],
-            *["--to", self._mirrors_into, "--to-config", str(properties)],
+            *["--from", self._arena.proxied(Side.SOURCE), "--from-config", str(source)],
+            *["--to", self._mirrors_into, "--to-config", str(destination)],
             *["--topics", plan.topic, "--group", plan.topic],
             *["--fetch-buffer-bytes", str(plan.fetch_buffer_bytes)],
             *["--commit-interval-ms", str(plan.commit_interval_ms)],
@@ -330,6 +349,7 @@ class _Trial:
             "fetch_buffer_bytes": plan.fetch_buffer_bytes,
             "commit_interval_ms": plan.commit_interval_ms,
             "expiration_ms": plan.expiration_ms,
+            "isolation": plan.isolation,
         }
 
     def _stop_stream(self, run: MirrorRun) -> int | None:
