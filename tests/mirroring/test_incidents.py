@@ -322,6 +322,23 @@ def test_a_source_topic_that_was_created_anew_is_mirrored_behind_the_old_one(
     run(brokers)
 
 
+def test_a_source_topic_that_took_its_pairs_along_is_mirrored_behind_the_old_one(
+    brokers: TwoBrokers, history: History
+) -> None:
+    """Kafka deletes a topic's committed offsets together with the topic."""
+    history.plain(1, 2)
+    brokers.run()
+    before = brokers.copied()
+    brokers.forget_pairs()
+    anew = recreate(brokers.source)
+    anew.base_timestamp += 10
+    anew.plain(2, 2, 2)
+    stop(brokers, IncidentKind.SOURCE_RESET)
+    run(going_on(brokers, IncidentKind.SOURCE_RESET), ["source-reset", None, True])
+    assert brokers.copied() == before + anew.committed
+    run(brokers)
+
+
 def test_a_source_that_changes_leaders_during_a_run_is_looked_at_again(
     brokers: TwoBrokers, history: History
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ...client.cluster import Cluster
 from ...client.metadata import TopicPartition
 from ...errors import ShoalError
+from ..incidents import Incident
 from ..pair import Pair
 from ..partition_copy import PartitionCopy
 from ..positions import Positions
@@ -45,33 +46,32 @@ def realign(
     logs, errors = destination_logs(destination, copies)
     sources = source_logs(source, copies, pairs)
     to_commit: dict[TopicPartition, Pair] = {}
-    aligned: list[tuple[PartitionCopy, Pair, Resumption | None]] = []
+    aligned: list[tuple[PartitionCopy, Pair, list[Incident]]] = []
     for copy in copies:
         if copy.source in errors:
             continue
-        resumption = None
+        incidents: list[Incident] = []
         try:
-            if copy.source not in pairs:
-                pair = to_commit[copy.source] = begin(clusters, copy, logs[copy.destination])
+            log, known = logs[copy.destination], pairs.get(copy.source)
+            if known is None:
+                pair = begin(clusters, copy, log, incidents)
             else:
                 source_log = sources[copy.source]
                 if isinstance(source_log, ShoalError):
                     raise source_log
-                resumption = Resumption(
-                    clusters, copy, pairs[copy.source], source_log, logs[copy.destination]
-                )
-                pair = resumption.run()
-                if resumption.incidents:
-                    to_commit[copy.source] = pair
-            aligned.append((copy, pair, resumption))
+                pair = Resumption(clusters, copy, known, source_log, log, incidents).run()
         except ShoalError as error:
             errors[copy.source] = error
-            if resumption and copy.source not in to_commit:
-                copy.incidents += [each for each in resumption.incidents if not each.continued]
+            # Those that did not stop it are met again the next time.
+            copy.incidents += [each for each in incidents if not each.continued]
+        else:
+            aligned.append((copy, pair, incidents))
+            if known is None or incidents:
+                to_commit[copy.source] = pair
     if to_commit:
         errors.update(positions.commit(to_commit))
-    for copy, pair, resumption in aligned:
+    for copy, pair, incidents in aligned:
         if copy.source not in errors:
             copy.align(pair)
-            copy.incidents += resumption.incidents if resumption else []
+            copy.incidents += incidents
     return errors

@@ -6,7 +6,7 @@ from ...client.admin import init_producer_id
 from ...client.cluster import Cluster
 from ...client.metadata import TopicPartition
 from ...errors import PartitionStopped
-from ..incidents import Delivery
+from ..incidents import Delivery, Incident, IncidentKind
 from ..pair import Identity, Pair
 from ..partition_copy import PartitionCopy
 from .logs import Clusters, DestinationLog
@@ -15,9 +15,15 @@ from .tail import Place, find, last_batch
 __all__ = ["begin", "new_identity", "topic_id"]
 
 
-def begin(clusters: Clusters, copy: PartitionCopy, log: DestinationLog) -> Pair:
+def begin(clusters: Clusters, copy: PartitionCopy, log: DestinationLog, incidents: list[Incident]) -> Pair:
     """
     Choose where to begin, and who writes.
+
+    Args:
+        clusters: Whom to ask.
+        copy: The partition.
+        log: Its log at the destination.
+        incidents: What was found on the way is added here.
 
     Raises:
         PartitionStopped: The destination holds something, and nothing shows where the source goes on.
@@ -25,7 +31,7 @@ def begin(clusters: Clusters, copy: PartitionCopy, log: DestinationLog) -> Pair:
     """
     place, crc = Place(copy.range.start_offset), None
     if clusters.settings.delivery is Delivery.EXACTLY_ONCE and log.end > 0:
-        place, crc = _behind_what_is_there(clusters, copy, log)
+        place, crc = _behind_what_is_there(clusters, copy, log, incidents)
     return Pair(
         source_offset=place.source_offset,
         destination_offset=log.end,
@@ -41,7 +47,7 @@ def begin(clusters: Clusters, copy: PartitionCopy, log: DestinationLog) -> Pair:
 
 
 def _behind_what_is_there(
-    clusters: Clusters, copy: PartitionCopy, log: DestinationLog
+    clusters: Clusters, copy: PartitionCopy, log: DestinationLog, incidents: list[Incident]
 ) -> tuple[Place, int | None]:
     """Look for the destination's tail: records of a mirror whose pair expired must not be copied again."""
     start = Place(copy.range.start_offset)
@@ -56,13 +62,21 @@ def _behind_what_is_there(
     else:
         times = "is not in the source" if not places else f"is {len(places)} times in the source"
         what = f"holds records up to offset {log.end}, and its last batch {times}"
-    raise PartitionStopped(
-        *copy.source,
-        copy.range.start_offset,
+    reason = (
         f"the group {clusters.settings.group!r} has no committed pair for it, and {copy.destination} on "
-        f"{clusters.destination} {what}; mirror into an empty topic (--rename), or give --allow-nonempty to "
-        "copy behind what is there",
+        f"{clusters.destination} {what}"
     )
+    advice = "mirror into an empty topic (--rename), or give --allow-nonempty to copy behind what is there"
+    if tail and not places:
+        # Kafka deletes a topic's committed offsets together with the topic.
+        kind = IncidentKind.SOURCE_RESET
+        reason += ": was the topic deleted and created again at the source?"
+        advice += f"; {kind.option} continue does so, too"
+        if kind in clusters.settings.continue_on:
+            incidents.append(Incident(kind, reason, lost=None, continued=True))
+            return start, None
+        incidents.append(Incident(kind, reason))
+    raise PartitionStopped(*copy.source, copy.range.start_offset, f"{reason}; {advice}")
 
 
 def new_identity(clusters: Clusters, base: int = 0) -> Identity:

@@ -22,19 +22,26 @@ class Resumption:
     One partition's way from its pair to where it goes on.
 
     Attributes:
-        incidents: What was found on the way and gone on from.
+        pair: The one that was committed; moved by each step of :meth:`run`.
 
     """
 
     def __init__(
-        self, clusters: Clusters, copy: PartitionCopy, pair: Pair, source: SourceLog, log: DestinationLog
+        self,
+        clusters: Clusters,
+        copy: PartitionCopy,
+        pair: Pair,
+        source: SourceLog,
+        log: DestinationLog,
+        incidents: list[Incident],
     ) -> None:
+        """Take what is known of both logs; what is found on the way is added to ``incidents``."""
         self._clusters = clusters
         self._copy = copy
         self._source = source
         self._log = log
         self.pair = pair
-        self.incidents: list[Incident] = []
+        self._incidents = incidents
 
     def run(self) -> Pair:
         """
@@ -82,10 +89,10 @@ class Resumption:
 
         """
         if go_on is None or kind not in self._clusters.settings.continue_on:
-            self.incidents.append(Incident(kind, reason))
+            self._incidents.append(Incident(kind, reason))
             raise self._stop(f"{reason}; {advice}")
         lost = go_on()
-        self.incidents.append(Incident(kind, reason, lost, continued=True))
+        self._incidents.append(Incident(kind, reason, lost, continued=True))
 
     def _check_rules(self) -> None:
         if self.pair.rules != self._clusters.settings.rules:

@@ -1,0 +1,125 @@
+"""What happens to real clusters: each partition stops for it and says why, or goes on as it was told to."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+from integration.mirror_process import shoal
+
+from rig import KafkaCluster
+from rig.load import create_topic, load_batch, random_records
+from rig.read import read_topic
+from rig.record import Record
+from rig.wait import wait_until
+
+KINDS = ("foreign-records", "destination-loss", "source-reset", "source-retention")
+
+
+def load(cluster: KafkaCluster, topic: str, seed: int, batches: int = 3) -> list[Record]:
+    """Add some batches to the one partition of a topic."""
+    records: list[Record] = []
+    for number in range(batches):
+        batch = random_records(Random(f"{topic} {seed} {number}"), 20, 200)
+        load_batch(cluster.bootstrap, topic, 0, batch)
+        records += batch
+    return records
+
+
+def values(cluster: KafkaCluster, topic: str) -> list[bytes | None]:
+    return [record.value for record in read_topic(cluster.bootstrap, topic)[0]]
+
+
+def recreate(cluster: KafkaCluster, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    admin.delete_topics([topic])[topic].result()
+    wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, f"the end of {topic}")
+    create_topic(cluster.bootstrap, topic, config={"retention.ms": "-1"})
+
+
+def delete_records(cluster: KafkaCluster, topic: str, before: int) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    for future in admin.delete_records([TopicPartition(topic, 0, before)]).values():
+        future.result()
+
+
+@pytest.mark.timeout(600)
+def test_each_kind_of_incident_stops_its_partition_until_it_may_go_on(
+    source_cluster: KafkaCluster, destination_cluster: KafkaCluster, topic: str, tmp_path: Path
+) -> None:
+    foreign, refilled, reset, retention = topics = [f"{topic}-{kind}" for kind in KINDS]
+    before = {}
+    for name in topics:
+        create_topic(source_cluster.bootstrap, name, config={"retention.ms": "-1"})
+        before[name] = load(source_cluster, name, 0)
+
+    def mirror(*options: str) -> tuple[int, dict[str, Any]]:
+        clusters = ["--from", source_cluster.bootstrap, "--to", destination_cluster.bootstrap]
+        done = shoal(
+            "mirror", *clusters, "--topics", f"{topic}-.*", "--group", topic, "--once", "--json", *options,
+            state=tmp_path,
+        )  # fmt: skip
+        assert done.stdout, done.stderr
+        return done.returncode, json.loads(done.stdout.splitlines()[-1])
+
+    assert mirror()[0] == 0
+
+    strangers = load(destination_cluster, foreign, 99, batches=1)
+    recreate(destination_cluster, refilled)
+    recreate(source_cluster, reset)
+    after = {name: load(source_cluster, name, 1) for name in topics}
+    delete_records(source_cluster, retention, 70)
+
+    code, summary = mirror()
+    assert code == 1
+    assert {each["kind"] for each in summary["incidents"]} == set(KINDS)
+    assert not any(each["continued"] for each in summary["incidents"])
+    for name, kind in zip(topics, KINDS, strict=True):
+        assert f"--on-{kind} continue" in summary["stopped"][f"{name}-0"]
+
+    code, summary = mirror(*(f"--on-{kind}=continue" for kind in KINDS))
+    assert (code, summary["stopped"]) == (4, {})
+    lost = {each["partition"]: each["lost"] for each in summary["incidents"]}
+    assert lost == {f"{foreign}-0": 0, f"{refilled}-0": 0, f"{reset}-0": None, f"{retention}-0": 10}
+    assert (summary["lost"], summary["exit_code"]) == (10, 4)
+
+    def expected(*runs: list[Record]) -> list[bytes | None]:
+        return [record.value for run in runs for record in run]
+
+    assert values(destination_cluster, foreign) == expected(before[foreign], strangers, after[foreign])
+    assert values(destination_cluster, refilled) == expected(before[refilled], after[refilled])
+    assert values(destination_cluster, reset) == expected(before[reset], after[reset])
+    assert values(destination_cluster, retention) == expected(before[retention], after[retention][10:])
+
+    code, summary = mirror()
+    assert (code, summary["records"], summary["incidents"]) == (0, 0, [])
+
+
+@pytest.mark.timeout(300)
+def test_at_least_once_shares_its_destination_with_other_writers(
+    source_cluster: KafkaCluster, destination_cluster: KafkaCluster, topic: str, tmp_path: Path
+) -> None:
+    for cluster in (source_cluster, destination_cluster):
+        create_topic(cluster.bootstrap, topic, config={"retention.ms": "-1"})
+    clusters = ["--from", source_cluster.bootstrap, "--to", destination_cluster.bootstrap]
+    mirrored: list[Record] = []
+    strangers: list[Record] = []
+    for turn in range(2):
+        strangers += load(destination_cluster, topic, 100 + turn, batches=1)
+        mirrored += load(source_cluster, topic, turn)
+        done = shoal(
+            "mirror", *clusters, "--topics", topic, "--group", topic, "--once", "--delivery=at-least-once",
+            state=tmp_path,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    written_by_others = {record.value for record in strangers}
+    found = values(destination_cluster, topic)
+    assert [value for value in found if value not in written_by_others] == [
+        record.value for record in mirrored if record.value not in written_by_others
+    ]
+    assert len(found) == len(mirrored) + len(strangers)
