@@ -1,0 +1,708 @@
+"""
+Every kind of batch that cannot just be copied, from real brokers to a real broker.
+
+What a source holds was made by a broker: compacted topics really compacted, transactions really
+aborted, messages of magic 0 and 1 really written by Kafka 2.8.2. What arrives is read back by
+confluent-kafka, and every batch of it by Kafka's own DumpLogSegments.
+
+A Spark session takes ten seconds to start, so a run mirrors many topics, in a fixture of the module;
+the tests ask what became of each.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from integration.mirror_process import MirrorProcess, shoal
+
+from rig import (
+    CODECS,
+    OLD_CODECS,
+    DumpedBatch,
+    KafkaCluster,
+    OldKafka,
+    Record,
+    alter_topic,
+    create_topic,
+    describe_group,
+    dump_partitions,
+    load_aborted_transaction,
+    load_batch,
+    load_committed_transaction,
+    load_compacted,
+    load_old_batch,
+    load_old_compacted,
+    load_without_timestamps,
+    read_topic,
+    wait_until,
+)
+from rig.load import FIRST_TIMESTAMP, Codec, random_records, transactional_producer
+from rig.old_kafka import MessageFormat
+from rig.proxy import Disturbance, Proxies, Step
+from rig.read import Isolation
+
+OLD_FORMATS: tuple[MessageFormat, ...] = (0, 1)
+PRODUCE = 0
+SMALL_BATCHES = 20_000
+"""max.message.bytes of destination topics where a batch of the source does not fit in one piece."""
+SMALL = {"max.message.bytes": str(SMALL_BATCHES)}
+"""
+For both sides: a mirror is refused where the source's limit is the larger one.
+
+The source gets it when the batches are there, as if somebody had lowered it since.
+"""
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """
+    What one run made of a topic's partition 0.
+
+    Attributes:
+        source: Its records before the run, as a consumer of the source sees them.
+        records: The destination's, as a consumer sees them.
+        source_batches: The source's log, deeply dumped before the run.
+        batches: The destination's, after it.
+
+    """
+
+    source: list[Record]
+    records: list[Record]
+    source_batches: list[DumpedBatch]
+    batches: list[DumpedBatch]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: its topics by their names at the source, and its summary."""
+
+    group: str
+    topics: dict[str, Arrived]
+    summary: dict[str, Any]
+    stderr: str
+    exit_code: int
+
+
+def run_mirror(
+    source: KafkaCluster | OldKafka,
+    destination: KafkaCluster,
+    topics: Sequence[str],
+    *options: str,
+    state: Path,
+    group: str,
+    isolation: Isolation = "read_committed",
+    prefix: str = "",
+) -> Run:
+    """Run ``shoal mirror --once`` and read everything back; ``prefix`` is in front of the new names."""
+    before = {topic: read_topic(source.bootstrap, topic, isolation)[0] for topic in topics}
+    source_directories = {source.partition_dir(topic, 0): topic for topic in topics}
+    source_batches = dump_partitions(list(source_directories), deep=True)
+    between = ["--from", source.bootstrap, "--to", destination.bootstrap, "--group", group]
+    selected = ["--topics", ",".join(topics), "--rename", f"(.*)={prefix}\\1"]
+    done = shoal("mirror", *between, *selected, "--once", "--json", *options, state=state)
+    lines = done.stdout.splitlines()
+    assert lines, done.stderr
+    directories = {destination.partition_dir(prefix + topic, 0): topic for topic in topics}
+    batches = dump_partitions(list(directories), deep=True)
+    arrived = {
+        topic: Arrived(
+            before[topic],
+            read_topic(destination.bootstrap, prefix + topic)[0],
+            source_batches[source_directory],
+            batches[directory],
+        )
+        for (directory, topic), source_directory in zip(directories.items(), source_directories, strict=True)
+    }
+    return Run(group, arrived, json.loads(lines[-1]), done.stderr, done.returncode)
+
+
+def assert_same(expected: Sequence[Record], found: Sequence[Record]) -> None:
+    """Compare record by record; offsets and the type of timestamps are the destination's own."""
+    for number, (ours, theirs) in enumerate(zip(expected, found, strict=False)):
+        assert ours.same_content(theirs), f"record number {number} differs: {ours} became {theirs}"
+    assert len(expected) == len(found)
+
+
+def assert_sound(batches: Sequence[DumpedBatch]) -> None:
+    """Assert that a destination's batches are as a producer without transactions writes them."""
+    end = 0
+    for batch in batches:
+        assert batch.is_valid
+        assert batch.magic == 2
+        assert batch.timestamp_type == "CreateTime"
+        assert not batch.is_transactional
+        assert not batch.is_control
+        assert batch.delete_horizon_ms is None
+        assert batch.base_offset == end
+        assert batch.count == batch.last_offset - batch.base_offset + 1 == len(batch.records)
+        assert [record.offset for record in batch.records] == list(range(end, batch.last_offset + 1))
+        assert batch.max_timestamp == max(record.timestamp for record in batch.records)
+        # The sequence is the destination offset where a batch must land.
+        assert batch.base_sequence == batch.base_offset
+        end = batch.last_offset + 1
+
+
+def codecs_of_records(batches: Sequence[DumpedBatch]) -> list[str]:
+    """Return each record's codec, in order; what is in a control batch is no record."""
+    return [batch.codec for batch in batches if not batch.is_control for _ in batch.records]
+
+
+def as_at_destination(record: Record) -> Record:
+    """A record of magic 0 has no time, which magic 2 says with a create time of -1."""
+    return replace(record, timestamp=-1) if record.timestamp_type == "none" else record
+
+
+def keyed(count: int, value_bytes: int = 60, seed: int = 0) -> list[Record]:
+    """Make records that compress, without headers, each a millisecond younger than the one before."""
+    rng = Random(seed)
+    half = value_bytes // 2
+    return [
+        Record(
+            None if number % 7 == 6 else b"key %d" % number,
+            None if number % 11 == 10 else rng.randbytes(half) + b"shoal " * (half // 6),
+            (),
+            FIRST_TIMESTAMP + number,
+        )
+        for number in range(count)
+    ]
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("state")
+
+
+# Today's broker
+
+
+COMPACTED_TOPICS: dict[str, Codec] = {f"every.compacted-{codec}": codec for codec in CODECS}
+APPENDED_TOPICS: dict[str, Codec] = {f"every.append-time-{codec}": codec for codec in CODECS}
+
+
+@dataclass(frozen=True)
+class OpenTransaction:
+    """A transaction that is not yet decided, on "every.open"; records before it, in it and behind it."""
+
+    producer: Producer
+    before: list[Record]
+    within: list[Record]
+    behind: list[Record]
+
+
+@pytest.fixture(scope="module")
+def open_transaction(source_cluster: KafkaCluster) -> OpenTransaction:
+    before, within, behind = keyed(5), keyed(3, seed=1), keyed(4, seed=2)
+    create_topic(source_cluster.bootstrap, "every.open")
+    load_batch(source_cluster.bootstrap, "every.open", 0, before, "lz4")
+    producer = transactional_producer(source_cluster.bootstrap, "every.open", "lz4")
+    producer.begin_transaction()
+    for record in within:
+        producer.produce("every.open", record.value, record.key, 0, timestamp=record.timestamp)
+    assert producer.flush(60) == 0
+    load_batch(source_cluster.bootstrap, "every.open", 0, behind, "gzip")
+    return OpenTransaction(producer, before, within, behind)
+
+
+@pytest.fixture(scope="module")
+def new_topics(source_cluster: KafkaCluster, open_transaction: OpenTransaction) -> list[str]:
+    """Topics that today's broker has compacted, with transactions and append times."""
+    bootstrap = source_cluster.bootstrap
+    load_compacted(source_cluster, COMPACTED_TOPICS)
+    rng = Random(3)
+    # A marker of today would roll a segment of old records.
+    create_topic(bootstrap, "every.transactions", config={"segment.ms": "1000000000000"})
+    for codec in CODECS:
+        of_codec = partial(load_committed_transaction, bootstrap, "every.transactions", codec=codec)
+        of_codec({0: random_records(rng, 7, 300)}, transactional_id=codec)
+        load_aborted_transaction(
+            bootstrap, "every.transactions", {0: random_records(rng, 5, 300)}, codec, codec
+        )
+        load_batch(bootstrap, "every.transactions", 0, random_records(rng, 3, 300), codec)
+    for topic, codec in APPENDED_TOPICS.items():
+        create_topic(bootstrap, topic, config={"message.timestamp.type": "LogAppendTime"})
+        for count in (1, 20, 200):
+            load_batch(bootstrap, topic, 0, random_records(rng, count, 300), codec)
+    return [*COMPACTED_TOPICS, *APPENDED_TOPICS, "every.transactions", "every.open"]
+
+
+@pytest.fixture(scope="module")
+def new_run(
+    source_cluster: KafkaCluster, destination_cluster: KafkaCluster, new_topics: list[str], state: Path
+) -> Run:
+    for topic in COMPACTED_TOPICS:
+        # Not compacted there as well, or not all that arrived could be found.
+        create_topic(destination_cluster.bootstrap, topic)
+    return run_mirror(
+        source_cluster, destination_cluster, new_topics, state=state, group="every-kind-of-batch"
+    )
+
+
+def test_the_run_succeeds_and_says_what_it_did(new_run: Run) -> None:
+    assert new_run.exit_code == 0, new_run.stderr
+    assert set(new_run.summary["decisions"]) == {
+        "copied",
+        "dropped: control",
+        "dropped: aborted",
+        "dropped: empty",
+        "rebuilt: holes",
+    }
+    assert new_run.summary["records"] == sum(len(each.records) for each in new_run.topics.values())
+
+
+@pytest.mark.parametrize("topic", COMPACTED_TOPICS)
+def test_what_compaction_left_arrives_without_holes_in_the_same_batches(new_run: Run, topic: str) -> None:
+    arrived = new_run.topics[topic]
+    left = [batch for batch in arrived.source_batches if batch.count > 0 and not batch.is_control]
+    # Real holes, tombstones with a horizon and empty batches are what makes this a test.
+    assert sum(batch.has_holes for batch in left) >= 4
+    assert {batch.has_holes for batch in left if batch.delete_horizon_ms is not None} == {False, True}
+    assert any(batch.count == 0 for batch in arrived.source_batches)
+    assert COMPACTED_TOPICS[topic] in {batch.codec for batch in left if batch.has_holes}
+
+    assert_same(arrived.source, arrived.records)
+    assert_sound(arrived.batches)
+    assert [(batch.count, batch.codec) for batch in arrived.batches] == [
+        (batch.count, batch.codec) for batch in left
+    ]
+
+
+def test_aborted_records_and_markers_are_dropped(new_run: Run) -> None:
+    arrived = new_run.topics["every.transactions"]
+    assert sum(batch.is_control for batch in arrived.source_batches) == 2 * len(CODECS)
+    assert len(arrived.source) == len(CODECS) * (7 + 3)
+    assert_same(arrived.source, arrived.records)
+    assert_sound(arrived.batches)
+    assert [batch.count for batch in arrived.batches] == [7, 3] * len(CODECS)
+
+
+def test_nothing_past_an_open_transaction_is_mirrored(
+    new_run: Run, open_transaction: OpenTransaction
+) -> None:
+    arrived = new_run.topics["every.open"]
+    assert_same(open_transaction.before, arrived.records)
+    assert_sound(arrived.batches)
+
+
+@pytest.mark.parametrize("topic", APPENDED_TOPICS)
+def test_a_record_of_a_log_append_time_topic_gets_its_create_time(new_run: Run, topic: str) -> None:
+    arrived = new_run.topics[topic]
+    assert {batch.timestamp_type for batch in arrived.source_batches} == {"LogAppendTime"}
+    assert [(r.key, r.value, r.headers) for r in arrived.records] == [
+        (r.key, r.value, r.headers) for r in arrived.source
+    ]
+    # What the loader sent: older by years than what a consumer of the source sees.
+    years = range(FIRST_TIMESTAMP, FIRST_TIMESTAMP + 100_000_000)
+    assert all(record.timestamp in years for record in arrived.records)
+    assert not any(record.timestamp in years for record in arrived.source)
+    assert_sound(arrived.batches)
+    assert codecs_of_records(arrived.batches) == codecs_of_records(arrived.source_batches)
+
+
+def test_kafkas_own_tool_shows_position_and_lag(
+    source_cluster: KafkaCluster, new_run: Run, open_transaction: OpenTransaction
+) -> None:
+    described = describe_group(source_cluster.bootstrap, new_run.group)
+    assert {topic for topic, _ in described} == set(new_run.topics)
+    opened = described.pop(("every.open", 0))
+    transacted = len(open_transaction.within) + len(open_transaction.behind)
+    assert (opened.current_offset, opened.lag) == (len(open_transaction.before), transacted)
+    for (topic, _), position in described.items():
+        end = new_run.topics[topic].source_batches[-1].last_offset + 1
+        assert (position.current_offset, position.log_end_offset, position.lag) == (end, end, 0), topic
+
+
+@pytest.fixture(scope="module")
+def second_run(
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    new_run: Run,
+    open_transaction: OpenTransaction,
+    state: Path,
+) -> Run:
+    open_transaction.producer.commit_transaction(60)
+    return run_mirror(
+        source_cluster, destination_cluster, list(new_run.topics), state=state, group=new_run.group
+    )
+
+
+def test_the_next_run_goes_on_where_the_transaction_was_open(
+    second_run: Run, open_transaction: OpenTransaction
+) -> None:
+    assert second_run.exit_code == 0, second_run.stderr
+    assert second_run.summary["records"] == len(open_transaction.within) + len(open_transaction.behind)
+    expected = [*open_transaction.before, *open_transaction.within, *open_transaction.behind]
+    assert_same(expected, second_run.topics["every.open"].records)
+
+
+def test_the_next_run_doubles_nothing_that_was_rebuilt(new_run: Run, second_run: Run) -> None:
+    for topic, arrived in second_run.topics.items():
+        if topic != "every.open":
+            assert arrived.batches == new_run.topics[topic].batches
+
+
+@pytest.fixture(scope="module")
+def uncommitted_run(
+    source_cluster: KafkaCluster, destination_cluster: KafkaCluster, second_run: Run, tmp_path_factory: Any
+) -> Run:
+    """A run with isolation.level=read_uncommitted and --keep-append-time, to topics of other names."""
+    directory = tmp_path_factory.mktemp("uncommitted")
+    create_topic(destination_cluster.bootstrap, "uncommitted.every.compacted-lz4")
+    properties = directory / "source.properties"
+    properties.write_text("isolation.level=read_uncommitted\n", encoding="utf-8")
+    return run_mirror(
+        source_cluster,
+        destination_cluster,
+        ["every.transactions", *APPENDED_TOPICS, "every.compacted-lz4"],
+        "--keep-append-time",
+        "--from-config",
+        str(properties),
+        state=directory,
+        group="uncommitted",
+        isolation="read_uncommitted",
+        prefix="uncommitted.",
+    )
+
+
+def test_read_uncommitted_copies_aborted_records_too(uncommitted_run: Run) -> None:
+    assert uncommitted_run.exit_code == 0, uncommitted_run.stderr
+    arrived = uncommitted_run.topics["every.transactions"]
+    assert len(arrived.source) == len(CODECS) * (7 + 5 + 3)
+    assert_same(arrived.source, arrived.records)
+    assert_sound(arrived.batches)
+    compacted = uncommitted_run.topics["every.compacted-lz4"]
+    assert_same(compacted.source, compacted.records)
+    assert_sound(compacted.batches)
+
+
+@pytest.mark.parametrize("topic", APPENDED_TOPICS)
+def test_append_times_are_kept_on_demand(uncommitted_run: Run, topic: str) -> None:
+    arrived = uncommitted_run.topics[topic]
+    assert_same(arrived.source, arrived.records)
+    assert_sound(arrived.batches)
+    assert codecs_of_records(arrived.batches) == codecs_of_records(arrived.source_batches)
+    assert "rebuilt: append time" in uncommitted_run.summary["decisions"]
+
+
+CROPPED_TOPICS: dict[str, Codec] = {f"cropped-{codec}": codec for codec in CODECS}
+FIRST_CROPPED = 73
+
+
+@pytest.fixture(scope="module")
+def cropped_run(source_cluster: KafkaCluster, destination_cluster: KafkaCluster, state: Path) -> Run:
+    """A start inside the second of three batches; and inside a large one, into small batches."""
+    for topic, codec in CROPPED_TOPICS.items():
+        create_topic(source_cluster.bootstrap, topic)
+        for first in range(0, 150, 50):
+            load_batch(source_cluster.bootstrap, topic, 0, keyed(150)[first : first + 50], codec)
+    create_topic(source_cluster.bootstrap, "cropped-small")
+    create_topic(destination_cluster.bootstrap, "cropped-small", config=SMALL)
+    load_batch(source_cluster.bootstrap, "cropped-small", 0, keyed(150, value_bytes=2000), "lz4")
+    alter_topic(source_cluster.bootstrap, "cropped-small", SMALL)
+    return run_mirror(
+        source_cluster,
+        destination_cluster,
+        [*CROPPED_TOPICS, "cropped-small"],
+        "--start",
+        str(FIRST_TIMESTAMP + FIRST_CROPPED),
+        state=state,
+        group="cropped",
+    )
+
+
+@pytest.mark.parametrize("topic", CROPPED_TOPICS)
+def test_a_start_inside_a_batch_crops_it(cropped_run: Run, topic: str) -> None:
+    assert cropped_run.exit_code == 0, cropped_run.stderr
+    arrived = cropped_run.topics[topic]
+    assert_same(keyed(150)[FIRST_CROPPED:], arrived.records)
+    assert_sound(arrived.batches)
+    assert [(batch.count, batch.codec) for batch in arrived.batches] == [
+        (100 - FIRST_CROPPED, CROPPED_TOPICS[topic]),
+        (50, CROPPED_TOPICS[topic]),
+    ]
+
+
+def test_what_is_left_of_a_large_batch_is_split_for_a_destination_of_small_ones(cropped_run: Run) -> None:
+    arrived = cropped_run.topics["cropped-small"]
+    assert [batch.count for batch in arrived.source_batches] == [150]
+    assert_same(keyed(150, value_bytes=2000)[FIRST_CROPPED:], arrived.records)
+    assert_sound(arrived.batches)
+    assert len(arrived.batches) > 1
+    assert all(batch.size <= SMALL_BATCHES for batch in arrived.batches)
+    assert codecs_of_records(arrived.batches) == ["lz4"] * (150 - FIRST_CROPPED)
+
+
+# Kafka 2.8.2
+
+
+OLD_TOPICS: dict[str, tuple[MessageFormat, Codec]] = {
+    f"old.magic-{magic}-{codec}": (magic, codec) for magic in OLD_FORMATS for codec in OLD_CODECS
+}
+OLD_APPENDED: dict[str, Codec] = {f"old.append-time-{codec}": codec for codec in OLD_CODECS}
+OLD_TIMELESS: dict[str, Codec] = {f"old.without-timestamps-{codec}": codec for codec in OLD_CODECS}
+OLD_COMPACTED: dict[str, tuple[MessageFormat, Codec]] = {
+    f"old.compacted-{magic}-{codec}": (magic, codec) for magic in OLD_FORMATS for codec in OLD_CODECS
+}
+
+
+@pytest.fixture(scope="module")
+def old_kafka() -> Iterator[OldKafka]:
+    with OldKafka() as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="module")
+def old_topics(old_kafka: OldKafka) -> list[str]:
+    bootstrap = old_kafka.bootstrap
+    for topic, (magic, codec) in OLD_TOPICS.items():
+        old_kafka.create_topic(topic, magic)
+        for count in (1, 20, 200):
+            load_old_batch(bootstrap, topic, 0, keyed(count, seed=count), codec, magic)
+    for topic, codec in OLD_APPENDED.items():
+        old_kafka.create_topic(topic, 1, timestamp_type="LogAppendTime")
+        for count in (1, 20, 200):
+            load_old_batch(bootstrap, topic, 0, keyed(count, seed=count), codec, 1)
+    for topic, codec in OLD_TIMELESS.items():
+        old_kafka.create_topic(topic, 1)
+        for count in (1, 20, 200):
+            load_without_timestamps(bootstrap, topic, 0, keyed(count, seed=count), codec)
+    load_old_compacted(old_kafka, OLD_COMPACTED)
+
+    old_kafka.create_topic("old.upgraded", 0)
+    formats: tuple[MessageFormat, ...] = (0, 1, 2)
+    for magic in formats:
+        if magic > 0:
+            old_kafka.change_format("old.upgraded", magic)
+        for codec in OLD_CODECS:
+            load_old_batch(bootstrap, "old.upgraded", 0, keyed(20, seed=magic), codec, magic)
+    load_batch(bootstrap, "old.upgraded", 0, keyed(20, seed=9), "zstd")
+
+    old_kafka.create_topic("old.split", 1)
+    load_old_batch(bootstrap, "old.split", 0, keyed(150, value_bytes=2000), "gzip", 1)
+    load_old_batch(bootstrap, "old.split", 0, keyed(150, value_bytes=2000), "none", 1)
+    alter_topic(bootstrap, "old.split", SMALL)
+    return [*OLD_TOPICS, *OLD_APPENDED, *OLD_TIMELESS, *OLD_COMPACTED, "old.upgraded", "old.split"]
+
+
+@pytest.fixture(scope="module")
+def old_run(
+    old_kafka: OldKafka, destination_cluster: KafkaCluster, old_topics: list[str], state: Path
+) -> Run:
+    for topic in OLD_COMPACTED:
+        create_topic(destination_cluster.bootstrap, topic)
+    create_topic(destination_cluster.bootstrap, "old.split", config=SMALL)
+    return run_mirror(old_kafka, destination_cluster, old_topics, state=state, group="old-formats")
+
+
+def test_the_run_from_an_old_cluster_succeeds_and_says_what_it_did(old_run: Run) -> None:
+    assert old_run.exit_code == 0, old_run.stderr
+    assert set(old_run.summary["decisions"]) == {"copied", "rebuilt: old format"}
+    assert old_run.summary["records"] == sum(len(each.records) for each in old_run.topics.values())
+
+
+@pytest.mark.parametrize("topic", [*OLD_TOPICS, *OLD_APPENDED, *OLD_TIMELESS, *OLD_COMPACTED])
+def test_old_formats_become_batches_with_the_same_records_and_codec(old_run: Run, topic: str) -> None:
+    arrived = old_run.topics[topic]
+    magic, codec = {**OLD_TOPICS, **OLD_COMPACTED}.get(topic) or (1, {**OLD_APPENDED, **OLD_TIMELESS}[topic])
+    assert {batch.magic for batch in arrived.source_batches} == {magic}
+    assert codec in {batch.codec for batch in arrived.source_batches}
+    # Really a wrapper of many.
+    assert max(len(batch.records) for batch in arrived.source_batches) >= (1 if codec == "none" else 40)
+
+    assert_same([as_at_destination(record) for record in arrived.source], arrived.records)
+    assert_sound(arrived.batches)
+    assert codecs_of_records(arrived.batches) == codecs_of_records(arrived.source_batches)
+
+
+@pytest.mark.parametrize("topic", OLD_TOPICS)
+def test_old_formats_arrive_as_they_were_sent(old_run: Run, topic: str) -> None:
+    sent = [record for count in (1, 20, 200) for record in keyed(count, seed=count)]
+    if OLD_TOPICS[topic][0] == 0:
+        sent = [replace(record, timestamp=-1) for record in sent]
+    assert_same(sent, old_run.topics[topic].records)
+
+
+@pytest.mark.parametrize("topic", OLD_APPENDED)
+def test_an_old_wrappers_append_time_is_that_of_its_records(old_run: Run, topic: str) -> None:
+    arrived = old_run.topics[topic]
+    assert {batch.timestamp_type for batch in arrived.source_batches} == {"LogAppendTime"}
+    assert {record.timestamp_type for record in arrived.source} == {"LogAppendTime"}
+    assert [record.timestamp for record in arrived.records] == [record.timestamp for record in arrived.source]
+    assert min(record.timestamp for record in arrived.records) > FIRST_TIMESTAMP + 100_000_000
+
+
+@pytest.mark.parametrize("topic", OLD_COMPACTED)
+def test_old_wrappers_with_holes_are_among_them(old_run: Run, topic: str) -> None:
+    batches = old_run.topics[topic].source_batches
+    offsets = [record.offset for batch in batches for record in batch.records]
+    assert len(offsets) < offsets[-1] - offsets[0] + 1
+    if OLD_COMPACTED[topic][1] != "none":
+        assert any(len(batch.records) < batch.last_offset - batch.records[0].offset + 1 for batch in batches)
+
+
+def test_a_partition_that_was_upgraded_over_the_years_arrives_whole(old_run: Run) -> None:
+    arrived = old_run.topics["old.upgraded"]
+    assert {(batch.magic, batch.codec) for batch in arrived.source_batches} == {
+        *((magic, codec) for magic in (0, 1, 2) for codec in OLD_CODECS),
+        (2, "zstd"),
+    }
+    assert_same([as_at_destination(record) for record in arrived.source], arrived.records)
+    assert_sound(arrived.batches)
+    assert codecs_of_records(arrived.batches) == codecs_of_records(arrived.source_batches)
+
+
+def test_a_large_wrapper_is_split_for_a_destination_of_small_batches(old_run: Run) -> None:
+    arrived = old_run.topics["old.split"]
+    assert max(batch.size for batch in arrived.source_batches) > 5 * SMALL_BATCHES
+    assert_same(arrived.source, arrived.records)
+    assert_sound(arrived.batches)
+    assert all(batch.size <= SMALL_BATCHES for batch in arrived.batches)
+    assert codecs_of_records(arrived.batches) == ["gzip"] * 150 + ["none"] * 150
+
+
+def test_kafkas_own_tool_shows_position_and_lag_on_an_old_cluster(old_kafka: OldKafka, old_run: Run) -> None:
+    described = describe_group(old_kafka.bootstrap, old_run.group)
+    assert {topic for topic, _ in described} == set(old_run.topics)
+    for (topic, _), position in described.items():
+        end = old_run.topics[topic].source_batches[-1].last_offset + 1
+        assert (position.current_offset, position.log_end_offset, position.lag) == (end, end, 0), topic
+
+
+@pytest.fixture(scope="module")
+def old_cropped_run(old_kafka: OldKafka, destination_cluster: KafkaCluster, old_run: Run, state: Path) -> Run:
+    """The source's log starts inside the last wrapper: DeleteRecords has moved it there."""
+    admin = AdminClient({"bootstrap.servers": old_kafka.bootstrap, "log_level": 0})
+    inside = [TopicPartition(topic, 0, 1 + 20 + 50) for topic in OLD_TOPICS]
+    for deleted in admin.delete_records(inside).values():
+        deleted.result()
+    return run_mirror(
+        old_kafka, destination_cluster, list(OLD_TOPICS), state=state, group="old-cropped", prefix="cropped."
+    )
+
+
+@pytest.mark.parametrize("topic", OLD_TOPICS)
+def test_a_log_that_starts_inside_a_wrapper_is_cropped(old_cropped_run: Run, topic: str) -> None:
+    assert old_cropped_run.exit_code == 0, old_cropped_run.stderr
+    arrived = old_cropped_run.topics[topic]
+    assert_same([as_at_destination(record) for record in arrived.source], arrived.records)
+    assert [record.key for record in arrived.records] == [record.key for record in keyed(200)[50:]]
+    assert_sound(arrived.batches)
+    assert set(codecs_of_records(arrived.batches)) == {OLD_TOPICS[topic][1]}
+
+
+# What cannot be mirrored
+
+
+@pytest.fixture(scope="module")
+def refused_run(old_kafka: OldKafka, destination_cluster: KafkaCluster, state: Path) -> Run:
+    """Records and wrappers that are too large: for the destination, or to be decompressed."""
+    bootstrap = old_kafka.bootstrap
+    small = keyed(9)
+    large = replace(small[5], value=Random(5).randbytes(3 * SMALL_BATCHES))
+    for codec in ("none", "lz4"):
+        old_kafka.create_topic(f"refused-large-{codec}", 1)
+        create_topic(
+            destination_cluster.bootstrap,
+            f"refused-large-{codec}",
+            config=SMALL,
+        )
+        load_old_batch(bootstrap, f"refused-large-{codec}", 0, small[:2], codec, 1)
+        load_old_batch(bootstrap, f"refused-large-{codec}", 0, [*small[2:5], large, *small[6:]], codec, 1)
+        alter_topic(bootstrap, f"refused-large-{codec}", SMALL)
+    old_kafka.create_topic("refused-bomb", 1)
+    load_old_batch(bootstrap, "refused-bomb", 0, small, "gzip", 1)
+    bomb = [replace(record, value=bytes(100_000)) for record in small]
+    load_old_batch(bootstrap, "refused-bomb", 0, bomb, "gzip", 1)
+    load_old_batch(bootstrap, "refused-bomb", 0, small, "gzip", 1)
+    return run_mirror(
+        old_kafka,
+        destination_cluster,
+        ["refused-large-none", "refused-large-lz4", "refused-bomb"],
+        "--max-decompressed-bytes",
+        "200k",
+        state=state,
+        group="refused",
+    )
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_a_record_that_is_too_large_is_named_and_what_is_before_it_arrives(
+    refused_run: Run, codec: Codec
+) -> None:
+    topic = f"refused-large-{codec}"
+    assert refused_run.exit_code == 1
+    assert f"{topic}-0" in refused_run.stderr
+    reason = refused_run.summary["stopped"][f"{topic}-0"]
+    assert "offset 5" in reason
+    assert "max.message.bytes" in reason
+    assert_same(keyed(9)[:5], refused_run.topics[topic].records)
+    assert_sound(refused_run.topics[topic].batches)
+
+
+def test_a_wrapper_that_expands_too_far_is_refused_by_offset_limit_and_option(refused_run: Run) -> None:
+    reason = refused_run.summary["stopped"]["refused-bomb-0"]
+    assert "--max-decompressed-bytes" in reason
+    assert "offset 9" in reason or "offset 17" in reason
+    assert_same(keyed(9), refused_run.topics["refused-bomb"].records)
+
+
+# Interrupted
+
+
+def test_a_mirror_killed_in_the_middle_of_rebuilt_batches_loses_and_doubles_nothing(
+    old_kafka: OldKafka, tmp_path: Path
+) -> None:
+    topics: dict[str, tuple[MessageFormat, Codec]] = {
+        "killed-0-gzip": (0, "gzip"),
+        "killed-0-none": (0, "none"),
+        "killed-1-lz4": (1, "lz4"),
+        "killed-1-snappy": (1, "snappy"),
+    }
+    for topic, (magic, codec) in topics.items():
+        old_kafka.create_topic(topic, magic)
+        for seed in range(12):
+            load_old_batch(
+                old_kafka.bootstrap, topic, 0, keyed(60, value_bytes=1000, seed=seed), codec, magic
+            )
+        alter_topic(old_kafka.bootstrap, topic, SMALL)
+    expected = {topic: read_topic(old_kafka.bootstrap, topic)[0] for topic in topics}
+
+    with KafkaCluster(behind_proxies=True) as destination, Proxies(destination.proxied_ports) as proxies:
+        for topic in topics:
+            # No wrapper fits whole: most batches begin and end inside one.
+            create_topic(destination.bootstrap, topic, config=SMALL)
+        options = [
+            *("--from", old_kafka.bootstrap, "--to", proxies.bootstrap, "--topics", ",".join(topics)),
+            *("--group", "killed", "--once", "--commit-interval-ms", "200"),
+        ]
+        # Where the broker has appended, and nobody was told; then the driver is killed.
+        for after in (5, 9):
+            lost = Disturbance(PRODUCE, Step.BEFORE_RESPONSE, after=after, stall_s=120)
+            proxies.disturb(lost)
+            with MirrorProcess(*options, state=tmp_path) as mirror:
+                wait_until(lambda lost=lost: lost.hits == 1, "an acknowledgement to lose", timeout_s=90)
+                mirror.send_signal(signal.SIGKILL)
+                mirror.wait()
+            proxies.clear()
+        done = shoal("mirror", *options, "--json", state=tmp_path)
+        assert done.returncode == 0, done.stderr
+
+        dumped = dump_partitions([destination.partition_dir(topic, 0) for topic in topics], deep=True)
+        for topic, (magic, codec) in topics.items():
+            found = read_topic(destination.bootstrap, topic)[0]
+            assert_same([as_at_destination(record) for record in expected[topic]], found)
+            batches = dumped[destination.partition_dir(topic, 0)]
+            assert_sound(batches)
+            assert set(codecs_of_records(batches)) == {codec}
+            assert magic < 2
+        copied = json.loads(done.stdout.splitlines()[-1])["records"]
+        assert 0 < copied < 4 * 12 * 60
