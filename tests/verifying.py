@@ -4,21 +4,87 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import batches
 from two_brokers import TwoBrokers, batches_of
 
 from shoal.broker.log import Log
 from shoal.mirroring.verify import PartitionReport, VerifyReport, verify
+from shoal.records import Codec
 
-__all__ = ["flip", "partition", "rewrite", "verified"]
+__all__ = ["Item", "cut", "encode", "flip", "lay_out", "partition", "rewrite", "verified"]
 
 
-def verified(brokers: TwoBrokers, **options: object) -> VerifyReport:
-    """Verify the topic ``topic`` with the group of the mirror."""
+class Item(NamedTuple):
+    """A record, wherever it is stored."""
+
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+def encode(
+    items: Sequence[Item],
+    codec: Codec = Codec.NONE,
+    *,
+    base_offset: int = 0,
+    deltas: Sequence[int] | None = None,
+    flags: int = 0,
+    size: int | None = None,
+    append_time: int | None = None,
+) -> bytearray:
+    """
+    Build a batch of some records.
+
+    ``deltas`` are their offsets in it, where there are holes, and ``size``
+    all its offsets. With ``append_time`` it is a LogAppendTime batch.
+    """
+    deltas = range(len(items)) if deltas is None else deltas
+    base_timestamp = items[0].timestamp
+    records = [
+        batches.Record(item.value, item.key, item.headers, delta, item.timestamp - base_timestamp)
+        for item, delta in zip(items, deltas, strict=True)
+    ]
+    return batches.raw_batch(
+        batches.payload(records, codec),
+        base_offset=base_offset,
+        attributes=codec | flags | (0 if append_time is None else batches.LOG_APPEND_TIME),
+        last_offset_delta=(deltas[-1] + 1 if size is None else size) - 1,
+        base_timestamp=base_timestamp,
+        max_timestamp=max(item.timestamp for item in items) if append_time is None else append_time,
+        records_count=len(items),
+    )
+
+
+def cut(items: Sequence[Item], *sizes: int, codec: Codec = Codec.NONE) -> list[bytearray]:
+    """Build batches of so many records each, as many as there are sizes, and one of the rest."""
+    built = []
+    for size in (*sizes, len(items)):
+        if items:
+            built.append(encode(items[:size], codec))
+        items = items[size:]
+    return built
+
+
+def lay_out(brokers: TwoBrokers, found: Sequence[bytearray], topic: str = "topic") -> None:
+    """Let the destination's log consist of these batches, one behind the other."""
+    before = brokers.destination.log(topic)
+    after = Log(before.name, before.config)
+    offset = 0
+    for batch in found:
+        struct.pack_into(">q", batch, 0, offset)
+        offset += struct.unpack_from(">i", batch, 23)[0] + 1
+        after.store(batch)
+    brokers.destination.topics.topic(topic).logs[0] = after
+
+
+def verified(brokers: TwoBrokers, topic: str = "topic", **options: object) -> VerifyReport:
+    """Verify a topic with the group of the mirror."""
     settings = brokers.settings
     chosen = {"group": settings.group, "patience_s": 5.0, **options}
-    return verify(settings.source, settings.destination, {"topic": "topic"}, **chosen)  # type: ignore[arg-type]
+    return verify(settings.source, settings.destination, {topic: topic}, **chosen)  # type: ignore[arg-type]
 
 
 def partition(brokers: TwoBrokers, **options: object) -> PartitionReport:
@@ -29,15 +95,16 @@ def partition(brokers: TwoBrokers, **options: object) -> PartitionReport:
 
 def rewrite(brokers: TwoBrokers, edit: Callable[[list[bytearray]], Sequence[bytearray]]) -> None:
     """Put other batches into the destination's log, one behind the other."""
-    before = brokers.destination.log("topic")
-    after = Log(before.name, before.config)
-    offset = 0
-    for batch in edit([bytearray(batch.view) for batch in batches_of(before)]):
-        struct.pack_into(">q", batch, 0, offset)
-        offset += struct.unpack_from(">i", batch, 23)[0] + 1
-        # Without a producer: its sequence is no more what it was.
-        after.store(batches.patched(batch, 43, struct.pack(">qhi", -1, -1, -1)))
-    brokers.destination.topics.topic("topic").logs[0] = after
+    # Without a producer: its sequence is no more what it was.
+    lay_out(
+        brokers,
+        [
+            batches.patched(batch, 43, struct.pack(">qhi", -1, -1, -1))
+            for batch in edit(
+                [bytearray(batch.view) for batch in batches_of(brokers.destination.log("topic"))]
+            )
+        ],
+    )
 
 
 def flip(log: Log, batch_index: int, position: int, bit: int = 0) -> None:

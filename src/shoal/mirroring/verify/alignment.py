@@ -158,6 +158,10 @@ def _align_by_content(logs: LogPair, note: str) -> Alignment:
     raise NotComparable(f"{note}, and {_NOT_FOUND}")
 
 
+#: A record, and the append time of its batch if there is one.
+_Timed = tuple[Record, int | None]
+
+
 def _back_to_decoded(logs: LogPair, found: CommonStart) -> CommonStart:
     """
     Go back from the first batch in common to where the records begin to be the same.
@@ -166,42 +170,58 @@ def _back_to_decoded(logs: LogPair, found: CommonStart) -> CommonStart:
     as many records are just before it in the source. If they are not the
     same, or too many to look at, that is for the comparison to tell.
     """
-    begin = logs.destination_log.start
-    if not begin < found.destination <= begin + _MOST_DECODED_TO_ALIGN:
-        return found
     try:
-        there = _last_records(logs.destination, begin, found.destination)
-        wanted = len(there)
-        here: list[tuple[Record, int | None]] = []
-        reach = wanted
-        while len(here) < wanted and reach <= _MOST_DECODED_TO_ALIGN:
-            # Further back each time: there may be holes and markers among them.
-            first = max(logs.source_log.start, found.source - reach)
-            here = _last_records(logs.source, first, found.source)
-            if first == logs.source_log.start:
-                break
-            reach *= 4
+        there = _before_the_first_in_common(logs, found.source)
+        here = _last_records(logs, found.source, len(there))
     except (DamagedLog, NotDecodable):
         return found
-    here = here[-wanted:]
-    is_same = len(here) == wanted and all(
-        ours.body == theirs.body
-        and (written is not None or theirs.timestamp in (ours.timestamp, append_time))
-        for (ours, append_time), (theirs, written) in zip(here, there, strict=True)
-    )
-    return CommonStart(here[0][0].offset, there[0][0].offset) if wanted and is_same else found
+    if not there or len(here) != len(there):
+        return found
+    for (ours, append_time), (theirs, own_time) in zip(here, there, strict=True):
+        is_timed = own_time is None and theirs.timestamp not in (ours.timestamp, append_time)
+        if ours.body != theirs.body or is_timed:
+            return found
+    return CommonStart(here[0][0].offset, there[0][0].offset)
 
 
-def _last_records(reader: LogReader, start: int, end: int) -> list[tuple[Record, int | None]]:
-    """Return records, each with the append time of its batch if there is one."""
-    records: list[tuple[Record, int | None]] = []
-    with closing(reader.digests(start, end, crop_at=start)) as batches:
-        for batch in batches:
-            if batch.damage:
-                raise NotDecodable(batch.damage)
-            decoded = reader.decode(batch)
-            records += [(record, decoded.append_time) for record in decoded.records]
-    return records
+def _before_the_first_in_common(logs: LogPair, source_offset: int) -> list[_Timed]:
+    """Return the destination's records before a source batch; none where it is not near."""
+    with closing(logs.source.digests(source_offset, logs.source_log.end)) as batches:
+        first = next(batches, None)
+    records: list[_Timed] = []
+    if first is None:
+        return records
+    with closing(logs.destination.digests(*logs.destination_log)) as batches:
+        for batch in islice(batches, HEAD_BATCHES):
+            if batch.fingerprint == first.fingerprint:
+                return records
+            records += _timed(logs.destination, batch)
+            if len(records) > _MOST_DECODED_TO_ALIGN:
+                break
+    return []
+
+
+def _last_records(logs: LogPair, source_offset: int, count: int) -> list[_Timed]:
+    """Return up to ``count`` of the source's records before an offset."""
+    reach = count
+    while count:
+        # Further back each time: there may be holes and markers among them.
+        start = max(logs.source_log.start, source_offset - reach)
+        records: list[_Timed] = []
+        with closing(logs.source.digests(start, source_offset, crop_at=start)) as batches:
+            for batch in batches:
+                records += _timed(logs.source, batch)
+        if len(records) >= count or start == logs.source_log.start or reach > _MOST_DECODED_TO_ALIGN:
+            return records[-count:]
+        reach *= 4
+    return []
+
+
+def _timed(reader: LogReader, batch: Digest) -> list[_Timed]:
+    if batch.damage:
+        raise NotDecodable(batch.damage)
+    decoded = reader.decode(batch)
+    return [(record, decoded.append_time) for record in decoded.records]
 
 
 def _begin_with_the_same_record(logs: LogPair, source: Digest, destination: Digest) -> bool:

@@ -242,11 +242,12 @@ class RecordStream:
             return None
         return batch._replace(next_offset=self.start, records_count=self._skip, is_record=True)
 
-    def passed(self, times: Times) -> list[Digest]:
-        """Return the records that are passed over."""
+    def passed(self, times: Times, most: int) -> list[Digest]:
+        """Return the last so many of the records that are passed over."""
         if self.first is None:
             return []
-        return [times.digest(record, self.first.append_time) for record in self.first.records[: self._skip]]
+        passed = self.first.records[max(0, self._skip - most) : self._skip]
+        return [times.digest(record, self.first.append_time) for record in passed]
 
     def digests(self, times: Times) -> Iterator[Digest]:
         """

@@ -13,6 +13,7 @@ else as streams of records, by the same rules.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import suppress
 
 from ...errors import ShoalError
 from .decoded import Decoder, Decoders, RecordStream, Times, compare_decoded
@@ -33,8 +34,10 @@ LOOK_AHEAD_BATCHES = 4096
 #: they are small. 8 MB for each of these.
 _LOOK_AHEAD_RECORDS = 16_384
 
-#: Records before a difference that are remembered to recognise a double.
-_REMEMBERED_RECORDS = 1024
+#: So many records before a difference are decoded to recognise a double, if
+#: that takes no more than what is remembered; and so many behind one to find
+#: what was only reordered.
+_RECORDS_AROUND = 1024
 
 #: The look ahead grows by steps: most differences are short.
 _LOOKS = (16, 128, 1024)
@@ -231,7 +234,7 @@ class _Diff:
             not, they are at their ends, or they have diverged.
 
         """
-        before = self._source.last
+        before = tuple(self._source.taken)
         ours, theirs = (
             RecordStream(batches, decoder, passed)
             for batches, decoder, passed in zip(
@@ -248,10 +251,9 @@ class _Diff:
             self._mirrored_until,
             max(self._look_ahead, _LOOK_AHEAD_RECORDS),
         )
-        for record in [*_last_records(before, decoders[0], times), *ours.passed(times)][
-            -_REMEMBERED_RECORDS:
-        ]:
+        for record in (*_last_records(before, decoders[0], times), *ours.passed(times, _RECORDS_AROUND)):
             records._recent.add(record)
+        same = 0
         try:
             for finding in records.run():
                 if finding.kind is Kind.DIVERGED:
@@ -261,15 +263,17 @@ class _Diff:
                 if finding.kind is Kind.NOT_MIRRORED:
                     yield from self._open.close_all()
                 yield finding
-                if finding.kind is Kind.SAME and finding.source[0].is_last:
-                    ours.take(records._source.position)
-                    theirs.take(records._destination.position)
-                    if finding.destination[0].is_last:
-                        yield from records._open.close_all()
-                        ours.take_begun(records._source.position)
-                        theirs.take_begun(records._destination.position)
-                        self._was_decoded = True
-                        return True
+                same = same + 1 if finding.kind is Kind.SAME else 0
+                if not same or not finding.source[0].is_last:
+                    continue
+                ours.take(records._source.position)
+                theirs.take(records._destination.position)
+                if finding.destination[0].is_last and (records._open.is_empty or same >= _RECORDS_AROUND):
+                    yield from records._open.close_all()
+                    ours.take_begun(records._source.position)
+                    theirs.take_begun(records._destination.position)
+                    self._was_decoded = True
+                    return True
         except ShoalError:
             yield from self._open.close_all()
             raise
@@ -344,15 +348,20 @@ class _Diff:
             yield Finding(Kind.NOT_MIRRORED, (batch,), (), batch.base_offset, self._destination.position)
 
 
-def _last_records(batch: Digest | None, decoder: Decoder, times: Times) -> list[Digest]:
-    """Return the records of a batch that was compared already; none where it cannot be read."""
-    if batch is None or batch.damage or batch.undecoded:
-        return []
-    try:
-        decoded = decoder.decode(batch)
-    except NotDecodable:
-        return []
-    return [times.digest(record, decoded.append_time) for record in decoded.records[-_REMEMBERED_RECORDS:]]
+def _last_records(batches: Sequence[Digest], decoder: Decoder, times: Times) -> Iterator[Digest]:
+    """Yield the last records of batches that were compared already, as far as they can be read."""
+    first = len(batches)
+    count = 0
+    while first and count < _RECORDS_AROUND:
+        first -= 1
+        count += batches[first].records
+    for batch in batches[first:]:
+        if batch.damage or batch.undecoded:
+            continue
+        with suppress(NotDecodable):
+            decoded = decoder.decode(batch)
+            for record in decoded.records[-_RECORDS_AROUND:]:
+                yield times.digest(record, decoded.append_time)
 
 
 def _belong_here(last: Sequence[Digest], others: Sequence[Digest]) -> bool:

@@ -20,6 +20,9 @@ _MOST_CANDIDATES = 16
 #: After this many batches that agree in a row, two streams are taken to be in step again.
 _CONFIRMING_RUN = 3
 
+#: So many of the batches that were taken are remembered.
+_MOST_REMEMBERED = 64
+
 
 class LookAhead:
     """
@@ -27,7 +30,7 @@ class LookAhead:
 
     Attributes:
         position: The offset after the last batch taken.
-        last: The last batch taken.
+        taken: The last batches taken.
         failure: What broke the stream off, once it has; then it has no more
             batches, but not because this is the end of the log.
 
@@ -35,7 +38,7 @@ class LookAhead:
 
     def __init__(self, batches: Iterable[Digest], position: int) -> None:
         self.position = position
-        self.last: Digest | None = None
+        self.taken: deque[Digest] = deque(maxlen=_MOST_REMEMBERED)
         self.failure: ShoalError | None = None
         self._rest = iter(batches)
         self._window: deque[Digest] = deque()
@@ -78,7 +81,8 @@ class LookAhead:
     def pop(self) -> Digest:
         """Take the next batch; there must be one."""
         batch = self._window.popleft()
-        self.position, self.last = batch.next_offset, batch
+        self.position = batch.next_offset
+        self.taken.append(batch)
         return batch
 
     def take(self, count: int) -> list[Digest]:

@@ -326,6 +326,11 @@ class OpenSlots:
         return max(self._source.count + self._destination.count, len(self._slots)) > self._most
 
     @property
+    def is_empty(self) -> bool:
+        """Whether nothing may still turn up elsewhere."""
+        return self._source.count + self._destination.count == 0
+
+    @property
     def awaits_source(self) -> bool:
         """Whether the destination has something that may still turn up in the source."""
         return self._destination.count > 0

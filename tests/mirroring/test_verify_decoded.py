@@ -1,0 +1,625 @@
+"""Batches that are not the same on both sides, and what is in them: no difference, or exactly one."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import batches
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from two_brokers import COMMIT, NOW_MS, History, TwoBrokers
+from verifying import Item, cut, encode, lay_out, verified
+
+from shoal.broker.log import Log
+from shoal.mirroring.verify import DifferenceKind, Outcome, PartitionReport
+from shoal.records import Codec
+
+pytestmark = pytest.mark.timeout(60)
+
+LEGACY_CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
+
+
+def items(count: int, first: int = 0) -> list[Item]:
+    """Return records that occur only once."""
+    return [
+        Item(NOW_MS + number, b"key %d" % number, b"value %d" % number, (("name", b"%d" % number),))
+        for number in range(first, first + count)
+    ]
+
+
+def without_headers(found: Sequence[Item]) -> list[Item]:
+    """Return them as messages of the old formats can hold them."""
+    return [item._replace(headers=()) for item in found]
+
+
+def message(item: Item, magic: int, offset: int) -> bytearray:
+    return batches.message(magic, item.value, key=item.key, offset=offset, timestamp=item.timestamp)
+
+
+def wrapper(found: Sequence[Item], magic: int, codec: Codec, base_offset: int) -> bytearray:
+    """Build a compressed message, its inner offsets absolute in magic 0 and relative in magic 1."""
+    first = 0 if magic else base_offset
+    inner = [bytes(message(item, magic, first + number)) for number, item in enumerate(found)]
+    return batches.wrapper(magic, codec, inner, offset=base_offset + len(found) - 1)
+
+
+@dataclass
+class Sides:
+    """
+    A source's log whose records a mirror has copied into the destination's, in other batches.
+
+    Attributes:
+        items: What the destination must have.
+        offsets: Where each of them is in the source.
+
+    """
+
+    brokers: TwoBrokers
+    topic: str = "topic"
+    items: list[Item] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+
+    @property
+    def log(self) -> Log:
+        return self.brokers.source.log(self.topic)
+
+    @property
+    def end(self) -> int:
+        return self.log.log_end_offset
+
+    def add(self, batch: bytearray, found: Sequence[Item], deltas: Sequence[int] | None = None) -> None:
+        begin = self.end
+        self.log.store(memoryview(batch))
+        self.items += found
+        self.offsets += [begin + delta for delta in (range(len(found)) if deltas is None else deltas)]
+
+    def plain(self, count: int, codec: Codec = Codec.NONE) -> None:
+        found = items(count, len(self.items))
+        self.add(encode(found, codec, base_offset=self.end), found)
+
+    def holed(self, deltas: Sequence[int], size: int, codec: Codec = Codec.NONE) -> None:
+        found = items(len(deltas), len(self.items))
+        batch = encode(found, codec, base_offset=self.end, deltas=deltas, size=size)
+        self.add(batch, found, deltas)
+
+    def messages(self, count: int, magic: int) -> None:
+        for item in without_headers(items(count, len(self.items))):
+            kept = item if magic else item._replace(timestamp=-1)
+            self.add(message(item, magic, self.end), [kept])
+
+    def wrapped(self, count: int, magic: int, codec: Codec) -> None:
+        found = without_headers(items(count, len(self.items)))
+        kept = found if magic else [item._replace(timestamp=-1) for item in found]
+        begin = self.end
+        self.log.store(memoryview(wrapper(found, magic, codec, begin)))
+        self.items += kept
+        self.offsets += range(begin, begin + count)
+
+    def mirror(self) -> None:
+        assert self.brokers.run(self.brokers.ranges(self.topic)).complete
+
+    def report(self, **options: object) -> PartitionReport:
+        (report,) = verified(self.brokers, self.topic, **options).partitions
+        return report
+
+
+@pytest.fixture
+def sides(brokers: TwoBrokers) -> Sides:
+    brokers.topic()
+    return Sides(brokers)
+
+
+def fill_with(kind: str, sides: Sides, codec: Codec) -> None:
+    """Put a batch between two that are copied whole: one that is not."""
+    sides.plain(3)
+    if kind == "holes":
+        sides.holed([1, 2, 5, 6, 7, 9], 12, codec)
+    elif kind.startswith("messages"):
+        sides.messages(6, int(kind[-1]))
+    else:
+        sides.wrapped(6, int(kind[-1]), codec)
+    sides.plain(4, Codec.GZIP)
+
+
+KINDS = [
+    *(("holes", codec) for codec in Codec),
+    *((kind, Codec.NONE) for kind in ("messages 0", "messages 1")),
+    ("wrapper 0", Codec.LZ4),
+    *(("wrapper 1", codec) for codec in LEGACY_CODECS),
+]
+
+#: How the thirteen records of :func:`fill_with` are cut at the destination.
+CUTS = {
+    "as one batch": (3, 6, 4),
+    "split": (3, 2, 3, 1, 4),
+    "together with what is before it": (5, 4, 4),
+    "together with what follows": (3, 1, 9),
+    "together with all": (13,),
+    "one by one": (1,) * 13,
+}
+
+
+@pytest.fixture(params=KINDS, ids=lambda each: f"{each[0]}-{each[1].name.lower()}")
+def rebuilt(request: pytest.FixtureRequest, sides: Sides) -> Sides:
+    """A mirror that had to rebuild something, with its pair."""
+    fill_with(*request.param[:1], sides, request.param[1])
+    sides.mirror()
+    return sides
+
+
+# Equal
+
+
+def test_what_a_mirror_rebuilt_is_equal(rebuilt: Sides) -> None:
+    report = rebuilt.report()
+    assert (report.outcome, report.records, report.decoded_records) == (Outcome.EQUAL, 13, 6)
+    assert report.differences == report.not_compared == ()
+    rebuilt.brokers.forget_pairs()
+    assert rebuilt.report().outcome is Outcome.EQUAL
+
+
+@pytest.mark.parametrize(
+    ("sizes", "codec"), [*zip(CUTS.values(), [*Codec, Codec.LZ4], strict=True)], ids=list(CUTS)
+)
+def test_it_is_equal_wherever_it_is_cut(rebuilt: Sides, sizes: tuple[int, ...], codec: Codec) -> None:
+    lay_out(rebuilt.brokers, cut(rebuilt.items, *sizes, codec=codec))
+    report = rebuilt.report()
+    assert (report.outcome, report.records) == (Outcome.EQUAL, 13)
+    assert report.decoded_records >= 6
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_a_mirror_that_began_in_the_middle_of_a_batch_is_equal(sides: Sides, codec: Codec) -> None:
+    sides.plain(5, codec)
+    sides.plain(3)
+    brokers = sides.brokers
+    brokers.run([each._replace(start_offset=2) for each in brokers.ranges()])
+    for group in (brokers.settings.group, "none"):
+        report = sides.report(group=group)
+        assert (report.outcome, report.records, report.decoded_records) == (Outcome.EQUAL, 6, 3)
+        assert report.source_skipped == (0, 2)
+
+
+@pytest.mark.parametrize("codec", LEGACY_CODECS)
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_mirror_that_began_in_the_middle_of_an_old_batch_is_equal(
+    sides: Sides, magic: int, codec: Codec
+) -> None:
+    sides.wrapped(7, magic, codec)
+    sides.plain(3)
+    brokers = sides.brokers
+    brokers.run([each._replace(start_offset=4) for each in brokers.ranges()])
+    report = sides.report()
+    assert (report.outcome, report.records, report.source_skipped) == (Outcome.EQUAL, 6, (0, 4))
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [*itertools.pairwise([*Codec, Codec.NONE, Codec.NONE])])
+def test_a_destination_that_recompresses_is_equal(sides: Sides, ours: Codec, theirs: Codec) -> None:
+    for count in (3, 1, 5):
+        sides.plain(count, ours)
+    sides.mirror()
+    lay_out(sides.brokers, cut(sides.items, 3, 1, 5, codec=theirs))
+    for group in (sides.brokers.settings.group, "none"):
+        report = sides.report(group=group)
+        decoded = 0 if ours == theirs else 9
+        assert (report.outcome, report.records, report.decoded_records) == (Outcome.EQUAL, 9, decoded)
+        assert (report.batches, report.decoded_batches) == (3, 3 if decoded else 0)
+
+
+def test_both_times_of_a_log_append_time_batch_are_faithful(sides: Sides) -> None:
+    found = items(4)
+    appended = NOW_MS + 1000
+    sides.add(encode(found, Codec.LZ4, append_time=appended), found)
+    sides.plain(2)
+    sides.mirror()
+    later = [item._replace(timestamp=appended) for item in found]
+    for copy in (found, later, [*found[:2], *later[2:]]):
+        lay_out(sides.brokers, cut([*copy, *sides.items[4:]], 4, codec=Codec.GZIP))
+        assert sides.report().outcome is Outcome.EQUAL
+    wrong = [found[0]._replace(timestamp=appended + 1), *found[1:]]
+    lay_out(sides.brokers, cut([*wrong, *sides.items[4:]], 4, codec=Codec.GZIP))
+    report = sides.report()
+    assert report.altered == [((0, 1), (0, 1))]
+    assert "timestamp" in str(report.differences[0].detail)
+
+
+@pytest.mark.parametrize("of_append", [False, True])
+def test_next_to_a_difference_both_times_are_faithful_too(sides: Sides, of_append: bool) -> None:
+    found = items(6)
+    appended = NOW_MS + 1000
+    sides.add(encode(found, Codec.LZ4, append_time=appended), found)
+    sides.mirror()
+    copy = [item._replace(timestamp=appended) for item in found] if of_append else list(found)
+    copy[2] = copy[2]._replace(value=b"other")
+    lay_out(sides.brokers, cut(copy, 4))
+    report = sides.report()
+    assert (report.altered, report.records) == ([((2, 3), (2, 3))], 5)
+
+
+def test_a_log_append_time_destination_has_times_of_its_own(sides: Sides) -> None:
+    sides.wrapped(6, 1, Codec.GZIP)
+    sides.plain(3)
+    sides.mirror()
+    lay_out(
+        sides.brokers,
+        [
+            encode(sides.items[:4], append_time=NOW_MS + 5000),
+            encode(sides.items[4:], append_time=NOW_MS + 6000),
+        ],
+    )
+    assert sides.report().outcome is Outcome.EQUAL
+    changed = [*sides.items[:5], sides.items[5]._replace(value=b"other"), *sides.items[6:]]
+    lay_out(
+        sides.brokers,
+        [encode(changed[:4], append_time=NOW_MS + 5000), encode(changed[4:], append_time=NOW_MS + 6000)],
+    )
+    assert sides.report().altered == [((5, 6), (5, 6))]
+
+
+def test_cuts_of_a_resumed_mirror_are_no_difference(sides: Sides) -> None:
+    sides.messages(10, 1)
+    brokers = sides.brokers
+    brokers.run([each._replace(end_offset=4) for each in brokers.ranges()])
+    sides.mirror()
+    report = sides.report()
+    assert (report.outcome, report.records) == (Outcome.EQUAL, 10)
+
+
+def test_an_old_batch_of_which_only_the_beginning_is_mirrored_is_no_difference(sides: Sides) -> None:
+    sides.plain(2)
+    sides.wrapped(8, 1, Codec.GZIP)
+    sides.mirror()
+    pair = sides.brokers.pair()
+    lay_out(sides.brokers, cut(sides.items[:7], 2))
+    assert sides.report().missing == [(7, 10)]
+    sides.brokers.commit(replace(pair, source_offset=7, destination_offset=7))
+    report = sides.report()
+    assert (report.outcome, report.records, report.not_mirrored) == (Outcome.EQUAL, 7, (7, 10))
+
+
+def test_transactions_between_are_no_difference(sides: Sides) -> None:
+    sides.messages(3, 1)
+    history = History(sides.log)
+    history.transaction(2, ends=COMMIT)
+    sides.log.store(encode(items(3, 50), base_offset=sides.end, deltas=[0, 2, 4], size=6))
+    sides.mirror()
+    report = sides.report()
+    assert (report.outcome, report.records) == (Outcome.EQUAL, 8)
+
+
+# What compaction did after the copy
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_what_compaction_took_from_the_source_since_is_not_compared(sides: Sides, codec: Codec) -> None:
+    sides.plain(3)
+    sides.holed([0, 2, 3], 5, codec)
+    sides.plain(2)
+    sides.mirror()
+    then = [*sides.items[:4], *items(1, 90), *sides.items[4:6], *items(1, 91), *sides.items[6:]]
+    lay_out(sides.brokers, cut(then, 3, 5, codec=codec))
+    report = sides.report()
+    assert (report.outcome, report.exit_code if hasattr(report, "exit_code") else 3) == (
+        Outcome.NOT_COMPARED,
+        3,
+    )
+    assert (report.records, report.differences) == (8, ())
+    assert [each.destination for each in report.not_compared] == [(4, 5), (7, 8)]
+    assert "source cluster since it was copied" in report.not_compared[0].reason
+
+
+def test_what_compaction_took_from_the_destination_is_not_compared(sides: Sides) -> None:
+    sides.plain(3)
+    sides.plain(5, Codec.LZ4)
+    sides.plain(2)
+    sides.mirror()
+    kept = [sides.items[3], *sides.items[6:8]]
+    lay_out(
+        sides.brokers,
+        [
+            *cut(sides.items[:3]),
+            encode(kept, Codec.LZ4, deltas=[0, 3, 4]),
+            *cut(sides.items[8:]),
+        ],
+    )
+    report = sides.report()
+    assert (report.outcome, report.records, report.differences) == (Outcome.NOT_COMPARED, 8, ())
+    assert [each.source for each in report.not_compared] == [(4, 6)]
+    assert "destination cluster since it was copied" in report.not_compared[0].reason
+
+
+def test_what_compaction_left_is_compared_all_the_same(sides: Sides) -> None:
+    sides.plain(3)
+    sides.plain(5, Codec.LZ4)
+    sides.plain(2)
+    sides.mirror()
+    kept = [sides.items[3], sides.items[6]._replace(value=b"other"), sides.items[7]]
+    lay_out(
+        sides.brokers,
+        [*cut(sides.items[:3]), encode(kept, deltas=[0, 3, 4]), *cut(sides.items[8:])],
+    )
+    report = sides.report()
+    assert report.outcome is Outcome.DIFFERENT
+    # What was taken and what was altered stand side by side: one range.
+    assert (report.altered, report.records) == ([((4, 7), (6, 7))], 7)
+
+
+# Different
+
+
+def differing(sides: Sides, changed: Sequence[Item], sizes: Sequence[int], codec: Codec) -> PartitionReport:
+    lay_out(sides.brokers, cut(changed, *sizes, codec=codec))
+    report = sides.report()
+    assert report.outcome is Outcome.DIFFERENT
+    return report
+
+
+#: Which record is another, and how the destination is cut.
+at_and_sizes = pytest.mark.parametrize(
+    ("at", "sizes"),
+    [(3, CUTS["as one batch"]), (5, CUTS["split"]), (8, CUTS["together with all"]), (8, CUTS["split"])],
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "at", "sizes"),
+    [
+        ({"key": b"other"}, 3, CUTS["as one batch"]),
+        ({"value": b"other"}, 5, CUTS["split"]),
+        ({"value": None}, 8, CUTS["together with all"]),
+        ({"headers": (("a", b"b"),)}, 8, CUTS["as one batch"]),
+        ({"timestamp": 5}, 3, CUTS["split"]),
+    ],
+)
+def test_one_altered_record_is_named(
+    rebuilt: Sides, at: int, change: dict[str, object], sizes: tuple[int, ...]
+) -> None:
+    changed = list(rebuilt.items)
+    changed[at] = changed[at]._replace(**change)  # type: ignore[arg-type]
+    report = differing(rebuilt, changed, sizes, Codec.ZSTD)
+    source = rebuilt.offsets[at]
+    assert report.altered == [((source, source + 1), (at, at + 1))]
+    assert (len(report.differences), report.records) == (1, 12)
+    assert (report.differences[0].batches, report.differences[0].records) == (0, 1)
+
+
+@at_and_sizes
+def test_one_missing_record_is_named(rebuilt: Sides, at: int, sizes: tuple[int, ...]) -> None:
+    changed = [*rebuilt.items[:at], *rebuilt.items[at + 1 :]]
+    before = sum(1 for end in itertools.accumulate(sizes) if end <= at)
+    shorter = [size - (number == before) for number, size in enumerate(sizes)]
+    report = differing(rebuilt, changed, [size for size in shorter if size], Codec.LZ4)
+    source = rebuilt.offsets[at]
+    assert report.missing == [(source, source + 1)]
+    assert report.differences[0].destination == (at, at)
+    assert (len(report.differences), report.records) == (1, 12)
+
+
+@at_and_sizes
+def test_one_doubled_record_is_named(rebuilt: Sides, at: int, sizes: tuple[int, ...]) -> None:
+    changed = [*rebuilt.items[: at + 1], *rebuilt.items[at:]]
+    report = differing(rebuilt, changed, sizes, Codec.GZIP)
+    assert report.extra == [(at + 1, at + 2)]
+    source = rebuilt.offsets[at]
+    assert report.differences[0].copy_of == (source, source + 1)
+    assert (len(report.differences), report.records) == (1, 13)
+
+
+@pytest.mark.parametrize(
+    ("at", "other", "sizes"),
+    [(3, 4, CUTS["as one batch"]), (5, 7, CUTS["together with all"]), (4, 8, CUTS["split"])],
+)
+def test_two_swapped_records_are_named(rebuilt: Sides, at: int, other: int, sizes: tuple[int, ...]) -> None:
+    changed = list(rebuilt.items)
+    changed[at], changed[other] = changed[other], changed[at]
+    report = differing(rebuilt, changed, sizes, Codec.SNAPPY)
+    offsets = rebuilt.offsets
+    assert sorted(report.reordered) == [
+        ((offsets[at], offsets[at] + 1), (other, other + 1)),
+        ((offsets[other], offsets[other] + 1), (at, at + 1)),
+    ]
+    assert (len(report.differences), report.records) == (2, 11)
+
+
+def test_a_rebuilt_batch_that_is_missing_as_a_whole_is_named(rebuilt: Sides) -> None:
+    report = differing(rebuilt, [*rebuilt.items[:3], *rebuilt.items[9:]], (3, 4), Codec.GZIP)
+    assert sum(end - start for start, end in report.missing) >= 6
+    assert report.missing[0][0] == rebuilt.offsets[3]
+    assert report.counts == {DifferenceKind.MISSING: (report.counts[DifferenceKind.MISSING][0], 6)}
+    assert report.records == 7
+
+
+def test_a_rebuilt_batch_that_is_there_twice_is_named(rebuilt: Sides) -> None:
+    report = differing(rebuilt, [*rebuilt.items[:9], *rebuilt.items[3:]], (3, 6, 6, 4), Codec.GZIP)
+    # Holes in the source keep what is doubled apart.
+    assert [offset for doubled in report.extra for offset in range(*doubled)] == list(range(9, 15))
+    doubled = [offset for each in report.differences if each.copy_of for offset in range(*each.copy_of)]
+    assert doubled == rebuilt.offsets[3:9]
+    assert report.records == 13
+
+
+def test_a_damaged_rebuilt_batch_is_named_with_all_its_records(rebuilt: Sides) -> None:
+    found = cut(rebuilt.items, 3, 6)
+    found[1][-1] ^= 1
+    lay_out(rebuilt.brokers, found)
+    report = rebuilt.report()
+    (difference,) = report.differences
+    assert difference.kind is DifferenceKind.ALTERED
+    assert difference.source.start in (3, rebuilt.offsets[3])
+    assert (difference.source.end >= rebuilt.offsets[8], difference.destination) == (True, (3, 9))
+    assert "destination's batch at offset 3 is damaged" in str(difference)
+    assert report.records == 7
+
+
+# Anything
+
+
+KINDS_OF_BATCHES = ["plain", "holes", "append time", "messages 0", "messages 1", "wrapper 0", "wrapper 1"]
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[tuple[str, Codec, list[Item], list[int]]]:
+    """Draw what the source has: kinds of batches, codecs, records that repeat, and holes before each."""
+    texts = st.sampled_from([b"a", b"b", None])
+    item = st.builds(
+        Item,
+        st.integers(NOW_MS, NOW_MS + 2),
+        texts,
+        texts,
+        st.sampled_from([(), (("a", None),), (("a", b"b"), ("a", b""))]),
+    )
+    found = []
+    for kind in draw(
+        st.lists(
+            st.sampled_from(
+                ["plain", "holes", "append time", "messages 0", "messages 1", "wrapper 0", "wrapper 1"]
+            ),
+            min_size=1,
+            max_size=6,
+        )
+    ):
+        codecs = LEGACY_CODECS if kind.startswith("wrapper") else list(Codec)
+        held = draw(st.lists(item, min_size=1, max_size=6))
+        holes = draw(st.lists(st.integers(0, 2), min_size=len(held), max_size=len(held)))
+        found.append((kind, draw(st.sampled_from(codecs)), held, holes))
+    return found
+
+
+def tell(sides: Sides, history: Sequence[tuple[str, Codec, list[Item], list[int]]]) -> None:
+    """Put a history into the source."""
+    for kind, codec, found, holes in history:
+        begin = sides.end
+        if kind == "plain":
+            sides.add(encode(found, codec, base_offset=begin), found)
+        elif kind == "append time":
+            sides.add(encode(found, codec, base_offset=begin, append_time=NOW_MS + 3), found)
+        elif kind == "holes":
+            deltas = [number + sum(holes[: number + 1]) for number in range(len(found))]
+            sides.add(
+                encode(found, codec, base_offset=begin, deltas=deltas, size=deltas[-1] + 2), found, deltas
+            )
+        else:
+            magic = int(kind[-1])
+            plain = without_headers(found)
+            kept = plain if magic else [item._replace(timestamp=-1) for item in plain]
+            if kind.startswith("wrapper"):
+                sides.log.store(memoryview(wrapper(plain, magic, codec, begin)))
+            else:
+                for number, item in enumerate(plain):
+                    sides.log.store(memoryview(message(item, magic, begin + number)))
+            sides.items += kept
+            sides.offsets += range(begin, begin + len(kept))
+
+
+def mutated(found: list[Item], kind: str, at: int) -> list[Item]:
+    """Return records of which one is another, missing, there twice, or in another place."""
+    if kind == "alter":
+        return [*found[:at], found[at]._replace(value=b"other"), *found[at + 1 :]]
+    if kind == "drop":
+        return [*found[:at], *found[at + 1 :]]
+    if kind == "double":
+        return [*found[: at + 1], *found[at:]]
+    return [*found[:at], *reversed(found[at : at + 2]), *found[at + 2 :]]
+
+
+topics = itertools.count()
+
+
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(history=histories(), data=st.data())
+def test_an_equal_copy_is_never_called_altered_and_one_change_is_always_found(
+    brokers: TwoBrokers, history: list[tuple[str, Codec, list[Item], list[int]]], data: st.DataObject
+) -> None:
+    sides = Sides(brokers, f"topic-{next(topics)}")
+    brokers.topic(sides.topic)
+    tell(sides, history)
+    sides.mirror()
+    assert sides.report().outcome is Outcome.EQUAL
+
+    def laid_out(found: list[Item]) -> PartitionReport:
+        built = []
+        while found:
+            count = data.draw(st.integers(1, len(found)), "size")
+            built.append(encode(found[:count], data.draw(st.sampled_from(list(Codec)), "codec")))
+            found = found[count:]
+        lay_out(brokers, built, sides.topic)
+        return sides.report()
+
+    report = laid_out(sides.items)
+    assert (report.outcome, report.records) == (Outcome.EQUAL, len(sides.items))
+    assert report.differences == report.not_compared == ()
+
+    kind = data.draw(st.sampled_from(["alter", "drop", "double", "swap"]), "mutation")
+    changed = mutated(sides.items, kind, data.draw(st.integers(0, len(sides.items) - 1), "at"))
+    if changed != sides.items:
+        assert laid_out(changed).outcome is Outcome.DIFFERENT
+
+
+# Bounds
+
+
+def test_a_batch_that_is_too_large_is_not_compared_by_name(rebuilt: Sides) -> None:
+    large = Item(NOW_MS, b"key", bytes(300_000))
+    rebuilt.plain(2)
+    rebuilt.add(encode([large], Codec.GZIP, base_offset=rebuilt.end), [large])
+    rebuilt.plain(2, Codec.LZ4)
+    rebuilt.mirror()
+    lay_out(rebuilt.brokers, cut(rebuilt.items, 3, 6, 4, 2, 1, codec=Codec.ZSTD))
+    assert rebuilt.report().outcome is Outcome.EQUAL
+    report = rebuilt.report(max_decompressed_bytes=200_000)
+    assert (report.outcome, report.records) == (Outcome.NOT_COMPARED, len(rebuilt.items) - 1)
+    (left_out,) = report.not_compared
+    offset = rebuilt.offsets[15]
+    assert (left_out.source, left_out.destination) == ((offset, offset + 1), (15, 16))
+    assert f"source's batch at offset {offset} cannot be decoded" in left_out.reason
+    assert "--max-decompressed-bytes" in left_out.reason
+
+
+def test_a_batch_that_is_too_large_on_one_side_takes_its_records_out(sides: Sides) -> None:
+    found = [Item(NOW_MS + number, b"key", bytes(100_000)) for number in range(4)]
+    sides.plain(2)
+    sides.add(encode(found, Codec.GZIP, base_offset=2), found)
+    sides.plain(2)
+    sides.mirror()
+    lay_out(sides.brokers, cut(sides.items, 2, 2, 2, codec=Codec.ZSTD))
+    report = sides.report(max_decompressed_bytes=300_000)
+    assert (report.outcome, report.records, report.differences) == (Outcome.NOT_COMPARED, 4, ())
+    assert [(each.source, each.destination) for each in report.not_compared] == [((2, 6), (2, 6))]
+
+
+def test_a_copy_by_a_consumer_and_a_producer_is_compared(sides: Sides) -> None:
+    rng = random.Random(4)
+    for _ in range(400):
+        sides.plain(rng.randint(1, 20), rng.choice(list(Codec)))
+    lay_out(sides.brokers, cut(sides.items, *[rng.randint(1, 50) for _ in range(400)], codec=Codec.LZ4))
+    report = sides.report()
+    assert (report.outcome, report.records) == (Outcome.EQUAL, len(sides.items))
+    changed = list(sides.items)
+    wrong = sorted(rng.sample(range(len(changed)), 30))
+    for at in wrong:
+        changed[at] = changed[at]._replace(value=b"wrong")
+    lay_out(sides.brokers, cut(changed, *[rng.randint(1, 50) for _ in range(400)], codec=Codec.LZ4))
+    report = sides.report()
+    named = {offset for source, _ in report.altered for offset in range(*source)}
+    assert named == {sides.offsets[at] for at in wrong}
+    assert report.records == len(changed) - 30
+
+
+def test_records_that_differ_all_the_way_are_not_collected(sides: Sides) -> None:
+    for _ in range(300):
+        sides.messages(100, 1)
+    changed = [item._replace(value=b"other") for item in sides.items]
+    lay_out(sides.brokers, cut(changed, *[1000] * 30))
+    sides.mirror()
+    lay_out(sides.brokers, cut([sides.items[0], *changed[1:]], *[1000] * 30))
+    report = sides.report()
+    assert report.outcome is Outcome.DIFFERENT
+    assert len(report.differences) <= 100
