@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-from ..errors import ErrorCode
+from ..errors import ErrorCode, ProtocolError
 from ..protocol.apis import ApiKey
 from ..protocol.codec import request_class
 from .cluster import Cluster
@@ -19,6 +20,8 @@ __all__ = [
     "describe_topic_configs",
     "init_producer_id",
 ]
+
+T = TypeVar("T")
 
 _TOPIC = 2
 _BROKER = 4
@@ -84,8 +87,9 @@ def describe_broker_config(cluster: Cluster, node_id: int) -> dict[str, str | No
         resource_type=_BROKER, resource_name=str(node_id), configuration_keys=None
     )
     response = cluster.connection(node_id).request(ApiKey.DESCRIBE_CONFIGS, resources=[resource])
-    (result,) = response.results
-    raise_for(result.error_code, f"the configuration of broker {node_id} of {cluster}", result.error_message)
+    where = f"the configuration of broker {node_id} of {cluster}"
+    result = _only(response.results, where)
+    raise_for(result.error_code, where, result.error_message)
     return {entry.name: entry.value for entry in result.configs}
 
 
@@ -118,11 +122,18 @@ def create_topic(cluster: Cluster, topic: NewTopic) -> bool:
         timeout_ms=cluster.config.request_timeout_ms,
         validate_only=False,
     )
-    (result,) = response.topics
+    where = f"creating topic {topic.name} on {cluster}"
+    result = _only(response.topics, where)
     if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
         return False
-    raise_for(result.error_code, f"creating topic {topic.name} on {cluster}", result.error_message)
+    raise_for(result.error_code, where, result.error_message)
     return True
+
+
+def _only(results: Sequence[T], where: str) -> T:
+    if len(results) != 1:
+        raise ProtocolError(f"{where}: an answer with {len(results)} results")
+    return results[0]
 
 
 def init_producer_id(cluster: Cluster) -> tuple[int, int]:
@@ -134,6 +145,7 @@ def init_producer_id(cluster: Cluster) -> tuple[int, int]:
 
     Raises:
         BrokerError: The cluster refuses, or is not ready yet (retriable).
+        ProtocolError: It hands out what is none.
 
     """
     response = cluster.ask_anyone(
@@ -144,4 +156,9 @@ def init_producer_id(cluster: Cluster) -> tuple[int, int]:
         producer_epoch=-1,
     )
     raise_for(response.error_code, f"a producer id from {cluster}")
+    if response.producer_id < 0 or response.producer_epoch < 0:
+        # Taken for no producer at all, and then nothing would notice a batch that is written twice.
+        raise ProtocolError(
+            f"{cluster} hands out producer id {response.producer_id} with epoch {response.producer_epoch}"
+        )
     return response.producer_id, response.producer_epoch

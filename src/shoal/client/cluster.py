@@ -128,13 +128,16 @@ class Cluster:
         errors: list[Disconnected] = []
         for address in dict.fromkeys([*self.config.bootstrap, *known]):
             try:
-                self._bootstrap = self._open(address)
+                opened = self._open(address)
             except (Disconnected, ProtocolError) as error:
                 errors.append(
                     error if isinstance(error, Disconnected) else Disconnected(str(address), str(error))
                 )
                 continue
-            yield self._bootstrap
+            if self._bootstrap:
+                self._bootstrap.close()
+            self._bootstrap = opened
+            yield opened
         if errors:
             raise Disconnected(
                 self.config.servers,
@@ -180,7 +183,9 @@ class Cluster:
     def connection(self, node_id: int) -> Connection:
         """Return the control-plane connection to a broker."""
         connection = self._connections.get(node_id)
-        if connection is None or connection.closed or connection.address != self._address(node_id):
+        if connection and connection.address != self._address(node_id):
+            connection.close()
+        if connection is None or connection.closed:
             connection = self._connections[node_id] = self._open(self._address(node_id))
         return connection
 

@@ -125,8 +125,9 @@ class Connection:
         self._prepared: list[bytes | memoryview] = []
         try:
             self._socket = socket.create_connection(address, timeout_s)
-        except UnicodeError as error:
-            raise Disconnected(str(address), "that is no host's name") from error
+        except (ValueError, OverflowError) as error:
+            # Metadata may name anything: labels too long for DNS, a NUL, ports that there are not.
+            raise Disconnected(str(address), "that is no host's name and port") from error
         except OSError as error:
             raise Disconnected(str(address), error.strerror or str(error)) from error
         self._prepare_socket(timeout_s, abort_on_close)
@@ -181,7 +182,12 @@ class Connection:
 
     def _request(self, api_key: ApiKey, version: int, **fields: Any) -> Any:
         self._send(api_key, version, fields)
-        return codec.decode_response(api_key, version, self.receive())
+        frame = self.receive()
+        try:
+            return codec.decode_response(api_key, version, frame)
+        except ProtocolError:
+            self.close()
+            raise
 
     def send(self, api_key: ApiKey, **fields: Any) -> None:
         """Send a request; :meth:`receive` returns its response after those before it."""

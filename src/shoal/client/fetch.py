@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ..errors import ProtocolError
 from ..protocol.apis import ApiKey
 from ..protocol.codec import request_class
 from ..protocol.fetch import FetchResponse, decode_fetch_response
@@ -107,7 +108,12 @@ class Fetcher:
 
     def receive(self) -> FetchResponse:
         """Receive the answer to the last :meth:`send`; what the one before referred to is overwritten."""
-        return decode_fetch_response(self._connection.receive(self._buffer), self._version)
+        frame = self._connection.receive(self._buffer)
+        try:
+            return decode_fetch_response(frame, self._version)
+        except ProtocolError:
+            self._connection.close()
+            raise
 
     def close(self) -> None:
         self._connection.close()

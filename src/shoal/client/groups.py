@@ -158,7 +158,7 @@ def describe_holder(cluster: Cluster, group: str) -> str | None:
     response = _ask_coordinator(
         cluster, group, ApiKey.DESCRIBE_GROUPS, groups=[group], include_authorized_operations=False
     )
-    members = response.groups[0].members
+    members = [member for described in response.groups for member in described.members]
     if not members:
         return None
     return "; ".join(f"client {each.client_id!r} at {each.client_host.lstrip('/')}" for each in members)

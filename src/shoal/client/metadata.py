@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from ..errors import ErrorCode
+from ..errors import ErrorCode, ProtocolError
 from .connection import Address
 
 __all__ = ["Metadata", "PartitionMetadata", "TopicMetadata", "TopicPartition", "read_metadata"]
@@ -80,9 +80,17 @@ class Metadata:
 
 
 def read_metadata(response: Any) -> Metadata:
-    """Take what matters out of a Metadata response."""
+    """
+    Take what matters out of a Metadata response.
+
+    Raises:
+        ProtocolError: It has a topic without a name, although none was asked for by its id.
+
+    """
     topics, errors = {}, {}
     for topic in response.topics:
+        if topic.name is None:
+            raise ProtocolError("a MetadataResponse with a topic that has no name")
         if topic.error_code in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE):
             topics[topic.name] = _read_topic(topic)
         else:

@@ -78,11 +78,16 @@ class Producer:
             What became of each partition's batches.
 
         Raises:
-            ProtocolError: It speaks of other partitions than the request.
+            ProtocolError: It cannot be read, or speaks of other partitions
+                than the request.
 
         """
         frame = self._connection.receive()
-        outcomes = decode_produce_response(frame, self._version)
+        try:
+            outcomes = decode_produce_response(frame, self._version)
+        except ProtocolError:
+            self._connection.close()
+            raise
         answers = {TopicPartition(each.topic, each.partition): each for each in outcomes}
         if answers.keys() != self._sent.popleft():
             self._connection.close()

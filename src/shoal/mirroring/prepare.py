@@ -337,8 +337,13 @@ class _Preparation:
 
     def _producer_id_expiration_ms(self) -> int:
         """Return the shortest of the destination's brokers."""
-        told = [configs.get("producer.id.expiration.ms") for configs in self._broker_configs]
-        return min(map(int, filter(None, told)), default=DEFAULT_PRODUCER_ID_EXPIRATION_MS)
+        told = [
+            int(text)
+            for configs in self._broker_configs
+            # What is no number tells nothing.
+            if (text := configs.get("producer.id.expiration.ms")) and text.isdecimal()
+        ]
+        return min(told, default=DEFAULT_PRODUCER_ID_EXPIRATION_MS)
 
 
 def _state(topic: TopicMetadata, configs: Configs | None) -> TopicState:

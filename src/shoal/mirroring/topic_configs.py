@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ..client.admin import ConfigEntry
+from ..errors import ProtocolError
 
 __all__ = [
     "COPIED_ALWAYS",
@@ -76,7 +77,18 @@ class TopicState:
         return default if entry is None or entry.value is None else entry.value
 
     def number(self, name: str, default: int) -> int:
-        return int(self.text(name, str(default)))
+        """
+        Return a configuration that is a number.
+
+        Raises:
+            ProtocolError: The cluster says something else.
+
+        """
+        text = self.text(name, str(default))
+        try:
+            return int(text)
+        except ValueError as error:
+            raise ProtocolError(f"the configuration {name} is {text!r}, which is no number") from error
 
     @property
     def cleanup_policies(self) -> frozenset[str]:

@@ -1,0 +1,136 @@
+"""Requests that no client sends: the embedded broker answers or hangs up, and serves the others."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+
+import kio_messages
+import pytest
+from batches import TRANSACTIONAL, batch
+from broker.wire import Wire
+from fuzz.damage import garbage, mutated
+from fuzz.effort import effort
+from hypothesis import given
+from hypothesis import strategies as st
+from vectors import vectors
+
+from shoal.broker import Broker
+from shoal.broker.apis.table import APIS
+from shoal.protocol.apis import ApiKey
+
+#: A request may ask the broker to wait for as long as it likes; nobody waits for that here.
+_PATIENCE_S = 0.5
+
+REQUESTS = [each for each in vectors() if each.direction == "request"]
+VERSIONS = [
+    (api.key, version)
+    for api in APIS.values()
+    for version in range(api.oldest, api.newest + 1)
+    if kio_messages.request_schema(api.key, version) is not None
+]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    config = {"offset.metadata.max.bytes": "64", "socket.request.max.bytes": str(1 << 20)}
+    with Broker(config=config) as running:
+        # The names that kio_messages makes up, and those in the recorded frames.
+        for name in ("a", "orders", "topic"):
+            running.create_topic(name, 2)
+            running.log(name).append_marker(7, 0, 1, 0)  # so that there is something to read
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _nothing_fails(
+    broker: Broker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """A handler that raises is logged; a thread that dies says so; and the broker lives on."""
+    died: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", died.append)
+    yield
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
+    assert died == []
+    with Wire(broker.bootstrap) as wire:
+        assert wire.call(ApiKey.METADATA, 1, topics=[]).brokers
+
+
+def ask(broker: Broker, data: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """Send bytes, read what comes for a while, and look whether the broker is well."""
+    connected = socket.create_connection((broker.host, broker.port), timeout=_PATIENCE_S)
+    # It may hang up at any moment, or have us wait.
+    with connected as sock, contextlib.suppress(OSError):
+        sock.sendall(data)
+        sock.shutdown(socket.SHUT_WR)
+        while sock.recv(65536):
+            pass
+    failed = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert not failed, failed[0].exc_text or failed[0].getMessage()
+
+
+def framed(frame: bytes) -> bytes:
+    return struct.pack(">i", len(frame)) + frame
+
+
+@given(st.data())
+@effort(150)
+def test_recorded_requests_that_are_damaged_are_answered_or_refused(
+    broker: Broker, caplog: pytest.LogCaptureFixture, data: st.DataObject
+) -> None:
+    vector = data.draw(st.sampled_from(REQUESTS))
+    ask(broker, framed(data.draw(mutated(vector.frame))), caplog)
+
+
+@given(st.sampled_from(VERSIONS), st.integers(0, 2**32))
+@effort(400)
+def test_requests_that_are_well_formed_and_make_no_sense_are_answered_or_refused(
+    broker: Broker, caplog: pytest.LogCaptureFixture, api: tuple[ApiKey, int], seed: int
+) -> None:
+    key, version = api
+    schema = kio_messages.request_schema(key, version)
+    message = kio_messages.random_message(schema, random.Random(seed))
+    ask(broker, framed(kio_messages.encode_request(message, 1, "fuzz")), caplog)
+
+
+@given(st.data())
+@effort(100)
+def test_requests_that_make_no_sense_and_are_damaged_are_answered_or_refused(
+    broker: Broker, caplog: pytest.LogCaptureFixture, data: st.DataObject
+) -> None:
+    key, version = data.draw(st.sampled_from(VERSIONS))
+    draw = random.Random(data.draw(st.integers(0, 2**32)))
+    message = kio_messages.random_message(kio_messages.request_schema(key, version), draw)
+    frame = kio_messages.encode_request(message, 1, "fuzz")
+    ask(broker, framed(data.draw(mutated(frame))), caplog)
+
+
+@given(garbage())
+@effort(60)
+def test_bytes_that_are_no_request_end_the_connection_at_most(
+    broker: Broker, caplog: pytest.LogCaptureFixture, data: bytes
+) -> None:
+    ask(broker, data, caplog)
+    ask(broker, framed(data), caplog)
+
+
+@given(st.sampled_from([0, TRANSACTIONAL]), st.data())
+@effort(150)
+def test_batches_that_are_damaged_are_refused_or_can_be_read_again(
+    broker: Broker, caplog: pytest.LogCaptureFixture, flags: int, data: st.DataObject
+) -> None:
+    whole = bytes(batch(3, flags=flags, producer_id=5, producer_epoch=0, base_sequence=0))
+    record_set = data.draw(mutated(whole))
+    with Wire(broker.bootstrap) as wire:
+        wire.produce("topic", record_set, transactional_id="id" if flags else None)
+        start = wire.list_offset("topic", -2).offset
+        assert wire.fetch("topic", start).error_code == 0
+        for timestamp in (-3, 0, 1 << 40):
+            wire.list_offset("topic", timestamp)
+    failed = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert not failed, failed[0].exc_text

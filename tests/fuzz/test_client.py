@@ -1,0 +1,267 @@
+"""Brokers that answer wrongly: each question ends with a value or one of our errors, in time."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from batches import batch
+from fuzz.effort import effort
+from fuzz.liar import Lie, changed_fields, damaged_bytes, lying, no_kafka
+from hypothesis import given
+from hypothesis import strategies as st
+from two_brokers import config_of
+
+from shoal.broker import Broker
+from shoal.client.admin import (
+    ConfigEntry,
+    NewTopic,
+    create_topic,
+    describe_broker_config,
+    describe_topic_configs,
+    init_producer_id,
+)
+from shoal.client.cluster import Cluster
+from shoal.client.config import ClientConfig, IsolationLevel
+from shoal.client.fetch import Fetcher, FetchFrom
+from shoal.client.groups import (
+    Committed,
+    GroupMember,
+    Membership,
+    commit_offsets,
+    describe_holder,
+    fetch_offsets,
+)
+from shoal.client.metadata import TopicPartition
+from shoal.client.offsets import EARLIEST, epoch_end_offsets, list_offsets, local_log_start_offset
+from shoal.client.produce import Producer
+from shoal.errors import Disconnected, ProtocolError, ShoalError
+from shoal.mirroring.options import MirrorOptions
+from shoal.mirroring.prepare import prepare
+from shoal.mirroring.reading import read_batches
+from shoal.mirroring.topic_configs import TopicState
+from shoal.mirroring.topics import TopicSelection
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.codec import decode_response, encode_response
+from shoal.records import verify_crc
+
+PARTITION = TopicPartition("topic", 0)
+REQUEST_TIMEOUT_MS = 250
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        running.create_topic("topic", 2)
+        for offset in range(0, 9, 3):
+            running.log("topic").store(batch(3, base_offset=offset))
+        yield running
+
+
+def _config(broker: Broker) -> ClientConfig:
+    return replace(config_of("source", broker), request_timeout_ms=REQUEST_TIMEOUT_MS)
+
+
+def _join(cluster: Cluster) -> None:
+    member = GroupMember(
+        cluster, "group", protocol="shoal-me", instance_id="shoal-me", session_timeout_ms=6000
+    )
+    try:
+        member.join([PARTITION])
+        member.heartbeat()
+    finally:
+        cluster.forget_coordinator("group")
+        member.leave()
+
+
+def _fetch(cluster: Cluster) -> None:
+    connection = cluster.connect(cluster.partition(PARTITION).leader)
+    fetcher = Fetcher(
+        connection,
+        buffer_bytes=1 << 20,
+        isolation_level=IsolationLevel.READ_COMMITTED,
+        max_wait_ms=10,
+    )
+    try:
+        for _ in range(2):
+            fetcher.send([FetchFrom(PARTITION, 0)])
+            fetcher.receive()
+    finally:
+        fetcher.close()
+
+
+def _produce(cluster: Cluster) -> None:
+    producer = Producer(cluster.connect(cluster.partition(PARTITION).leader), timeout_ms=100)
+    try:
+        for _ in range(2):
+            producer.send({PARTITION: [memoryview(batch(2))]})
+            producer.receive()
+    finally:
+        producer.close()
+
+
+def _read(cluster: Cluster) -> None:
+    for each in read_batches(cluster, PARTITION, 0):
+        verify_crc(each)
+
+
+def _create(cluster: Cluster) -> None:
+    create_topic(cluster, NewTopic("topic", 1, 1, {}))
+
+
+def _prepare(cluster: Cluster) -> None:
+    options = MirrorOptions(
+        cluster.config, cluster.config, TopicSelection("topic", rename="topic=copy"), once=True
+    )
+    prepare(options, cluster, cluster, patience_s=0.2)
+
+
+#: What a client asks, and the APIs that it asks.
+QUESTIONS: dict[Callable[[Cluster], object], tuple[ApiKey, ...]] = {
+    lambda cluster: cluster.refresh(): (ApiKey.API_VERSIONS, ApiKey.METADATA),
+    lambda cluster: cluster.connection(cluster.partition(PARTITION).leader): (ApiKey.METADATA,),
+    lambda cluster: cluster.controller().request(ApiKey.METADATA): (ApiKey.METADATA,),
+    lambda cluster: fetch_offsets(cluster, "group", [PARTITION]): (
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.OFFSET_FETCH,
+    ),
+    lambda cluster: commit_offsets(cluster, "group", {PARTITION: Committed(3, "x")}, Membership()): (
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.OFFSET_COMMIT,
+    ),
+    lambda cluster: describe_holder(cluster, "group"): (ApiKey.DESCRIBE_GROUPS,),
+    _join: (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP),
+    lambda cluster: list_offsets(cluster, {PARTITION: EARLIEST}): (ApiKey.LIST_OFFSETS,),
+    lambda cluster: local_log_start_offset(cluster, PARTITION): (ApiKey.LIST_OFFSETS,),
+    lambda cluster: epoch_end_offsets(cluster, {PARTITION: 0}): (ApiKey.OFFSET_FOR_LEADER_EPOCH,),
+    lambda cluster: describe_topic_configs(cluster, ["topic"]): (ApiKey.DESCRIBE_CONFIGS,),
+    lambda cluster: describe_broker_config(cluster, 1): (ApiKey.DESCRIBE_CONFIGS,),
+    _create: (ApiKey.CREATE_TOPICS,),
+    lambda cluster: init_producer_id(cluster): (ApiKey.INIT_PRODUCER_ID,),
+    _prepare: (ApiKey.METADATA, ApiKey.DESCRIBE_CONFIGS, ApiKey.CREATE_TOPICS),
+    _fetch: (ApiKey.FETCH,),
+    _produce: (ApiKey.PRODUCE,),
+    _read: (ApiKey.FETCH, ApiKey.LIST_OFFSETS),
+}
+
+
+@pytest.mark.parametrize("lie", [damaged_bytes, changed_fields, no_kafka])
+@given(st.data(), st.integers(0, 2**32))
+@effort(150)
+def test_a_wrong_answer_becomes_a_value_or_an_error_of_ours(
+    broker: Broker, lie: Lie, data: st.DataObject, seed: int
+) -> None:
+    question = data.draw(st.sampled_from(list(QUESTIONS)))
+    api = data.draw(st.sampled_from(QUESTIONS[question]))
+    began = time.monotonic()
+    with Cluster(_config(broker)) as cluster:
+        if api is not ApiKey.API_VERSIONS:
+            cluster.refresh()
+        times = data.draw(st.integers(1, 3))
+        with lying(broker, api, lie, random.Random(seed), times), contextlib.suppress(ShoalError):
+            question(cluster)
+    assert time.monotonic() - began < 10
+
+
+# What was found
+
+
+def said(broker: Broker, api: ApiKey, change: Callable[[Any], object]) -> AbstractContextManager[None]:
+    """Have a broker say something that is well-formed, in all its answers to an API."""
+
+    def lie(answer: bytes, api: ApiKey, version: int, draw: random.Random) -> bytes:
+        message = decode_response(api, version, memoryview(answer)[4:])
+        change(message)
+        return bytes(encode_response(message, int.from_bytes(answer[4:8])))
+
+    return lying(broker, api, lie, random.Random(0), times=1000)
+
+
+@pytest.fixture
+def cluster(broker: Broker) -> Iterator[Cluster]:
+    with Cluster(_config(broker)) as cluster:
+        cluster.refresh()
+        yield cluster
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_as_many_results_as_were_asked_for_or_an_error(broker: Broker, cluster: Cluster, count: int) -> None:
+    def topics(message: Any) -> None:
+        message.topics = message.topics * count
+
+    def results(message: Any) -> None:
+        message.results = message.results * count
+
+    with said(broker, ApiKey.CREATE_TOPICS, topics), pytest.raises(ProtocolError, match=f"{count} results"):
+        _create(cluster)
+    with (
+        said(broker, ApiKey.DESCRIBE_CONFIGS, results),
+        pytest.raises(ProtocolError, match=f"{count} results"),
+    ):
+        describe_broker_config(cluster, 1)
+
+
+def test_a_group_that_is_not_described_is_held_by_nobody(broker: Broker, cluster: Cluster) -> None:
+    with said(broker, ApiKey.DESCRIBE_GROUPS, lambda message: message.groups.clear()):
+        assert describe_holder(cluster, "group") is None
+
+
+def test_a_topic_without_a_name_is_refused(broker: Broker, cluster: Cluster) -> None:
+    def unname(message: Any) -> None:
+        message.topics[0].name = None
+
+    with (
+        said(broker, ApiKey.METADATA, unname),
+        pytest.raises(ShoalError, match="a topic that has no name"),
+    ):
+        cluster.refresh()
+
+
+@pytest.mark.parametrize(("producer_id", "epoch"), [(-1, 0), (5, -1)])
+def test_an_identity_that_is_none_is_refused(
+    broker: Broker, cluster: Cluster, producer_id: int, epoch: int
+) -> None:
+    def change(message: Any) -> None:
+        message.producer_id, message.producer_epoch = producer_id, epoch
+
+    with said(broker, ApiKey.INIT_PRODUCER_ID, change), pytest.raises(ProtocolError, match="producer id"):
+        init_producer_id(cluster)
+
+
+@pytest.mark.parametrize(
+    ("host", "port"),
+    [("\0", 9092), ("x" * 300, 9092), ("a..b", 9092), ("127.0.0.1", -1), ("127.0.0.1", 2**31 - 1)],
+)
+def test_a_broker_at_an_address_that_cannot_be_is_not_reached(
+    broker: Broker, cluster: Cluster, host: str, port: int
+) -> None:
+    def move(message: Any) -> None:
+        message.brokers[0].host, message.brokers[0].port = host, port
+
+    with said(broker, ApiKey.METADATA, move):
+        cluster.refresh()
+        with pytest.raises(Disconnected):
+            cluster.connection(broker.node_id)
+
+
+def test_an_answer_that_cannot_be_read_closes_the_connection(broker: Broker, cluster: Cluster) -> None:
+    def one_byte_more(answer: bytes, api: ApiKey, version: int, draw: random.Random) -> bytes:
+        return (len(answer) - 3).to_bytes(4) + answer[4:] + b"x"
+
+    connection = cluster.connection(broker.node_id)
+    with lying(broker, ApiKey.METADATA, one_byte_more, random.Random(), 1), pytest.raises(ProtocolError):
+        connection.request(ApiKey.METADATA, topics=[])
+    assert connection.closed
+
+
+@pytest.mark.parametrize("text", ["", "many", "1e9", "9" * 5000])
+def test_a_configuration_that_should_be_a_number_is_refused(text: str) -> None:
+    topic = TopicState(1, 1, {"retention.ms": ConfigEntry(text, True)})
+    with pytest.raises(ProtocolError, match="no number"):
+        topic.number("retention.ms", 0)
