@@ -296,7 +296,7 @@ def draw(seed: int, number: int, kind: Kind | None = None) -> Plan:
         age=dice.choice(AGES),
         partitions=dice.randint(3, 6),
         rounds=dice.randint(40, 100),
-        largest_batch=dice.choice([1, 8, 40]),
+        largest_batch=dice.choice([3, 12, 40]),
         codecs=tuple(dice.sample(CODECS, dice.randint(1, 3))),
         layout_seed=dice.randrange(2**32),
         delay_s=dice.choice([0.005, 0.01, 0.02]),
@@ -340,7 +340,9 @@ def _refusal(plan: Plan, after: int, dice: random.Random) -> Refusal:
         Error.NOT_ENOUGH_REPLICAS: "before",
     }.get(error) or dice.choice(["before", "after"])
     partition = dice.choice([None, dice.randrange(plan.partitions)])
-    return Refusal(error, after, dice.randint(1, 6), effect, partition)
+    # What stops a partition ends the process: started again, it meets the next.
+    times = dice.randint(1, 2 if error is Error.RECORD_LIST_TOO_LARGE else 6)
+    return Refusal(error, after, times, effect, partition)
 
 
 def _process_event(plan: Plan, after: int, dice: random.Random) -> Event:
