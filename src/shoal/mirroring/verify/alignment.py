@@ -186,7 +186,9 @@ def _back_to_decoded(logs: LogPair, found: CommonStart) -> CommonStart:
 
 def _before_the_first_in_common(logs: LogPair, source_offset: int) -> list[_Timed]:
     """Return the destination's records before a source batch; none where it is not near."""
-    with closing(logs.source.digests(source_offset, logs.source_log.end)) as batches:
+    # Its first records may be deleted already.
+    begin = max(source_offset, logs.source_log.start)
+    with closing(logs.source.digests(begin, logs.source_log.end)) as batches:
         first = next(batches, None)
     records: list[_Timed] = []
     if first is None:

@@ -100,7 +100,7 @@ class _Hit(NamedTuple):
 
     Attributes:
         run: How many batches belong together in a row.
-        proven: How many of them by their bytes.
+        proven: How many of them for sure.
         in_stream: The first offset of the stream that has its like in the head.
         in_head: The first offset of the head that has its like in the stream.
         is_preceded_in_stream: Whether the stream has batches before that.
@@ -171,17 +171,20 @@ class _Search:
 
     def _run(self, place: int) -> tuple[int, int]:
         """
-        Return how many batches belong together one after the other, and how many by their bytes.
+        Return how many batches belong together one after the other, and how many of them for sure.
 
         From the first in the window, and the one of the head at ``place`` on.
         """
         run = proven = 0
+        times = set()
         for ours, theirs in zip(self._window, self._head[place:], strict=False):
             if not resemble(ours, theirs):
                 break
             run += 1
             proven += agree(ours, theirs) is Agreement.SAME
-        return run, proven
+            times.add(ours.first_timestamp)
+        # As many different times in the same order are no accident either.
+        return run, run if run == self._proof == len(times) else proven
 
     def _hit(self, run: int, proven: int, place: int) -> _Hit:
         """Return where stream and head begin to belong together, if the batch at ``place`` was found now."""
