@@ -15,13 +15,14 @@ from typing import Any, TypeVar
 from ..client.groups import Committed
 from ..errors import ConfigError
 
-__all__ = ["Identity", "Pair"]
+__all__ = ["SEQUENCES", "Identity", "Pair"]
 
 #: In front of the JSON; the number is the version of its layout.
 _ANY_VERSION = "shoal"
 _PREFIX = _ANY_VERSION + "1"
 
-_SEQUENCES = 2**31
+#: A sequence is of 31 bits: after the largest comes 0.
+SEQUENCES = 2**31
 
 T = TypeVar("T")
 
@@ -46,7 +47,7 @@ class Identity:
 
     def sequence(self, destination_offset: int) -> int:
         """Return the sequence of a batch that lands at an offset: the offset itself, modulo 2^31."""
-        return (destination_offset - self.base) % _SEQUENCES
+        return (destination_offset - self.base) % SEQUENCES
 
     def moved(self, by: int) -> Identity:
         """Return the same writer where its next sequence lands so many offsets later than it would have."""

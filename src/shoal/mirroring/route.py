@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from ..client.cluster import Cluster
 from ..client.config import IsolationLevel
@@ -296,28 +297,27 @@ class Route:
 
     def _landed_elsewhere(self, copy: PartitionCopy, outgoing: Outgoing, base_offset: int) -> None:
         expected = outgoing.destination_offset
-        if self._settings.delivery is Delivery.EXACTLY_ONCE:
-            if base_offset > expected:
-                kind, why = IncidentKind.FOREIGN_RECORDS, "somebody else writes to this partition"
-            else:
-                kind, why = (
-                    IncidentKind.DESTINATION_LOSS,
-                    "the destination lost its tail (unclean leader election?)",
-                )
-            continued = kind in self._settings.continue_on
-            incident = Incident(
-                kind,
-                f"the batch at source offset {outgoing.source_start} landed at offset {base_offset} of "
-                f"{copy.destination} on {self._destination} instead of {expected}: {why}",
-                lost=max(0, expected - base_offset),
-                continued=continued,
-            )
-            if not continued:
-                copy.stop_for(incident)
-                return
-            copy.incidents.append(incident)
-        copy.displace(outgoing, base_offset - expected)
-        copy.acknowledge(outgoing)
+        is_later = base_offset > expected
+        kind = IncidentKind.FOREIGN_RECORDS if is_later else IncidentKind.DESTINATION_LOSS
+        why = "somebody else writes to this partition" if is_later else "the destination lost its tail"
+        incident = Incident(
+            kind,
+            f"the batch at source offset {outgoing.source_start} landed at offset {base_offset} of "
+            f"{copy.destination} on {self._destination} instead of {expected}: {why}",
+        )
+        shared = self._settings.delivery is Delivery.AT_LEAST_ONCE
+        if not shared and kind not in self._settings.continue_on:
+            copy.stop_for(incident)
+        elif not is_later:
+            # It may be the answer to an older batch that the broker took for the same: nothing was
+            # written then. Realigning finds out what is there.
+            copy.lose_track()
+            copy.wait(incident.reason)
+        else:
+            if not shared:
+                copy.incidents.append(replace(incident, continued=True))
+            copy.displace(outgoing, base_offset - expected)
+            copy.acknowledge(outgoing)
 
     def _destination_refuses(self, copy: PartitionCopy, outgoing: Outgoing, answer: ProduceOutcome) -> None:
         code = ErrorCode.of(answer.error_code)

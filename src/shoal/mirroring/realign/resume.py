@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 from ...errors import BrokerError, ErrorCode, PartitionStopped
 from ..incidents import Delivery, Incident, IncidentKind
-from ..pair import Pair
+from ..pair import SEQUENCES, Pair
 from ..partition_copy import PartitionCopy
 from ..reading import read_batches
 from .begin import new_identity, topic_id
@@ -127,14 +128,18 @@ class Resumption:
         )
 
     def _mirror_again(self) -> int:
-        """Go back to behind what the destination still has; return how many records nobody has any more."""
+        """Go on behind what the destination still has; return how many records nobody has any more."""
         tail = last_batch(self._clusters, self._copy, self._log) if self._log.start < self._log.end else None
         if tail is None and self._log.end == 0:
             places = [Place(self.pair.origin[0])]
         else:
-            places = self._places_of(tail, lambda offset: offset <= self.pair.source_offset) if tail else []
+            places = find(self._clusters, self._copy, tail) if tail else []
         before = self.pair
         self._go_to_the_end()
+        if tail and is_by(tail.header, before.identity):
+            # Our sequences go on where they end now, wherever others had moved them since.
+            base = tail.header.base_offset - tail.header.base_sequence
+            self.pair = replace(self.pair, identity=replace(before.identity, base=base))
         if len(places) != 1:
             return max(0, before.destination_offset - self._log.end)
         (place,) = places
@@ -144,7 +149,10 @@ class Resumption:
             source_leader_epoch=place.source_leader_epoch,
             last_batch=tail.crc if tail else None,
         )
-        return 0
+        if tail is None or place.source_offset <= before.source_offset:
+            return 0
+        # The tail came after what was lost: that cannot be put in front of it any more.
+        return max(0, before.destination_offset - tail.header.base_offset)
 
     def _go_to_the_end(self, **changes: object) -> None:
         """Let the next record land at the destination's end, whatever lies before it."""
@@ -221,9 +229,10 @@ class Resumption:
                 "committed: retention or compaction took it, so nothing shows whose it was; mirror it with a "
                 "new --group (--start says from where)"
             )
-        place = self._place_behind(
-            self._written, tail, tail.header.base_offset - self.pair.destination_offset
-        )
+        # What came late from a dead process, to a broker that had forgotten it, holds the right records.
+        is_double = is_by(tail.header, self.pair.identity) and not is_ours(tail.header, self.pair.identity)
+        tail_index = tail.header.base_offset - self.pair.destination_offset
+        place = None if is_double else self._place_behind(self._written, tail, tail_index)
         if place:
             self._settle(place, tail, landed=self.pair.destination_offset)
         elif is_ours(tail.header, self.pair.identity):
@@ -237,7 +246,7 @@ class Resumption:
                 "mirror it with a new --group into an empty topic",
             )
         else:
-            self._meet_foreign_records(tail)
+            self._meet_foreign_records(tail, self._go_on_behind_others)
 
     def _place_behind(self, written: int, tail: Tail, tail_index: int) -> Place | None:
         """Return where the source goes on behind so many records of ours; None where nothing shows it."""
@@ -287,58 +296,85 @@ class Resumption:
         if self.pair.last_batch is None or self._log.start >= self._log.end:
             return
         tail = last_batch(self._clusters, self._copy, self._log)
-        if tail is None or tail.crc == self.pair.last_batch or is_ours(tail.header, self.pair.identity):
+        if tail is None or is_ours(tail.header, self.pair.identity):
             return
         if tail.header.next_offset < self._log.end:
             return  # compaction took the last one, and the one before may be of another time
-        self._meet_foreign_records(tail)
+        if tail.crc == self.pair.last_batch and not is_by(tail.header, self.pair.identity):
+            return
+        self._meet_foreign_records(tail, None)
 
-    def _meet_foreign_records(self, tail: Tail) -> None:
+    def _meet_foreign_records(self, tail: Tail, go_on: Callable[[], int] | None) -> None:
+        advice = "mirror it with a new --group into a topic that nobody else writes to"
+        if go_on:
+            advice = f"{IncidentKind.FOREIGN_RECORDS.option} continue goes on behind them; or {advice}"
         self._meet(
             IncidentKind.FOREIGN_RECORDS,
             f"{self._copy.destination} on {self._clusters.destination} holds records from offset "
             f"{min(self.pair.destination_offset, tail.header.base_offset)} to {self._log.end} that are not "
             f"what was mirrored up to source offset {self.pair.source_offset}, or follows it: somebody else "
             "wrote there",
-            self._go_on_behind_others,
-            f"{IncidentKind.FOREIGN_RECORDS.option} continue goes on behind them; or mirror it with a new "
-            "--group into a topic that nobody else writes to",
+            go_on,
+            advice,
         )
 
     def _go_on_behind_others(self) -> int:
         """Find what we wrote among what others wrote; our sequences go on behind all of it."""
-        if self._written == 0:
-            # Not even the last acknowledged batch is where it should be: a new writer, whom nobody knows.
-            self._go_to_the_end(identity=new_identity(self._clusters, self._log.end))
+        ours = self._ours()
+        # The same writer goes on: a new one could not tell a request of a dead process, if it still
+        # arrives, from its own.
+        identity = replace(self.pair.identity, base=self._log.end - ours.next_sequence)
+        if ours.tail is None:
+            self._go_to_the_end(identity=identity)
             return 0
-        written, tail = self._ours()
-        if tail is None:
-            self._go_to_the_end(identity=self.pair.identity.moved(self._written))
-            return 0
-        place = self._place_behind(written, tail, written - (tail.header.last_offset_delta + 1))
+        tail_index = ours.written - (ours.tail.header.last_offset_delta + 1)
+        place = self._place_behind(ours.written, ours.tail, tail_index)
         if place is None:
             raise self._stop(
                 f"{self._copy.destination} on {self._clusters.destination} holds records of others from "
                 f"offset {self.pair.destination_offset} to {self._log.end}, and those that were mirrored "
-                f"among them, up to offset {tail.header.last_offset}, are not what follows source offset "
-                f"{self.pair.source_offset}; mirror it with a new --group into an empty topic"
+                f"among them, up to offset {ours.tail.header.last_offset}, are not what follows source "
+                f"offset {self.pair.source_offset}; mirror it with a new --group into an empty topic"
             )
-        others = self._written - written
-        self._settle(place, tail, landed=None)
-        self.pair = replace(self.pair, identity=self.pair.identity.moved(others), last_batch=None)
+        self._settle(place, ours.tail, landed=None)
+        self.pair = replace(self.pair, identity=identity, last_batch=None)
         return 0
 
-    def _ours(self) -> tuple[int, Tail | None]:
-        """Return how many offsets past the pair our writer wrote, and the last batch of them."""
+    def _ours(self) -> _Ours:
+        """Look for what our writer wrote past the pair."""
         identity = self.pair.identity
-        written, last = 0, None
+        expected = identity.sequence(self.pair.destination_offset)
+        ours = _Ours(0, None, expected)
         for batch in read_batches(
             self._clusters.destination, self._copy.destination, self.pair.destination_offset
         ):
             header = batch.header
             if header.base_offset >= self._log.end:
                 break
-            if is_by(header, identity):
-                written += header.last_offset_delta + 1
-                last = Tail.of(batch, self._clusters.settings.max_decompressed_bytes)
-        return written, last
+            if not is_by(header, identity):
+                continue
+            size = header.last_offset_delta + 1
+            next_sequence = (header.base_sequence + size) % SEQUENCES
+            if header.base_sequence == expected:
+                tail = Tail.of(batch, self._clusters.settings.max_decompressed_bytes)
+                ours, expected = _Ours(ours.written + size, tail, next_sequence), next_sequence
+            else:
+                # It came late, from a dead process, to a broker that had forgotten us: a double.
+                ours = ours._replace(next_sequence=next_sequence)
+        return ours
+
+
+class _Ours(NamedTuple):
+    """
+    What our writer wrote past a pair.
+
+    Attributes:
+        written: So many offsets, without a double.
+        tail: The last batch of them.
+        next_sequence: The only one that a broker takes next, if it knows the writer.
+
+    """
+
+    written: int
+    tail: Tail | None
+    next_sequence: int
