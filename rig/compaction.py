@@ -9,6 +9,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Protocol
@@ -59,9 +60,16 @@ class _Cluster(Protocol):
     def partition_dir(self, topic: str, partition: int) -> Path: ...
 
 
-def load_compacted(cluster: KafkaCluster, topics: Mapping[str, Codec]) -> dict[str, list[DumpedBatch]]:
+def load_compacted(
+    cluster: KafkaCluster, topics: Mapping[str, Codec], config: Mapping[str, str] | None = None
+) -> dict[str, list[DumpedBatch]]:
     """
     Create topics of one partition, load each by `_load_to_compact`, and wait for their compaction.
+
+    Args:
+        cluster: Of one broker.
+        topics: The codec of each.
+        config: Of the topics, over `COMPACTED`.
 
     Returns:
         The batches that are left of each, of a deep dump.
@@ -70,7 +78,7 @@ def load_compacted(cluster: KafkaCluster, topics: Mapping[str, Codec]) -> dict[s
     _hasten_cleaner(cluster.bootstrap)
 
     def load(topic: str) -> None:
-        create_topic(cluster.bootstrap, topic, config=COMPACTED)
+        create_topic(cluster.bootstrap, topic, config={**COMPACTED, **(config or {})})
         _load_to_compact(cluster.bootstrap, topic, topics[topic])
 
     # Most of it is waiting for producer ids and transactions.
@@ -139,14 +147,17 @@ def _is_compacted(batches: Sequence[DumpedBatch]) -> bool:
 
 def _load_to_compact_old(bootstrap: str, topic: str, codec: Codec) -> None:
     """Load partition 0 of an old broker: wrappers with holes at each place, and a tombstone."""
-    for keys in ([b"gone1", b"stays1", b"gone2", b"stays2", b"gone3"], [b"gone4", b"gone5"]):
-        load_batch(bootstrap, topic, 0, _keyed(keys), codec, idempotent=False)
-    load_batch(bootstrap, topic, 0, _keyed([b"deleted", b"stays3"]), codec, idempotent=False)
-    load_batch(bootstrap, topic, 0, [_tombstone(b"deleted"), *_keyed([b"stays4"])], codec, idempotent=False)
-    load_batch(bootstrap, topic, 0, _random(), codec, idempotent=False)
-    load_batch(bootstrap, topic, 0, _keyed([b"whole1", b"whole2", b"whole3"]), codec, idempotent=False)
-    gone = [b"gone%d" % number for number in range(1, 6)]
-    load_batch(bootstrap, topic, 0, _keyed(gone), codec, idempotent=False)
+    keyed = partial(_keyed, headers=False)
+    for records in (
+        keyed([b"gone1", b"stays1", b"gone2", b"stays2", b"gone3"]),
+        keyed([b"gone4", b"gone5"]),
+        keyed([b"deleted", b"stays3"]),
+        [_tombstone(b"deleted"), *keyed([b"stays4"])],
+        _random(),
+        keyed([b"whole1", b"whole2", b"whole3"]),
+        keyed([b"gone%d" % number for number in range(1, 6)]),
+    ):
+        load_batch(bootstrap, topic, 0, records, codec, idempotent=False)
 
 
 def _is_old_compacted(batches: Sequence[DumpedBatch]) -> bool:
@@ -197,9 +208,15 @@ def _wait_for_compaction(
     return {topic: dumped[directory] for directory, topic in directories.items()}
 
 
-def _keyed(keys: Sequence[bytes]) -> list[Record]:
+def _keyed(keys: Sequence[bytes], headers: bool = True) -> list[Record]:
     return [
-        Record(key, b"value of " + key * 20, (), FIRST_TIMESTAMP + number) for number, key in enumerate(keys)
+        Record(
+            key,
+            b"value of " + key * 20,
+            (("header", key), ("null", None)) if headers and number % 2 else (),
+            FIRST_TIMESTAMP + number,
+        )
+        for number, key in enumerate(keys)
     ]
 
 

@@ -1,5 +1,5 @@
 """
-Two real Kafka clusters, shared by all integration tests of a run.
+Two real Kafka clusters and an old one, shared by all integration tests of a run.
 
 Where Kafka cannot be fetched or started these fixtures fail; they never skip. A test that kills or
 restarts brokers starts a cluster of its own (`rig.KafkaCluster`).
@@ -11,7 +11,7 @@ from itertools import count
 
 import pytest
 
-from rig import KafkaCluster, two_clusters
+from rig import KafkaCluster, OldKafka, two_clusters
 
 _numbers = count()
 
@@ -30,6 +30,13 @@ def source_cluster(both_clusters: tuple[KafkaCluster, KafkaCluster]) -> KafkaClu
 @pytest.fixture(scope="session")
 def destination_cluster(both_clusters: tuple[KafkaCluster, KafkaCluster]) -> KafkaCluster:
     return both_clusters[1]
+
+
+@pytest.fixture(scope="session")
+def old_kafka() -> Iterator[OldKafka]:
+    """A broker that writes messages of magic 0 and 1."""
+    with OldKafka() as kafka:
+        yield kafka
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -162,6 +162,12 @@ def as_at_destination(record: Record) -> Record:
     return replace(record, timestamp=-1) if record.timestamp_type == "none" else record
 
 
+def full(count: int, value_bytes: int = 200) -> list[Record]:
+    """Make records of every kind, each a millisecond younger than the one before."""
+    records = random_records(Random(count), count, value_bytes)
+    return [replace(record, timestamp=FIRST_TIMESTAMP + number) for number, record in enumerate(records)]
+
+
 def keyed(count: int, value_bytes: int = 60, seed: int = 0) -> list[Record]:
     """Make records that compress, without headers, each a millisecond younger than the one before."""
     rng = Random(seed)
@@ -186,6 +192,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 COMPACTED_TOPICS: dict[str, Codec] = {f"every.compacted-{codec}": codec for codec in CODECS}
+COMPACTED_APPENDED = "every.compacted-append-time"
 APPENDED_TOPICS: dict[str, Codec] = {f"every.append-time-{codec}": codec for codec in CODECS}
 
 
@@ -218,6 +225,7 @@ def new_topics(source_cluster: KafkaCluster, open_transaction: OpenTransaction) 
     """Topics that today's broker has compacted, with transactions and append times."""
     bootstrap = source_cluster.bootstrap
     load_compacted(source_cluster, COMPACTED_TOPICS)
+    load_compacted(source_cluster, {COMPACTED_APPENDED: "lz4"}, {"message.timestamp.type": "LogAppendTime"})
     rng = Random(3)
     # A marker of today would roll a segment of old records.
     create_topic(bootstrap, "every.transactions", config={"segment.ms": "1000000000000"})
@@ -232,14 +240,14 @@ def new_topics(source_cluster: KafkaCluster, open_transaction: OpenTransaction) 
         create_topic(bootstrap, topic, config={"message.timestamp.type": "LogAppendTime"})
         for count in (1, 20, 200):
             load_batch(bootstrap, topic, 0, random_records(rng, count, 300), codec)
-    return [*COMPACTED_TOPICS, *APPENDED_TOPICS, "every.transactions", "every.open"]
+    return [*COMPACTED_TOPICS, COMPACTED_APPENDED, *APPENDED_TOPICS, "every.transactions", "every.open"]
 
 
 @pytest.fixture(scope="module")
 def new_run(
     source_cluster: KafkaCluster, destination_cluster: KafkaCluster, new_topics: list[str], state: Path
 ) -> Run:
-    for topic in COMPACTED_TOPICS:
+    for topic in (*COMPACTED_TOPICS, COMPACTED_APPENDED):
         # Not compacted there as well, or not all that arrived could be found.
         create_topic(destination_cluster.bootstrap, topic)
     return run_mirror(
@@ -308,6 +316,22 @@ def test_a_record_of_a_log_append_time_topic_gets_its_create_time(new_run: Run, 
     assert codecs_of_records(arrived.batches) == codecs_of_records(arrived.source_batches)
 
 
+def test_a_rebuilt_record_of_a_log_append_time_topic_gets_its_create_time(new_run: Run) -> None:
+    arrived = new_run.topics[COMPACTED_APPENDED]
+    assert {batch.timestamp_type for batch in arrived.source_batches if not batch.is_control} == {
+        "LogAppendTime"
+    }
+    assert any(batch.has_holes for batch in arrived.source_batches)
+    # The same records were sent to a topic with create times; filler is of another time.
+    sent, found = (
+        [record for record in records if record.key != b"filler"]
+        for records in (new_run.topics["every.compacted-lz4"].source, arrived.records)
+    )
+    assert_same(sent, found)
+    assert [record.key for record in arrived.records] == [record.key for record in arrived.source]
+    assert_sound(arrived.batches)
+
+
 def test_kafkas_own_tool_shows_position_and_lag(
     source_cluster: KafkaCluster, new_run: Run, open_transaction: OpenTransaction
 ) -> None:
@@ -356,13 +380,14 @@ def uncommitted_run(
 ) -> Run:
     """A run with isolation.level=read_uncommitted and --keep-append-time, to topics of other names."""
     directory = tmp_path_factory.mktemp("uncommitted")
-    create_topic(destination_cluster.bootstrap, "uncommitted.every.compacted-lz4")
+    for topic in ("every.compacted-lz4", COMPACTED_APPENDED):
+        create_topic(destination_cluster.bootstrap, f"uncommitted.{topic}")
     properties = directory / "source.properties"
     properties.write_text("isolation.level=read_uncommitted\n", encoding="utf-8")
     return run_mirror(
         source_cluster,
         destination_cluster,
-        ["every.transactions", *APPENDED_TOPICS, "every.compacted-lz4"],
+        ["every.transactions", *APPENDED_TOPICS, "every.compacted-lz4", COMPACTED_APPENDED],
         "--keep-append-time",
         "--from-config",
         str(properties),
@@ -384,7 +409,7 @@ def test_read_uncommitted_copies_aborted_records_too(uncommitted_run: Run) -> No
     assert_sound(compacted.batches)
 
 
-@pytest.mark.parametrize("topic", APPENDED_TOPICS)
+@pytest.mark.parametrize("topic", [*APPENDED_TOPICS, COMPACTED_APPENDED])
 def test_append_times_are_kept_on_demand(uncommitted_run: Run, topic: str) -> None:
     arrived = uncommitted_run.topics[topic]
     assert_same(arrived.source, arrived.records)
@@ -403,7 +428,7 @@ def cropped_run(source_cluster: KafkaCluster, destination_cluster: KafkaCluster,
     for topic, codec in CROPPED_TOPICS.items():
         create_topic(source_cluster.bootstrap, topic)
         for first in range(0, 150, 50):
-            load_batch(source_cluster.bootstrap, topic, 0, keyed(150)[first : first + 50], codec)
+            load_batch(source_cluster.bootstrap, topic, 0, full(150)[first : first + 50], codec)
     create_topic(source_cluster.bootstrap, "cropped-small")
     create_topic(destination_cluster.bootstrap, "cropped-small", config=SMALL)
     load_batch(source_cluster.bootstrap, "cropped-small", 0, keyed(150, value_bytes=2000), "lz4")
@@ -423,7 +448,7 @@ def cropped_run(source_cluster: KafkaCluster, destination_cluster: KafkaCluster,
 def test_a_start_inside_a_batch_crops_it(cropped_run: Run, topic: str) -> None:
     assert cropped_run.exit_code == 0, cropped_run.stderr
     arrived = cropped_run.topics[topic]
-    assert_same(keyed(150)[FIRST_CROPPED:], arrived.records)
+    assert_same(full(150)[FIRST_CROPPED:], arrived.records)
     assert_sound(arrived.batches)
     assert [(batch.count, batch.codec) for batch in arrived.batches] == [
         (100 - FIRST_CROPPED, CROPPED_TOPICS[topic]),
@@ -452,12 +477,6 @@ OLD_TIMELESS: dict[str, Codec] = {f"old.without-timestamps-{codec}": codec for c
 OLD_COMPACTED: dict[str, tuple[MessageFormat, Codec]] = {
     f"old.compacted-{magic}-{codec}": (magic, codec) for magic in OLD_FORMATS for codec in OLD_CODECS
 }
-
-
-@pytest.fixture(scope="module")
-def old_kafka() -> Iterator[OldKafka]:
-    with OldKafka() as kafka:
-        yield kafka
 
 
 @pytest.fixture(scope="module")
@@ -577,26 +596,77 @@ def test_kafkas_own_tool_shows_position_and_lag_on_an_old_cluster(old_kafka: Old
         assert (position.current_offset, position.log_end_offset, position.lag) == (end, end, 0), topic
 
 
+TRIMMED_TOPICS: dict[str, tuple[MessageFormat, Codec]] = {
+    f"trimmed-{magic}-{codec}": (magic, codec) for magic in OLD_FORMATS for codec in OLD_CODECS
+}
+FIRST_LEFT = 71
+
+
 @pytest.fixture(scope="module")
-def old_cropped_run(old_kafka: OldKafka, destination_cluster: KafkaCluster, old_run: Run, state: Path) -> Run:
-    """The source's log starts inside the last wrapper: DeleteRecords has moved it there."""
+def trimmed_run(old_kafka: OldKafka, destination_cluster: KafkaCluster, state: Path) -> Run:
+    """The source's log starts inside its only wrapper: DeleteRecords has moved it there."""
+    for topic, (magic, codec) in TRIMMED_TOPICS.items():
+        old_kafka.create_topic(topic, magic)
+        load_old_batch(old_kafka.bootstrap, topic, 0, keyed(200), codec, magic)
     admin = AdminClient({"bootstrap.servers": old_kafka.bootstrap, "log_level": 0})
-    inside = [TopicPartition(topic, 0, 1 + 20 + 50) for topic in OLD_TOPICS]
+    inside = [TopicPartition(topic, 0, FIRST_LEFT) for topic in TRIMMED_TOPICS]
     for deleted in admin.delete_records(inside).values():
         deleted.result()
-    return run_mirror(
-        old_kafka, destination_cluster, list(OLD_TOPICS), state=state, group="old-cropped", prefix="cropped."
-    )
+    return run_mirror(old_kafka, destination_cluster, list(TRIMMED_TOPICS), state=state, group="trimmed")
 
 
-@pytest.mark.parametrize("topic", OLD_TOPICS)
-def test_a_log_that_starts_inside_a_wrapper_is_cropped(old_cropped_run: Run, topic: str) -> None:
-    assert old_cropped_run.exit_code == 0, old_cropped_run.stderr
-    arrived = old_cropped_run.topics[topic]
-    assert_same([as_at_destination(record) for record in arrived.source], arrived.records)
-    assert [record.key for record in arrived.records] == [record.key for record in keyed(200)[50:]]
+@pytest.mark.parametrize("topic", TRIMMED_TOPICS)
+def test_a_log_that_starts_inside_a_wrapper_is_cropped(trimmed_run: Run, topic: str) -> None:
+    assert trimmed_run.exit_code == 0, trimmed_run.stderr
+    arrived = trimmed_run.topics[topic]
+    magic, codec = TRIMMED_TOPICS[topic]
+    assert len(arrived.source_batches) == (200 if codec == "none" else 1)
+    sent = keyed(200)[FIRST_LEFT:]
+    assert_same([replace(each, timestamp=-1) for each in sent] if magic == 0 else sent, arrived.records)
     assert_sound(arrived.batches)
-    assert set(codecs_of_records(arrived.batches)) == {OLD_TOPICS[topic][1]}
+    assert codecs_of_records(arrived.batches) == [codec] * (200 - FIRST_LEFT)
+
+
+# Verify
+
+
+def verified(
+    run: Run, source: KafkaCluster | OldKafka, destination: KafkaCluster, group: str, state: Path
+) -> None:
+    """Assert that ``shoal verify`` finds the copies of a run equal, by its pairs or without them."""
+    between = ["--from", source.bootstrap, "--to", destination.bootstrap, "--group", group]
+    result = shoal("verify", *between, "--topics", ",".join(run.topics), "--json", state=state)
+    report = json.loads(result.stdout)
+    found = {each["source"]: each for each in report["partitions"]}
+    assert {name: each for name, each in found.items() if each["outcome"] != "equal"} == {}
+    assert result.returncode == 0, result.stderr
+    assert report["records"] == sum(len(arrived.records) for arrived in run.topics.values())
+
+
+@pytest.mark.parametrize("by_pairs", [True, False])
+def test_verify_finds_compacted_and_appended_topics_equal(
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    second_run: Run,
+    state: Path,
+    by_pairs: bool,
+) -> None:
+    group = second_run.group if by_pairs else "none"
+    verified(second_run, source_cluster, destination_cluster, group, state)
+
+
+def test_verify_finds_cropped_batches_equal(
+    source_cluster: KafkaCluster, destination_cluster: KafkaCluster, cropped_run: Run, state: Path
+) -> None:
+    verified(cropped_run, source_cluster, destination_cluster, cropped_run.group, state)
+
+
+@pytest.mark.parametrize("by_pairs", [True, False])
+def test_verify_finds_old_formats_equal(
+    old_kafka: OldKafka, destination_cluster: KafkaCluster, old_run: Run, state: Path, by_pairs: bool
+) -> None:
+    group = old_run.group if by_pairs else "none"
+    verified(old_run, old_kafka, destination_cluster, group, state)
 
 
 # What cannot be mirrored
@@ -684,15 +754,14 @@ def test_a_mirror_killed_in_the_middle_of_rebuilt_batches_loses_and_doubles_noth
             *("--from", old_kafka.bootstrap, "--to", proxies.bootstrap, "--topics", ",".join(topics)),
             *("--group", "killed", "--once", "--commit-interval-ms", "200"),
         ]
-        # Where the broker has appended, and nobody was told; then the driver is killed.
-        for after in (5, 9):
-            lost = Disturbance(PRODUCE, Step.BEFORE_RESPONSE, after=after, stall_s=120)
-            proxies.disturb(lost)
-            with MirrorProcess(*options, state=tmp_path) as mirror:
-                wait_until(lambda lost=lost: lost.hits == 1, "an acknowledgement to lose", timeout_s=90)
-                mirror.send_signal(signal.SIGKILL)
-                mirror.wait()
-            proxies.clear()
+        # The broker has appended, and nobody was told; then the driver is killed.
+        lost = Disturbance(PRODUCE, Step.BEFORE_RESPONSE, after=5, stall_s=120)
+        proxies.disturb(lost)
+        with MirrorProcess(*options, state=tmp_path) as mirror:
+            wait_until(lambda: lost.hits == 1, "an acknowledgement to lose", timeout_s=120)
+            mirror.send_signal(signal.SIGKILL)
+            mirror.wait()
+        proxies.clear()
         done = shoal("mirror", *options, "--json", state=tmp_path)
         assert done.returncode == 0, done.stderr
 

@@ -9,31 +9,42 @@ from pathlib import Path
 
 import psutil
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from rig import (
     CODECS,
+    OLD_CODECS,
+    DescribedPosition,
     KafkaCluster,
     KafkaDidNotStart,
     MissingKafka,
+    OldKafka,
     PartitionDigest,
     Record,
     assert_same_records,
     create_topic,
+    describe_group,
     digest_topic,
     dump_partition,
     java,
     load_aborted_transaction,
     load_batch,
     load_committed_transaction,
+    load_compacted,
     load_every_kind,
+    load_old_batch,
     load_plain,
+    load_without_timestamps,
     read_topic,
     wait_until,
 )
+from rig.load import Codec
+from rig.old_kafka import MessageFormat
 
 RECORDS = [
     Record(key=b"k%d" % i, value=b"v%d" % i, headers=(), timestamp=1_600_000_000_000 + i) for i in range(5)
 ]
+COMPRESSIBLE = [replace(record, value=b"value that compresses " * 9) for record in RECORDS]
 
 
 def test_what_is_loaded_is_read_back(source_cluster: KafkaCluster, topic: str) -> None:
@@ -108,6 +119,69 @@ def test_an_empty_partition_is_read_as_empty(source_cluster: KafkaCluster, topic
         0: 0,
         1: 5,
     }
+
+
+@pytest.mark.parametrize("codec", OLD_CODECS)
+def test_an_old_broker_really_writes_old_messages(old_kafka: OldKafka, topic: str, codec: Codec) -> None:
+    formats: tuple[MessageFormat, ...] = (0, 1, 2)
+    for magic in formats:
+        name = f"{topic}-{magic}"
+        old_kafka.create_topic(name, magic)
+        sent = load_old_batch(old_kafka.bootstrap, name, 0, COMPRESSIBLE, codec, magic)
+        assert_same_records(sent, read_topic(old_kafka.bootstrap, name))
+        batches = dump_partition(old_kafka.partition_dir(name, 0), deep=True)
+        assert {(batch.magic, batch.codec, batch.is_valid) for batch in batches} == {(magic, codec, True)}
+        assert len(batches) == (len(COMPRESSIBLE) if codec == "none" and magic < 2 else 1)
+        assert [record.offset for batch in batches for record in batch.records] == list(range(5))
+
+
+def test_a_message_without_a_timestamp_has_none(old_kafka: OldKafka, topic: str) -> None:
+    old_kafka.create_topic(topic, 1)
+    sent = load_without_timestamps(old_kafka.bootstrap, topic, 0, COMPRESSIBLE, "gzip")
+    assert_same_records(sent, read_topic(old_kafka.bootstrap, topic))
+    (wrapper,) = dump_partition(old_kafka.partition_dir(topic, 0), deep=True)
+    assert (wrapper.timestamp_type, wrapper.max_timestamp) == ("CreateTime", -1)
+
+
+def test_an_old_wrapper_has_one_append_time(old_kafka: OldKafka, topic: str) -> None:
+    old_kafka.create_topic(topic, 1, timestamp_type="LogAppendTime")
+    load_old_batch(old_kafka.bootstrap, topic, 0, COMPRESSIBLE, "lz4", 1)
+    (wrapper,) = dump_partition(old_kafka.partition_dir(topic, 0), deep=True)
+    assert wrapper.timestamp_type == "LogAppendTime"
+    seen = read_topic(old_kafka.bootstrap, topic)[0]
+    assert {(record.timestamp, record.timestamp_type) for record in seen} == {
+        (wrapper.max_timestamp, "LogAppendTime")
+    }
+
+
+def test_a_topic_is_upgraded(old_kafka: OldKafka, topic: str) -> None:
+    old_kafka.create_topic(topic, 0)
+    load_old_batch(old_kafka.bootstrap, topic, 0, RECORDS, "none", 0)
+    old_kafka.change_format(topic, 1)
+    load_old_batch(old_kafka.bootstrap, topic, 0, RECORDS, "none", 1)
+    batches = dump_partition(old_kafka.partition_dir(topic, 0))
+    assert [batch.magic for batch in batches] == [0] * 5 + [1] * 5
+
+
+def test_a_compacted_topic_is_really_compacted(source_cluster: KafkaCluster, topic: str) -> None:
+    dumped = load_compacted(source_cluster, {topic: "zstd"})[topic]
+    seen = read_topic(source_cluster.bootstrap, topic)[0]
+    assert [record.offset for record in seen] == [
+        record.offset for batch in dumped if not batch.is_control for record in batch.records
+    ]
+    first, last = dumped[0], dumped[-1]
+    assert (first.base_offset, first.last_offset, first.codec) == (0, 4, "zstd")
+    assert [record.offset for record in first.records] == [1, 3]
+    assert len(seen) < last.last_offset + 1 - len(dumped)
+
+
+def test_a_group_is_described(source_cluster: KafkaCluster, topic: str) -> None:
+    create_topic(source_cluster.bootstrap, topic)
+    load_batch(source_cluster.bootstrap, topic, 0, RECORDS)
+    consumer = Consumer({"bootstrap.servers": source_cluster.bootstrap, "group.id": topic})
+    consumer.commit(offsets=[TopicPartition(topic, 0, 2)], asynchronous=False)
+    consumer.close()
+    assert describe_group(source_cluster.bootstrap, topic) == {(topic, 0): DescribedPosition(2, 5, 3)}
 
 
 @pytest.mark.parametrize(
