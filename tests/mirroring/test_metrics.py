@@ -11,8 +11,8 @@ from two_brokers import ABORT, History, TwoBrokers
 from shoal.client.metadata import TopicPartition
 from shoal.mirroring.control import Uncontrolled
 from shoal.mirroring.metrics import Metrics
-from shoal.mirroring.partition_copy import AcknowledgedRun
 from shoal.mirroring.progress import PartitionIncident
+from shoal.mirroring.runs import AcknowledgedRun
 
 pytestmark = pytest.mark.timeout(30)
 

@@ -17,8 +17,8 @@ from typing import Any
 from ..client.metadata import TopicPartition
 from ..errors import PartitionStopped
 from ..records import Decision
-from .partition_copy import AcknowledgedRun
 from .progress import PartitionIncident, Progress
+from .runs import AcknowledgedRun
 
 __all__ = ["Metrics", "PartitionMetrics"]
 

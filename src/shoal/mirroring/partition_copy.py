@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 
 from ..client.backoff import Backoff
@@ -14,85 +13,24 @@ from ..errors import CorruptBatch, PartitionStopped, UnsupportedBatch
 from ..protocol.fetch import FetchedPartition
 from ..records import (
     AbortedTransactions,
+    BatchHeader,
     Codec,
     Decision,
-    Record,
     RecordBatch,
     decide,
     fingerprint,
     split,
     stamp,
     verify_crc,
-    write_batches,
 )
-from ..records.batch import DELETE_HORIZON, BatchHeader, read_header
-from .decoding import records_to_mirror
 from .incidents import Incident
+from .outgoing import Outgoing, Rebuilder, copy_of
 from .pair import Pair
 from .ranges import CopyRange
+from .runs import add_run
 from .settings import CopySettings
 
-__all__ = ["AcknowledgedRun", "Outgoing", "PartitionCopy", "add_run"]
-
-
-#: Messages of magic 0 and 1 that are not compressed come one by one; so many bytes of them make a batch.
-_GROUP_BYTES = 256 * 1024
-
-#: No limit for a batch that was decoded, as long as the destination refused none.
-_NO_LIMIT = 2**31 - 1
-
-
-@dataclass(slots=True)
-class Outgoing:
-    """
-    A stamped batch on its way.
-
-    Attributes:
-        view: Its bytes: in the fetch buffer, or its own where it was decoded.
-        source_start: The offset of its first record at the source.
-        source_end: The next source offset after it.
-        destination_offset: Where it has to land.
-        records_count: As in its header.
-        newest_ms: A timestamp that the broker takes for this batch's, or an older one.
-        decision: What became of the fetched batch.
-        spans: Runs of source offsets, first and end, that follow one another
-            in it; None where there is only one.
-        source_leader_epoch: In which it was written at the source.
-
-    """
-
-    view: memoryview
-    source_start: int
-    source_end: int
-    destination_offset: int
-    records_count: int
-    newest_ms: int
-    decision: Decision = Decision.COPY
-    spans: Sequence[tuple[int, int]] | None = None
-    source_leader_epoch: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class AcknowledgedRun:
-    """
-    Source offsets from ``source_start`` to before ``source_end`` are at ``destination_start`` and on.
-
-    One by one, so that such runs translate a consumer's offset from one cluster to the other.
-    """
-
-    source_start: int
-    source_end: int
-    destination_start: int
-
-
-def add_run(runs: list[list[int]], source_start: int, source_end: int, landed: int) -> None:
-    """Add a batch to the last of some runs (the values of :class:`AcknowledgedRun`), or begin one."""
-    if runs:
-        last = runs[-1]
-        if last[1] == source_start and source_start - last[0] == landed - last[2]:
-            last[1] = source_end
-            return
-    runs.append([source_start, source_end, landed])
+__all__ = ["PartitionCopy"]
 
 
 class PartitionCopy:
@@ -134,9 +72,7 @@ class PartitionCopy:
         self._established = False
         self._acknowledged_timestamp_ms = -1
         self._last: Outgoing | None = None
-        self._group: list[Record] = []
-        self._group_bytes = 0
-        self._most_bytes = _NO_LIMIT
+        self._rebuilder = Rebuilder(settings)
         self._source_leader_epoch = -1
         self._dropped: Counter[Decision] = Counter()
         self._suspects: set[int] = set()
@@ -198,7 +134,7 @@ class PartitionCopy:
     def _rewind(self) -> None:
         assert self.pair is not None
         self.queue.clear()
-        self._group.clear()
+        self._rebuilder.forget()
         self._dropped.clear()
         self._refusal = None  # what came before it is fetched again, and so is the refused batch
         self.fetch_offset = self.pair.source_offset
@@ -218,7 +154,7 @@ class PartitionCopy:
         self._advance()
         self.aligned = False
         self.queue.clear()
-        self._group.clear()
+        self._rebuilder.forget()
         self.in_flight.clear()
         self._dropped.clear()
 
@@ -282,12 +218,12 @@ class PartitionCopy:
                     self.skip_gap()
                     break
                 self._take_batch(batch, aborted)
-            self._queue_group()
+            self._queue_gathered()
         except UnsupportedBatch as error:
-            self._queue_group()
+            self._queue_gathered()
             self._refuse(error.base_offset, str(error))
         except CorruptBatch as error:
-            self._queue_group()  # it has views of the fetch buffer
+            self._queue_gathered()  # it has views of the fetch buffer
             found = True
             what = f"the source cluster sent the batch at offset {self.fetch_offset} damaged"
             self.suspect(self.fetch_offset, f"{what}: {error.reason}")
@@ -304,7 +240,8 @@ class PartitionCopy:
             header, self.fetch_offset, aborted, keep_append_time=self._settings.keep_append_time
         )
         if decision is Decision.COPY:
-            self._queue_copy(batch)
+            self._queue_gathered()
+            self._queue(copy_of(batch))
         elif decision.is_drop:
             verify_crc(batch)  # a flipped attribute bit must not become a silent loss
             if decision is Decision.DROP_CONTROL and aborted is not None:
@@ -315,89 +252,24 @@ class PartitionCopy:
         elif header.last_offset < self.fetch_offset:
             return
         else:
-            self._take_decoded(batch, decision)
+            for outgoing in self._rebuilder.take(batch, decision, self.fetch_offset):
+                self._queue(outgoing)
         self.fetch_offset = header.next_offset
         self._source_leader_epoch = header.leader_epoch
 
-    def _take_decoded(self, batch: RecordBatch, decision: Decision) -> None:
-        header = batch.header
-        records = records_to_mirror(batch, self.fetch_offset, self._settings)
-        if header.magic != 2 and header.codec_id == Codec.NONE:
-            self._group += records
-            self._group_bytes += header.size
-            if self._group_bytes >= _GROUP_BYTES:
-                self._queue_group()
-        elif records:
-            self._queue_group()
-            self._queue_records(records, decision, Codec(header.codec_id), header)
-
-    def _queue_group(self) -> None:
-        """Make a batch of the messages of magic 0 or 1 that were gathered."""
-        group, self._group, self._group_bytes = self._group, [], 0
-        if group:
-            self._queue_records(group, Decision.REBUILD_MAGIC, Codec.NONE, None)
-
-    def _queue_records(
-        self, records: Sequence[Record], decision: Decision, codec: Codec, header: BatchHeader | None
-    ) -> None:
-        """Queue records as batches of their own; the last of them ends where the fetched batch did."""
-        for piece, batch in write_batches(records, codec, self._most_bytes):
-            is_last = piece[-1] is records[-1]
-            self._queue(
-                batch,
-                piece[0].offset,
-                header.next_offset if header and is_last else piece[-1].offset + 1,
-                batch.header.max_timestamp,
-                decision,
-                _spans(piece),
-                header.leader_epoch if header else -1,
-            )
-
-    def _queue_copy(self, batch: RecordBatch) -> None:
-        header = batch.header
-        if header.codec_id > Codec.ZSTD:
-            verify_crc(batch)
-            raise UnsupportedBatch(
-                f"its codec is {header.codec_id}, which Kafka does not have", header.base_offset
-            )
-        self._queue_group()
-        self._queue(
-            batch,
-            header.base_offset,
-            header.next_offset,
-            _newest_create_time_ms(header),
-            source_leader_epoch=header.leader_epoch,
-        )
-
-    def _queue(
-        self,
-        batch: RecordBatch,
-        source_start: int,
-        source_end: int,
-        newest_ms: int,
-        decision: Decision = Decision.COPY,
-        spans: Sequence[tuple[int, int]] | None = None,
-        source_leader_epoch: int = -1,
-    ) -> None:
+    def _queue(self, outgoing: Outgoing) -> None:
+        """Stamp a batch for the place behind all that is queued."""
         assert self.pair is not None
         identity = self.pair.identity
         sequence = identity.sequence(self._next_destination)
-        stamp(batch, identity.producer_id, identity.producer_epoch, sequence)
-        records_count = batch.header.records_count
-        self.queue.append(
-            Outgoing(
-                batch.view,
-                source_start,
-                source_end,
-                self._next_destination,
-                records_count,
-                newest_ms,
-                decision,
-                spans,
-                source_leader_epoch,
-            )
-        )
-        self._next_destination += records_count
+        stamp(outgoing.batch, identity.producer_id, identity.producer_epoch, sequence)
+        outgoing.destination_offset = self._next_destination
+        self._next_destination += outgoing.records_count
+        self.queue.append(outgoing)
+
+    def _queue_gathered(self) -> None:
+        for outgoing in self._rebuilder.gathered():
+            self._queue(outgoing)
 
     def _refuse(self, offset: int, reason: str) -> PartitionStopped:
         self._refusal = PartitionStopped(*self.source, offset, reason)
@@ -478,7 +350,7 @@ class PartitionCopy:
         """
         if refused.decision is Decision.COPY or refused.records_count == 1:
             return False
-        self._most_bytes = len(refused.view) // 2
+        self._rebuilder.most_bytes = len(refused.view) // 2
         self.lose_track()
         return True
 
@@ -487,19 +359,14 @@ class PartitionCopy:
         add_run(self.runs, source_start, source_end, landed)
 
     def _advance(self) -> None:
-        """
-        Move the pair past the last acknowledged batch.
-
-        Must happen before the fetch buffer is used again: it reads that batch in it.
-
-        """
+        """Move the pair past the last acknowledged batch."""
         last, self._last = self._last, None
         if last is not None and self.pair is not None:
             self.pair = replace(
                 self.pair,
                 source_offset=last.source_end,
                 destination_offset=last.destination_offset + last.records_count,
-                last_batch=fingerprint(RecordBatch(read_header(last.view), last.view)).crc,
+                last_batch=fingerprint(last.batch).crc,
                 source_leader_epoch=last.source_leader_epoch,
             )
 
@@ -520,23 +387,3 @@ class PartitionCopy:
             self.stop_with(self._refusal)
         elif self.is_done:
             self.waiting_for = None
-
-
-def _newest_create_time_ms(header: BatchHeader) -> int:
-    """Return a time that is not after the newest record's create time; -1 where the header does not tell."""
-    if not header.is_log_append_time:
-        return header.max_timestamp
-    # max_timestamp is the append time then. The first record's create time is known, unless
-    # compaction wrote its horizon there (KIP-534).
-    return -1 if header.attributes & DELETE_HORIZON else min(header.base_timestamp, header.max_timestamp)
-
-
-def _spans(records: Sequence[Record]) -> list[tuple[int, int]]:
-    """Return the runs of offsets, first and end, that follow one another."""
-    spans: list[tuple[int, int]] = []
-    for record in records:
-        if spans and spans[-1][1] == record.offset:
-            spans[-1] = spans[-1][0], record.offset + 1
-        else:
-            spans.append((record.offset, record.offset + 1))
-    return spans

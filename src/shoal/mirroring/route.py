@@ -25,7 +25,8 @@ from ..protocol.fetch import FetchedPartition, FetchResponse
 from ..protocol.produce import ProduceOutcome
 from .control import Control
 from .incidents import Delivery, Incident, IncidentKind
-from .partition_copy import Outgoing, PartitionCopy
+from .outgoing import Outgoing
+from .partition_copy import PartitionCopy
 from .reading import is_gap
 from .settings import CopySettings
 

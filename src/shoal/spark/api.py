@@ -15,8 +15,8 @@ from shoal.mirroring.options import (
     MirrorOptions,
     Start,
 )
-from shoal.mirroring.partition_copy import AcknowledgedRun
 from shoal.mirroring.progress import Progress, Summary
+from shoal.mirroring.runs import AcknowledgedRun
 from shoal.mirroring.settings import DEFAULT_MAX_DECOMPRESSED_BYTES
 from shoal.mirroring.topics import TopicSelection
 from shoal.spark import job

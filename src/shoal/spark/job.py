@@ -36,11 +36,11 @@ from shoal.mirroring.control import ControlServer
 from shoal.mirroring.lock import GroupLock, MirrorIdentity
 from shoal.mirroring.metrics import Metrics
 from shoal.mirroring.options import MirrorOptions, checkpoint_name
-from shoal.mirroring.partition_copy import AcknowledgedRun
 from shoal.mirroring.plan import end_offsets, partitions_of, start_offsets
 from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.prepare import Prepared, prepare
 from shoal.mirroring.progress import Progress, Summary
+from shoal.mirroring.runs import AcknowledgedRun
 from shoal.spark.datasource import ShoalDataSource
 from shoal.spark.options import ControlAddress
 from shoal.spark.session import spark_session

@@ -19,8 +19,9 @@ from ...errors import BrokerError, CorruptBatch, ErrorCode, ShoalError, Unsuppor
 from ...records import BatchHeader, Decision, Record, RecordBatch, fingerprint, read_records
 from ..decoding import records_to_mirror
 from ..pair import Identity, Pair
-from ..partition_copy import PartitionCopy, add_run
+from ..partition_copy import PartitionCopy
 from ..reading import read_batches, read_decided
+from ..runs import add_run
 from .logs import Clusters, DestinationLog
 
 __all__ = ["Place", "Tail", "find", "follow", "is_by", "is_ours", "last_batch"]
