@@ -127,17 +127,18 @@ class Pair:
     def _from_values(cls, source_offset: int, values: dict[str, Any]) -> Pair:
         source_topic_id, destination_topic_id = values["topics"]
         origin_source, origin_destination = values["origin"]
+        producer_id, producer_epoch, base = values["producer"]
         return cls(
             source_offset,
-            _of(int, values["destination"]),
-            Identity(*(_of(int, each) for each in values["producer"])),
-            (_of(int, origin_source), _of(int, origin_destination)),
-            None if values["last"] is None else _of(int, values["last"]),
+            _offset(values["destination"]),
+            Identity(_offset(producer_id), _number(producer_epoch, 0, 15), _number(base, -(2**63), 63)),
+            (_offset(origin_source), _offset(origin_destination)),
+            None if values["last"] is None else _number(values["last"], 0, 32),
             None if source_topic_id is None else _of(str, source_topic_id),
             None if destination_topic_id is None else _of(str, destination_topic_id),
-            _of(int, values["epoch"]),
+            _number(values["epoch"], -1, 31),
             _of(str, values["rules"]),
-            _of(int, values.get("source_epoch", -1)),
+            _number(values.get("source_epoch", -1), -1, 31),
         )
 
 
@@ -145,3 +146,15 @@ def _of(kind: type[T], value: Any) -> T:
     if type(value) is not kind:
         raise TypeError(f"{value!r} is no {kind.__name__}")
     return value
+
+
+def _number(value: Any, low: int, bits: int) -> int:
+    """Check that a number fits into the field that it will be sent in; anybody may commit to a group."""
+    number = _of(int, value)
+    if not low <= number < 1 << bits:
+        raise ValueError(f"{number} is out of range")
+    return number
+
+
+def _offset(value: Any) -> int:
+    return _number(value, 0, 63)

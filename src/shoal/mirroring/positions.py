@@ -53,6 +53,15 @@ class GroupPositions:
         pairs = {partition: Pair.from_committed(each) for partition, each in committed.items()}
         return {partition: pair for partition, pair in pairs.items() if pair is not None}
 
+    def read_others(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the offsets that somebody else committed in the group: they are no pairs, and not used."""
+        committed = fetch_offsets(self._cluster, self._group, partitions)
+        return {
+            partition: each.offset
+            for partition, each in committed.items()
+            if Pair.from_committed(each) is None
+        }
+
     def commit(self, pairs: Mapping[TopicPartition, Pair]) -> Mapping[TopicPartition, ShoalError]:
         positions = {partition: pair.to_committed() for partition, pair in pairs.items()}
         return commit_offsets(self._cluster, self._group, positions, self._membership())

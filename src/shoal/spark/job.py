@@ -15,7 +15,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -144,14 +144,23 @@ class _Mirror:
         with Cluster(self._options.source) as cluster:
             level = cluster.config.isolation_level
             partitions = partitions_of(cluster, list(prepared.topics))
-            pairs = patiently(
-                lambda: GroupPositions(cluster, prepared.group, Membership).read(partitions),
-                patience_s=_START_PATIENCE_S,
-            )
+            committed = GroupPositions(cluster, prepared.group, Membership)
+            pairs = patiently(lambda: committed.read(partitions), patience_s=_START_PATIENCE_S)
+            self._warn_of_others(prepared.group, committed.read_others(partitions))
             begins = start_offsets(cluster, partitions, self._options.start.timestamp_ms, level)
             positions = begins | {partition: pair.source_offset for partition, pair in pairs.items()}
             self._metrics.expect(positions, end_offsets(cluster, partitions, level))
         return partitions
+
+    def _warn_of_others(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        if offsets and self._on_warning:
+            partition, offset = min(offsets.items())
+            more = f" and {len(offsets) - 1} more" if len(offsets) > 1 else ""
+            self._on_warning(
+                f"group {group!r} has committed offsets that are no mirror's ({offset} for {partition}"
+                f"{more}): they say nothing about the destination and are not used; --start says where a "
+                "partition begins"
+            )
 
     # On Spark
 

@@ -229,10 +229,8 @@ class Resumption:
                 "committed: retention or compaction took it, so nothing shows whose it was; mirror it with a "
                 "new --group (--start says from where)"
             )
-        # What came late from a dead process, to a broker that had forgotten it, holds the right records.
-        is_double = is_by(tail.header, self.pair.identity) and not is_ours(tail.header, self.pair.identity)
         tail_index = tail.header.base_offset - self.pair.destination_offset
-        place = None if is_double else self._place_behind(self._written, tail, tail_index)
+        place = self._place_behind(self._written, tail, tail_index)
         if place:
             self._settle(place, tail, landed=self.pair.destination_offset)
         elif is_ours(tail.header, self.pair.identity):
@@ -250,6 +248,11 @@ class Resumption:
 
     def _place_behind(self, written: int, tail: Tail, tail_index: int) -> Place | None:
         """Return where the source goes on behind so many records of ours; None where nothing shows it."""
+        identity, landed = self.pair.identity, self.pair.destination_offset + tail_index
+        if is_by(tail.header, identity) and tail.header.base_sequence != identity.sequence(landed):
+            # A request of a dead process that came late, to a broker that had forgotten the writer, may
+            # have left the right records in a wrong place: the sequence tells.
+            return None
         if self._source.start <= self.pair.source_offset:
             place = self._follow(written, tail, tail_index)
             if place:

@@ -189,13 +189,16 @@ class _Search:
     def _hit(self, run: int, proven: int, place: int) -> _Hit:
         """Return where stream and head begin to belong together, if the batch at ``place`` was found now."""
         before = self._head[:place]
-        pairs = [
-            (one, other) for one in self._passed for other in before if agree(one, other) is Agreement.SAME
-        ]
+        pairs = [(one, other) for one in self._passed for other in before if resemble(one, other)]
         if not pairs:
             # Altered perhaps; but only what is near.
             near = islice(reversed(self._passed), place)
-            pairs = [(one, other) for one in near for other in before if _may_be(one, other)]
+            pairs = [
+                (one, other)
+                for one in near
+                for other in before
+                if likeness(one) == likeness(other) is not None
+            ]
         pairs.append((self._window[0], self._head[place]))
         in_stream = min(one.base_offset for one, _ in pairs)
         in_head = min(other.base_offset for _, other in pairs)
@@ -207,7 +210,3 @@ class _Search:
             in_stream != self._first_offset,
             in_head != self._head[0].base_offset,
         )
-
-
-def _may_be(one: Digest, other: Digest) -> bool:
-    return resemble(one, other) or likeness(one) == likeness(other) is not None

@@ -140,7 +140,8 @@ class _Diff:
                 return True
             if skip == (0, 0):
                 source, destination = self._source.first(), self._destination.first()
-                if source is None or destination is None:
+                if source is None or destination is None or agree(source, destination) is not Agreement.NONE:
+                    # At an end, or one cannot be decoded.
                     return True
                 if point := self._meeting_point_of_batches(source, destination):
                     yield from self._step_over(point)
