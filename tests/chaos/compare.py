@@ -64,7 +64,8 @@ def _compare(partition: int, source: Sequence[Record], destination: Sequence[Rec
     kept = Counter(ours) & Counter(theirs)
     reordered = sum(a != b for a, b in zip(_only(ours, kept), _only(theirs, kept), strict=True))
     details = [f"partition {partition}: {len(ours)} records in the source, {len(theirs)} in the destination"]
-    for what, which, where in (("lost", lost, source), ("duplicated", more, destination)):
+    # Of what is doubled the later ones are the doubles.
+    for what, which, where in (("lost", lost, source), ("duplicated", more, destination[::-1])):
         found = [each for each in where if _content(each) in which]
         details += [f"  {what}: key {each.key!r} at offset {each.offset}" for each in found[:_DESCRIBED]]
     return Comparison(len(ours), lost.total(), more.total(), reordered, tuple(details))

@@ -89,13 +89,23 @@ def run_trial(plan: Plan, arena: Arena, logs: Path) -> Outcome:
     return trial.outcome
 
 
+def _embedded(plan: Plan) -> Broker:
+    """Return a broker that forgets producers so soon that it does between two requests in flight."""
+    return Broker(
+        config={
+            "producer.id.expiration.ms": str(plan.expiration_ms),
+            "producer.id.expiration.check.interval.ms": "1",
+        }
+    )
+
+
 class _Trial:
     def __init__(self, plan: Plan, arena: Arena, logs: Path, stack: ExitStack) -> None:
         self.plan = plan
         self.outcome = Outcome(plan)
         self._arena = arena
         self._logs = logs
-        self._broker = stack.enter_context(Broker()) if plan.kind is Kind.EMBEDDED else None
+        self._broker = stack.enter_context(_embedded(plan)) if plan.kind is Kind.EMBEDDED else None
         self._broker_faults: list[tuple[Refusal | None, BrokerFault]] = []
         self._disturbances: list[tuple[Network, Disturbance]] = []
         self._current: MirrorRun | None = None
