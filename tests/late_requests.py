@@ -1,0 +1,70 @@
+"""Produce requests that arrive when a test wants them to: what a killed process leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+from two_brokers import Killed
+
+from shoal.client.cluster import Cluster
+from shoal.client.config import ClientConfig
+from shoal.client.metadata import TopicPartition
+from shoal.client.produce import Producer
+from shoal.mirroring import lane
+from shoal.protocol.produce import ProduceOutcome
+
+__all__ = ["Requests", "arrive"]
+
+
+class Requests:
+    """
+    The batches that lanes sent, one a request, with the very bytes.
+
+    Attributes:
+        sent: A copy of each.
+
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Watch every lane of this process."""
+        self.sent: list[bytes] = []
+        self._left: int | None = None
+        requests = self
+
+        class Watched(Producer):
+            def prepare(self, batches: Mapping[TopicPartition, Sequence[memoryview]]) -> None:
+                requests._take(batches)
+                super().prepare(batches)
+
+        monkeypatch.setattr(lane, "Producer", Watched)
+
+    def die_after(self, requests: int | None) -> None:
+        """Let a lane be killed when it has sent so many, and one more that never leaves."""
+        self._left = requests
+
+    def _take(self, batches: Mapping[TopicPartition, Sequence[memoryview]]) -> None:
+        self.sent.extend(bytes(view) for views in batches.values() for view in views)
+        if self._left is not None:
+            self._left -= 1
+            if self._left < 0:
+                self._left = None
+                raise Killed
+
+
+def arrive(
+    destination: ClientConfig, requests: Sequence[bytes], topic: str = "topic"
+) -> list[ProduceOutcome]:
+    """Let requests arrive, one after the other, on a connection of their own; return the answers."""
+    partition = TopicPartition(topic, 0)
+    with Cluster(destination) as cluster:
+        cluster.refresh({topic})
+        producer = Producer(cluster.connect(cluster.partition(partition).leader), timeout_ms=10_000)
+        try:
+            outcomes = []
+            for request in requests:
+                producer.send({partition: (memoryview(bytearray(request)),)})
+                outcomes.append(producer.receive()[partition])
+            return outcomes
+        finally:
+            producer.close()

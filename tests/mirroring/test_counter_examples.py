@@ -1,0 +1,347 @@
+"""
+What goes wrong in the model of the resume protocol, where a rule is missing, played to the real code.
+
+The traces are in ``tests/model/test_resume.py`` under the same names. A request
+that is left behind has the very bytes that a lane sent; it never arrived, and
+arrives when the test wants it to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import batches
+import pytest
+from late_requests import Requests, arrive
+from two_brokers import (
+    NOW_MS,
+    Acting,
+    Content,
+    History,
+    Killed,
+    Mortal,
+    TwoBrokers,
+    batches_of,
+    lagging,
+    let_pass,
+    lose_tail,
+    wait_until,
+)
+
+from shoal.broker import Broker
+from shoal.broker.call import Call
+from shoal.errors import ErrorCode
+from shoal.mirroring.incidents import IncidentKind
+from shoal.protocol.apis import ApiKey
+
+pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
+
+DAY_MS = 86_400_000
+OLD_MS = NOW_MS - 30 * DAY_MS
+
+#: More checks of the lease than any lane here needs.
+LATER_THAN_ALL = 30
+
+ages = pytest.mark.parametrize("timestamp", [NOW_MS, OLD_MS], ids=["young", "old"])
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> Requests:
+    return Requests(monkeypatch)
+
+
+def crash(brokers: TwoBrokers, requests: Requests, after: int = 0) -> list[bytes]:
+    """Run a lane that is killed after so many acknowledgements; return what it sent and nobody received."""
+    requests.sent.clear()
+    let_pass(brokers.destination, ApiKey.PRODUCE, after)
+    brokers.destination.faults.add(ApiKey.PRODUCE, drop="before", times=None)
+    with pytest.raises(Killed):
+        brokers.run(control=Mortal())
+    brokers.destination.faults.clear()
+    left_behind = requests.sent[after:]
+    assert left_behind
+    return left_behind
+
+
+def forget_producers(brokers: TwoBrokers) -> None:
+    brokers.destination.log("topic").forget_expired_producers(NOW_MS, DAY_MS)
+
+
+def forget_before_each_request(broker: Broker) -> None:
+    """Let a broker forget its expired producers at the worst moments."""
+    api = broker.apis[ApiKey.PRODUCE]
+
+    def handle(broker: Broker, call: Call, request: Any) -> Any:
+        for log in broker.topics.topic("topic").logs:
+            log.forget_expired_producers(NOW_MS, DAY_MS)
+        return api.handle(broker, call, request)
+
+    broker.apis = {**broker.apis, ApiKey.PRODUCE: replace(api, handle=handle)}
+
+
+def run_and_let_arrive(brokers: TwoBrokers, requests: Sequence[bytes], at_check: int) -> bool:
+    """Run a lane, and let requests arrive at a certain check of its lease; tell whether there was one."""
+    arrived = []
+    control = Acting(at_check, lambda: arrived.append(arrive(brokers.settings.destination, requests)))
+    result = brokers.start(control=control).result()
+    assert result.stopped == ()
+    assert result.complete
+    return bool(arrived)
+
+
+# remembers, a new identity; remembers, no first pair
+
+
+@ages
+@pytest.mark.parametrize("acknowledged", [0, 1, 2])
+@pytest.mark.parametrize("at_check", [*range(8), LATER_THAN_ALL])
+def test_what_a_dead_lane_sent_arrives_at_any_moment_of_the_next_one(
+    brokers: TwoBrokers,
+    history: History,
+    requests: Requests,
+    timestamp: int,
+    acknowledged: int,
+    at_check: int,
+) -> None:
+    history.base_timestamp = timestamp
+    history.plain(1, 2, 1, 3)
+    left_behind = crash(brokers, requests, acknowledged)
+    if not run_and_let_arrive(brokers, left_behind, at_check):
+        arrive(brokers.settings.destination, left_behind)
+    assert brokers.copied() == history.committed
+    history.plain(1)
+    assert brokers.run().complete
+    assert brokers.copied() == history.committed
+
+
+def test_there_are_checks_of_the_lease_for_all_these_moments(
+    brokers: TwoBrokers, history: History, requests: Requests
+) -> None:
+    history.plain(1, 2, 1, 3)
+    assert run_and_let_arrive(brokers, crash(brokers, requests), at_check=5)
+
+
+@ages
+@pytest.mark.parametrize("at_check", range(6))
+def test_what_a_dead_lane_sent_was_cut_differently(
+    brokers: TwoBrokers, history: History, requests: Requests, timestamp: int, at_check: int
+) -> None:
+    """As where records were decoded, and the batches made of them had another size then."""
+    history.base_timestamp = timestamp
+    history.plain(1, 1, 1, 1)
+    crash(brokers, requests)
+    identity = brokers.pair().identity
+    both = [batches.Record(b"value at %d" % number, b"key 0", offset_delta=number) for number in range(2)]
+    together = batches.raw_batch(
+        batches.payload(both),
+        last_offset_delta=1,
+        records_count=2,
+        base_timestamp=timestamp,
+        max_timestamp=timestamp,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        base_sequence=0,
+    )
+    run_and_let_arrive(brokers, [bytes(together)], at_check)
+    assert brokers.copied() == history.committed
+
+
+# remembers, the first not alone
+
+
+@ages
+@pytest.mark.parametrize("acknowledged", [0, 1])
+def test_a_first_request_that_is_refused_has_no_other_behind_it(
+    brokers: TwoBrokers, history: History, requests: Requests, timestamp: int, acknowledged: int
+) -> None:
+    history.base_timestamp = timestamp
+    history.plain(1, 1, 1, 1)
+    if acknowledged:
+        crash(brokers, requests, acknowledged)
+        forget_producers(brokers)
+    requests.sent.clear()
+    seen: list[int] = []
+    brokers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    api = brokers.destination.apis[ApiKey.PRODUCE]
+
+    def handle(broker: Broker, call: Call, request: Any) -> Any:
+        response = api.handle(broker, call, request)
+        seen.append(len(requests.sent))
+        return response
+
+    brokers.destination.apis = {**brokers.destination.apis, ApiKey.PRODUCE: replace(api, handle=handle)}
+    assert brokers.run().complete
+    assert brokers.copied() == history.committed
+    assert seen[0] == 1
+
+
+# remembers, forgets and compares: ahead of the watermark
+
+
+@ages
+def test_a_lane_at_a_log_end_that_an_election_takes_back_is_not_done(
+    brokers: TwoBrokers, history: History, timestamp: int
+) -> None:
+    history.base_timestamp = timestamp
+    history.plain(1, 2)
+    let_pass(brokers.destination, ApiKey.PRODUCE, 1)
+    # Written, but the follower has it not, and the answer is lost.
+    brokers.destination.faults.add(ApiKey.PRODUCE, drop="after")
+    control = Acting(3, lambda: lagging(brokers.destination, "topic", high_watermark=1))
+    running = brokers.start(control=control)
+    wait_until(lambda: len(control.waits) > 3)
+    assert running.is_running
+    assert brokers.destination.log("topic").log_end_offset == 3
+    lose_tail(brokers.destination, "topic", 1)
+    assert running.result().complete
+    assert brokers.copied() == history.committed
+
+
+# forgets: two in flight, sent again
+
+
+@pytest.mark.parametrize("request_number", range(6))
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"drop": "before"},
+        {"drop": "after"},
+        {"error": ErrorCode.NOT_LEADER_OR_FOLLOWER},
+        {"error": ErrorCode.REQUEST_TIMED_OUT, "effect": "after"},
+        {"error": ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER},
+    ],
+    ids=lambda fault: "-".join(map(str, fault.values())),
+)
+@pytest.mark.parametrize("dies", [False, True], ids=["goes on", "dies"])
+def test_a_broker_that_forgets_at_any_moment_and_fails_once(
+    brokers: TwoBrokers, history: History, request_number: int, fault: dict[str, Any], dies: bool
+) -> None:
+    history.base_timestamp = OLD_MS
+    history.plain(1, 2, 1, 1, 3)
+    forget_before_each_request(brokers.destination)
+    let_pass(brokers.destination, ApiKey.PRODUCE, request_number)
+    brokers.destination.faults.add(ApiKey.PRODUCE, **fault)
+    if dies and request_number < 5:
+        with pytest.raises(Killed):
+            brokers.run(control=Mortal())
+    assert brokers.run().complete
+    assert brokers.copied() == history.committed
+
+
+def test_a_refused_request_has_no_other_behind_it_where_the_broker_may_forget(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.base_timestamp = OLD_MS
+    history.plain(1, 1, 1)
+    forget_before_each_request(brokers.destination)
+    let_pass(brokers.destination, ApiKey.PRODUCE, 1)
+    brokers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert brokers.run().complete
+    assert brokers.copied() == history.committed
+    assert [each.header.base_sequence for each in batches_of(brokers.destination.log("topic"))] == [0, 1, 2]
+
+
+# forgets, a zombie: what cannot be prevented is seen
+
+
+def doubled(history: History, *indexes: int) -> list[Content]:
+    return [history.committed[index] for index in indexes]
+
+
+def zombie_after(brokers: TwoBrokers, left_behind: bytes) -> Callable[[], None]:
+    def act() -> None:
+        forget_producers(brokers)
+        (outcome,) = arrive(brokers.settings.destination, [left_behind])
+        assert outcome.error_code == 0
+
+    return act
+
+
+def test_a_request_that_outlives_the_memory_of_the_broker_shows_as_an_unexpected_offset(
+    brokers: TwoBrokers, history: History, requests: Requests
+) -> None:
+    history.base_timestamp = OLD_MS
+    history.plain(1, 1, 1)
+    left_behind, *_ = crash(brokers, requests)
+    # At the check before the second request: the first is acknowledged.
+    control = Acting(3, zombie_after(brokers, left_behind))
+    (stopped,) = brokers.start(control=control).result().stopped
+    assert "landed at offset 2" in stopped.reason
+    assert "instead of 1" in stopped.reason
+    assert brokers.copied() == doubled(history, 0, 0, 1)
+    # And nobody goes on behind it as if nothing had been, even where the broker would take it.
+    forget_before_each_request(brokers.destination)
+    (stopped,) = brokers.start().result().stopped
+    assert "somebody else wrote there" in stopped.reason
+    assert brokers.copied() == doubled(history, 0, 0, 1)
+
+
+def test_a_request_that_outlives_the_memory_of_the_broker_and_a_lane_is_seen_by_the_next_one(
+    brokers: TwoBrokers, history: History, requests: Requests
+) -> None:
+    history.base_timestamp = OLD_MS
+    history.plain(1, 1, 1)
+    left_behind, *_ = crash(brokers, requests)
+    crash(brokers, requests, after=1)
+    zombie_after(brokers, left_behind)()
+    forget_before_each_request(brokers.destination)
+    (stopped,) = brokers.start().result().stopped
+    assert "somebody else wrote there" in stopped.reason
+    assert brokers.copied() == doubled(history, 0, 0)
+
+
+def test_a_request_that_arrives_when_all_is_done_is_seen_by_the_next_lane(
+    brokers: TwoBrokers, history: History, requests: Requests
+) -> None:
+    history.base_timestamp = OLD_MS
+    history.plain(1, 1)
+    left_behind, *_ = crash(brokers, requests)
+    assert brokers.run().complete
+    zombie_after(brokers, left_behind)()
+    history.plain(1)
+    (stopped,) = brokers.start().result().stopped
+    assert "somebody else wrote there" in stopped.reason
+    assert brokers.copied() == doubled(history, 0, 1, 0)
+
+
+# Behind somebody else's records
+
+
+@ages
+@pytest.mark.parametrize("acknowledged", [0, 1])
+@pytest.mark.parametrize("at_check", range(6))
+def test_a_lane_that_goes_on_behind_foreign_records_knows_its_own_requests_again(
+    brokers: TwoBrokers,
+    history: History,
+    requests: Requests,
+    timestamp: int,
+    acknowledged: int,
+    at_check: int,
+) -> None:
+    brokers = brokers.with_settings(continue_on=frozenset({IncidentKind.FOREIGN_RECORDS}))
+    history.base_timestamp = timestamp
+    history.plain(1, 2, 1)
+    left_behind = crash(brokers, requests, acknowledged)
+    log = brokers.destination.log("topic")
+    log.store(memoryview(batches.batch([b"foreign"], base_offset=log.log_end_offset)))
+    run_and_let_arrive(brokers, left_behind, at_check)
+    ours = [each for each in brokers.copied() if each.value != b"foreign"]
+    assert ours == history.committed
+    # Through control of the identity: still the one that the dead lane had.
+    assert len({each.header.producer_id for each in batches_of(log)} - {-1}) == 1
+    assert {each.header.producer_epoch for each in batches_of(log)} <= {-1, 0}
+
+
+@pytest.mark.parametrize("at_check", range(3))
+def test_foreign_records_before_a_request_that_was_left_behind_stop_the_partition(
+    brokers: TwoBrokers, history: History, requests: Requests, at_check: int
+) -> None:
+    history.plain(1, 1)
+    left_behind = crash(brokers, requests)
+    log = brokers.destination.log("topic")
+    log.store(memoryview(batches.batch([b"foreign"], base_offset=0)))
+    control = Acting(at_check, lambda: arrive(brokers.settings.destination, left_behind))
+    (stopped,) = brokers.start(control=control).result().stopped
+    assert "somebody else wrote there" in stopped.reason
