@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from integration.mirror_process import shoal
 
@@ -46,6 +46,15 @@ def delete_records(cluster: KafkaCluster, topic: str, before: int) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     for future in admin.delete_records([TopicPartition(topic, 0, before)]).values():
         future.result()
+
+
+def commit_by_hand(cluster: KafkaCluster, group: str, position: TopicPartition) -> None:
+    """Commit an offset without a mirror's metadata, as ``kafka-consumer-groups --reset-offsets`` does."""
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group})
+    try:
+        consumer.commit(offsets=[position], asynchronous=False)
+    finally:
+        consumer.close()
 
 
 @pytest.mark.timeout(600)
@@ -107,6 +116,7 @@ def test_at_least_once_shares_its_destination_with_other_writers(
     for cluster in (source_cluster, destination_cluster):
         create_topic(cluster.bootstrap, topic, config={"retention.ms": "-1"})
     clusters = ["--from", source_cluster.bootstrap, "--to", destination_cluster.bootstrap]
+    commit_by_hand(source_cluster, topic, TopicPartition(topic, 0, 1))
     mirrored: list[Record] = []
     strangers: list[Record] = []
     for turn in range(2):
@@ -117,6 +127,7 @@ def test_at_least_once_shares_its_destination_with_other_writers(
             state=tmp_path,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
+        assert ("has committed offsets that are no mirror's (1 for" in done.stderr) == (turn == 0)
     written_by_others = {record.value for record in strangers}
     found = values(destination_cluster, topic)
     assert [value for value in found if value not in written_by_others] == [

@@ -31,6 +31,7 @@ from shoal.client.cluster import Cluster
 from shoal.client.groups import Committed, Membership, commit_offsets
 from shoal.client.metadata import TopicPartition
 from shoal.errors import BrokerError, ErrorCode
+from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.ranges import CopyRange
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
@@ -533,6 +534,21 @@ def test_what_time_can_heal_is_asked_again(
         broker.faults.add(api, error=code, times=2)
     assert brokers.start().result().complete
     assert brokers.copied() == history.committed
+
+
+def test_offsets_that_somebody_else_committed_are_known_and_not_used(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(1, 2)
+    key = TopicPartition("topic", 0)
+    with Cluster(brokers.settings.source) as cluster:
+        positions = GroupPositions(cluster, brokers.settings.group, Membership)
+        commit_offsets(cluster, brokers.settings.group, {key: Committed(2, "")}, Membership())
+        assert (positions.read([key]), positions.read_others([key])) == ({}, {key: 2})
+    brokers.run()
+    assert brokers.copied() == history.committed
+    with Cluster(brokers.settings.source) as cluster:
+        assert GroupPositions(cluster, brokers.settings.group, Membership).read_others([key]) == {}
 
 
 # A destination that compacts
