@@ -41,8 +41,14 @@ _FAILURES = 4
 #: An orphan ends when it has noticed that its driver is gone; a lease is 30 s, a request's time-out, too.
 _ORPHANS_END_WITHIN_S = 45.0
 
-#: How long a stream runs at most before it is stopped, where a fault's moment does not come.
-_STREAM_S = 40.0
+#: How long a stream may take until it has copied anything.
+_STREAM_S = 90.0
+
+#: A stream that has been idle for so long will bring no fault's moment any more.
+_IDLE_S = 15.0
+
+#: So many streams, one after the other, before the trial is completed by ``--once``.
+_STREAMS = 3
 
 _POLL_S = 0.005
 
@@ -302,7 +308,7 @@ class _Trial:
         for each in self._events:
             each.start()
         while self.outcome.failures < _FAILURES:
-            once = not self.plan.streams or not any(each.is_alive() for each in self._events)
+            once = not (self.plan.streams and self.outcome.attempts < _STREAMS and self._is_eventful)
             run = self._start(once=once)
             code = run.wait(_ATTEMPT_S) if once else self._stop_stream(run)
             self._orphans += run.orphans
@@ -362,12 +368,21 @@ class _Trial:
             "isolation": plan.isolation,
         }
 
+    @property
+    def _is_eventful(self) -> bool:
+        """Whether something is still to come, or is not over yet: a broker that is down."""
+        return any(each.is_alive() for each in self._events) or any(
+            fault.api is Api.PRODUCE and not met.hits for fault, met in self._disturbances
+        )
+
     def _stop_stream(self, run: MirrorRun) -> int | None:
         """Let a stream run until all faults have come, then stop it as its user would."""
         deadline = time.monotonic() + _STREAM_S
-        while run.is_running and time.monotonic() < deadline:
-            if not any(each.is_alive() for each in self._events):
-                break
+        answered = self._answered()
+        while run.is_running and self._is_eventful and time.monotonic() < deadline:
+            if self._answered() != answered:
+                answered = self._answered()
+                deadline = time.monotonic() + _IDLE_S
             self._over.wait(_POLL_S)
         if run.is_running:
             run.terminate()
