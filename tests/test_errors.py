@@ -29,7 +29,7 @@ EXAMPLES = [
     (CorruptBatch("magic 7 is none of 0, 1 and 2", 61), "corrupt batch at 61: magic 7 is none of 0, 1 and 2"),
     (
         UnsupportedBatch("it has holes", 1000),
-        "the batch at offset 1000 cannot be copied as it is: it has holes",
+        "the batch at offset 1000 cannot be mirrored: it has holes",
     ),
     (ProtocolError("a response of 3 bytes"), "a response of 3 bytes"),
     (Disconnected("kafka:9092", "no answer in time"), "no connection to kafka:9092: no answer in time"),

@@ -5,7 +5,7 @@
     ShoalError                     everything that shoal raises on purpose
     ├── ConfigError                an option or a topic's configuration that cannot work; exit code 2
     ├── CorruptBatch               bytes that no broker should send
-    ├── UnsupportedBatch           a batch that cannot be copied as it is
+    ├── UnsupportedBatch           a batch that can be neither copied nor decoded
     ├── ProtocolError              a message that is not what the protocol allows here
     ├── Disconnected               a connection could not be made, or went away
     ├── BrokerError                an error code in a response
@@ -232,10 +232,10 @@ class CorruptBatch(ShoalError):
 
 class UnsupportedBatch(ShoalError):
     """
-    A batch that would have to be decoded to be mirrored.
+    A batch that can be neither copied as it is nor decoded.
 
     Attributes:
-        reason: Why it cannot be copied as it is.
+        reason: Why.
         base_offset: The offset in its header.
 
     """
@@ -246,7 +246,7 @@ class UnsupportedBatch(ShoalError):
         self.base_offset = base_offset
 
     def __str__(self) -> str:
-        return f"the batch at offset {self.base_offset} cannot be copied as it is: {self.reason}"
+        return f"the batch at offset {self.base_offset} cannot be mirrored: {self.reason}"
 
 
 class ProtocolError(ShoalError):

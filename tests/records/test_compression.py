@@ -207,7 +207,7 @@ def test_the_limit_is_exact(name: str, plain: bytes) -> None:
             with pytest.raises(UnsupportedBatch) as caught:
                 decompress(codec, compressed, limit, base_offset=77)
             assert str(caught.value) == (
-                "the batch at offset 77 cannot be copied as it is: "
+                "the batch at offset 77 cannot be mirrored: "
                 f"it expands to more than {limit} bytes; if that is no attack, "
                 "allow more with --max-decompressed-bytes"
             )

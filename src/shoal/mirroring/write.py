@@ -80,7 +80,10 @@ def _only_batch(row: Any) -> RecordBatch:
     batch = batches[0]
     decision = decide(batch.header, batch.header.base_offset, None)
     if decision is not Decision.COPY:
-        raise UnsupportedBatch(f"{where}: {decision.value}", batch.header.base_offset)
+        raise UnsupportedBatch(
+            f"{where} can only be written as it is, and this one is for a mirror ({decision.value})",
+            batch.header.base_offset,
+        )
     verify_crc(batch)
     return batch
 
