@@ -16,6 +16,7 @@ from shoal.broker import Broker
 from shoal.cli import main
 from shoal.cli.verify_report import line, print_report, progress_to
 from shoal.mirroring.verify import Outcome, PartitionReport, VerifyProgress, VerifyReport
+from shoal.records import Codec
 
 
 @pytest.fixture
@@ -125,7 +126,42 @@ def test_json_is_one_object(command: list[str], capsys: pytest.CaptureFixture[st
             "detail": None,
         }
     ]
+    assert invoices["decoded"] == {"batches": 0, "records": 0}
     assert invoices["counts"] == {"missing": {"batches": 1, "records": 1}}
+
+
+@pytest.fixture
+def recompressed(brokers: tuple[Broker, Broker]) -> None:
+    """One partition whose batches of three and two have another codec at the destination."""
+    for broker, codec in zip(brokers, (Codec.LZ4, Codec.ZSTD), strict=True):
+        broker.create_topic("orders")
+        log = broker.log("orders")
+        log.store(bytes(batches.batch([b"a", b"b", bytes(100_000)], codec=codec)))
+        log.store(bytes(batches.batch([b"d", b"e"], codec=codec, base_offset=3, base_timestamp=5)))
+
+
+@pytest.mark.usefixtures("recompressed")
+def test_what_was_decoded_is_counted(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command, "--topics", "orders"]) == 0
+    words = "5 records in 2 batches are the same (decoded to compare: 5 records in 2 batches)"
+    assert all(words in line for line in capsys.readouterr().out.splitlines())
+    assert main([*command, "--topics", "orders", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["decoded"] == result["partitions"][0]["decoded"] == {"batches": 2, "records": 5}
+
+
+@pytest.mark.usefixtures("recompressed")
+def test_a_batch_that_is_too_large_makes_exit_code_3(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, "--topics", "orders", "--max-decompressed-bytes", "64k"]) == 3
+    out = capsys.readouterr().out.splitlines()
+    assert out[1].startswith(
+        "orders-0: not compared: source offsets 0 to 2, destination offsets 0 to 2 (1 batch, 3 records): "
+        "the source's batch at offset 0 cannot be decoded"
+    )
+    assert "--max-decompressed-bytes" in out[1]
+    assert "2 records in 1 batches are the same (decoded to compare: 2 records in 1 batch)" in out[2]
 
 
 @pytest.mark.usefixtures("orders")
@@ -147,6 +183,8 @@ def test_what_could_not_be_compared_makes_exit_code_3(
         (["--topics", "("], "not a regular expression"),
         (["--topics", "none.*"], "matches no topic of the source cluster"),
         (["--topics", "a", "--group", ""], "--group"),
+        (["--topics", "a", "--max-decompressed-bytes", "much"], "--max-decompressed-bytes"),
+        (["--topics", "a", "--max-decompressed-bytes", "0"], "--max-decompressed-bytes"),
         (["--topics", "a", "--from-config", "/none"], "--from-config"),
     ],
 )

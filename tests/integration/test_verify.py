@@ -6,16 +6,18 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from random import Random
 
 import pytest
 from confluent_kafka import TopicPartition as ConfluentTopicPartition
 from confluent_kafka.admin import AdminClient
 
-from rig import KafkaCluster
+from rig import CODECS, OLD_CODECS, KafkaCluster, OldKafka, load_compacted, load_old_batch, read_topic
 from rig.dump import dump_partition
 from rig.load import Codec as CodecName
 from rig.load import create_topic, load_batch, load_every_kind, random_records
+from rig.old_kafka import MessageFormat
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.connection import parse_bootstrap
@@ -47,17 +49,19 @@ END = STARTS[-1]
 Edit = Callable[[list[bytearray]], Sequence[bytearray]]
 
 
-def config(name: str, cluster: KafkaCluster) -> ClientConfig:
+def config(name: str, cluster: KafkaCluster | OldKafka) -> ClientConfig:
     return ClientConfig(name, tuple(parse_bootstrap(cluster.bootstrap)))
 
 
 def verified(
-    source: KafkaCluster, destination: KafkaCluster, topic: str, group: str = "none"
+    source: KafkaCluster | OldKafka, destination: KafkaCluster, topic: str, group: str = "none"
 ) -> VerifyReport:
     return verify(config("source", source), config("destination", destination), {topic: topic}, group=group)
 
 
-def mirror(source: KafkaCluster, destination: KafkaCluster, topic: str, partitions: int, group: str) -> None:
+def mirror(
+    source: KafkaCluster | OldKafka, destination: KafkaCluster, topic: str, partitions: int, group: str
+) -> None:
     """Copy a topic that both sides have, as one Spark task would."""
     settings = CopySettings(config("source", source), config("destination", destination), group, rules="")
     wanted = [TopicPartition(topic, number) for number in range(partitions)]
@@ -195,7 +199,7 @@ def test_a_log_append_time_destination_is_equal(
         assert verified(source_cluster, destination_cluster, topic, group).equal
 
 
-def test_a_destination_that_recompresses_is_not_compared(
+def test_a_destination_that_recompresses_is_equal(
     source_cluster: KafkaCluster, destination_cluster: KafkaCluster, topic: str
 ) -> None:
     create_topic(source_cluster.bootstrap, topic)
@@ -206,11 +210,69 @@ def test_a_destination_that_recompresses_is_not_compared(
     mirror(source_cluster, destination_cluster, topic, 1, f"group of {topic}")
     for group in (f"group of {topic}", "none"):
         (report,) = verified(source_cluster, destination_cluster, topic, group).partitions
-        assert report.outcome is Outcome.NOT_COMPARED
-        assert report.differences == ()
+        assert (report.outcome, report.records, report.batches) == (Outcome.EQUAL, END, len(BATCHES))
         # What was zstd already was left as it is.
-        assert report.records == 25 + 8
-        assert all("compression.type" in each.reason for each in report.not_compared)
+        assert (report.decoded_records, report.decoded_batches) == (END - 25 - 8, len(BATCHES) - 2)
+
+
+def test_a_batch_left_out_or_doubled_by_a_destination_that_recompresses_is_found(
+    source_cluster: KafkaCluster, destination_cluster: KafkaCluster, topic: str
+) -> None:
+    create_topic(source_cluster.bootstrap, topic)
+    create_topic(destination_cluster.bootstrap, topic, config={"compression.type": "gzip"})
+    rng = Random(5)
+    for codec, count in BATCHES:
+        load_batch(source_cluster.bootstrap, topic, 0, random_records(rng, count, 200), codec)
+    found = read_raw(source_cluster, topic)
+    produce_raw(destination_cluster, topic, [*found[:2], *found[3:6], bytearray(found[5]), *found[6:]])
+    (report,) = verified(source_cluster, destination_cluster, topic).partitions
+    assert report.missing == [(STARTS[2], STARTS[3])]
+    assert report.extra == [(STARTS[6] - 25, STARTS[6] - 23)]
+    assert report.records == END - 25
+
+
+def test_mirrors_of_compacted_topics_are_equal(
+    source_cluster: KafkaCluster, destination_cluster: KafkaCluster, topic: str
+) -> None:
+    topics: dict[str, CodecName] = {f"{topic}-{codec}": codec for codec in CODECS}
+    left = load_compacted(source_cluster, topics)
+    for name in topics:
+        create_topic(destination_cluster.bootstrap, name)
+        mirror(source_cluster, destination_cluster, name, 1, f"group of {topic}")
+        (report,) = verified(source_cluster, destination_cluster, name, f"group of {topic}").partitions
+        assert (report.outcome, report.differences) == (Outcome.EQUAL, ())
+        assert report.decoded_records > 0
+        assert report.records >= report.decoded_records
+        assert left[name]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_mirrors_of_messages_of_old_formats_are_equal_and_one_that_is_not_there_is_found(
+    old_kafka: OldKafka, destination_cluster: KafkaCluster, topic: str, magic: MessageFormat
+) -> None:
+    old_kafka.create_topic(topic, magic)
+    create_topic(destination_cluster.bootstrap, topic)
+    rng = Random(magic)
+    records = [replace(each, headers=()) for each in random_records(rng, 120, 200)]
+    for number, codec in enumerate([*OLD_CODECS, *OLD_CODECS]):
+        part = records[12 * number : 12 * (number + 1)]
+        load_old_batch(old_kafka.bootstrap, topic, 0, part, codec, magic)
+    group = f"group of {topic}"
+    mirror(old_kafka, destination_cluster, topic, 1, group)
+    (report,) = verified(old_kafka, destination_cluster, topic, group).partitions
+    count = 12 * 2 * len(OLD_CODECS)
+    assert (report.outcome, report.records, report.decoded_records) == (Outcome.EQUAL, count, count)
+
+    # The same once more, without one record, as one batch.
+    found = read_topic(destination_cluster.bootstrap, topic)[0]
+    other = f"{topic}-other"
+    create_topic(destination_cluster.bootstrap, other)
+    load_batch(destination_cluster.bootstrap, other, 0, [*found[:30], *found[31:]], "zstd")
+    (report,) = verify(
+        config("source", old_kafka), config("destination", destination_cluster), {topic: other}, group="none"
+    ).partitions
+    assert report.missing == [(30, 31)]
+    assert report.records == count - 1
 
 
 @pytest.fixture

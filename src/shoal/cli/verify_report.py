@@ -144,8 +144,13 @@ def _summary(partition: PartitionReport) -> str:
 def _the_same(report: PartitionReport | VerifyReport) -> str:
     text = f"{report.records:,} records in {report.batches:,} batches are the same"
     if report.decoded_records:
-        text += f" (decoded to compare: {report.decoded_records:,} in {report.decoded_batches:,})"
+        size = f"{_count(report.decoded_records, 'record')} in {_batches(report.decoded_batches)}"
+        text += f" (decoded to compare: {size})"
     return text
+
+
+def _batches(count: int) -> str:
+    return f"{count:,} {'batch' if count == 1 else 'batches'}"
 
 
 def _details(partition: PartitionReport) -> list[str]:

@@ -143,11 +143,14 @@ class _Diff:
                 if source is None or destination is None or agree(source, destination) is not Agreement.NONE:
                     # At an end, or one cannot be decoded.
                     return True
-                if point := self._meeting_point_of_batches(source, destination):
-                    yield from self._step_over(point)
-                    return True
-                if self._is_copied_whole(source, destination):
-                    return False
+                if self._may_be_told_by_batches(source, destination):
+                    point = self._meeting_point()
+                    if point is not None and self._can_be_told_by_batches(point):
+                        yield from self._step_over(point)
+                        return True
+                    if point is None and self._are_single_records():
+                        return False
+                    self._do_not_search_again(point)
             if (yield from self._compare_records(self._decoders, skip)):
                 return True
             if self._is_at_end:
@@ -186,17 +189,16 @@ class _Diff:
             self._was_decoded = True
             yield finding
 
-    def _meeting_point_of_batches(self, source: Digest, destination: Digest) -> MeetingPoint | None:
-        """Find how much to step over, where what lies before that can be told apart without decoding."""
+    def _may_be_told_by_batches(self, source: Digest, destination: Digest) -> bool:
+        """Whether what differs may be found without decoding, by searching for whole batches."""
         is_rebuilt = source.is_rebuilt or destination.is_rebuilt
-        if is_rebuilt or self._was_decoded or source.base_offset < self._searched_until:
-            return None
-        point = self._meeting_point()
-        if point is not None and self._can_be_told_by_batches(point):
-            return point
-        # Not again and again: what is looked at ahead stays the same for a while.
-        self._searched_until = self._source.look(self._look_ahead)[-1].next_offset
-        return None
+        return not (is_rebuilt or self._was_decoded or source.base_offset < self._searched_until)
+
+    def _do_not_search_again(self, point: MeetingPoint | None) -> None:
+        """Remember how far was searched: what is looked at ahead stays the same for a while."""
+        seen = self._source.look(point.source if point else self._look_ahead)
+        if seen:
+            self._searched_until = seen[-1].next_offset
 
     def _can_be_told_by_batches(self, point: MeetingPoint) -> bool:
         source, destination = self._source.look(point.source), self._destination.look(point.destination)
@@ -211,16 +213,11 @@ class _Diff:
         is_end = self._source.at(point.source) is None or self._destination.at(point.destination) is None
         return not is_end or [each.records for each in source] == [each.records for each in destination]
 
-    def _is_copied_whole(self, source: Digest, destination: Digest) -> bool:
-        """Whether nothing speaks for the records of two batches being in other batches on the other side."""
-        return not (
-            self._was_decoded
-            or source.is_rebuilt
-            or destination.is_rebuilt
-            or source.undecoded
-            or destination.undecoded
-            or source.codec_id != destination.codec_id
-        )
+    def _are_single_records(self) -> bool:
+        """Whether decoding tells no more than was found: no record is in a batch with another."""
+        seen = [*self._source.look(self._look_ahead), *self._destination.look(self._look_ahead)]
+        is_single = all(batch.records_count == 1 and batch.fingerprint is not None for batch in seen)
+        return is_single and len({batch.codec_id for batch in seen}) == 1
 
     def _compare_records(self, decoders: Decoders, skip: tuple[int, int]) -> Generator[Finding, None, bool]:
         """
@@ -264,12 +261,11 @@ class _Diff:
                 if finding.kind is Kind.NOT_MIRRORED:
                     yield from self._open.close_all()
                 yield finding
-                same = same + 1 if finding.kind is Kind.SAME else 0
-                if not same or not finding.source[0].is_last:
-                    continue
                 ours.take(records._source.position)
                 theirs.take(records._destination.position)
-                if finding.destination[0].is_last and (records._open.is_empty or same >= _RECORDS_AROUND):
+                same = same + 1 if finding.kind is Kind.SAME else 0
+                is_boundary = same and finding.source[0].is_last and finding.destination[0].is_last
+                if is_boundary and (records._open.is_empty or same >= _RECORDS_AROUND):
                     yield from records._open.close_all()
                     ours.take_begun(records._source.position)
                     theirs.take_begun(records._destination.position)
