@@ -273,7 +273,8 @@ class _Connection:
             threading.Thread(target=self._until_cut, args=(target,), name="rig-proxied", daemon=True).start()
 
     def _until_cut(self, pass_on: Callable[[], None]) -> None:
-        with contextlib.suppress(OSError, _Cut):
+        # ValueError: poll() finds a socket that the other thread has closed.
+        with contextlib.suppress(OSError, ValueError, _Cut):
             pass_on()
         self.cut()
 
