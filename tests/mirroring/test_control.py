@@ -127,8 +127,25 @@ def test_nobody_at_the_address_means_that_the_task_is_an_orphan() -> None:
         ControlConnection(address, "secret")
 
 
+STATE = b'{"stop": false, "lease_s": %s, "membership": %s, "excluded": [%s], "waiting": false}\n'
+
+
 @pytest.mark.parametrize(
-    "answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"{}\n", b"7\n", b'{"stop": false}\n']
+    "answer",
+    [
+        b"",
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        b"{}\n",
+        b"7\n",
+        b'{"stop": false}\n',
+        b"[" * 50_000 + b"\n",
+        STATE % (b"NaN", b'["member", 7, null]', b""),
+        STATE % (b"1e300", b'["member", 7, null]', b""),
+        STATE % (b"-1.0", b'["member", 7, null]', b""),
+        STATE % (b"1.0", b"[7, 7, 7]", b""),
+        STATE % (b"1.0", b'["member"]', b""),
+        STATE % (b"1.0", b'["member", 7, null]', b'["topic", "3"]'),
+    ],
 )
 def test_somebody_else_at_the_address_means_that_the_task_is_an_orphan(answer: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -148,7 +165,16 @@ def test_somebody_else_at_the_address_means_that_the_task_is_an_orphan(answer: b
 
 @pytest.mark.parametrize(
     "words",
-    [b"\n", b"7\n", b"[]\n", b'{"hello": 7}\n', b"\xff\xfe\n", b"GET / HTTP/1.1\r\n\r\n", b"x" * 100_000],
+    [
+        b"[" * 4000 + b"\n",
+        b"\n",
+        b"7\n",
+        b"[]\n",
+        b'{"hello": 7}\n',
+        b"\xff\xfe\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"x" * 100_000,
+    ],
 )
 def test_strangers_do_the_driver_no_harm(
     driver: Driver, words: bytes, capfd: pytest.CaptureFixture[str]

@@ -95,6 +95,17 @@ def test_a_commit_by_somebody_else_is_no_pair(metadata: str) -> None:
         {"epoch": None},
         {"source_epoch": "2"},
         {"rules": 1},
+        # Numbers that no field of the protocol holds.
+        {"destination": -1},
+        {"destination": 2**63},
+        {"producer": [2**63, 0, 0]},
+        {"producer": [-1, 0, 0]},
+        {"producer": [5, 2**15, 0]},
+        {"producer": [5, 0, 2**63]},
+        {"origin": [2, 10**30]},
+        {"last": 2**32},
+        {"epoch": 2**31},
+        {"source_epoch": -2},
     ],
 )
 def test_a_pair_of_ours_that_cannot_be_understood_is_refused(change: dict[str, Any]) -> None:

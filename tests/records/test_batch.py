@@ -151,6 +151,10 @@ def test_whole_batches_are_found_whatever_short_piece_follows(trailing: bytes) -
         (raw_batch(batch_length=-1), "batch length -1"),
         (raw_batch(batch_length=-(2**31)), "batch length"),
         (raw_batch(base_offset=-1), "base offset -1"),
+        # The offset after it would be none of 64 bits, and is fetched from next.
+        (raw_batch(base_offset=2**63 - 1), "base offset 9223372036854775807"),
+        (raw_batch(base_offset=2**63 - 2**31), "base offset"),
+        (message(0, offset=2**63 - 1), "offset 9223372036854775807"),
         (raw_batch(records_count=2), "2 records for an offset range of 1"),
         (raw_batch(records_count=-1), "-1 records"),
         (raw_batch(last_offset_delta=-1, records_count=1), "1 records for an offset range of 0"),

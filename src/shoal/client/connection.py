@@ -310,6 +310,15 @@ class Connection:
         self.close()
 
 
+def version_or_close(connection: Connection, api_key: ApiKey) -> int:
+    """Return the version of an API that is spoken; who takes a connection over closes it if there is none."""
+    try:
+        return connection.version(api_key)
+    except ProtocolError:
+        connection.close()
+        raise
+
+
 def raise_for(code: int, where: str, detail: str | None = None) -> None:
     """Raise the error of a response's code, if it is one."""
     if code != ErrorCode.NONE:

@@ -11,7 +11,7 @@ from ..protocol.apis import ApiKey
 from ..protocol.codec import request_class
 from ..protocol.fetch import FetchResponse, decode_fetch_response
 from .config import IsolationLevel
-from .connection import Connection, ReceiveBuffer
+from .connection import Connection, ReceiveBuffer, version_or_close
 from .metadata import TopicPartition
 
 __all__ = ["FetchFrom", "Fetcher"]
@@ -59,13 +59,16 @@ class Fetcher:
             isolation_level: What is seen of transactions.
             max_wait_ms: How long the broker may wait for the first byte.
 
+        Raises:
+            ProtocolError: The broker speaks no version of Fetch that we do; the connection is closed.
+
         """
         self._connection = connection
         self._buffer = ReceiveBuffer(buffer_bytes)
         self._max_bytes = buffer_bytes - _RESPONSE_OVERHEAD
         self._isolation_level = isolation_level
         self._max_wait_ms = max_wait_ms
-        self._version = connection.version(ApiKey.FETCH)
+        self._version = version_or_close(connection, ApiKey.FETCH)
 
     @property
     def is_waiting(self) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from ..errors import ProtocolError
 from ..protocol.apis import ApiKey
 from ..protocol.produce import ProduceOutcome, decode_produce_response, encode_produce_request
-from .connection import Connection
+from .connection import Connection, version_or_close
 from .metadata import TopicPartition
 
 __all__ = ["ACKS_ALL", "Producer"]
@@ -33,10 +33,13 @@ class Producer:
             connection: To the partitions' leader; closed with :meth:`close`.
             timeout_ms: How long the broker may wait for its in-sync replicas.
 
+        Raises:
+            ProtocolError: The broker speaks no version of Produce that we do; the connection is closed.
+
         """
         self._connection = connection
         self._timeout_ms = timeout_ms
-        self._version = connection.version(ApiKey.PRODUCE)
+        self._version = version_or_close(connection, ApiKey.PRODUCE)
         self._sent: deque[frozenset[TopicPartition]] = deque()
 
     @property

@@ -25,7 +25,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from ..client.groups import Membership
 from ..client.metadata import TopicPartition
@@ -46,10 +46,21 @@ _POLL_INTERVAL_S = 0.1
 #: The longest first line of a task; a stranger may connect.
 _LONGEST_HELLO = 4096
 
-#: What comes of a connection that breaks, and of lines that are not ours.
-_NOT_UNDERSTOOD = (OSError, ValueError, KeyError, TypeError, AttributeError)
+#: The driver's longest word, which names the partitions that are stopped; another may listen at its address.
+_LONGEST_STATE = 64 * 1024 * 1024
+
+#: A stranger who connects and says nothing is not waited for.
+_HELLO_TIMEOUT_S = 10.0
+
+#: No lease lasts longer, in seconds.
+_LONGEST_LEASE_S = 3600.0
+
+#: What comes of a connection that breaks, and of lines that are not ours, such as brackets by the thousand.
+_NOT_UNDERSTOOD = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 _TIMEVAL = struct.Struct("@ll")
+
+T = TypeVar("T")
 
 _log = logging.getLogger("shoal.control")
 
@@ -153,7 +164,7 @@ class ControlConnection:
         self._lines = self._socket.makefile("rb")
         try:
             self._socket.sendall(_line({"hello": token}))
-            self._hear(self._lines.readline())
+            self._hear(self._lines.readline(_LONGEST_STATE))
             self._interrupted = False
             self._socket.settimeout(None)
         except _NOT_UNDERSTOOD as error:
@@ -165,7 +176,7 @@ class ControlConnection:
 
     def _listen(self) -> None:
         with contextlib.suppress(*_NOT_UNDERSTOOD):
-            for line in self._lines:
+            while line := self._lines.readline(_LONGEST_STATE):
                 self._hear(line)
         with self._changed:
             # No stop: who ends early for want of a driver has failed.
@@ -174,15 +185,25 @@ class ControlConnection:
 
     def _hear(self, line: bytes) -> None:
         state = json.loads(line)
-        membership = Membership(*state["membership"])
+        member_id, generation, instance_id = state["membership"]
+        membership = Membership(
+            _of(str, member_id), _of(int, generation), None if instance_id is None else _of(str, instance_id)
+        )
+        excluded = frozenset(
+            TopicPartition(_of(str, topic), _of(int, partition)) for topic, partition in state["excluded"]
+        )
+        stop, waiting = _of(bool, state["stop"]), _of(bool, state["waiting"])
+        lease_s = _of(float, state["lease_s"])
+        if not 0 <= lease_s <= _LONGEST_LEASE_S:  # nor is NaN
+            raise ValueError(f"a lease of {lease_s} s")
         now = lease_clock_s()
         with self._changed:
-            self._stop = state["stop"]
+            self._stop = stop
             self._interrupted |= now >= self._lease_until or membership != self._membership
-            self._lease_until = now + state["lease_s"]
+            self._lease_until = now + lease_s
             self._membership = membership
-            self.excluded = frozenset(TopicPartition(*each) for each in state["excluded"])
-            self.waiting = state["waiting"]
+            self.excluded = excluded
+            self.waiting = waiting
             self._changed.notify_all()
 
     @property
@@ -271,9 +292,11 @@ class ControlServer:
     def _serve(self, connection: socket.socket, lines: Any) -> None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(_TELL_TIMEOUT_S, 0))
         try:
+            connection.settimeout(_HELLO_TIMEOUT_S)
             hello = json.loads(lines.readline(_LONGEST_HELLO))["hello"]
             if not hmac.compare_digest(hello.encode(), self.token.encode()):
                 return
+            connection.settimeout(None)
             with self._lock:
                 self._tasks.add(connection)
                 connection.sendall(self._state())
@@ -354,6 +377,12 @@ class ControlServer:
                 with contextlib.suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
         self._thread.join()
+
+
+def _of(kind: type[T], value: Any) -> T:
+    if type(value) is not kind:
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return value
 
 
 def _line(message: dict[str, Any]) -> bytes:

@@ -46,6 +46,9 @@ MAGIC_OFFSET = 16
 #: The smallest message of magic 0: CRC, magic, attributes, two null lengths.
 _SMALLEST_LEGACY_LENGTH = 14
 
+#: Offsets are of 64 bits, and so is the one after a batch's last: it is fetched from, and committed.
+_OFFSET_LIMIT = 2**63 - 2**31
+
 #: What a named tuple's own constructors end in; they take twice as long, and
 #: :func:`split` is called for every batch.
 _new = tuple.__new__
@@ -182,8 +185,10 @@ def split(record_set: memoryview) -> Iterator[RecordBatch]:
 def _check(header: BatchHeader, position: int) -> None:
     if header.batch_length < HEADER_SIZE - LOG_OVERHEAD:
         raise CorruptBatch(f"batch length {header.batch_length} is shorter than a header", position)
-    if header.base_offset < 0:
-        raise CorruptBatch(f"base offset {header.base_offset} is negative", position)
+    if not 0 <= header.base_offset < _OFFSET_LIMIT:
+        raise CorruptBatch(
+            f"base offset {header.base_offset} is negative, or none that is ever reached", position
+        )
     # A holed batch keeps its range and so does an emptied one: there is always
     # an offset to go on from, and there are never more records than offsets.
     if header.last_offset_delta < 0 or not 0 <= header.records_count <= header.last_offset_delta + 1:
@@ -202,8 +207,8 @@ def _legacy_header(record_set: memoryview, position: int) -> BatchHeader:
         raise CorruptBatch(f"magic {magic} is none of 0, 1 and 2", position)
     if length < _SMALLEST_LEGACY_LENGTH:
         raise CorruptBatch(f"message length {length} is shorter than a message", position)
-    if offset < 0:
-        raise CorruptBatch(f"offset {offset} is negative", position)
+    if not 0 <= offset < _OFFSET_LIMIT:
+        raise CorruptBatch(f"offset {offset} is negative, or none that is ever reached", position)
     # One that ends before its attributes is cut short: no batch comes of it.
     attributes = record_set[position + _LEGACY.size] if position + _LEGACY.size < len(record_set) else 0
     attributes &= CODEC_MASK | LOG_APPEND_TIME if magic else CODEC_MASK

@@ -1,0 +1,181 @@
+"""Record sets of any bytes: split, decided, opened and written anew, or refused, at a bounded cost."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import struct
+import zlib
+
+import pytest
+from aiokafka.record.util import calc_crc32c
+from batches import batch, marker, message, wrapper
+from fuzz.damage import HUGE_NUMBERS, garbage, mutated
+from fuzz.effort import bounded, effort
+from hypothesis import given
+from hypothesis import strategies as st
+from vectors import old_vectors, vectors
+
+from shoal.errors import CorruptBatch, UnsupportedBatch
+from shoal.protocol.fetch import decode_fetch_response
+from shoal.records import (
+    HEADER_SIZE,
+    AbortedTransactions,
+    Codec,
+    RecordBatch,
+    compress,
+    decide,
+    decompress,
+    decompress_legacy_lz4,
+    fingerprint,
+    read_key_value_headers,
+    read_records,
+    split,
+    stamp,
+    verify_crc,
+    write_batches,
+)
+from shoal.records.aborted import read_marker
+
+LIMIT_BYTES = 1 << 20
+#: "About six times that is the most memory that this takes", and a written batch or two besides.
+MEMORY_BYTES = 12 * LIMIT_BYTES
+
+CODECS = sorted(Codec)
+
+
+def _recorded() -> list[bytes]:
+    """Return the record sets that real brokers sent."""
+    found = {
+        bytes(fetched.record_set)
+        for vector in [*vectors(), *old_vectors()]
+        if vector.api == "Fetch" and vector.direction == "response"
+        for fetched in decode_fetch_response(memoryview(vector.frame), vector.version).partitions
+    }
+    return sorted(each for each in found if 0 < len(each) < 20_000)
+
+
+BUILT = [
+    *(bytes(batch(4, codec=codec, base_offset=7)) for codec in CODECS),
+    bytes(batch(9, holes=[0, 3, 8])),
+    bytes(batch(2, holes=[0, 1])),
+    bytes(marker(0, 5)),
+    *(bytes(message(magic, b"value", key=b"key")) for magic in (0, 1)),
+    *(
+        bytes(wrapper(magic, codec, [message(magic, b"x" * 30, offset=each) for each in range(3)], offset=9))
+        for magic in (0, 1)
+        for codec in (Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
+    ),
+]
+RECORD_SETS = [*_recorded(), *BUILT]
+
+
+def open_all(record_set: bytes | bytearray) -> None:
+    """Do all that may become of a record set; whatever is wrong with it must be said by our errors."""
+    view = memoryview(bytearray(record_set))
+    aborted = AbortedTransactions([(5, 0), (-1, 3)])
+    found: list[RecordBatch] = []
+    with contextlib.suppress(CorruptBatch):
+        for each in split(view):
+            found.append(each)
+            header = each.header
+            struct.pack(">qq", header.next_offset, header.last_offset)  # are asked for next, and committed
+            decide(header, 3, aborted, keep_append_time=True)
+            if header.is_control and header.magic == 2:
+                with contextlib.suppress(CorruptBatch):
+                    aborted.see_marker(each)
+                with contextlib.suppress(CorruptBatch):
+                    read_marker(each)
+    assert sum(len(each.view) for each in found) <= len(view)
+    for each in found:
+        with contextlib.suppress(CorruptBatch):
+            verify_crc(each)
+        with contextlib.suppress(CorruptBatch, UnsupportedBatch):
+            records = read_records(each, LIMIT_BYTES)
+            for record in records:
+                with contextlib.suppress(CorruptBatch):
+                    read_key_value_headers(record)
+            if records:
+                codec = Codec(each.header.codec_id)
+                written = [batch for _, batch in write_batches(records, codec, 1000)]
+                assert sum(batch.header.records_count for batch in written) == len(records)
+        if each.header.magic == 2:
+            fingerprint(each)
+            stamp(each, 1, 0, 0)
+
+
+def rechecked(record_set: bytes) -> bytearray:
+    """Make the first batch's length and CRC right again, so that what is behind them is looked at."""
+    data = bytearray(record_set)
+    if len(data) <= HEADER_SIZE:
+        return data
+    data[8:12] = struct.pack(">i", len(data) - 12)
+    if data[16] == 2:
+        data[17:21] = struct.pack(">I", calc_crc32c(bytes(data[21:])))
+    else:
+        data[12:16] = struct.pack(">I", zlib.crc32(data[16:]))
+    return data
+
+
+@given(st.data(), st.booleans())
+@effort(500)
+def test_a_record_set_that_is_damaged_is_read_or_refused(data: st.DataObject, repair: bool) -> None:
+    record_set = data.draw(mutated(data.draw(st.sampled_from(RECORD_SETS))))
+    damaged = rechecked(record_set) if repair else bytearray(record_set)
+    with bounded(len(damaged), more_bytes=MEMORY_BYTES):
+        open_all(damaged)
+
+
+@pytest.mark.parametrize("whole", BUILT, ids=range(len(BUILT)))
+def test_a_batch_is_read_or_refused_when_it_is_cut_anywhere_and_with_any_number_anywhere(
+    whole: bytes,
+) -> None:
+    draw = random.Random(len(whole))
+    for position in range(len(whole)):
+        open_all(whole[:position])
+        open_all(rechecked(whole[:position]))
+        number = draw.choice(HUGE_NUMBERS)
+        changed = whole[:position] + number + whole[position + len(number) :]
+        open_all(changed)
+        open_all(rechecked(changed))
+
+
+@given(garbage())
+@effort(300)
+def test_garbage_is_no_record_set(data: bytes) -> None:
+    with bounded(len(data)):
+        open_all(data)
+
+
+@given(st.sampled_from(CODECS), garbage(), st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1))
+@effort(400)
+def test_garbage_behind_a_header_that_is_right_is_refused(
+    codec: Codec, payload: bytes, last_offset_delta: int, count: int
+) -> None:
+    header = bytearray(batch(0, codec=codec))[:HEADER_SIZE]
+    header[23:27] = struct.pack(">i", last_offset_delta)
+    header[57:61] = struct.pack(">i", min(count, last_offset_delta + 1, 2**31 - 1))
+    for records in (payload, compress(codec, payload)):
+        with bounded(len(records), more_bytes=MEMORY_BYTES):
+            open_all(rechecked(bytes(header) + records))
+
+
+@given(st.sampled_from([0, 1]), st.sampled_from(CODECS[:4]), garbage())
+@effort(300)
+def test_garbage_in_a_message_of_an_old_format_is_refused(magic: int, codec: Codec, payload: bytes) -> None:
+    for value in (payload, compress(codec, payload)):
+        with bounded(len(value), more_bytes=MEMORY_BYTES):
+            open_all(message(magic, value, attributes=codec, offset=5))
+
+
+@given(st.sampled_from(CODECS[1:]), st.data())
+@effort(400)
+def test_a_stream_that_is_damaged_expands_within_its_limit_or_is_refused(
+    codec: Codec, data: st.DataObject
+) -> None:
+    plain = data.draw(st.sampled_from([b"", b"x" * 100_000, bytes(range(256)) * 20, b"abc"]))
+    stream = data.draw(mutated(compress(codec, plain)) | garbage())
+    with bounded(len(stream), more_bytes=MEMORY_BYTES), contextlib.suppress(CorruptBatch, UnsupportedBatch):
+        assert len(decompress(codec, stream, LIMIT_BYTES)) <= LIMIT_BYTES
+    with bounded(len(stream), more_bytes=MEMORY_BYTES), contextlib.suppress(CorruptBatch, UnsupportedBatch):
+        assert len(decompress_legacy_lz4(stream, LIMIT_BYTES)) <= LIMIT_BYTES

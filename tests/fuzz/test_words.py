@@ -1,0 +1,201 @@
+"""What others may write where shoal reads: commits of its group, and words on its control connections."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fuzz.damage import mutated
+from fuzz.effort import bounded, effort
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.client.groups import Committed, Membership
+from shoal.client.metadata import TopicPartition
+from shoal.errors import ConfigError, Stopped
+from shoal.mirroring.control import ControlConnection, ControlServer
+from shoal.mirroring.pair import Identity, Pair
+
+COMMITTED = Pair(
+    10, 7, Identity(5, 0), (2, 0), 4_000_000_000, "source-id", None, 3, "rules", 2
+).to_committed()
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats()
+    | st.sampled_from([-1, 0, 2**31, 2**63, -(2**63) - 1])
+    | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=6,
+)
+
+
+@st.composite
+def changed(draw: st.DrawFn, whole: dict[str, Any]) -> dict[str, Any]:
+    """Draw an object some of whose values are something else, whole or in part."""
+    values = json.loads(json.dumps(whole))
+    for name in draw(st.lists(st.sampled_from(sorted(whole)), min_size=1, max_size=3)):
+        value = values.get(name)
+        if isinstance(value, list) and value and draw(st.booleans()):
+            value[draw(st.integers(0, len(value) - 1))] = draw(JSON)
+        elif draw(st.booleans()):
+            values[name] = draw(JSON)
+        else:
+            values.pop(name, None)
+    return values
+
+
+def read_pair(metadata: str) -> None:
+    with bounded(len(metadata)), contextlib.suppress(ConfigError):
+        pair = Pair.from_committed(Committed(10, metadata))
+        if pair is not None:
+            # All of it goes into requests, batches and the next commit sooner or later.
+            identity = pair.identity
+            struct.pack(">qqh", pair.destination_offset, identity.producer_id, identity.producer_epoch)
+            struct.pack(">qqii", *pair.origin, pair.destination_leader_epoch, pair.source_leader_epoch)
+            struct.pack(">i", identity.sequence(pair.destination_offset))
+            assert Pair.from_committed(pair.to_committed()) == pair
+
+
+@given(changed(json.loads(COMMITTED.metadata.removeprefix("shoal1"))))
+@effort(400)
+def test_a_commit_with_other_values_is_a_pair_or_refused(values: dict[str, Any]) -> None:
+    read_pair("shoal1" + json.dumps(values))
+
+
+@given(mutated(COMMITTED.metadata.encode()))
+@effort(400)
+def test_a_commit_that_is_damaged_is_a_pair_none_or_refused(metadata: bytes) -> None:
+    read_pair(metadata.decode(errors="replace"))
+
+
+@given(st.sampled_from(['{"a":', "[", '"\\ud800', "1", "1e", "-", "9"]), st.integers(0, 30_000))
+@effort(100)
+def test_a_commit_that_goes_on_and_on_is_refused(piece: str, times: int) -> None:
+    read_pair("shoal1" + piece * times)
+
+
+STATE = {
+    "stop": False,
+    "lease_s": 20.0,
+    "membership": ["member-id", 7, "instance-id"],
+    "excluded": [["topic", 3]],
+    "waiting": False,
+}
+
+
+class Impostor:
+    """Somebody who listens where a driver did."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address: tuple[str, int] = self._listener.getsockname()
+        self.words = b""
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                with client, contextlib.suppress(OSError):
+                    client.recv(1000)
+                    client.sendall(self.words)
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join()
+
+
+@pytest.fixture(scope="module")
+def impostor() -> Iterator[Impostor]:
+    impostor = Impostor()
+    yield impostor
+    impostor.close()
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_dies(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
+    died: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", died.append)
+    yield
+    assert died == []
+    assert capfd.readouterr().err == ""
+
+
+WORDS = (
+    changed(STATE).map(lambda state: json.dumps(state).encode() + b"\n")
+    | mutated(json.dumps(STATE).encode() + b"\n")
+    | st.builds(
+        lambda piece, times: piece * times,
+        st.sampled_from([b"[", b'{"a":', b"\xff", b"1"]),
+        st.integers(1, 9000),
+    )
+)
+
+
+@given(st.booleans(), WORDS)
+@effort(200)
+def test_a_task_believes_what_is_well_formed_and_takes_itself_for_an_orphan_else(
+    impostor: Impostor, begins_well: bool, words: bytes
+) -> None:
+    impostor.words = json.dumps(STATE).encode() * begins_well + b"\n" * begins_well + words
+    try:
+        task = ControlConnection(impostor.address, "token")
+    except Stopped:
+        return
+    with task:
+        task._thread.join(5)
+        assert not task._thread.is_alive()
+        with pytest.raises(Stopped):
+            task.check_lease()
+        assert isinstance(task.membership(), Membership)
+        assert all(isinstance(each, TopicPartition) for each in task.excluded)
+        task.report({"partitions": []})
+
+
+@pytest.fixture(scope="module")
+def driver() -> Iterator[tuple[ControlServer, list[Any]]]:
+    """A driver, and what was reported to it."""
+    heard: list[Any] = []
+    server = ControlServer("127.0.0.1", "token", heard.append)
+    server.renew(Membership("member", 1), 3000.0)
+    yield server, heard
+    server.close()
+
+
+@given(
+    st.booleans(),
+    st.lists(
+        JSON.map(lambda word: json.dumps(word).encode())
+        | st.binary(max_size=20)
+        | st.builds(lambda token: json.dumps({"hello": token}).encode(), JSON)
+        | st.just(b"[" * 4000),
+        max_size=4,
+    ),
+)
+@effort(200)
+def test_a_driver_hears_reports_and_hangs_up_on_all_else(
+    driver: tuple[ControlServer, list[Any]], knows_token: bool, words: list[bytes]
+) -> None:
+    server, heard = driver
+    heard.clear()
+    lines = [b'{"hello": "token"}', *words] if knows_token else words
+    with socket.create_connection(server.address, timeout=5) as stranger, contextlib.suppress(OSError):
+        stranger.sendall(b"".join(line + b"\n" for line in lines))
+        stranger.shutdown(socket.SHUT_WR)
+        while stranger.recv(4096):
+            pass
+    with ControlConnection(server.address, "token") as task:
+        task.check_lease()
+    if not knows_token:
+        assert heard == []
