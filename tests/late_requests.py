@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import pytest
-from two_brokers import Killed
+from two_brokers import Killed, Watched
 
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
+from shoal.client.groups import Membership
 from shoal.client.metadata import TopicPartition
 from shoal.client.produce import Producer
 from shoal.mirroring import lane
 from shoal.protocol.produce import ProduceOutcome
 
-__all__ = ["Requests", "arrive"]
+__all__ = ["Doomed", "Requests", "arrive"]
 
 
 class Requests:
@@ -23,12 +24,14 @@ class Requests:
 
     Attributes:
         sent: A copy of each.
+        killed: Whether the lane that was to die has died.
 
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Watch every lane of this process."""
         self.sent: list[bytes] = []
+        self.killed = False
         self._left: int | None = None
         requests = self
 
@@ -39,9 +42,10 @@ class Requests:
 
         monkeypatch.setattr(lane, "Producer", Watched)
 
-    def die_after(self, requests: int | None) -> None:
+    def die_after(self, requests: int) -> None:
         """Let a lane be killed when it has sent so many, and one more that never leaves."""
         self._left = requests
+        self.killed = False
 
     def _take(self, batches: Mapping[TopicPartition, Sequence[memoryview]]) -> None:
         self.sent.extend(bytes(view) for views in batches.values() for view in views)
@@ -49,7 +53,21 @@ class Requests:
             self._left -= 1
             if self._left < 0:
                 self._left = None
+                self.killed = True
                 raise Killed
+
+
+class Doomed(Watched):
+    """The control of a task that is killed in the middle of sending: it commits nothing any more."""
+
+    def __init__(self, requests: Requests) -> None:
+        super().__init__()
+        self._requests = requests
+
+    def membership(self) -> Membership:
+        if self._requests.killed:
+            raise Killed
+        return super().membership()
 
 
 def arrive(

@@ -1,0 +1,242 @@
+"""
+Real brokers that forget who wrote to them, and the counter-examples of the model that come of it.
+
+Records 30 days old expire with ``producer.id.expiration.ms`` as it comes, a
+day. Only the check, every ten minutes, is made to come sooner; or the broker
+is restarted, and forgets at once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+
+import batches
+import pytest
+from late_requests import Doomed, Requests, arrive
+from two_brokers import Killed, Mortal
+
+from rig import KafkaCluster
+from rig.load import create_topic, load_batch, random_records
+from rig.read import assert_same_records, read_topic
+from rig.wait import wait_until
+from shoal.client.cluster import Cluster
+from shoal.client.config import ClientConfig
+from shoal.client.connection import parse_bootstrap
+from shoal.client.metadata import TopicPartition
+from shoal.errors import ErrorCode
+from shoal.mirroring.control import Control, Uncontrolled
+from shoal.mirroring.lane import LaneResult, copy_lane
+from shoal.mirroring.ranges import CopyRange
+from shoal.mirroring.settings import CopySettings
+from shoal.protocol.apis import CLIENT_VERSIONS, ApiKey
+from shoal.protocol.codec import request_class
+
+NOW_MS = int(time.time() * 1000)
+OLD_MS = NOW_MS - 30 * 86_400_000
+
+#: Of one to three records.
+BATCHES = 12
+
+#: No request has more than a few of them.
+SMALL_BUFFER = 65_536 + 1_000
+
+
+@pytest.fixture(scope="module")
+def forgetful_cluster() -> Iterator[KafkaCluster]:
+    """A cluster that looks every 50 ms whom it may forget."""
+    with KafkaCluster(config={"producer.id.expiration.check.interval.ms": 50}) as cluster:
+        yield cluster
+
+
+@pytest.fixture(autouse=True)
+def describe_producers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the client speak an API that only tests need."""
+    monkeypatch.setitem(CLIENT_VERSIONS, ApiKey.DESCRIBE_PRODUCERS, (0, 0))
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> Requests:
+    return Requests(monkeypatch)
+
+
+class Mirror:
+    """Lanes between one partition at the source and one at the destination."""
+
+    def __init__(self, source: KafkaCluster, destination: KafkaCluster, topic: str, timestamp: int) -> None:
+        self._from, self._to, self._topic = source, destination, topic
+        self._random = Random(topic)
+        self._timestamp = timestamp
+        self._loaded = 0
+        for bootstrap in {source.bootstrap, destination.bootstrap}:
+            create_topic(bootstrap, topic)
+        self.settings = CopySettings(
+            ClientConfig("source", tuple(parse_bootstrap(source.bootstrap))),
+            ClientConfig("destination", tuple(parse_bootstrap(destination.bootstrap))),
+            f"mirror of {topic}",
+            "rules",
+            fetch_buffer_bytes=SMALL_BUFFER,
+            commit_interval_ms=60_000,
+        )
+
+    def load(self, count: int) -> None:
+        for _ in range(count):
+            records = random_records(self._random, self._random.randint(1, 3), 200)
+            load_batch(
+                self._from.bootstrap,
+                self._topic,
+                0,
+                [replace(each, timestamp=self._timestamp) for each in records],
+            )
+            self._loaded += len(records)
+
+    def run(self, control: Control | None = None) -> LaneResult:
+        return copy_lane(
+            [CopyRange(self._topic, 0, self._topic, 0, self._loaded)],
+            self.settings,
+            control or Uncontrolled(),
+        )
+
+    def remembered(self) -> list[int]:
+        """Return the producer ids that the destination's leader knows."""
+        request = request_class(ApiKey.DESCRIBE_PRODUCERS)
+        with Cluster(self.settings.destination) as cluster:
+            cluster.refresh({self._topic})
+            leader = cluster.partition(TopicPartition(self._topic, 0)).leader
+            response = cluster.connection(leader).request(
+                ApiKey.DESCRIBE_PRODUCERS,
+                topics=[request.TopicRequest(name=self._topic, partition_indexes=[0])],
+            )
+        (described,) = response.topics[0].partitions
+        assert described.error_code == 0
+        return [each.producer_id for each in described.active_producers]
+
+    def await_forgotten(self) -> None:
+        wait_until(lambda: not self.remembered(), "the destination to forget its producers")
+
+    def assert_exact(self) -> None:
+        assert_same_records(
+            read_topic(self._from.bootstrap, self._topic), read_topic(self._to.bootstrap, self._topic)
+        )
+
+    def copied(self) -> int:
+        return len(read_topic(self._to.bootstrap, self._topic)[0])
+
+
+def test_tasks_that_die_between_any_two_requests_while_the_broker_forgets(
+    source_cluster: KafkaCluster, forgetful_cluster: KafkaCluster, topic: str
+) -> None:
+    mirror = Mirror(source_cluster, forgetful_cluster, topic, OLD_MS)
+    mirror.load(BATCHES)
+    deaths = 0
+    while True:
+        try:
+            mirror.run(Mortal(at_check=2 + deaths % 3))
+        except Killed:
+            deaths += 1
+            assert deaths < 10 * BATCHES
+            mirror.await_forgotten()
+        else:
+            break
+    assert deaths > 3
+    mirror.assert_exact()
+
+
+def test_tasks_that_die_before_an_acknowledgement_while_the_broker_forgets(
+    source_cluster: KafkaCluster, forgetful_cluster: KafkaCluster, topic: str, requests: Requests
+) -> None:
+    """What the dead one sent arrives after it, in front of the next one, or never."""
+    mirror = Mirror(source_cluster, forgetful_cluster, topic, OLD_MS)
+    mirror.load(BATCHES)
+    for number in range(6):
+        requests.die_after(number % 3)
+        with pytest.raises(Killed):
+            mirror.run(Doomed(requests))
+        if number % 2:
+            (outcome,) = arrive(mirror.settings.destination, requests.sent[-1:], topic)
+            assert outcome.error_code == 0
+        mirror.await_forgotten()
+    assert mirror.run().complete
+    mirror.assert_exact()
+
+
+def test_tasks_that_die_while_the_broker_restarts_cleanly(
+    source_cluster: KafkaCluster, topic: str, requests: Requests
+) -> None:
+    with KafkaCluster() as destination:
+        mirror = Mirror(source_cluster, destination, topic, OLD_MS)
+        mirror.load(BATCHES)
+        for number in (2, 3):
+            requests.die_after(number)
+            with pytest.raises(Killed):
+                mirror.run(Doomed(requests))
+            assert mirror.remembered(), "the check comes every ten minutes"
+            destination.restart(1)
+            assert not mirror.remembered()
+            mirror.load(1)
+        assert mirror.run().complete
+        mirror.assert_exact()
+
+
+def test_a_request_that_was_left_behind_is_known_again_while_its_producer_is_remembered(
+    source_cluster: KafkaCluster, forgetful_cluster: KafkaCluster, topic: str, requests: Requests
+) -> None:
+    mirror = Mirror(source_cluster, forgetful_cluster, topic, NOW_MS)
+    mirror.load(3)
+    requests.die_after(0)
+    with pytest.raises(Killed):
+        mirror.run(Doomed(requests))
+    left_behind = requests.sent[-1:]
+    assert mirror.run().complete
+    (outcome,) = arrive(mirror.settings.destination, left_behind, topic)
+    assert (outcome.error_code, outcome.base_offset) == (0, 0)
+    mirror.assert_exact()
+    mirror.load(1)
+    assert mirror.run().complete
+    mirror.assert_exact()
+
+
+def test_a_request_that_outlives_the_memory_of_the_broker_is_seen_by_the_next_task(
+    source_cluster: KafkaCluster, forgetful_cluster: KafkaCluster, topic: str, requests: Requests
+) -> None:
+    """The model's "a zombie": nothing that a client can do prevents it."""
+    mirror = Mirror(source_cluster, forgetful_cluster, topic, OLD_MS)
+    mirror.load(3)
+    requests.die_after(0)
+    with pytest.raises(Killed):
+        mirror.run(Doomed(requests))
+    left_behind = requests.sent[-1:]
+    assert mirror.run().complete
+    mirror.await_forgotten()
+    before = mirror.copied()
+    (outcome,) = arrive(mirror.settings.destination, left_behind, topic)
+    assert (outcome.error_code, outcome.base_offset) == (0, before)
+    mirror.load(1)
+    doubled = mirror.copied()
+    mirror.await_forgotten()
+    (stopped,) = mirror.run().stopped
+    assert "somebody else wrote there" in stopped.reason
+    assert mirror.copied() == doubled
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "error"),
+    [(NOW_MS, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), (OLD_MS, ErrorCode.NONE)],
+    ids=["remembers", "forgot"],
+)
+def test_a_broker_that_forgot_takes_a_request_whose_predecessor_is_missing(
+    forgetful_cluster: KafkaCluster, topic: str, timestamp: int, error: ErrorCode
+) -> None:
+    """The model's "two in flight": why old records go one request at a time."""
+    mirror = Mirror(forgetful_cluster, forgetful_cluster, topic, timestamp)
+    requests = [
+        bytes(batches.batch(base_timestamp=timestamp, producer_id=7, producer_epoch=0, base_sequence=number))
+        for number in range(3)
+    ]
+    arrive(mirror.settings.destination, requests[:1], topic)
+    if timestamp == OLD_MS:
+        mirror.await_forgotten()
+    (outcome,) = arrive(mirror.settings.destination, requests[2:], topic)
+    assert outcome.error_code == error
