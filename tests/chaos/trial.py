@@ -16,7 +16,8 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from rig.proxy import Disturbance
-from rig.read import read_topic
+from rig.read import Isolation, read_topic
+from rig.wait import wait_until
 from shoal.broker import Broker
 from shoal.broker.faults import Fault as BrokerFault
 from shoal.errors import ErrorCode
@@ -181,12 +182,28 @@ class _Trial:
             admin.create_topics([new])[plan.topic].result()
 
     def _source_ends(self) -> list[int]:
+        """Wait until no transaction is open any more (markers come after the commit), and return the ends."""
+        ends: list[int] = []
+
+        def is_settled() -> bool:
+            ends[:] = self._watermarks("read_uncommitted")
+            return ends == self._watermarks("read_committed")
+
+        wait_until(is_settled, f"the last markers of {self.plan.topic}")
+        return ends
+
+    def _watermarks(self, isolation: Isolation) -> list[int]:
         consumer = Consumer(
-            {"bootstrap.servers": self._arena.bootstrap(Side.SOURCE), "group.id": "chaos", "log_level": 0}
+            {
+                "bootstrap.servers": self._arena.bootstrap(Side.SOURCE),
+                "group.id": "chaos",  # demanded by librdkafka, never joined
+                "isolation.level": isolation,
+                "log_level": 0,
+            }
         )
         try:
             return [
-                consumer.get_watermark_offsets(TopicPartition(self.plan.topic, number), timeout=30)[1]
+                int(consumer.get_watermark_offsets(TopicPartition(self.plan.topic, number), timeout=30)[1])
                 for number in range(self.plan.partitions)
             ]
         finally:
