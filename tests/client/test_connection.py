@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import select
 import socket
 import struct
 import threading
@@ -287,6 +288,25 @@ def test_a_peer_that_stops_in_mid_answer_is_given_up(listen: Listen) -> None:
             connection.receive(ReceiveBuffer(4096))
         assert connection.closed
     over.set()
+
+
+@pytest.mark.parametrize("buffer", [None, ReceiveBuffer(MIB)], ids=["small", "buffered"])
+def test_a_peer_whose_answer_never_ends_is_given_up(listen: Listen, buffer: ReceiveBuffer | None) -> None:
+    def serve(sock: socket.socket) -> None:
+        read_frame(sock)
+        sock.sendall(struct.pack(">i", 1000))
+        while True:  # until the other end hangs up
+            sock.sendall(b"\0")
+            if select.select([sock], [], [], 0.05)[0]:
+                return
+
+    with connect(listen(after_versions(serve)), timeout_s=0.3) as connection:
+        connection.send(ApiKey.METADATA, topics=[])
+        began = time.monotonic()
+        with pytest.raises(Disconnected, match="no answer in time"):
+            connection.receive(buffer)
+        assert time.monotonic() - began < 3
+        assert connection.closed
 
 
 def test_a_peer_that_does_not_read_is_given_up(listen: Listen) -> None:

@@ -41,7 +41,7 @@ from shoal.client.groups import (
 from shoal.client.metadata import TopicPartition
 from shoal.client.offsets import EARLIEST, epoch_end_offsets, list_offsets, local_log_start_offset
 from shoal.client.produce import Producer
-from shoal.errors import Disconnected, ProtocolError, ShoalError
+from shoal.errors import BrokerError, Disconnected, ProtocolError, ShoalError
 from shoal.mirroring.options import MirrorOptions
 from shoal.mirroring.prepare import prepare
 from shoal.mirroring.reading import read_batches
@@ -248,6 +248,15 @@ def test_a_broker_at_an_address_that_cannot_be_is_not_reached(
         cluster.refresh()
         with pytest.raises(Disconnected):
             cluster.connection(broker.node_id)
+
+
+def test_a_broker_that_throttles_for_ever_is_not_asked_for_ever(broker: Broker, cluster: Cluster) -> None:
+    def throttle(message: Any) -> None:
+        message.throttle_time_ms, message.responses = 1, []
+
+    with said(broker, ApiKey.FETCH, throttle), pytest.raises(BrokerError, match="THROTTLING") as caught:
+        _read(cluster)
+    assert caught.value.retriable
 
 
 def test_an_answer_that_cannot_be_read_closes_the_connection(broker: Broker, cluster: Cluster) -> None:

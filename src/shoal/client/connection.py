@@ -12,6 +12,7 @@ import itertools
 import re
 import socket
 import struct
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -32,6 +33,10 @@ _LARGEST_FRAME = 256 * 1024 * 1024
 
 #: The same for answers without batches: the metadata of a million partitions would fit.
 _LARGEST_SMALL_FRAME = 64 * 1024 * 1024
+
+#: An answer of which less than this comes in a second is given up when it is overdue: each
+#: byte by itself would come in time, and together they would take years.
+_SLOWEST_BYTES_PER_S = 64 * 1024
 
 #: Answers without batches come in one piece of at most this, often several at once.
 _SMALL_RECEIVE = 64 * 1024
@@ -111,7 +116,8 @@ class Connection:
         Args:
             address: The broker's.
             client_id: Shown in the broker's logs, metrics and quotas.
-            timeout_s: For the connection, and for each wait on it.
+            timeout_s: For the connection, and for each wait on it; an answer that
+                comes in pieces gets a second more for each 64 KiB.
             abort_on_close: Throw away what is still to be sent when the
                 socket is closed, also by the death of the process: a produce
                 request must not arrive after its sender is gone.
@@ -122,6 +128,7 @@ class Connection:
         self._correlation_ids = itertools.count()
         self._in_flight: deque[tuple[int, ApiKey, int]] = deque()
         self._received = bytearray()
+        self._timeout_s = timeout_s
         self._prepared: list[bytes | memoryview] = []
         try:
             self._socket = socket.create_connection(address, timeout_s)
@@ -261,8 +268,10 @@ class Connection:
 
     def _receive_small(self, size: int) -> memoryview:
         """Receive so many bytes into fresh memory; what came with them waits for the next call."""
+        deadline = self._deadline(size)
         while len(self._received) < size:
             try:
+                self._check(deadline)
                 data = self._socket.recv(_SMALL_RECEIVE)
             except OSError as error:
                 raise self._broken(error) from error
@@ -280,8 +289,10 @@ class Connection:
             received = min(received, len(view))
             view[:received] = self._received[:received]
             del self._received[:received]
+        deadline = self._deadline(len(view))
         try:
             while received < len(view):
+                self._check(deadline)
                 count = self._socket.recv_into(view[received:], 0, socket.MSG_WAITALL)
                 if count == 0:
                     raise ConnectionResetError("the broker closed the connection")
@@ -289,6 +300,13 @@ class Connection:
         except OSError as error:
             raise self._broken(error) from error
         return view
+
+    def _deadline(self, size: int) -> float:
+        return time.monotonic() + self._timeout_s + size / _SLOWEST_BYTES_PER_S
+
+    def _check(self, deadline: float) -> None:
+        if time.monotonic() > deadline:
+            raise BlockingIOError("the answer comes too slowly")
 
     def _broken(self, error: OSError) -> Disconnected:
         self.close()

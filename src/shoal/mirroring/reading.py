@@ -18,6 +18,9 @@ __all__ = ["is_gap", "read_batches", "read_decided"]
 
 _MAX_WAIT_MS = 200
 
+#: So often in a row a broker may answer that we are over the quota, and send nothing.
+_MOST_THROTTLED = 100
+
 #: So often a source has to say that a part of its log is empty.
 ANSWERS_OF_A_GAP = 5
 
@@ -49,7 +52,7 @@ def read_decided(
 
     """
     where = f"fetching {partition} at offset {offset} from {cluster}"
-    empty_answers = 0
+    empty_answers = throttled = 0
     connection = cluster.connect(cluster.partition(partition).leader)
     fetcher = Fetcher(
         connection, buffer_bytes=buffer_bytes, isolation_level=isolation_level, max_wait_ms=_MAX_WAIT_MS
@@ -60,7 +63,12 @@ def read_decided(
             response = fetcher.receive()
             raise_for(response.error_code, where)
             if response.throttle_time_ms and not response.partitions:
-                continue  # over the quota; the broker itself holds back its next answer
+                # Over the quota; the broker itself holds back its next answer.
+                throttled += 1
+                if throttled > _MOST_THROTTLED:
+                    raise BrokerError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, where)
+                continue
+            throttled = 0
             fetched = _only_partition(response, where)
             committed = isolation_level is IsolationLevel.READ_COMMITTED
             aborted = AbortedTransactions(fetched.aborted_transactions) if committed else None
