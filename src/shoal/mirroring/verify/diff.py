@@ -101,8 +101,10 @@ class _Diff:
         self._recent = Recent(look_ahead_batches)
         self._open = OpenSlots(look_ahead_batches, self._recent)
         self._decoders = decoders
-        #: Whether the last batches that were the same were the same only by their records.
+        #: Whether the last batches that were the same were the same only by their records,
+        #: and whether these were one batch on either side, as where a broker recompresses.
         self._was_decoded = False
+        self._are_cut_alike = False
         #: Up to this source offset nothing is found by searching for whole batches.
         self._searched_until = -1
         self._is_at_end = False
@@ -180,19 +182,25 @@ class _Diff:
     def _compare_decoded(self, decoders: Decoders) -> Generator[Finding, None, tuple[int, int] | None]:
         """Compare records as long as they are the same; see :func:`compare_decoded`."""
         findings = compare_decoded(self._source, self._destination, decoders)
+        count, is_rebuilt = 0, False
         while True:
             try:
                 finding = next(findings)
             except StopIteration as ended:
                 skip: tuple[int, int] | None = ended.value
+                if count:
+                    self._are_cut_alike = count == 2 and not is_rebuilt
                 return skip
+            count += 1
+            is_rebuilt |= any(batch.is_rebuilt for batch in (*finding.source, *finding.destination))
             self._was_decoded = True
             yield finding
 
     def _may_be_told_by_batches(self, source: Digest, destination: Digest) -> bool:
         """Whether what differs may be found without decoding, by searching for whole batches."""
-        is_rebuilt = source.is_rebuilt or destination.is_rebuilt
-        return not (is_rebuilt or self._was_decoded or source.base_offset < self._searched_until)
+        if source.is_rebuilt or destination.is_rebuilt or source.base_offset < self._searched_until:
+            return False
+        return self._are_cut_alike or not self._was_decoded
 
     def _do_not_search_again(self, point: MeetingPoint | None) -> None:
         """Remember how far was searched: what is looked at ahead stays the same for a while."""
@@ -202,8 +210,11 @@ class _Diff:
 
     def _can_be_told_by_batches(self, point: MeetingPoint) -> bool:
         source, destination = self._source.look(point.source), self._destination.look(point.destination)
-        if not source or not destination:
+        if not destination:
             return True
+        if not source:
+            # Record by record it is also found out what they double.
+            return not self._was_decoded
         if any(batch.damage for batch in (*source, *destination)):
             return len(source) == len(destination)
         if any(batch.is_rebuilt or batch.undecoded for batch in (*source, *destination)):
@@ -269,7 +280,7 @@ class _Diff:
                     yield from records._open.close_all()
                     ours.take_begun(records._source.position)
                     theirs.take_begun(records._destination.position)
-                    self._was_decoded = True
+                    self._was_decoded, self._are_cut_alike = True, False
                     return True
         except ShoalError:
             yield from self._open.close_all()
