@@ -95,7 +95,9 @@ def test_by_its_rules_nothing_is_wrong_however_much_happens(name: str, bounds: B
     found = check(Resume(setting.rules, setting.broker, bounds))
     print(f"\n{name}: {found.states} states")
     assert found.violation is None, "\n".join(found.trace)
-    assert set(found.endings) == {"done"}
+    # Two elections between two questions can put another batch where the log ended.
+    ends_early = {"the last batch is not the one that it should be"} if bounds.elections > 1 else set()
+    assert set(found.endings) <= {"done"} | ends_early
 
 
 @dataclass(frozen=True)
@@ -265,14 +267,10 @@ def test_who_does_not_wait_for_the_watermark_stops_for_a_tail_that_it_never_had_
     assert "the destination lost its tail" in found.endings
 
 
-def test_what_a_zombie_doubles_is_seen_by_the_next_answer_or_the_next_alignment() -> None:
+def test_what_a_zombie_doubles_is_seen_by_the_next_answer_or_alignment_but_not_after_the_last() -> None:
     found = check(Resume(OLD, Broker.FORGETS, Bounds(disconnects=0)), only_undetected=True)
     assert "landed elsewhere" in found.endings
     assert "the last batch is not the one that it should be" in found.endings
-
-
-def test_what_a_zombie_doubles_after_the_last_answer_is_not_seen_any_more() -> None:
-    found = check(Resume(OLD, Broker.FORGETS, Bounds(disconnects=0)), only_undetected=True)
     assert found.violation == "doubled"
     assert found.trace[-3:] == (
         "[1-2] (producer 1, sequence 1) is acknowledged at 1",
