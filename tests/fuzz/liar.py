@@ -20,10 +20,21 @@ from shoal.broker.dispatch import CloseConnection
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_response, encode_response, read_request_header
 
-__all__ = ["Lie", "changed_fields", "damaged_bytes", "lying", "no_kafka"]
+__all__ = [
+    "CANNOT_BE_WRITTEN",
+    "Lie",
+    "change_fields",
+    "changed_fields",
+    "damaged_bytes",
+    "lying",
+    "no_kafka",
+]
 
 #: From an answer (its size included), the API and the version, to what is sent in its place.
 Lie = Callable[[bytes, ApiKey, int, random.Random], bytes]
+
+#: What the encoder says of a value that does not fit into its field.
+CANNOT_BE_WRITTEN = (struct.error, UnicodeEncodeError, TypeError, AttributeError, AssertionError)
 
 _NUMBERS = (0, 1, -1, 2, 5, 127, -128, 2**15 - 1, -(2**15), 2**31 - 1, -(2**31), 2**63 - 1, -(2**63), 2**40)
 _NAMES = (
@@ -83,14 +94,20 @@ def no_kafka(answer: bytes, api: ApiKey, version: int, draw: random.Random) -> b
 def changed_fields(answer: bytes, api: ApiKey, version: int, draw: random.Random) -> bytes:
     """Change the values of some fields, wherever they are."""
     message = decode_response(api, version, memoryview(answer)[4:])
-    places = list(_places(message))
-    for _ in range(draw.randint(1, 3)):
-        owner, name, value = draw.choice(places)
-        setattr(owner, name, _other(value, draw))
+    change_fields(message, draw)
     try:
         return bytes(encode_response(message, int.from_bytes(answer[4:8])))
-    except (struct.error, UnicodeEncodeError, TypeError, AttributeError, AssertionError):
-        return answer  # no such value can be written in that field
+    except CANNOT_BE_WRITTEN:
+        return answer
+
+
+def change_fields(message: object, draw: random.Random) -> None:
+    """Change the values of some of a message's fields, to what can perhaps not be written."""
+    places = list(_places(message))
+    for _ in range(draw.randint(1, 3)):
+        if places:
+            owner, name, value = draw.choice(places)
+            setattr(owner, name, _other(value, draw))
 
 
 def _places(message: object) -> Iterator[tuple[object, str, object]]:

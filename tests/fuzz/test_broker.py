@@ -16,13 +16,15 @@ from batches import TRANSACTIONAL, batch
 from broker.wire import Wire
 from fuzz.damage import garbage, mutated
 from fuzz.effort import effort
+from fuzz.liar import CANNOT_BE_WRITTEN, change_fields
 from hypothesis import given
 from hypothesis import strategies as st
-from vectors import vectors
+from vectors import Vector, vectors
 
 from shoal.broker import Broker
 from shoal.broker.apis.table import APIS
 from shoal.protocol.apis import ApiKey
+from shoal.protocol.codec import decode_request, encode_request, read_request_header
 
 #: A request may ask the broker to wait for as long as it likes; nobody waits for that here.
 _PATIENCE_S = 0.5
@@ -108,6 +110,21 @@ def test_requests_that_make_no_sense_and_are_damaged_are_answered_or_refused(
     message = kio_messages.random_message(kio_messages.request_schema(key, version), draw)
     frame = kio_messages.encode_request(message, 1, "fuzz")
     ask(broker, framed(data.draw(mutated(frame))), caplog)
+
+
+@given(st.sampled_from(REQUESTS), st.integers(0, 2**32))
+@effort(400)
+def test_recorded_requests_with_other_values_are_answered_or_refused(
+    broker: Broker, caplog: pytest.LogCaptureFixture, vector: Vector, seed: int
+) -> None:
+    frame = memoryview(vector.frame)
+    message = decode_request(read_request_header(frame), frame)
+    change_fields(message, random.Random(seed))
+    try:
+        data = encode_request(message, 1, "fuzz")
+    except CANNOT_BE_WRITTEN:
+        return
+    ask(broker, data, caplog)
 
 
 @given(garbage())

@@ -8,8 +8,10 @@ what is there is what the source has, in its order, nothing twice.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -22,6 +24,7 @@ from two_brokers import ABORT, COMMIT, Content, History, TwoBrokers, Watched
 from shoal.client import backoff
 from shoal.errors import ShoalError
 from shoal.mirroring.lane import LaneResult
+from shoal.mirroring.verify import verify
 from shoal.protocol.apis import ApiKey
 
 REQUEST_TIMEOUT_MS = 250
@@ -44,6 +47,25 @@ ASKED = [
     ("destination", ApiKey.LIST_OFFSETS),
     ("destination", ApiKey.OFFSET_FOR_LEADER_EPOCH),
 ]
+
+
+VERIFY_ASKS = {
+    ApiKey.METADATA,
+    ApiKey.FETCH,
+    ApiKey.FIND_COORDINATOR,
+    ApiKey.OFFSET_FETCH,
+    ApiKey.LIST_OFFSETS,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+}
+
+
+@pytest.fixture(scope="module")
+def mirrored() -> Iterator[TwoBrokers]:
+    """Two clusters and a mirror that is complete."""
+    with TwoBrokers.started() as stack:
+        brokers, _ = filled(stack)
+        assert brokers.run().complete
+        yield brokers
 
 
 @pytest.fixture(autouse=True)
@@ -114,6 +136,24 @@ def test_a_lane_survives_wrong_answers_or_ends_with_an_error_of_ours(
             assert [brokers.copied(partition=number) for number in range(2)] == [
                 history.committed for history in histories
             ]
+
+
+@pytest.mark.parametrize("lie", [damaged_bytes, no_kafka, changed_fields])
+@given(st.sampled_from([each for each in ASKED if each[1] in VERIFY_ASKS]), st.integers(0, 2**32))
+@effort(25)
+def test_verifying_ends_with_a_report_or_an_error_of_ours(
+    mirrored: TwoBrokers, lie: Lie, asked: tuple[str, ApiKey], seed: int
+) -> None:
+    side, api = asked
+    began = time.monotonic()
+    config = mirrored.settings
+    times = random.Random(seed).randint(1, 4)
+    with (
+        lying(getattr(mirrored, side), api, lie, random.Random(seed), times),
+        contextlib.suppress(ShoalError),
+    ):
+        verify(config.source, config.destination, {"topic": "topic"}, group=config.group, patience_s=1)
+    assert time.monotonic() - began < LANE_S
 
 
 def check(brokers: TwoBrokers, histories: list[History], lie: Lie) -> None:
