@@ -132,9 +132,18 @@ def load_batch(
     return {partition: list(records)}
 
 
-def transactional_producer(bootstrap: str, transactional_id: str, codec: Codec = "none") -> Producer:
-    """Return a producer after ``init_transactions``, for tests that order transactions themselves."""
-    producer = _producer(bootstrap, codec, idempotent=True, transactional_id=transactional_id)
+def transactional_producer(
+    bootstrap: str, transactional_id: str, codec: Codec = "none", timeout_ms: int = 60_000
+) -> Producer:
+    """
+    Return a producer after ``init_transactions``, for tests that order transactions themselves.
+
+    Args:
+        timeout_ms: The broker aborts a transaction that is open for longer; at most 900,000.
+
+    """
+    more = {"transactional.id": transactional_id, "transaction.timeout.ms": timeout_ms}
+    producer = _producer(bootstrap, codec, idempotent=True, more=more)
     producer.init_transactions(60)
     return producer
 
@@ -332,7 +341,7 @@ def _load_transactions(
 
 
 def _producer(
-    bootstrap: str, codec: Codec, idempotent: bool, transactional_id: str | None = None
+    bootstrap: str, codec: Codec, idempotent: bool, more: Mapping[str, object] | None = None
 ) -> Producer:
     config: dict[str, object] = {
         "bootstrap.servers": bootstrap,
@@ -340,9 +349,8 @@ def _producer(
         "enable.idempotence": idempotent,
         "acks": "all",
         **_BATCH_BY_FLUSH,
+        **(more or {}),
     }
-    if transactional_id is not None:
-        config["transactional.id"] = transactional_id
     return Producer(config)
 
 
