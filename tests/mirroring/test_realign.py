@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import batches
 import pytest
@@ -549,6 +550,23 @@ def test_offsets_that_somebody_else_committed_are_known_and_not_used(
     assert brokers.copied() == history.committed
     with Cluster(brokers.settings.source) as cluster:
         assert GroupPositions(cluster, brokers.settings.group, Membership).read_others([key]) == {}
+
+
+def test_an_end_that_lies_inside_a_batch_is_asked_for_again(brokers: TwoBrokers, history: History) -> None:
+    """Elections between two answers: the log is another than the one whose end was told."""
+    history.plain(1, 2, 1)
+    die_after(brokers, 2)
+
+    def one_less(response: Any) -> Any:
+        response.topics[0].partitions[0].end_offset = 2
+        return response
+
+    answers(brokers.destination, ApiKey.OFFSET_FOR_LEADER_EPOCH, one_less)
+    control = Watched()
+    result = brokers.start(control=control).result()
+    assert (result.complete, result.stopped) == (True, ())
+    assert any("its end changed meanwhile" in reason for reason in control.waited_for)
+    assert brokers.copied() == history.committed
 
 
 # A destination that compacts

@@ -94,7 +94,7 @@ def last_batch(clusters: Clusters, copy: PartitionCopy, log: DestinationLog) -> 
     Where compaction took that one, the last one before; None where it took all that is looked at.
 
     Raises:
-        BrokerError: Retriable: retention took it between two answers.
+        BrokerError: Retriable: retention took it between two answers, or it is another log by now.
 
     """
     looked_from = log.end
@@ -111,6 +111,10 @@ def last_batch(clusters: Clusters, copy: PartitionCopy, log: DestinationLog) -> 
                 raise
             where = f"{copy.destination} on {clusters.destination}"
             raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, where) from error
+        if found is not None and found.header.next_offset > log.end:
+            # Two elections between two answers: this is not the log whose end was asked for.
+            where = f"{copy.destination} on {clusters.destination}"
+            raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, where, "its end changed meanwhile")
         if found is not None:
             return found
         if looked_from == log.start:
