@@ -136,6 +136,24 @@ def test_a_topic_of_too_many_partitions_is_refused(wire: Wire, broker: Broker, u
     assert len(list(broker.topics)) < 1000
 
 
+def test_a_topic_that_is_asked_for_again_and_again_is_described_once(wire: Wire, topic: str) -> None:
+    wanted = request_class(ApiKey.METADATA).MetadataRequestTopic
+    response = wire.call(ApiKey.METADATA, 9, topics=[wanted(name=topic), wanted(name="none")] * 1000)
+    assert [each.name for each in response.topics] == [topic, "none"]
+
+
+@pytest.mark.parametrize("api", [ApiKey.CREATE_TOPICS, ApiKey.LIST_OFFSETS, ApiKey.DESCRIBE_GROUPS])
+def test_null_where_there_must_be_an_array_closes_the_connection(wire: Wire, api: ApiKey) -> None:
+    bodies = {
+        ApiKey.CREATE_TOPICS: struct.pack(">ii?", -1, 0, False),
+        ApiKey.LIST_OFFSETS: struct.pack(">ibi", -1, 0, -1),
+        ApiKey.DESCRIBE_GROUPS: struct.pack(">i", -1),
+    }
+    frame = struct.pack(">hhih", api, 2, 1, -1) + bodies[api]
+    wire.send_bytes(struct.pack(">i", len(frame)) + frame)
+    assert wire.receive_frame() is None
+
+
 def test_who_hangs_up_while_waiting_does_no_harm(broker: Broker, topic: str) -> None:
     with Wire(broker.bootstrap) as wire:
         wire.send_fetch([(topic, 0, 0)], max_wait_ms=500, min_bytes=1)

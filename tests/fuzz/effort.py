@@ -21,7 +21,7 @@ __all__ = ["bounded", "effort"]
 _SEARCH = "SHOAL_FUZZ_EXAMPLES"
 
 #: Far more than any input here takes; a loop over what a count merely claims takes minutes.
-_SECONDS = 5.0
+_SECONDS = 20.0
 
 #: Python's objects for the smallest elements on the wire: 200 bytes and more for a byte or two.
 _BYTES_FOR_EACH = 600

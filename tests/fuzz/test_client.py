@@ -166,7 +166,7 @@ def test_a_wrong_answer_becomes_a_value_or_an_error_of_ours(
         times = data.draw(st.integers(1, 3))
         with lying(broker, api, lie, random.Random(seed), times), contextlib.suppress(ShoalError):
             question(cluster)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
 
 
 # What was found

@@ -32,7 +32,9 @@ def handle(broker: Broker, call: Call, request: Any) -> Any:
     if request.topics is None:
         topics = [_described(broker, topic) for topic in broker.topics]
     else:
-        topics = [_answer(broker, call, request, wanted) for wanted in request.topics]
+        # A set in Kafka too: ten bytes of a request may stand for ten thousand partitions, but once only.
+        unique = {(wanted.name, wanted.topic_id): wanted for wanted in request.topics}.values()
+        topics = [_answer(broker, call, request, wanted) for wanted in unique]
     return _Response(
         version=call.version,
         brokers=[_Broker(node_id=broker.node_id, host=broker.host, port=broker.port, rack=None)],
