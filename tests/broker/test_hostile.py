@@ -154,6 +154,14 @@ def test_null_where_there_must_be_an_array_closes_the_connection(wire: Wire, api
     assert wire.receive_frame() is None
 
 
+@pytest.mark.parametrize("timestamp", [-5, -10, -(2**63), 2**63 - 1])
+def test_any_timestamp_may_be_asked_of_an_empty_log(
+    broker: Broker, wire: Wire, topic: str, timestamp: int
+) -> None:
+    found = wire.list_offset(topic, timestamp)
+    assert (found.error_code, found.timestamp, found.offset) == (ErrorCode.NONE, -1, -1)
+
+
 def test_who_hangs_up_while_waiting_does_no_harm(broker: Broker, topic: str) -> None:
     with Wire(broker.bootstrap) as wire:
         wire.send_fetch([(topic, 0, 0)], max_wait_ms=500, min_bytes=1)

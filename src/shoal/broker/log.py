@@ -372,7 +372,7 @@ class Log:
         """
         with self._lock:
             for segment in self._segments:
-                if segment.largest_timestamp >= timestamp_ms:
+                if segment.batch_count and segment.largest_timestamp >= timestamp_ms:
                     batch = next(split(segment.batch(segment.index_of_timestamp(timestamp_ms))))
                     return _first_record_since(batch, timestamp_ms)
             return TimestampAndOffset(-1, -1)
