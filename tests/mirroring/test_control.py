@@ -288,6 +288,7 @@ def test_after_a_lease_that_lapsed_the_destination_is_asked_before_anything_is_s
         asked = brokers.destination.faults.add(ApiKey.OFFSET_FOR_LEADER_EPOCH, times=None)
         driver.server.renew(Membership(), 0.0)  # lapses, and is renewed, with nothing to send meanwhile
         driver.server.renew(Membership(), 60.0)
+        wait_until(lambda: _is_interrupted(control))
         history.plain(1, 1)
         assert running.result().complete
     assert asked.hits
@@ -310,6 +311,14 @@ def test_a_membership_that_changed_has_to_be_noticed_before_anything_is_sent(dri
         driver.server.request_stop()
         wait_until(lambda: control.stop_requested)
         control.check_lease()  # a renewal in time interrupts nothing
+
+
+def _is_interrupted(control: ControlConnection) -> bool:
+    try:
+        control.check_lease()
+    except BrokerError:
+        return True
+    return False
 
 
 def _waits(report: dict[str, Any]) -> bool:
