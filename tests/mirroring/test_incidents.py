@@ -22,6 +22,7 @@ from shoal.broker import Broker
 from shoal.mirroring.incidents import Delivery, IncidentKind
 from shoal.mirroring.ranges import CopyRange
 from shoal.protocol.apis import ApiKey
+from shoal.records import Codec
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
 
@@ -267,6 +268,82 @@ def test_a_tail_that_is_lost_during_a_run_is_found_by_where_the_next_batch_lands
     else:
         assert "landed at offset 1" in stopped[0].reason
         assert "instead of 3: the destination lost its tail" in stopped[0].reason
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 9])
+def test_a_lost_tail_is_found_also_where_others_wrote_in_its_place(
+    brokers: TwoBrokers, history: History, count: int
+) -> None:
+    """Also where the log is as long as before, or longer: only what stood before the pair shows it."""
+    history.plain(3, 5)
+    brokers.run()
+    lose_tail(brokers.destination, "topic", 3)
+    foreign(brokers.destination, count)
+    history.plain(2)
+    stop(going_on(brokers, IncidentKind.FOREIGN_RECORDS), IncidentKind.DESTINATION_LOSS)
+    brokers = going_on(brokers, IncidentKind.FOREIGN_RECORDS, IncidentKind.DESTINATION_LOSS)
+    run(brokers, ["destination-loss", 0, True])
+    assert ours(brokers) == history.committed
+    run(brokers)
+
+
+def test_a_lost_tail_behind_older_foreign_records_is_mirrored_again(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(5)
+    brokers.run()
+    brokers = going_on(brokers, *IncidentKind)
+    foreign(brokers.destination, 3)
+    history.plain(4)
+    run(brokers, ["foreign-records", 0, True])
+    history.plain(4)
+    run(brokers)
+    lose_tail(brokers.destination, "topic", 8)  # up to the others' records
+    run(brokers, ["destination-loss", 0, True])
+    assert ours(brokers) == history.committed
+
+
+@pytest.mark.parametrize("count", [2, 20])
+def test_a_topic_that_was_created_anew_and_that_others_write_to_is_filled_again(
+    brokers: TwoBrokers, history: History, count: int
+) -> None:
+    history.plain(1, 2)
+    brokers.run()
+    recreate(brokers.destination)
+    foreign(brokers.destination, count)
+    history.plain(1)
+    run(going_on(brokers, IncidentKind.DESTINATION_LOSS), ["destination-loss", 0, True])
+    assert ours(brokers) == history.committed
+
+
+def test_equal_records_are_told_apart_by_their_number(brokers: TwoBrokers, history: History) -> None:
+    same = bytes(batches.batch([b"the same"] * 2, base_timestamp=NOW_MS))
+    for _ in range(6):
+        history.store(batches.patched(same, 0, history.next_offset.to_bytes(8)), shown=True)
+    brokers.run()
+    lose_tail(brokers.destination, "topic", 6)
+    run(going_on(brokers, IncidentKind.DESTINATION_LOSS), ["destination-loss", 0, True])
+    assert brokers.copied() == history.committed
+
+
+@pytest.mark.parametrize("loses", [True, False])
+def test_a_tail_that_may_not_be_decoded_is_known_by_its_bytes(
+    brokers: TwoBrokers, history: History, loses: bool
+) -> None:
+    brokers = brokers.with_settings(max_decompressed_bytes=10_000)
+    history.plain(2)
+    large = batches.batch([bytes(50_000)], base_offset=2, base_timestamp=NOW_MS, codec=Codec.GZIP)
+    history.store(large, shown=True)
+    history.plain(2)
+    brokers.run()
+    if loses:
+        lose_tail(brokers.destination, "topic", 3)
+        run(going_on(brokers, IncidentKind.DESTINATION_LOSS), ["destination-loss", 0, True])
+    else:
+        brokers.forget_pairs()
+        history.plain(1)
+        run(brokers)
+    assert brokers.copied() == history.committed
 
 
 # A source that is another

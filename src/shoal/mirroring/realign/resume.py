@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ...errors import BrokerError, ErrorCode, PartitionStopped
+from ...records import fingerprint
 from ..incidents import Delivery, Incident, IncidentKind
 from ..pair import SEQUENCES, Pair
 from ..partition_copy import PartitionCopy
 from ..reading import read_batches
 from .begin import new_identity, topic_id
 from .logs import Clusters, DestinationLog, SourceLog
-from .tail import Place, Tail, find, follow, is_by, is_ours, last_batch
+from .tail import Place, Tail, find, follow, holds_at, is_by, is_ours, last_batch, last_batch_by
 
 __all__ = ["Resumption"]
 
@@ -120,6 +121,9 @@ class Resumption:
             )
         else:
             return
+        self._meet_loss(reason)
+
+    def _meet_loss(self, reason: str) -> None:
         self._meet(
             IncidentKind.DESTINATION_LOSS,
             reason,
@@ -127,32 +131,42 @@ class Resumption:
             f"{IncidentKind.DESTINATION_LOSS.option} continue mirrors again what the source still has of it",
         )
 
-    def _mirror_again(self) -> int:
-        """Go on behind what the destination still has; return how many records nobody has any more."""
-        tail = last_batch(self._clusters, self._copy, self._log) if self._log.start < self._log.end else None
-        if tail is None and self._log.end == 0:
-            places = [Place(self.pair.origin[0])]
-        else:
-            places = find(self._clusters, self._copy, tail) if tail else []
+    def _mirror_again(self) -> int | None:
+        """Go on behind what the destination still has of ours; return how many records nobody has now."""
         before = self.pair
-        self._go_to_the_end()
-        if tail and is_by(tail.header, before.identity):
-            # Our sequences go on where they end now, wherever others had moved them since.
-            base = tail.header.base_offset - tail.header.base_sequence
-            self.pair = replace(self.pair, identity=replace(before.identity, base=base))
-        if len(places) != 1:
-            return max(0, before.destination_offset - self._log.end)
-        (place,) = places
+        ours = last_batch_by(self._clusters, self._copy, self._log, before.identity)
+        if ours is None:
+            self._go_to_the_end()
+            if self._log.start == 0:  # nothing was deleted: there never was anything of ours in this log
+                self.pair = replace(self.pair, source_offset=before.origin[0], source_leader_epoch=-1)
+                return 0
+            return None
+        # Our sequences go on where they end now, whatever others have written behind.
+        next_sequence = ours.header.base_sequence + ours.header.last_offset_delta + 1
+        self._go_to_the_end(identity=replace(before.identity, base=self._log.end - next_sequence))
+        place = self._place_of(ours, before)
+        if place is None:
+            return max(0, before.destination_offset - ours.header.next_offset)
         self.pair = replace(
-            self.pair,
-            source_offset=place.source_offset,
-            source_leader_epoch=place.source_leader_epoch,
-            last_batch=tail.crc if tail else None,
+            self.pair, source_offset=place.source_offset, source_leader_epoch=place.source_leader_epoch
         )
-        if tail is None or place.source_offset <= before.source_offset:
+        if place.source_offset <= before.source_offset:
             return 0
-        # The tail came after what was lost: that cannot be put in front of it any more.
-        return max(0, before.destination_offset - tail.header.base_offset)
+        # It came after what was lost, which cannot be put in front of it any more.
+        return max(0, before.destination_offset - ours.header.base_offset)
+
+    def _place_of(self, ours: Tail, pair: Pair) -> Place | None:
+        """Return where the source goes on behind a batch of ours; None where nothing shows it."""
+        places = find(self._clusters, self._copy, ours)
+        if len(places) == 1:
+            return places[0]
+        source_origin, destination_origin = pair.origin
+        written = ours.header.next_offset - destination_origin
+        if not places or self._source.start > source_origin or not is_ours(ours.header, pair.identity):
+            return None
+        # The same records are in several places: count from where the mirror began.
+        origin = replace(pair, source_offset=source_origin, destination_offset=destination_origin)
+        return self._follow(origin, written, ours, written - (ours.header.last_offset_delta + 1))
 
     def _go_to_the_end(self, **changes: object) -> None:
         """Let the next record land at the destination's end, whatever lies before it."""
@@ -244,7 +258,7 @@ class Resumption:
                 "mirror it with a new --group into an empty topic",
             )
         else:
-            self._meet_foreign_records(tail, self._go_on_behind_others)
+            self._meet_foreign_records(tail)
 
     def _place_behind(self, written: int, tail: Tail, tail_index: int) -> Place | None:
         """Return where the source goes on behind so many records of ours; None where nothing shows it."""
@@ -254,22 +268,23 @@ class Resumption:
             # have left the right records in a wrong place: the sequence tells.
             return None
         if self._source.start <= self.pair.source_offset:
-            place = self._follow(written, tail, tail_index)
+            place = self._follow(self.pair, written, tail, tail_index)
             if place:
                 return place
         if not is_by(tail.header, self.pair.identity):
             return None
         # The source changed since, by compaction or retention: is our last batch still there?
-        places = self._places_of(tail, lambda offset: offset > self.pair.source_offset)
+        found = find(self._clusters, self._copy, tail)
+        places = [place for place in found if place.source_offset > self.pair.source_offset]
         # So many records had at least as many offsets.
         behind = self.pair.source_offset + written
         if not places and behind <= self._source.start:
             return Place(behind)
         return places[0] if len(places) == 1 else None
 
-    def _follow(self, written: int, tail: Tail, tail_index: int) -> Place | None:
+    def _follow(self, pair: Pair, written: int, tail: Tail, tail_index: int) -> Place | None:
         try:
-            return follow(self._clusters, self._copy, self.pair, written, tail, tail_index)
+            return follow(self._clusters, self._copy, pair, written, tail, tail_index)
         except BrokerError as error:
             if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
@@ -289,9 +304,6 @@ class Resumption:
             last_batch=tail.crc,
         )
 
-    def _places_of(self, tail: Tail, is_wanted: Callable[[int], bool]) -> list[Place]:
-        return [each for each in find(self._clusters, self._copy, tail) if is_wanted(each.source_offset)]
-
     # Somebody else
 
     def _check_last_batch(self) -> None:
@@ -305,21 +317,34 @@ class Resumption:
             return  # compaction took the last one, and the one before may be of another time
         if tail.crc == self.pair.last_batch and not is_by(tail.header, self.pair.identity):
             return
-        self._meet_foreign_records(tail, None)
+        self._meet_foreign_records(tail)
 
-    def _meet_foreign_records(self, tail: Tail, go_on: Callable[[], int] | None) -> None:
-        advice = "mirror it with a new --group into a topic that nobody else writes to"
-        if go_on:
-            advice = f"{IncidentKind.FOREIGN_RECORDS.option} continue goes on behind them; or {advice}"
+    def _meet_foreign_records(self, tail: Tail) -> None:
+        if self._lost_what_was_acknowledged():
+            self._meet_loss(
+                f"{self._copy.destination} on {self._clusters.destination} does not hold before offset "
+                f"{self.pair.destination_offset} what was mirrored and acknowledged there, up to source "
+                f"offset {self.pair.source_offset}: it lost its tail (unclean leader election?), and "
+                "somebody else wrote there"
+            )
+            return
         self._meet(
             IncidentKind.FOREIGN_RECORDS,
             f"{self._copy.destination} on {self._clusters.destination} holds records from offset "
             f"{min(self.pair.destination_offset, tail.header.base_offset)} to {self._log.end} that are not "
             f"what was mirrored up to source offset {self.pair.source_offset}, or follows it: somebody else "
             "wrote there",
-            go_on,
-            advice,
+            self._go_on_behind_others,
+            f"{IncidentKind.FOREIGN_RECORDS.option} continue goes on behind them; or mirror it with a new "
+            "--group into a topic that nobody else writes to",
         )
+
+    def _lost_what_was_acknowledged(self) -> bool:
+        """Whether others wrote not behind our last acknowledged batch, but in its place."""
+        last = holds_at(self._clusters, self._copy, self._log, self.pair.destination_offset - 1)
+        if self.pair.last_batch is None or last is None or is_ours(last.header, self.pair.identity):
+            return False
+        return fingerprint(last).crc != self.pair.last_batch
 
     def _go_on_behind_others(self) -> int:
         """Find what we wrote among what others wrote; our sequences go on behind all of it."""

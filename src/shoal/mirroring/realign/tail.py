@@ -9,7 +9,8 @@ another way the last time: there the records themselves are compared.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,7 +25,7 @@ from ..reading import read_batches, read_decided
 from ..runs import add_run
 from .logs import Clusters, DestinationLog
 
-__all__ = ["Place", "Tail", "find", "follow", "is_by", "is_ours", "last_batch"]
+__all__ = ["Place", "Tail", "find", "follow", "holds_at", "is_by", "is_ours", "last_batch", "last_batch_by"]
 
 #: How far back, in offsets, to look for a last batch that compaction left behind.
 _LOOK_BACK = (1, 100, 10_000, 1_000_000)
@@ -97,29 +98,66 @@ def last_batch(clusters: Clusters, copy: PartitionCopy, log: DestinationLog) -> 
         BrokerError: Retriable: retention took it between two answers, or it is another log by now.
 
     """
+    return _last(clusters, copy, log, _LOOK_BACK, lambda header: True)
+
+
+def last_batch_by(
+    clusters: Clusters, copy: PartitionCopy, log: DestinationLog, identity: Identity
+) -> Tail | None:
+    """Return the last batch in all the log that a producer identity wrote, wherever; raises likewise."""
+    everything = log.end - log.start
+    return _last(clusters, copy, log, (*_LOOK_BACK, everything), lambda header: is_by(header, identity))
+
+
+def _last(
+    clusters: Clusters,
+    copy: PartitionCopy,
+    log: DestinationLog,
+    distances: Sequence[int],
+    is_wanted: Callable[[BatchHeader], bool],
+) -> Tail | None:
+    """Look back by so many offsets, then by more."""
     looked_from = log.end
-    for distance in _LOOK_BACK:
+    for distance in distances:
+        if looked_from <= log.start:
+            break
         looked_from, upper = max(log.start, log.end - distance), looked_from
         found: Tail | None = None
-        try:
-            for batch in read_batches(clusters.destination, copy.destination, looked_from):
-                if batch.header.base_offset >= upper:
-                    break
+        for batch in _read(clusters, copy, looked_from):
+            if batch.header.base_offset >= upper:
+                break
+            if batch.header.next_offset > log.end:
+                # Two elections between two answers: this is not the log whose end was asked for.
+                raise _changed(clusters, copy)
+            if is_wanted(batch.header):
                 found = Tail.of(batch, clusters.settings.max_decompressed_bytes)
-        except BrokerError as error:
-            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
-                raise
-            where = f"{copy.destination} on {clusters.destination}"
-            raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, where) from error
-        if found is not None and found.header.next_offset > log.end:
-            # Two elections between two answers: this is not the log whose end was asked for.
-            where = f"{copy.destination} on {clusters.destination}"
-            raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, where, "its end changed meanwhile")
         if found is not None:
             return found
-        if looked_from == log.start:
-            break
     return None
+
+
+def holds_at(clusters: Clusters, copy: PartitionCopy, log: DestinationLog, offset: int) -> RecordBatch | None:
+    """Return the destination's batch that has an offset; None where compaction or deletion took it."""
+    if not log.start <= offset < log.end:
+        return None
+    for batch in _read(clusters, copy, offset):
+        return batch if batch.header.base_offset <= offset else None
+    return None
+
+
+def _read(clusters: Clusters, copy: PartitionCopy, offset: int) -> Iterator[RecordBatch]:
+    """Yield the destination's batches from an offset on that was in its log a moment ago."""
+    try:
+        yield from read_batches(clusters.destination, copy.destination, offset)
+    except BrokerError as error:
+        if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise
+        raise _changed(clusters, copy) from error
+
+
+def _changed(clusters: Clusters, copy: PartitionCopy) -> BrokerError:
+    where = f"{copy.destination} on {clusters.destination}"
+    return BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, where, "its log changed meanwhile")
 
 
 def is_ours(header: BatchHeader, identity: Identity) -> bool:
@@ -297,7 +335,8 @@ def _search(clusters: Clusters, copy: PartitionCopy, tail: Tail, offset: int) ->
         if batch.header.magic == 2:
             window.clear()
         if decision is not Decision.COPY or _may_be_recompressed(tail, batch):
-            places += window.take(batch, records_to_mirror(batch, 0, clusters.settings))
+            with suppress(UnsupportedBatch):  # nor was it mirrored then
+                places += window.take(batch, records_to_mirror(batch, 0, clusters.settings))
     return list(dict.fromkeys(places))
 
 
@@ -314,7 +353,9 @@ class _Window:
 
     def __init__(self, tail: Tail) -> None:
         self._tail = tail
-        self._wanted = tail.records
+        self._wanted: Sequence[Record] = ()
+        with suppress(UnsupportedBatch, CorruptBatch):  # what was copied is known without being decoded
+            self._wanted = tail.records
         self._records: deque[Record] = deque(maxlen=len(self._wanted))
 
     def clear(self) -> None:
