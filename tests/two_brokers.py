@@ -34,7 +34,7 @@ from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.ranges import CopyRange
 from shoal.mirroring.settings import CopySettings
 from shoal.protocol.apis import ApiKey
-from shoal.records import RecordBatch, split, verify_crc
+from shoal.records import RecordBatch, read_key_value_headers, read_records, split, verify_crc
 
 __all__ = [
     "ABORT",
@@ -51,6 +51,7 @@ __all__ = [
     "answers",
     "batches_of",
     "begin_at",
+    "compacted",
     "content_of",
     "lagging",
     "leads_elsewhere",
@@ -476,6 +477,33 @@ def lagging(broker: Broker, topic: str, high_watermark: int, partition: int = 0)
     after.lags_at(high_watermark)
     broker.topics.topic(topic).logs[partition] = after
     return after
+
+
+def compacted(batch: RecordBatch, keep: Callable[[int], bool]) -> bytearray:
+    """Return what compaction leaves of a batch: its range, its writer, and some of its records."""
+    header = batch.header
+    left = [record for record in read_records(batch, 1_000_000) if keep(record.offset)]
+    records = [
+        batches.Record(
+            value=value,
+            key=key,
+            offset_delta=record.offset - header.base_offset,
+            timestamp_delta=record.timestamp - header.base_timestamp,
+        )
+        for record in left
+        for key, value, _ in [read_key_value_headers(record)]
+    ]
+    return batches.raw_batch(
+        batches.payload(records) if records else b"",
+        base_offset=header.base_offset,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=header.base_timestamp,
+        max_timestamp=header.max_timestamp,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        records_count=len(records),
+    )
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import batches
 import pytest
 from two_brokers import (
+    ABORT,
     NOW_MS,
     Content,
     History,
@@ -13,6 +14,7 @@ from two_brokers import (
     TwoBrokers,
     Watched,
     batches_of,
+    compacted,
     let_pass,
     lose_tail,
     wait_until,
@@ -344,6 +346,33 @@ def test_a_tail_that_may_not_be_decoded_is_known_by_its_bytes(
         history.plain(1)
         run(brokers)
     assert brokers.copied() == history.committed
+
+
+@pytest.mark.parametrize("start", [10, 40])
+@pytest.mark.parametrize("changed", ["source", "configured", "destination"])
+def test_a_dead_lane_s_run_that_compaction_changed_is_not_taken_for_deleted(
+    brokers: TwoBrokers, history: History, start: int, changed: str
+) -> None:
+    """What was dropped among it makes it longer at the source: its records do not say where it ended."""
+    brokers.run()
+    history.plain(5).transaction(30, 30, ends=ABORT).plain(5)
+    let_pass(brokers.destination, ApiKey.PRODUCE, 1)
+    brokers.destination.faults.add(ApiKey.PRODUCE, drop="after")
+    with pytest.raises(Killed):
+        brokers.run(control=Mortal())
+    broker, begins = (brokers.destination, 5) if changed == "destination" else (brokers.source, 66)
+    last = batches_of(broker.log("topic"))[-1]
+    log = lose_tail(broker, "topic", begins)
+    if changed == "configured":
+        broker.topics.alter(broker.topics.topic("topic"), {"cleanup.policy": "compact,delete"})
+        log._log_end_offset = last.header.next_offset  # taken whole: it leaves no trace in the log
+    else:
+        log.store(memoryview(compacted(last, lambda offset: offset % 2 == 0)))
+    brokers.source.log("topic").delete_records(start)
+    before = brokers.copied()
+    (stopped,) = going_on(brokers, *IncidentKind).run().stopped
+    assert "not to be found in the source now" in stopped.reason
+    assert brokers.copied() == before
 
 
 # A source that is another

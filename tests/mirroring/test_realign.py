@@ -21,6 +21,7 @@ from two_brokers import (
     answers,
     batches_of,
     begin_at,
+    compacted,
     lagging,
     let_pass,
     lose_tail,
@@ -36,7 +37,7 @@ from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.ranges import CopyRange
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
-from shoal.records import Codec, RecordBatch, read_key_value_headers, read_records
+from shoal.records import Codec
 
 pytestmark = [pytest.mark.timeout(30), pytest.mark.usefixtures("quick_retries")]
 
@@ -589,38 +590,11 @@ def compact(brokers: TwoBrokers, keep: Callable[[int], bool] | None, last: int =
     after = lose_tail(brokers.destination, "topic", cleaned[0].header.base_offset)
     for batch in cleaned:
         if keep is not None:
-            after.store(memoryview(holed(batch, keep)))
+            after.store(memoryview(compacted(batch, keep)))
     after._log_end_offset = end
     if keep is None:
         # A cleaner takes a writer's last batch only when the broker has forgotten that writer.
         after.forget_expired_producers(NOW_MS + 86_400_000, 1)
-
-
-def holed(batch: RecordBatch, keep: Callable[[int], bool]) -> bytearray:
-    """Return what compaction leaves of a batch: its range, its writer, and some of its records."""
-    header = batch.header
-    left = [record for record in read_records(batch, 1_000_000) if keep(record.offset)]
-    records = [
-        batches.Record(
-            value=value,
-            key=key,
-            offset_delta=record.offset - header.base_offset,
-            timestamp_delta=record.timestamp - header.base_timestamp,
-        )
-        for record in left
-        for key, value, _ in [read_key_value_headers(record)]
-    ]
-    return batches.raw_batch(
-        batches.payload(records) if records else b"",
-        base_offset=header.base_offset,
-        last_offset_delta=header.last_offset_delta,
-        base_timestamp=header.base_timestamp,
-        max_timestamp=header.max_timestamp,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
-        records_count=len(records),
-    )
 
 
 LEFT: dict[str, Callable[[int], bool] | None] = {

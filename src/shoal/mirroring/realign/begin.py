@@ -52,7 +52,7 @@ def _behind_what_is_there(
     """Look for the destination's tail: records of a mirror whose pair expired must not be copied again."""
     start = Place(copy.range.start_offset)
     tail = last_batch(clusters, copy, log) if log.start < log.end else None
-    places = find(clusters, copy, tail) if tail else []
+    places = find(clusters, copy, tail).places if tail else ()
     if tail and len(places) == 1:
         return places[0], tail.crc
     if clusters.settings.allow_nonempty:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
+from ...client.admin import describe_topic_configs
 from ...errors import BrokerError, ErrorCode, PartitionStopped
 from ...records import fingerprint
 from ..incidents import Delivery, Incident, IncidentKind
@@ -14,7 +15,18 @@ from ..partition_copy import PartitionCopy
 from ..reading import read_batches
 from .begin import new_identity, topic_id
 from .logs import Clusters, DestinationLog, SourceLog
-from .tail import Place, Tail, find, follow, holds_at, is_by, is_ours, last_batch, last_batch_by
+from .tail import (
+    Place,
+    Tail,
+    count_records,
+    find,
+    follow,
+    holds_at,
+    is_by,
+    is_ours,
+    last_batch,
+    last_batch_by,
+)
 
 __all__ = ["Resumption"]
 
@@ -157,7 +169,7 @@ class Resumption:
 
     def _place_of(self, ours: Tail, pair: Pair) -> Place | None:
         """Return where the source goes on behind a batch of ours; None where nothing shows it."""
-        places = find(self._clusters, self._copy, ours)
+        places = find(self._clusters, self._copy, ours).places
         if len(places) == 1:
             return places[0]
         source_origin, destination_origin = pair.origin
@@ -275,12 +287,32 @@ class Resumption:
             return None
         # The source changed since, by compaction or retention: is our last batch still there?
         found = find(self._clusters, self._copy, tail)
-        places = [place for place in found if place.source_offset > self.pair.source_offset]
+        places = [place for place in found.places if place.source_offset > self.pair.source_offset]
+        if len(places) == 1 and self._records_before(places[0]) <= written:
+            return places[0]
         # So many records had at least as many offsets.
         behind = self.pair.source_offset + written
-        if not places and behind <= self._source.start:
+        is_changed = found.compacted or tail.header.has_holes
+        if not places and behind <= self._source.start and not is_changed and self._only_deletes():
             return Place(behind)
-        return places[0] if len(places) == 1 else None
+        return None
+
+    def _records_before(self, place: Place) -> int:
+        """Return how many records the source has now from the pair to a place: not more than it had then."""
+        start_offset = max(self.pair.source_offset, self._source.start)
+        return count_records(self._clusters, self._copy, start_offset, place.source_offset)
+
+    def _only_deletes(self) -> bool:
+        """Whether the source never changes a batch: what is not to be found was deleted whole."""
+        topic = self._copy.source.topic
+        try:
+            configs = describe_topic_configs(self._clusters.source, [topic])
+        except BrokerError as error:
+            if error.retriable:
+                raise
+            return False  # who may not know cannot tell
+        policy = configs[topic].get("cleanup.policy")
+        return policy is not None and policy.value == "delete"
 
     def _follow(self, pair: Pair, written: int, tail: Tail, tail_index: int) -> Place | None:
         try:

@@ -25,7 +25,18 @@ from ..reading import read_batches, read_decided
 from ..runs import add_run
 from .logs import Clusters, DestinationLog
 
-__all__ = ["Place", "Tail", "find", "follow", "holds_at", "is_by", "is_ours", "last_batch", "last_batch_by"]
+__all__ = [
+    "Place",
+    "Tail",
+    "count_records",
+    "find",
+    "follow",
+    "holds_at",
+    "is_by",
+    "is_ours",
+    "last_batch",
+    "last_batch_by",
+]
 
 #: How far back, in offsets, to look for a last batch that compaction left behind.
 _LOOK_BACK = (1, 100, 10_000, 1_000_000)
@@ -206,6 +217,21 @@ def follow(
     return None
 
 
+def count_records(clusters: Clusters, copy: PartitionCopy, start_offset: int, end_offset: int) -> int:
+    """Return how many records the source has to mirror from one offset to before another."""
+    level = clusters.settings.source.isolation_level
+    count = 0
+    for decision, batch in read_decided(clusters.source, copy.source, start_offset, level):
+        if batch.header.base_offset >= end_offset:
+            break
+        if decision is Decision.COPY:
+            count += batch.header.records_count
+        elif not decision.is_drop:
+            records = records_to_mirror(batch, start_offset, clusters.settings)
+            count += sum(record.offset < end_offset for record in records)
+    return count
+
+
 class _Walk:
     """Counts records of the source, and keeps those that the tail should hold."""
 
@@ -299,9 +325,25 @@ class _Walk:
 # Where there is no pair, or it leads nowhere
 
 
-def find(clusters: Clusters, copy: PartitionCopy, tail: Tail) -> list[Place]:
+@dataclass(frozen=True, slots=True)
+class Found:
     """
-    Look for the destination's last batch in the source; return the places behind it.
+    What a search for a batch came to.
+
+    Attributes:
+        places: Those behind it, each time that it is there.
+        compacted: Whether the log shows that compaction was there: what is
+            not found may have been changed.
+
+    """
+
+    places: tuple[Place, ...]
+    compacted: bool
+
+
+def find(clusters: Clusters, copy: PartitionCopy, tail: Tail) -> Found:
+    """
+    Look for the destination's last batch in the source.
 
     By its time at first, then everywhere: on a LogAppendTime topic the two sides' times differ.
     """
@@ -310,7 +352,7 @@ def find(clusters: Clusters, copy: PartitionCopy, tail: Tail) -> list[Place]:
     by_time = _offset_at(clusters, copy.source, timestamp) if timestamp >= 0 else -1
     earliest = _offset_at(clusters, copy.source, EARLIEST)
     found = _search(clusters, copy, tail, max(by_time, earliest))
-    if not found and by_time > earliest:
+    if not found.places and by_time > earliest:
         found = _search(clusters, copy, tail, earliest)
     return found
 
@@ -322,12 +364,14 @@ def _offset_at(clusters: Clusters, partition: TopicPartition, timestamp: int) ->
     return offset
 
 
-def _search(clusters: Clusters, copy: PartitionCopy, tail: Tail, offset: int) -> list[Place]:
+def _search(clusters: Clusters, copy: PartitionCopy, tail: Tail, offset: int) -> Found:
     level = clusters.settings.source.isolation_level
     keep = clusters.settings.keep_append_time
     window = _Window(tail)
     places: list[Place] = []
+    compacted = False
     for decision, batch in read_decided(clusters.source, copy.source, offset, level, keep_append_time=keep):
+        compacted = compacted or batch.header.has_holes
         if decision.is_drop:
             continue
         if tail.is_copy_of(batch):
@@ -337,7 +381,7 @@ def _search(clusters: Clusters, copy: PartitionCopy, tail: Tail, offset: int) ->
         if decision is not Decision.COPY or _may_be_recompressed(tail, batch):
             with suppress(UnsupportedBatch):  # nor was it mirrored then
                 places += window.take(batch, records_to_mirror(batch, 0, clusters.settings))
-    return list(dict.fromkeys(places))
+    return Found(tuple(dict.fromkeys(places)), compacted)
 
 
 def _may_be_recompressed(tail: Tail, batch: RecordBatch) -> bool:
