@@ -510,6 +510,17 @@ def test_a_policy_is_for_its_own_kind(brokers: TwoBrokers, history: History) -> 
     stop(going_on(brokers, *others), IncidentKind.SOURCE_RETENTION)
 
 
+def test_a_task_without_a_driver_leaves_a_word_in_its_log(
+    brokers: TwoBrokers, history: History, caplog: pytest.LogCaptureFixture
+) -> None:
+    history.plain(1, 2)
+    brokers.run()
+    history.plain(1, 1, 1)
+    history.log.delete_records(5)
+    assert going_on(brokers, IncidentKind.SOURCE_RETENTION).run().complete
+    assert "topic-0 went on after source-retention (lost: 2): the source cluster" in caplog.text
+
+
 def test_two_incidents_at_once_are_both_met(brokers: TwoBrokers, history: History) -> None:
     history.plain(1, 2)
     brokers.run()

@@ -124,7 +124,12 @@ class Uncontrolled:
         return Membership()
 
     def report(self, message: dict[str, Any]) -> None:
-        """Nobody listens."""
+        """Nobody listens; what cannot be made good is in the log of the task."""
+        for each in message["partitions"]:
+            for kind, reason, lost, continued in each["incidents"]:
+                if continued:
+                    name = f"{each['topic']}-{each['partition']}"
+                    _log.warning("%s went on after %s (lost: %s): %s", name, kind, lost, reason)
 
     def wait(self, seconds: float) -> None:
         time.sleep(seconds)
