@@ -1,0 +1,169 @@
+"""
+Real unclean leader elections: what a destination lost is mirrored again; what a source lost is found.
+
+Lanes without Spark, from one topic of a cluster to another: what matters is what its brokers do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from two_brokers import Watched
+
+from rig import KafkaCluster
+from rig.load import create_topic, load_batch, random_records
+from rig.read import read_topic
+from rig.record import Record
+from rig.wait import wait_until
+from shoal.client.cluster import Cluster
+from shoal.client.config import ClientConfig
+from shoal.client.connection import parse_bootstrap
+from shoal.client.metadata import TopicPartition
+from shoal.client.offsets import LATEST, list_offsets
+from shoal.mirroring.incidents import IncidentKind
+from shoal.mirroring.lane import LaneResult, copy_lane
+from shoal.mirroring.ranges import CopyRange
+from shoal.mirroring.settings import CopySettings
+
+pytestmark = pytest.mark.timeout(400)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[KafkaCluster]:
+    with KafkaCluster(brokers=3) as cluster:
+        yield cluster
+
+
+class Fragile:
+    """A topic of one partition on two brokers, whose follower may become leader whatever it lacks."""
+
+    def __init__(self, cluster: KafkaCluster, name: str) -> None:
+        self._cluster = cluster
+        self._admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+        self.name = name
+        config = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1", "retention.ms": "-1"}
+        topic = NewTopic(name, num_partitions=1, replica_assignment=[[1, 2]], config=config)
+        self._admin.create_topics([topic])[name].result()
+        wait_until(lambda: self._in_sync() == {1, 2}, f"both replicas of {name}")
+
+    def _partition(self) -> Any:
+        return self._admin.list_topics(self.name, timeout=10).topics[self.name].partitions[0]
+
+    def _in_sync(self) -> set[int]:
+        try:
+            return set(self._partition().isrs)
+        except KeyError:
+            return set()
+
+    def follower_falls_behind(self) -> None:
+        self._leader = self._partition().leader
+        self._follower = ({1, 2} - {self._leader}).pop()
+        self._cluster.stop(self._follower)
+        wait_until(lambda: self._in_sync() == {self._leader}, f"{self.name} with one replica")
+
+    def follower_takes_over(self) -> None:
+        """What was written while it was away is lost."""
+        self._cluster.kill(self._leader)
+        self._cluster.start(self._follower)
+        wait_until(lambda: self._partition().leader == self._follower, f"another leader of {self.name}")
+        self._cluster.start(self._leader)
+        wait_until(lambda: self._in_sync() == {1, 2}, f"both replicas of {self.name} again")
+
+
+def settings(cluster: KafkaCluster, group: str, *continue_on: IncidentKind) -> CopySettings:
+    servers = tuple(parse_bootstrap(cluster.bootstrap))
+    return CopySettings(
+        ClientConfig("source", servers),
+        ClientConfig("destination", servers),
+        group,
+        "rules",
+        continue_on=frozenset(continue_on),
+    )
+
+
+def mirror(copy: CopySettings, source: str, destination: str) -> tuple[LaneResult, list[list[Any]]]:
+    """Copy all that there is; return the result, and each incident: kind, lost, and whether it went on."""
+    key = TopicPartition(source, 0)
+    with Cluster(copy.source) as cluster:
+        cluster.refresh([source])
+        end = list_offsets(cluster, {key: LATEST})[key]
+    assert isinstance(end, int)
+    control = Watched()
+    result = copy_lane([CopyRange(source, 0, destination, 0, end)], copy, control)
+    found = [
+        [kind, lost, continued]
+        for report in control.reports
+        for partition in report["partitions"]
+        for kind, _, lost, continued in partition["incidents"]
+    ]
+    return result, found
+
+
+def load(cluster: KafkaCluster, topic: str, seed: int) -> list[Record]:
+    records: list[Record] = []
+    for number in range(3):
+        batch = random_records(Random(f"{topic} {seed} {number}"), 10, 100)
+        load_batch(cluster.bootstrap, topic, 0, batch)
+        records += batch
+    return records
+
+
+def values(records: list[Record]) -> list[bytes | None]:
+    return [record.value for record in records]
+
+
+def test_what_an_unclean_election_took_from_the_destination_is_mirrored_again(
+    cluster: KafkaCluster, topic: str
+) -> None:
+    source, destination = f"{topic}-from", Fragile(cluster, f"{topic}-to")
+    create_topic(cluster.bootstrap, source, replication_factor=3, config={"retention.ms": "-1"})
+    group = f"group of {topic}"
+    kept = load(cluster, source, 0)
+    assert mirror(settings(cluster, group), source, destination.name)[0].complete
+
+    destination.follower_falls_behind()
+    lost = load(cluster, source, 1)
+    assert mirror(settings(cluster, group), source, destination.name)[0].complete
+    assert values(read_topic(cluster.bootstrap, destination.name)[0]) == values(kept + lost)
+    destination.follower_takes_over()
+    assert values(read_topic(cluster.bootstrap, destination.name)[0]) == values(kept)
+
+    new = load(cluster, source, 2)
+    result, incidents = mirror(settings(cluster, group), source, destination.name)
+    assert incidents == [["destination-loss", 0, False]]
+    assert "the destination lost its tail (unclean leader election?)" in result.stopped[0].reason
+    assert "--on-destination-loss continue" in result.stopped[0].reason
+
+    going_on = settings(cluster, group, IncidentKind.DESTINATION_LOSS)
+    result, incidents = mirror(going_on, source, destination.name)
+    assert (result.stopped, incidents) == ((), [["destination-loss", 0, True]])
+    assert values(read_topic(cluster.bootstrap, destination.name)[0]) == values(kept + lost + new)
+    assert mirror(settings(cluster, group), source, destination.name) == (LaneResult((), complete=True), [])
+
+
+def test_what_an_unclean_election_took_from_the_source_is_found_by_its_epochs(
+    cluster: KafkaCluster, topic: str
+) -> None:
+    """Also where the source is longer by now than what was mirrored."""
+    source, destination = Fragile(cluster, f"{topic}-from"), f"{topic}-to"
+    create_topic(cluster.bootstrap, destination, replication_factor=3, config={"retention.ms": "-1"})
+    group = f"group of {topic}"
+    kept = load(cluster, source.name, 0)
+    source.follower_falls_behind()
+    lost = load(cluster, source.name, 1)
+    assert mirror(settings(cluster, group), source.name, destination)[0].complete
+    source.follower_takes_over()
+    new = load(cluster, source.name, 2) + load(cluster, source.name, 3)
+
+    result, incidents = mirror(settings(cluster, group), source.name, destination)
+    assert incidents == [["source-reset", 0, False]]
+    assert f"only up to offset {len(kept)}, and {len(kept + lost)} was mirrored" in result.stopped[0].reason
+
+    result, incidents = mirror(settings(cluster, group, IncidentKind.SOURCE_RESET), source.name, destination)
+    assert (result.stopped, incidents) == ((), [["source-reset", 0, True]])
+    assert values(read_topic(cluster.bootstrap, destination)[0]) == values(kept + lost + new)
+    assert mirror(settings(cluster, group), source.name, destination)[0].complete
