@@ -187,6 +187,8 @@ class _Lane:
                 copy.stop(str(error))
             else:
                 copy.waiting_for = None
+        if any(copy.incidents for copy in copies):
+            self._report()  # what was gone on from is committed, and met no second time
 
     # Copying
 

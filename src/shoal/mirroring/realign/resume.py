@@ -16,6 +16,7 @@ from ..reading import read_batches
 from .begin import new_identity, topic_id
 from .logs import Clusters, DestinationLog, SourceLog
 from .tail import (
+    Found,
     Place,
     Tail,
     count_records,
@@ -156,9 +157,17 @@ class Resumption:
         # Our sequences go on where they end now, whatever others have written behind.
         next_sequence = ours.header.base_sequence + ours.header.last_offset_delta + 1
         self._go_to_the_end(identity=replace(before.identity, base=self._log.end - next_sequence))
-        place = self._place_of(ours, before)
+        gone = max(0, before.destination_offset - ours.header.next_offset)
+        found = find(self._clusters, self._copy, ours)
+        place = self._place_of(found, ours, before)
+        if place is None and self._is_deleted(found, ours) and self._source.start <= before.source_offset:
+            # All that the source still has came after it.
+            start = self._source.start
+            self.pair = replace(self.pair, source_offset=start, source_leader_epoch=-1)
+            again = count_records(self._clusters, self._copy, start, before.source_offset)
+            return max(0, gone - again)
         if place is None:
-            return max(0, before.destination_offset - ours.header.next_offset)
+            return gone
         self.pair = replace(
             self.pair, source_offset=place.source_offset, source_leader_epoch=place.source_leader_epoch
         )
@@ -167,9 +176,9 @@ class Resumption:
         # It came after what was lost, which cannot be put in front of it any more.
         return max(0, before.destination_offset - ours.header.base_offset)
 
-    def _place_of(self, ours: Tail, pair: Pair) -> Place | None:
+    def _place_of(self, found: Found, ours: Tail, pair: Pair) -> Place | None:
         """Return where the source goes on behind a batch of ours; None where nothing shows it."""
-        places = find(self._clusters, self._copy, ours).places
+        places = found.places
         if len(places) == 1:
             return places[0]
         source_origin, destination_origin = pair.origin
@@ -292,10 +301,14 @@ class Resumption:
             return places[0]
         # So many records had at least as many offsets.
         behind = self.pair.source_offset + written
-        is_changed = found.compacted or tail.header.has_holes
-        if not places and behind <= self._source.start and not is_changed and self._only_deletes():
+        if behind <= self._source.start and self._is_deleted(found, tail):
             return Place(behind)
         return None
+
+    def _is_deleted(self, found: Found, tail: Tail) -> bool:
+        """Whether the source deleted what was looked for and not found, rather than changed it."""
+        is_changed = found.compacted or tail.header.has_holes
+        return not found.places and not is_changed and self._only_deletes()
 
     def _records_before(self, place: Place) -> int:
         """Return how many records the source has now from the pair to a place: not more than it had then."""

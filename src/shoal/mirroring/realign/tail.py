@@ -26,6 +26,7 @@ from ..runs import add_run
 from .logs import Clusters, DestinationLog
 
 __all__ = [
+    "Found",
     "Place",
     "Tail",
     "count_records",
