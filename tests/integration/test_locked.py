@@ -330,9 +330,12 @@ def test_a_mirror_between_locked_clusters_and_its_secrets_are_nowhere(
     assert json.loads(once.stdout.splitlines()[-1])["records"] == 4_000
     assert_copied(kafka, topic)
 
+    verified = shoal("verify", *args, state=state)
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+
     port = free_port()
     ui = ["--conf", "spark.ui.enabled=true", "--conf", f"spark.ui.port={port}"]
-    seen = {"stdout of --once": once.stdout, "stderr of --once": once.stderr}
+    seen = {"--once": once.stdout + once.stderr, "verify": verified.stdout + verified.stderr}
     with MirrorProcess(*args, *logged, *ui, "--checkpoint", str(checkpoint), state=state) as mirror:
         load(kafka, topic, 1_000, create=False)
         last = mirror.wait_for(lambda line: line.get("records", 0) >= 1_000)

@@ -450,7 +450,9 @@ class Connection:
 
     def _broken(self, error: OSError) -> Disconnected | AccessRefused:
         self.close()
-        refusal = tls_refusal(error, self.address.host) if self._is_tls else None
+        # Only at the beginning: later, the same words of OpenSSL's mean bytes that were damaged on the way.
+        begins = self._is_tls and self._responses == 0
+        refusal = tls_refusal(error, self.address.host) if begins else None
         if refusal:
             return AccessRefused(str(self.address), refusal)
         # A time-out of Python's own has no errno.
