@@ -84,6 +84,7 @@ class _Broker:
     controller_port: int | None
     directory: Path
     proxied: "ProxiedPort | None" = None
+    listeners: dict[str, int] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
     cpu_seconds_of_dead: float = 0.0
     peak_rss_of_dead: int = 0
@@ -133,6 +134,9 @@ class KafkaCluster:
         start_timeout_s: How long a broker may take to answer Metadata.
         behind_proxies: Give each broker a second listener, for `rig.proxy.Proxies`; who connects by
             `bootstrap` reaches the brokers themselves all the same.
+        listeners: Further listeners of each broker, as security protocols by upper-case names;
+            what they ask for is in ``config``, as ``listener.name.<lower-case name>.…``.
+        format_options: For ``StorageTool format``, as ``--add-scram`` and its value.
 
     Raises:
         MissingKafka: On entry: no Java, no Maven, or the download failed.
@@ -146,6 +150,8 @@ class KafkaCluster:
     jvm: Sequence[str] = QUICK_JVM
     start_timeout_s: float = 120
     behind_proxies: bool = False
+    listeners: Mapping[str, str] = field(default_factory=dict)
+    format_options: Sequence[str] = ()
     cluster_id: str = field(default_factory=lambda: _random_uuid())
     _nodes: dict[int, _Broker] = field(default_factory=dict, repr=False)
     _directory: tempfile.TemporaryDirectory[str] | None = field(default=None, repr=False)
@@ -195,6 +201,10 @@ class KafkaCluster:
     def address(self, node_id: int) -> str:
         """Return one broker's ``127.0.0.1:port``."""
         return self._nodes[node_id].address
+
+    def listener(self, name: str) -> str:
+        """Return bootstrap servers for one of the further listeners."""
+        return ",".join(f"127.0.0.1:{broker.listeners[name]}" for broker in self._nodes.values())
 
     def process_id(self, node_id: int) -> int:
         """Return the process id of a running broker."""
@@ -256,6 +266,7 @@ class KafkaCluster:
             self._nodes[node_id] = _Broker(
                 node_id, free_port(), free_port() if is_controller else None, directory
             )
+            self._nodes[node_id].listeners = {name: free_port() for name in self.listeners}
             if self.behind_proxies:
                 self._nodes[node_id].proxied = ProxiedPort(free_port(), free_port())
         for broker in self._nodes.values():
@@ -278,6 +289,10 @@ class KafkaCluster:
             listeners.append(f"PROXIED://127.0.0.1:{broker.proxied.behind}")
             advertised.append(f"PROXIED://127.0.0.1:{broker.proxied.advertised}")
             protocols += ",PROXIED:PLAINTEXT"
+        for name, port in broker.listeners.items():
+            listeners.append(f"{name}://127.0.0.1:{port}")
+            advertised.append(f"{name}://127.0.0.1:{port}")
+            protocols += f",{name}:{self.listeners[name]}"
         if combined:
             listeners.append(controller)
         return {
@@ -316,7 +331,7 @@ class KafkaCluster:
     def _launch_format(self, broker: _Broker) -> subprocess.Popen[bytes]:
         tool = ["kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c"]
         arguments: list[str | Path] = [java(), *QUICK_JVM, *_jvm_options(broker), *tool, broker.properties]
-        return spawn(arguments, broker.log)
+        return spawn([*arguments, *self.format_options], broker.log)
 
     def _launch(self, broker: _Broker) -> None:
         options = [f"-Xmx{self.heap}", *self.jvm, *_jvm_options(broker)]

@@ -11,6 +11,7 @@ import pytest
 
 from shoal import errors
 from shoal.errors import (
+    AccessRefused,
     BrokerError,
     ConfigError,
     CorruptBatch,
@@ -26,6 +27,10 @@ from shoal.errors import (
 
 EXAMPLES = [
     (ConfigError("no topic matches 'orders.*'"), "no topic matches 'orders.*'"),
+    (
+        AccessRefused("the source cluster's broker kafka:9093", "the login of 'a' by PLAIN failed"),
+        "no access to the source cluster's broker kafka:9093: the login of 'a' by PLAIN failed",
+    ),
     (CorruptBatch("magic 7 is none of 0, 1 and 2", 61), "corrupt batch at 61: magic 7 is none of 0, 1 and 2"),
     (
         UnsupportedBatch("it has holes", 1000),
@@ -44,6 +49,11 @@ EXAMPLES = [
     (
         BrokerError(999, "Fetch of orders-3"),
         "Fetch of orders-3: error 999 UNKNOWN_SERVER_ERROR",
+    ),
+    (
+        BrokerError(30, "joining of group g"),
+        "joining of group g: error 30 GROUP_AUTHORIZATION_FAILED: the user has no ACL for that; "
+        "grant READ on the group at the source",
     ),
     (
         GroupHeld("shoal-orders", "shoal-1 at 10.0.0.7"),
@@ -68,17 +78,21 @@ def exceptions() -> set[str]:
 
 def test_every_exception_is_drawn_in_the_tree_and_exported() -> None:
     assert errors.__doc__ is not None
-    drawn = re.findall(r"^ {4}(?:[├└]── )?(\w+) {2,}\S", errors.__doc__, re.MULTILINE)
+    drawn = re.findall(r"^ {4}(?:│ {3})?(?:[├└]── )?(\w+) {2,}\S", errors.__doc__, re.MULTILINE)
     assert set(drawn) == exceptions()
     assert len(drawn) == len(set(drawn))
     assert set(errors.__all__) == exceptions() | {"ErrorCode"}
 
 
 def test_the_tree_is_drawn_as_it_is() -> None:
-    """One root, and a class for each reaction directly under it."""
+    """One root, and a class for each reaction under it."""
     assert errors.__doc__ is not None
-    for name in re.findall(r"[├└]── (\w+)", errors.__doc__):
-        assert getattr(errors, name).__base__ is ShoalError
+    parent: type = ShoalError
+    for indent, name in re.findall(r"^ {4}(│ {3})?[├└]── (\w+)", errors.__doc__, re.MULTILINE):
+        drawn = getattr(errors, name)
+        assert drawn.__base__ is (parent if indent else ShoalError)
+        if not indent:
+            parent = drawn
 
 
 @pytest.mark.parametrize(("error", "sentence"), EXAMPLES)

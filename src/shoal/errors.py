@@ -4,6 +4,7 @@
 
     ShoalError                     everything that shoal raises on purpose
     ├── ConfigError                an option or a topic's configuration that cannot work; exit code 2
+    │   └── AccessRefused          a password or a certificate that a cluster, or we, do not accept
     ├── CorruptBatch               bytes that no broker should send
     ├── UnsupportedBatch           a batch that can be neither copied nor decoded
     ├── ProtocolError              a message that is not what the protocol allows here
@@ -22,6 +23,7 @@ from __future__ import annotations
 import enum
 
 __all__ = [
+    "AccessRefused",
     "BrokerError",
     "ConfigError",
     "CorruptBatch",
@@ -210,6 +212,25 @@ class ConfigError(ShoalError):
     """An option, a properties file or a topic's configuration cannot work."""
 
 
+class AccessRefused(ConfigError):
+    """
+    A broker does not let us in, or we do not trust it: to try again is no use.
+
+    Attributes:
+        where: The broker.
+        reason: Why, and what to do.
+
+    """
+
+    def __init__(self, where: str, reason: str) -> None:
+        super().__init__(where, reason)
+        self.where = where
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"no access to {self.where}: {self.reason}"
+
+
 class CorruptBatch(ShoalError):
     """
     Bytes that no broker should send.
@@ -269,6 +290,22 @@ class Disconnected(ShoalError):
         return f"no connection to {self.address}: {self.reason}"
 
 
+#: What a principal that may not do something needs (Kafka's security documentation, "Operations").
+_MISSING_ACL = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: (
+        "the user has no ACL for that; grant READ and DESCRIBE on the topic at the source, "
+        "CREATE, WRITE, READ and DESCRIBE at the destination"
+    ),
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: (
+        "the user has no ACL for that; grant READ on the group at the source"
+    ),
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: (
+        "the user has no ACL for that; grant IDEMPOTENT_WRITE on the cluster, or WRITE on a topic of it, "
+        "and CREATE where topics are missing"
+    ),
+}
+
+
 class BrokerError(ShoalError):
     """
     An error code in a response.
@@ -293,7 +330,10 @@ class BrokerError(ShoalError):
 
     def __str__(self) -> str:
         words = f" ({self.detail})" if self.detail else ""
-        return f"{self.where}: error {self.raw_code} {self.code.name}{words}"
+        advice = _MISSING_ACL.get(self.code)
+        return f"{self.where}: error {self.raw_code} {self.code.name}{words}" + (
+            f": {advice}" if advice else ""
+        )
 
 
 class GroupHeld(ShoalError):

@@ -15,7 +15,7 @@ import pytest
 
 from shoal.broker import Broker
 from shoal.client.connection import Address, Connection, ReceiveBuffer, parse_bootstrap, raise_for
-from shoal.errors import BrokerError, Disconnected, ErrorCode, ProtocolError
+from shoal.errors import AccessRefused, BrokerError, Disconnected, ErrorCode, ProtocolError
 from shoal.protocol.apis import ApiKey
 
 pytestmark = pytest.mark.timeout(30)
@@ -130,7 +130,7 @@ STRANGERS: dict[str, tuple[bytes, type[Exception]]] = {
     "silence": (b"", Disconnected),
     "half-a-size": (b"\0\0", Disconnected),
     "http": (b"HTTP/1.1 400 Bad Request\r\n\r\n", ProtocolError),
-    "tls-alert": (b"\x15\x03\x03\x00\x02\x02\x50", ProtocolError),
+    "tls-alert": (b"\x15\x03\x03\x00\x02\x02\x50", AccessRefused),
     "empty": (b"\0\0\0\0", ProtocolError),
     "three-bytes": (b"\0\0\0\3abc", ProtocolError),
     "negative": (b"\xff\xff\xff\xff", ProtocolError),

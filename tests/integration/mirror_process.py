@@ -87,6 +87,10 @@ class MirrorProcess:
                 workers.append(child)
         return workers
 
+    @property
+    def process_id(self) -> int:
+        return self._process.pid
+
     def send_signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 

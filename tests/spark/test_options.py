@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,7 +58,7 @@ def test_assign_names_partitions() -> None:
         ({"subscribe": "a", "startingTimestamp": "9" * 20}, "startingTimestamp: 99999999999999999999 is no"),
         ({"subscribe": "a", "startingTimestamp": "-1"}, "startingTimestamp: -1 is no"),
         ({"subscribePattern": "("}, "not a regular expression"),
-        ({"subscribe": "a", "kafka.security.protocol": "SASL_SSL"}, "security.protocol"),
+        ({"subscribe": "a", "kafka.security.protocol": "SASL_SSL"}, "no sasl.mechanism"),
     ],
 )
 def test_a_mistake_is_a_sentence_that_names_the_option(options: dict[str, str], sentence: str) -> None:
@@ -141,3 +142,30 @@ def test_topics_are_renamed_as_by_the_command_line() -> None:
 def test_the_drivers_address_survives_being_an_option() -> None:
     address = ControlAddress("127.0.0.1", 1234, "token")
     assert ControlAddress.parse(str(address)) == address
+
+
+def test_secrets_may_stand_in_a_file_and_options_win_over_it(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    jaas = (
+        'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="hidden-7f";'
+    )
+    file.write_text(
+        "bootstrap.servers=elsewhere:1\nsecurity.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        f"sasl.jaas.config={jaas}\n"
+    )
+    source = read(**{"kafka.config.file": str(file)}).source
+    assert source.security is not None
+    assert source.security.password == "hidden-7f"
+    assert source.servers == "source:9092"
+    assert "hidden-7f" not in repr(source)
+
+
+def test_a_file_that_is_missing_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"option kafka\.config\.file /missing: No such file"):
+        read(**{"kafka.config.file": "/missing"})
+
+
+def test_the_key_of_credentials_is_not_in_the_option() -> None:
+    address = ControlAddress("localhost", 1, "token", locked=True, key="hidden-7f")
+    assert "hidden-7f" not in str(address) + repr(address)
+    assert ControlAddress.parse(str(address), "hidden-7f") == address

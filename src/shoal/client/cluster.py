@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-from ..errors import BrokerError, Disconnected, ErrorCode, ProtocolError, ShoalError
+from ..errors import AccessRefused, BrokerError, Disconnected, ErrorCode, ProtocolError, ShoalError
 from ..protocol.apis import ApiKey
 from ..protocol.codec import request_class
 from .backoff import Backoff
@@ -169,12 +169,17 @@ class Cluster:
     # Connections
 
     def _open(self, address: Address, *, abort_on_close: bool = False) -> Connection:
-        return Connection(
-            address,
-            client_id=self.config.client_id,
-            timeout_s=self.config.request_timeout_s,
-            abort_on_close=abort_on_close,
-        )
+        try:
+            return Connection(
+                address,
+                client_id=self.config.client_id,
+                timeout_s=self.config.request_timeout_s,
+                abort_on_close=abort_on_close,
+                security=self.config.security,
+            )
+        except AccessRefused as error:
+            where = f"the {self.name} cluster's broker {address}"
+            raise AccessRefused(where, error.reason) from error
 
     def connect(self, node_id: int, *, abort_on_close: bool = False) -> Connection:
         """Open a connection that the caller owns (see :class:`Connection` for the argument)."""

@@ -8,6 +8,7 @@ from enum import Enum
 
 from ..errors import ConfigError
 from .connection import Address, parse_bootstrap
+from .security import SECURITY_PROPERTIES, Security, read_security
 
 __all__ = ["ClientConfig", "IsolationLevel"]
 
@@ -50,11 +51,10 @@ _NO_MEANING = frozenset(
 #: Properties that change what is copied or how a broker is reached, with the
 #: values that shoal can honour. Any other value is refused.
 _HONOURED: Mapping[str, frozenset[str]] = {
-    "security.protocol": frozenset({"PLAINTEXT"}),
     "client.dns.lookup": frozenset({"use_all_dns_ips"}),
 }
 
-#: The beginnings of properties that belong to a security.protocol other than PLAINTEXT.
+#: The beginnings of properties whose values are never shown.
 _SECURITY_PREFIXES = ("ssl.", "sasl.")
 
 #: Properties that name code or a transaction: they cannot be honoured here.
@@ -72,6 +72,7 @@ class ClientConfig:
         client_id: Shown in the brokers' logs, metrics and quotas.
         request_timeout_ms: For a connection, and for each answer on it.
         isolation_level: What a fetch sees of transactions.
+        security: For listeners other than PLAINTEXT; it holds secrets.
 
     """
 
@@ -80,6 +81,7 @@ class ClientConfig:
     client_id: str = DEFAULT_CLIENT_ID
     request_timeout_ms: int = DEFAULT_REQUEST_TIMEOUT_MS
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
+    security: Security | None = None
 
     @classmethod
     def from_properties(
@@ -119,11 +121,12 @@ class ClientConfig:
             properties.get("client.id") or DEFAULT_CLIENT_ID,
             _positive(properties, "request.timeout.ms", DEFAULT_REQUEST_TIMEOUT_MS, where),
             _isolation_level(properties, where),
+            read_security(properties, where),
         )
         return config, warnings
 
     def to_properties(self) -> dict[str, str]:
-        """Return the properties that :meth:`from_properties` makes the same configuration of."""
+        """Return what :meth:`from_properties` makes the same of, but for ``security``: no secrets."""
         return {
             "bootstrap.servers": self.servers,
             "client.id": self.client_id,
@@ -145,7 +148,9 @@ _READ = frozenset({"bootstrap.servers", "client.id", "request.timeout.ms", "isol
 
 
 def _is_known(key: str) -> bool:
-    return key in _READ or key in _NO_MEANING or key in _HONOURED or key.startswith(_SECURITY_PREFIXES)
+    known = (_READ, _NO_MEANING, _HONOURED, SECURITY_PROPERTIES)
+    # Those of Kerberos and OAuth go with a mechanism that is refused.
+    return any(key in names for names in known) or key.startswith("sasl.oauthbearer.")
 
 
 def _is_honoured(key: str, value: str) -> bool:

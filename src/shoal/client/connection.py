@@ -11,16 +11,18 @@ from __future__ import annotations
 import itertools
 import re
 import socket
+import ssl
 import struct
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..errors import BrokerError, Disconnected, ErrorCode, ProtocolError
+from ..errors import AccessRefused, BrokerError, Disconnected, ErrorCode, ProtocolError
 from ..protocol import codec
 from ..protocol.apis import ApiKey, pick_version
 from ..protocol.primitives import INT32
+from .security import TLS_ADVICE, SaslExchange, Security, connect_tls, tls_refusal
 
 __all__ = ["Address", "Connection", "ReceiveBuffer", "parse_bootstrap"]
 
@@ -40,6 +42,16 @@ _SLOWEST_BYTES_PER_S = 64 * 1024
 
 #: Answers without batches come in one piece of at most this, often several at once.
 _SMALL_RECEIVE = 64 * 1024
+
+#: With TLS, parts are gathered up to a record of it before they are sent.
+_TLS_RECORD = 16 * 1024
+
+#: How a broker's TLS alert looks when it is read as a size: 0x15, and version 3.x.
+_ALERTS = range(0x15030000, 0x15040000)
+
+#: A session is renewed when so much of the time that the broker gave it is over;
+#: Java's clients draw a number from 0.85 to 0.95.
+_SESSION_USED = 0.85
 
 _TIMEVAL = struct.Struct("@ll")
 _LINGER = struct.Struct("@ii")
@@ -98,7 +110,9 @@ class ReceiveBuffer:
 
 class Connection:
     """
-    A TCP connection that speaks Kafka's protocol, handshake done.
+    A TCP connection that speaks Kafka's protocol, handshakes and login done.
+
+    Where the broker limits a login (KIP-368), it is renewed in time, before the next request.
 
     Not for sharing between threads. All methods raise
     :class:`~shoal.errors.Disconnected` where the socket fails or
@@ -108,10 +122,16 @@ class Connection:
     """
 
     def __init__(
-        self, address: Address, *, client_id: str, timeout_s: float, abort_on_close: bool = False
+        self,
+        address: Address,
+        *,
+        client_id: str,
+        timeout_s: float,
+        abort_on_close: bool = False,
+        security: Security | None = None,
     ) -> None:
         """
-        Connect, and ask which versions the broker speaks.
+        Connect, ask which versions the broker speaks, and log in.
 
         Args:
             address: The broker's.
@@ -121,6 +141,10 @@ class Connection:
             abort_on_close: Throw away what is still to be sent when the
                 socket is closed, also by the death of the process: a produce
                 request must not arrive after its sender is gone.
+            security: For a listener that is not PLAINTEXT.
+
+        Raises:
+            AccessRefused: A certificate or a password is not accepted, by the broker or by us.
 
         """
         self.address = address
@@ -130,6 +154,13 @@ class Connection:
         self._received = bytearray()
         self._timeout_s = timeout_s
         self._prepared: list[bytes | memoryview] = []
+        #: Frames that came while the login was renewed, oldest first.
+        self._early: deque[memoryview] = deque()
+        self._security = security
+        self._is_tls = security is not None and security.tls
+        self._renew_at: float | None = None
+        self._responses = 0
+        self._socket: socket.socket
         try:
             self._socket = socket.create_connection(address, timeout_s)
         except (ValueError, OverflowError) as error:
@@ -139,7 +170,11 @@ class Connection:
             raise Disconnected(str(address), error.strerror or str(error)) from error
         self._prepare_socket(timeout_s, abort_on_close)
         try:
+            if security is not None and security.tls:
+                self._begin_tls(security)
             self.versions = self._ask_versions()
+            if security is not None and security.mechanism:
+                self._log_in(security)
         except BaseException:
             self.close()
             raise
@@ -155,6 +190,73 @@ class Connection:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if abort_on_close:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER.pack(1, 0))
+
+    def _begin_tls(self, security: Security) -> None:
+        try:
+            self._socket = connect_tls(self._socket, self.address.host, security, self._timeout_s)
+        except (ssl.SSLEOFError, ConnectionResetError, BrokenPipeError) as error:
+            reason = f"the broker closed the connection instead of a TLS handshake; {TLS_ADVICE}"
+            raise Disconnected(str(self.address), reason) from error
+        except OSError as error:
+            raise self._broken(error) from error
+        except ValueError as error:
+            # A name that no certificate can have, such as one that begins with a dot.
+            raise Disconnected(str(self.address), f"that is no host's name: {error}") from error
+
+    def _log_in(self, security: Security) -> None:
+        """Exchange what the mechanism asks for; nothing else may be in flight."""
+        where = str(self.address)
+        handshake = self._request(
+            ApiKey.SASL_HANDSHAKE, self.version(ApiKey.SASL_HANDSHAKE), mechanism=security.mechanism
+        )
+        if handshake.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+            offered = ", ".join(handshake.mechanisms) or "none"
+            reason = f"it does not offer {security.mechanism}, but {offered}; set sasl.mechanism"
+            raise AccessRefused(where, reason)
+        if handshake.error_code == ErrorCode.ILLEGAL_SASL_STATE:
+            without = "SSL" if security.tls else "PLAINTEXT"
+            raise AccessRefused(where, f"its listener has no SASL; set security.protocol={without}")
+        raise_for(handshake.error_code, f"SaslHandshake at {where}")
+        exchange = SaslExchange(security)
+        lifetime_ms = 0
+        while not exchange.is_done:
+            answer = self._request(
+                ApiKey.SASL_AUTHENTICATE,
+                self.version(ApiKey.SASL_AUTHENTICATE),
+                auth_bytes=exchange.next_token(),
+            )
+            if answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED:
+                # Not the broker's own words: what a server puts into them is not ours to print.
+                reason = (
+                    f"the login of {security.username!r} by {security.mechanism} failed; "
+                    "check username and password in sasl.jaas.config"
+                )
+                raise AccessRefused(where, reason)
+            raise_for(answer.error_code, f"SaslAuthenticate at {where}")
+            try:
+                exchange.receive(answer.auth_bytes)
+            except ValueError as error:
+                raise AccessRefused(where, f"{security.mechanism}: {error}") from error
+            lifetime_ms = getattr(answer, "session_lifetime_ms", 0) or 0
+        self._renew_at = time.monotonic() + lifetime_ms / 1000 * _SESSION_USED if lifetime_ms > 0 else None
+
+    def _renew_login(self) -> None:
+        """
+        Log in again on the same connection (KIP-368): the broker would close it at the next request.
+
+        What is in flight is received before, and waits for :meth:`receive`.
+
+        """
+        assert self._security is not None
+        early = deque(self._receive_frame(None, _LARGEST_FRAME) for _ in range(len(self._in_flight)))
+        self._renew_at = None
+        kept, self._early = self._early, deque()
+        try:
+            self._log_in(self._security)
+        except BaseException:
+            self.close()
+            raise
+        self._early = kept + early
 
     def _ask_versions(self) -> Mapping[int, tuple[int, int]]:
         response = self._request(ApiKey.API_VERSIONS, 0)
@@ -180,8 +282,8 @@ class Connection:
 
     @property
     def in_flight(self) -> int:
-        """Requests that are not answered yet."""
-        return len(self._in_flight)
+        """Requests whose answers are not handed out yet."""
+        return len(self._in_flight) + len(self._early)
 
     def request(self, api_key: ApiKey, **fields: Any) -> Any:
         """Send a request in the version that is spoken, and return its response."""
@@ -221,6 +323,8 @@ class Connection:
         self, parts: Sequence[bytes | memoryview], api_key: ApiKey, version: int, correlation_id: int
     ) -> None:
         """Queue an encoded request; it goes out with :meth:`send_prepared`, before any answer is awaited."""
+        if self._renew_at is not None and not self._prepared and time.monotonic() > self._renew_at:
+            self._renew_login()
         self._in_flight.append((correlation_id, api_key, version))
         self._prepared += parts
 
@@ -234,6 +338,9 @@ class Connection:
             raise self._broken(error) from error
 
     def _send_all(self, parts: Sequence[bytes | memoryview]) -> None:
+        if self._is_tls:
+            self._send_by_tls(parts)
+            return
         sent = self._socket.sendmsg(parts)
         if sent == sum(map(len, parts)):
             return
@@ -241,6 +348,20 @@ class Connection:
             if sent < len(part):
                 self._socket.sendall(memoryview(part)[sent:])
             sent = max(0, sent - len(part))
+
+    def _send_by_tls(self, parts: Sequence[bytes | memoryview]) -> None:
+        """Send parts one by one, small ones together: there is no sendmsg, and each send is a record."""
+        small = bytearray()
+        for part in parts:
+            if len(small) + len(part) <= _TLS_RECORD:
+                small += part
+                continue
+            if small:
+                self._socket.sendall(small)
+                small = bytearray()
+            self._socket.sendall(part)
+        if small:
+            self._socket.sendall(small)
 
     def receive(self, buffer: ReceiveBuffer | None = None) -> memoryview:
         """
@@ -250,16 +371,26 @@ class Connection:
             buffer: Where to; by default, fresh memory.
 
         """
+        if self._early:
+            return self._early.popleft()
+        return self._receive_frame(buffer, _LARGEST_FRAME if buffer else _LARGEST_SMALL_FRAME)
+
+    def _receive_frame(self, buffer: ReceiveBuffer | None, largest: int) -> memoryview:
         if not self._in_flight:
             raise ProtocolError(f"nothing was asked of {self.address}")
         (size,) = INT32.unpack(self._receive_small(INT32.size))
-        if not 4 <= size <= (_LARGEST_FRAME if buffer else _LARGEST_SMALL_FRAME):
+        if not 4 <= size <= largest:
             self.close()
+            if size in _ALERTS and self._responses == 0 and not self._is_tls:
+                reason = "its listener is one for TLS; set security.protocol=SSL or SASL_SSL"
+                raise AccessRefused(str(self.address), reason)
+            protocol = self._security.protocol if self._security else "plaintext"
             raise ProtocolError(
-                f"{self.address} does not answer as a Kafka broker on a plaintext listener would: "
+                f"{self.address} does not answer as a Kafka broker on a {protocol} listener would: "
                 f"a response of {size} bytes"
             )
         frame = self._receive_into(buffer.reserve(size)) if buffer else self._receive_small(size)
+        self._responses += 1
         expected, api_key, _ = self._in_flight.popleft()
         if codec.read_correlation_id(frame) != expected:
             self.close()
@@ -276,7 +407,7 @@ class Connection:
             except OSError as error:
                 raise self._broken(error) from error
             if not data:
-                raise self._broken(ConnectionResetError("the broker closed the connection"))
+                raise self._broken(ConnectionResetError(self._hangup()))
             self._received += data
         result = bytes(self._received[:size])
         del self._received[:size]
@@ -290,10 +421,11 @@ class Connection:
             view[:received] = self._received[:received]
             del self._received[:received]
         deadline = self._deadline(len(view))
+        flags = 0 if self._is_tls else socket.MSG_WAITALL
         try:
             while received < len(view):
                 self._check(deadline)
-                count = self._socket.recv_into(view[received:], 0, socket.MSG_WAITALL)
+                count = self._socket.recv_into(view[received:], 0, flags)
                 if count == 0:
                     raise ConnectionResetError("the broker closed the connection")
                 received += count
@@ -308,10 +440,28 @@ class Connection:
         if time.monotonic() > deadline:
             raise BlockingIOError("the answer comes too slowly")
 
-    def _broken(self, error: OSError) -> Disconnected:
+    def _hangup(self) -> str:
+        said = "the broker closed the connection"
+        if self._responses == 0 and not self._is_tls:
+            return f"{said} at the first request; {TLS_ADVICE}"
+        if self._responses == 1 and not (self._security and self._security.mechanism):
+            return f"{said} at the first request; does its listener ask for SASL? security.protocol says so"
+        return said
+
+    def _broken(self, error: OSError) -> Disconnected | AccessRefused:
         self.close()
-        reason = "no answer in time" if isinstance(error, BlockingIOError) else str(error.strerror or error)
-        return Disconnected(str(self.address), reason)
+        # Only at the beginning: later, the same words of OpenSSL's mean bytes that were damaged on the way.
+        begins = self._is_tls and self._responses == 0
+        refusal = tls_refusal(error, self.address.host) if begins else None
+        if refusal:
+            return AccessRefused(str(self.address), refusal)
+        # A time-out of Python's own has no errno.
+        too_late = isinstance(error, BlockingIOError) or (
+            isinstance(error, TimeoutError) and error.errno is None
+        )
+        return Disconnected(
+            str(self.address), "no answer in time" if too_late else str(error.strerror or error)
+        )
 
     @property
     def closed(self) -> bool:

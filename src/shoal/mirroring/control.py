@@ -7,7 +7,8 @@ and asks for an end; the task reports what it did. When it breaks, the task is
 an orphan and stops producing.
 
 Lines of JSON. The task's first is ``{"hello": token}``; the driver answers
-with its state, and again whenever that changes::
+with its state, and again whenever that changes (or, to ``{"hello": token, "for": "credentials"}``, with
+``{"credentials": "…"}`` and nothing more: sealed, see :mod:`~shoal.mirroring.credentials`)::
 
     {"stop": false, "lease_s": 20.0, "membership": ["member-id", 7, "instance-id"],
      "excluded": [["topic", 3]], "waiting": false}
@@ -31,7 +32,14 @@ from ..client.groups import Membership
 from ..client.metadata import TopicPartition
 from ..errors import BrokerError, Disconnected, ErrorCode, Stopped
 
-__all__ = ["Control", "ControlConnection", "ControlServer", "Uncontrolled", "lease_clock_s"]
+__all__ = [
+    "Control",
+    "ControlConnection",
+    "ControlServer",
+    "Uncontrolled",
+    "ask_letter",
+    "lease_clock_s",
+]
 
 _CONNECT_TIMEOUT_S = 10.0
 
@@ -254,6 +262,26 @@ class ControlConnection:
         self.close()
 
 
+def ask_letter(address: tuple[str, int], token: str) -> str:
+    """
+    Return what the driver has sealed for its tasks.
+
+    Raises:
+        Stopped: There is no driver (any more).
+
+    """
+    try:
+        with (
+            socket.create_connection(address, _CONNECT_TIMEOUT_S) as connection,
+            connection.makefile("rb") as lines,
+        ):
+            connection.sendall(_line({"hello": token, "for": "credentials"}))
+            return _of(str, json.loads(lines.readline(_LONGEST_STATE))["credentials"])
+    except _NOT_UNDERSTOOD as error:
+        where = f"the driver at {address[0]}:{address[1]}"
+        raise Stopped(f"{where} is gone, or another than ours: {error}") from error
+
+
 class ControlServer:
     """
     The driver's end: listens in threads, calls ``on_report`` from any of them.
@@ -262,10 +290,15 @@ class ControlServer:
         address: Host and port for the tasks.
         token: What a task must say first.
 
+    ``letter`` is handed to who asks for the credentials: they are sealed in it.
+
     """
 
-    def __init__(self, host: str, token: str, on_report: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(
+        self, host: str, token: str, on_report: Callable[[dict[str, Any]], None], letter: str = ""
+    ) -> None:
         self.token = token
+        self._letter = letter
         self._on_report = on_report
         self._lock = threading.Lock()
         self._tasks: set[socket.socket] = set()
@@ -298,8 +331,11 @@ class ControlServer:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(_TELL_TIMEOUT_S, 0))
         try:
             connection.settimeout(_HELLO_TIMEOUT_S)
-            hello = json.loads(lines.readline(_LONGEST_HELLO))["hello"]
-            if not hmac.compare_digest(hello.encode(), self.token.encode()):
+            words = json.loads(lines.readline(_LONGEST_HELLO))
+            if not hmac.compare_digest(words["hello"].encode(), self.token.encode()):
+                return
+            if words.get("for") == "credentials":
+                connection.sendall(_line({"credentials": self._letter}))
                 return
             connection.settimeout(None)
             with self._lock:

@@ -16,16 +16,20 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from shoal.mirroring.credentials import PROCESS_KEY
 from shoal.spark.options import ReadOptions, WriteOptions
 from shoal.spark.rows import BY_REFERENCE, BYTES
 from shoal.spark.sink import StreamWriter, Writer
 from shoal.spark.source import BatchReader, StreamReader
 
-__all__ = ["ShoalDataSource"]
+__all__ = ["ShoalDataSource", "keyed_data_source"]
 
 
 class ShoalDataSource(DataSource):
     """Record batches of Kafka topics, whole: as references to be copied, or with their bytes."""
+
+    #: Of :func:`keyed_data_source`.
+    _key = ""
 
     @classmethod
     def name(cls) -> str:
@@ -37,13 +41,27 @@ class ShoalDataSource(DataSource):
         return BYTES if with_bytes else BY_REFERENCE
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return BatchReader(ReadOptions.parse(self.options, streaming=False))
+        return BatchReader(ReadOptions.parse(self.options, streaming=False, key=self._key))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return StreamReader(ReadOptions.parse(self.options, streaming=True))
+        return StreamReader(ReadOptions.parse(self.options, streaming=True, key=self._key))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        return Writer(WriteOptions.parse(self.options), schema.names)
+        return Writer(WriteOptions.parse(self.options, key=self._key), schema.names)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        return StreamWriter(WriteOptions.parse(self.options), schema.names)
+        return StreamWriter(WriteOptions.parse(self.options, key=self._key), schema.names)
+
+
+def keyed_data_source() -> type[ShoalDataSource]:
+    """
+    Return the data source for a mirror of this process: its planner and its tasks can open the credentials.
+
+    Spark hands a registered class on as it was pickled, and shows its name at most. One that is made
+    here cannot be imported by its name, so it is pickled by value, with the key in it.
+    """
+
+    class KeyedDataSource(ShoalDataSource):
+        _key = PROCESS_KEY
+
+    return KeyedDataSource

@@ -33,6 +33,7 @@ from shoal.client.groups import Membership
 from shoal.client.metadata import TopicPartition
 from shoal.errors import ConfigError, ShoalError
 from shoal.mirroring.control import ControlServer
+from shoal.mirroring.credentials import PROCESS_KEY, Credentials
 from shoal.mirroring.lock import GroupLock, MirrorIdentity
 from shoal.mirroring.metrics import Metrics
 from shoal.mirroring.options import MirrorOptions, checkpoint_name
@@ -41,7 +42,7 @@ from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.prepare import Prepared, prepare
 from shoal.mirroring.progress import Progress, Summary
 from shoal.mirroring.runs import AcknowledgedRun
-from shoal.spark.datasource import ShoalDataSource
+from shoal.spark.datasource import keyed_data_source
 from shoal.spark.options import ControlAddress
 from shoal.spark.session import spark_session
 
@@ -116,7 +117,10 @@ class _Mirror:
                 identity = MirrorIdentity(checkpoint)
                 resources.callback(identity.release)
                 control = ControlServer(
-                    _control_host(self._options.master), secrets.token_hex(16), self._metrics.apply
+                    _control_host(self._options.master),
+                    secrets.token_hex(16),
+                    self._metrics.apply,
+                    _letter(self._options),
                 )
                 resources.callback(control.close)
                 lock = GroupLock(self._options.source, prepared.group, identity.name, control.renew)
@@ -229,13 +233,13 @@ class _Job:
 
     def run_batch(self) -> None:
         """Copy up to the ends of now. Returns when every task has ended."""
-        self.spark.dataSource.register(ShoalDataSource)
+        self.spark.dataSource.register(keyed_data_source())
         rows = self.spark.read.format("shoal").options(**self._read_options()).load()
         rows.write.format("shoal").mode("append").options(**self._write_options()).save()
 
     def run_stream(self, checkpoint: Path, stop: threading.Event) -> None:
         """Copy in micro-batches until ``stop`` is set and the one under way has ended."""
-        self.spark.dataSource.register(ShoalDataSource)
+        self.spark.dataSource.register(keyed_data_source())
         rows = self.spark.readStream.format("shoal").options(**self._read_options()).load()
         writer = rows.writeStream.format("shoal").options(**self._write_options())
         query = writer.option("checkpointLocation", str(checkpoint)).trigger(processingTime=_TRIGGER).start()
@@ -284,7 +288,13 @@ class _Job:
 
     def _control(self) -> str:
         host, port = self.control.address
-        return str(ControlAddress(host, port, self.control.token))
+        locked = bool(Credentials.of(self.options.source, self.options.destination))
+        return str(ControlAddress(host, port, self.control.token, locked))
+
+
+def _letter(options: MirrorOptions) -> str:
+    credentials = Credentials.of(options.source, options.destination)
+    return credentials.seal(PROCESS_KEY) if credentials else ""
 
 
 def _refuse_speculation(spark: SparkSession) -> None:

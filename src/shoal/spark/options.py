@@ -10,7 +10,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import javaproperties
 
 from shoal.client.config import ClientConfig
 from shoal.client.metadata import TopicPartition
@@ -31,21 +34,33 @@ _MOST_DIGITS = 18
 
 @dataclass(frozen=True, slots=True)
 class ControlAddress:
-    """Where the driver of a mirror listens for its tasks."""
+    """
+    Where the driver of a mirror listens for its tasks.
+
+    Attributes:
+        host: The driver's.
+        port: The driver's.
+        token: What it wants to hear first.
+        locked: Whether it has to be asked for the clusters' credentials.
+        key: Opens them; not in the option's text, which Spark may show.
+
+    """
 
     host: str
     port: int
     token: str
+    locked: bool = False
+    key: str = field(default="", repr=False)
 
     @classmethod
-    def parse(cls, text: str | None) -> ControlAddress | None:
+    def parse(cls, text: str | None, key: str = "") -> ControlAddress | None:
         if text is None:
             return None
-        host, port, token = text.split(" ")
-        return cls(host, int(port), token)
+        host, port, token, *locked = text.split(" ")
+        return cls(host, int(port), token, bool(locked), key)
 
     def __str__(self) -> str:
-        return f"{self.host} {self.port} {self.token}"
+        return f"{self.host} {self.port} {self.token}" + (" locked" if self.locked else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +115,9 @@ class ReadOptions:
     control: ControlAddress | None
 
     @classmethod
-    def parse(cls, options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
+    def parse(cls, options: Mapping[str, str], *, streaming: bool, key: str = "") -> ReadOptions:
         """
-        Read the options of ``spark.read`` or ``spark.readStream``.
+        Read the options of ``spark.read`` or ``spark.readStream``; ``key`` is :class:`ControlAddress`'s.
 
         Raises:
             ConfigError: One is missing, not known or makes no sense; names it.
@@ -129,7 +144,7 @@ class ReadOptions:
             fail_on_data_loss=_choice(left, "failOnDataLoss", "true", ("true", "false")) == "true",
             group=left.pop("group", None),
             rename=left.pop("rename", None),
-            control=ControlAddress.parse(left.pop("control", None)),
+            control=ControlAddress.parse(left.pop("control", None), key),
         )
         _nothing_left(left)
         return parsed
@@ -156,9 +171,9 @@ class WriteOptions:
     control: ControlAddress | None
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> WriteOptions:
+    def parse(cls, options: Mapping[str, str], *, key: str = "") -> WriteOptions:
         """
-        Read the options of ``df.write`` or ``df.writeStream``.
+        Read the options of ``df.write`` or ``df.writeStream``; ``key`` is :class:`ControlAddress`'s.
 
         Raises:
             ConfigError: One is missing, not known or makes no sense; names it.
@@ -174,7 +189,7 @@ class WriteOptions:
             copy=_copy_settings(source, destination, left) if source else None,
             rename=left.pop("rename", None),
             allow_gaps=_choice(left, "allowGaps", "false", ("true", "false")) == "true",
-            control=ControlAddress.parse(left.pop("control", None)),
+            control=ControlAddress.parse(left.pop("control", None), key),
         )
         _nothing_left(left)
         return parsed
@@ -218,8 +233,22 @@ def _copy_settings(source: ClientConfig, destination: ClientConfig, left: dict[s
 def _client(name: str, left: dict[str, str], prefix: str) -> ClientConfig:
     """Take a cluster's properties, behind a prefix; what shoal does not know of them has no effect."""
     properties = {key.removeprefix(prefix): left.pop(key) for key in list(left) if key.startswith(prefix)}
+    file = properties.pop("config.file", None)
+    if file is not None:
+        properties = _read_properties(f"option {prefix}config.file {file}", file) | properties
     config, _ = ClientConfig.from_properties(name, properties, where=f"options {prefix}*")
     return config
+
+
+def _read_properties(where: str, file: str) -> dict[str, str]:
+    """Read what should be no option, since Spark may show options: passwords."""
+    try:
+        with Path(file).open("rb") as stream:
+            return dict(javaproperties.load(stream))
+    except OSError as error:
+        raise ConfigError(f"{where}: {error.strerror or error}") from None
+    except ValueError as error:
+        raise ConfigError(f"{where}: no properties file: {error}") from None
 
 
 def _has(left: Mapping[str, str], prefix: str) -> bool:

@@ -17,6 +17,7 @@ from shoal.mirroring.ranges import CopyRange
 from shoal.mirroring.write import write_rows
 from shoal.spark.options import WriteOptions
 from shoal.spark.rows import is_by_reference
+from shoal.spark.unlocking import unlocked
 
 __all__ = ["StreamWriter", "Writer"]
 
@@ -44,7 +45,8 @@ class _Sink:
         """Copy what the rows of one task refer to, or write what they hold. Runs in the task."""
         if self._by_reference:
             return self._copy(list(iterator))
-        runs = write_rows(iterator, self._options.destination, self._mapping, self._options.allow_gaps)
+        destination = unlocked(self._options).destination
+        runs = write_rows(iterator, destination, self._mapping, self._options.allow_gaps)
         return Written(tuple(TopicPartition(run.topic, run.partition) for run in runs))
 
     def _mapping(self, topic: str) -> str:
@@ -69,8 +71,9 @@ class _Sink:
             return self._copy_lane(ranges, control)
 
     def _copy_lane(self, ranges: Sequence[CopyRange], control: Control) -> Written:
-        assert self._options.copy is not None
-        result = copy_lane(ranges, self._options.copy, control)
+        settings = unlocked(self._options).copy
+        assert settings is not None
+        result = copy_lane(ranges, settings, control)
         if result.stopped and self._options.control is None:
             # Nobody else would tell the user.
             raise ShoalError("; ".join(map(str, result.stopped)))

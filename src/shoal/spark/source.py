@@ -40,6 +40,7 @@ from shoal.mirroring.reading import read_decided
 from shoal.mirroring.topics import TopicSelection
 from shoal.spark.arrow import ARROW_SCHEMA, to_row
 from shoal.spark.options import Offsets, ReadOptions
+from shoal.spark.unlocking import unlocked
 
 __all__ = ["BatchReader", "StreamReader"]
 
@@ -139,9 +140,10 @@ class _Planner:
     def _leaders(
         self, cluster: Cluster, ranges: Sequence[CopyRange]
     ) -> dict[TopicPartition, tuple[int, int]]:
-        if self._options.destination is None:
+        destination_config = unlocked(self._options).destination
+        if destination_config is None:
             return {each.source: (cluster.partition(each.source).leader, -1) for each in ranges}
-        with Cluster(self._options.destination) as destination:
+        with Cluster(destination_config) as destination:
             destination.refresh({each.destination_topic for each in ranges})
             leaders = {}
             for each in ranges:
@@ -162,7 +164,7 @@ def _rows(lane: InputPartition, options: ReadOptions) -> Iterator[Any]:
         for each in lane.value or ():
             yield (each.topic, each.partition, each.start_offset, each.end_offset)
         return
-    with Cluster(options.source) as cluster:
+    with Cluster(unlocked(options).source) as cluster:
         cluster.refresh({each.topic for each in lane.value or ()})
         for each in lane.value or ():
             yield from _arrow_batches(cluster, each)
@@ -201,7 +203,7 @@ class BatchReader(DataSourceReader):
         """Return the lanes. Runs once, on the driver."""
         options = self._options
         planner = _Planner(options)
-        with Cluster(options.source) as cluster:
+        with Cluster(unlocked(options).source) as cluster:
 
             def plan() -> list[Lane]:
                 partitions = planner.partitions(cluster)
@@ -326,7 +328,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end_offsets(cluster, partitions, level, all_of_them=self._options.group is None)
 
     def _ask(self, question: Callable[[Cluster], T]) -> T:
-        with Cluster(self._options.source) as cluster:
+        with Cluster(unlocked(self._options).source) as cluster:
             return patiently(lambda: question(cluster), patience_s=self._patience_s, pause=self._pause)
 
     @property

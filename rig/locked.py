@@ -1,0 +1,127 @@
+"""A real Kafka broker whose listeners ask for TLS, certificates and passwords, with ACLs."""
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from rig.authority import Authority, Identity
+from rig.cluster import KafkaCluster
+
+__all__ = ["PASSWORDS", "LockedKafka", "jaas", "locked_kafka"]
+
+PASSWORDS = {"alice": "alice=secret 7c1e", "bob": "bob-secret-9f27"}
+"""Alice may do everything; Bob may do what ACLs say."""
+
+_SUPER_USERS = "User:ANONYMOUS;User:alice;User:CN=alice"
+_PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+_SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+
+_LISTENERS = {
+    "TLS": "SSL",
+    "MUTUAL": "SSL",
+    "MISNAMED": "SSL",
+    "EXPIRED": "SSL",
+    "SASL": "SASL_PLAINTEXT",
+    "SASLTLS": "SASL_SSL",
+    "SHORT": "SASL_PLAINTEXT",
+}
+
+SHORT_SESSION_MS = 2000
+"""Of the listener SHORT: after this a login has to be renewed."""
+
+
+@dataclass(frozen=True, slots=True)
+class LockedKafka:
+    """
+    A running cluster of one broker.
+
+    Its listeners: PLAINTEXT (``cluster.bootstrap``), TLS, MUTUAL (asks for a certificate), MISNAMED and
+    EXPIRED (whose certificates are bad), SASL (without TLS), SASLTLS, SHORT (SASL with short sessions).
+    """
+
+    cluster: KafkaCluster
+    authority: Authority
+    alice: Identity
+    directory: Path
+
+    def allow(self, user: str, kind: ResourceType, name: str, *operations: AclOperation) -> None:
+        """Grant something to a user, and wait until the controller has it."""
+        admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap})
+        bindings = [
+            AclBinding(
+                kind,
+                name,
+                ResourcePatternType.LITERAL,
+                f"User:{user}",
+                "*",
+                operation,
+                AclPermissionType.ALLOW,
+            )
+            for operation in operations
+        ]
+        for future in admin.create_acls(bindings).values():
+            future.result(30)
+
+
+def jaas(mechanism: str, username: str, password: str | None = None) -> str:
+    """Return a client's ``sasl.jaas.config``; the password is the user's own by default."""
+    module = _PLAIN if mechanism == "PLAIN" else _SCRAM
+    secret = PASSWORDS[username] if password is None else password
+    return f'{module} required username="{username}" password="{secret}";'
+
+
+@contextlib.contextmanager
+def locked_kafka() -> Iterator[LockedKafka]:
+    """Run the cluster inside a ``with`` block."""
+    with tempfile.TemporaryDirectory(prefix="rig-locked-") as name:
+        directory = Path(name)
+        authority = Authority()
+        (directory / "ca.pem").write_text(authority.pem)
+        authority.issue("broker", "127.0.0.1", "localhost").write_pem(directory / "broker.pem")
+        authority.issue("misnamed", "other.example").write_pem(directory / "misnamed.pem")
+        authority.issue("expired", "127.0.0.1", expired=True).write_pem(directory / "expired.pem")
+        scram = [
+            argument
+            for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")
+            for user, password in PASSWORDS.items()
+            for argument in ("--add-scram", f'{mechanism}=[name="{user}",password="{password}"]')
+        ]
+        cluster = KafkaCluster(config=_config(directory), listeners=_LISTENERS, format_options=scram)
+        with cluster:
+            yield LockedKafka(cluster, authority, authority.issue("alice"), directory)
+
+
+def _config(directory: Path) -> dict[str, object]:
+    users = " ".join(f'user_{user}="{password}"' for user, password in PASSWORDS.items())
+    config: dict[str, object] = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": _SUPER_USERS,
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+        "listener.name.mutual.ssl.client.auth": "required",
+        "listener.name.short.connections.max.reauth.ms": SHORT_SESSION_MS,
+    }
+    for name, protocol in _LISTENERS.items():
+        prefix = f"listener.name.{name.lower()}"
+        if protocol.endswith("SSL"):
+            own = directory / f"{name.lower()}.pem"
+            config[f"{prefix}.ssl.keystore.type"] = "PEM"
+            config[f"{prefix}.ssl.keystore.location"] = own if own.exists() else directory / "broker.pem"
+            config[f"{prefix}.ssl.truststore.type"] = "PEM"
+            config[f"{prefix}.ssl.truststore.location"] = directory / "ca.pem"
+        if protocol.startswith("SASL"):
+            config[f"{prefix}.plain.sasl.jaas.config"] = f"{_PLAIN} required {users};"
+            for mechanism in ("scram-sha-256", "scram-sha-512"):
+                config[f"{prefix}.{mechanism}.sasl.jaas.config"] = f"{_SCRAM} required;"
+            config[f"{prefix}.plain.connections.max.reauth.ms"] = SHORT_SESSION_MS if name == "SHORT" else 0
+    return config

@@ -1,0 +1,21 @@
+"""
+What a locked listener asks for: TLS, a certificate, a password; in the words of Kafka's Java clients.
+
+``properties`` reads Java's properties (with ``jaas`` and ``stores``) into a :class:`Security`, which
+has everything in memory: nothing is read again when a connection is made. ``tls`` and ``sasl`` use it.
+"""
+
+from .access import Security
+from .properties import SECURITY_PROPERTIES, read_security
+from .sasl import SaslExchange
+from .tls import TLS_ADVICE, connect_tls, tls_refusal
+
+__all__ = [
+    "SECURITY_PROPERTIES",
+    "TLS_ADVICE",
+    "SaslExchange",
+    "Security",
+    "connect_tls",
+    "read_security",
+    "tls_refusal",
+]

@@ -1,0 +1,50 @@
+"""What is shown to a broker, and what is asked of it, once stores and JAAS lines are read."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+__all__ = ["Security"]
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """
+    How to be let in by a listener that is not PLAINTEXT. ``repr()`` of it shows no secret.
+
+    Attributes:
+        tls: Whether the connection is encrypted.
+        mechanism: Of SASL: ``PLAIN``, ``SCRAM-SHA-256`` or ``SCRAM-SHA-512``; None without SASL.
+        username: With SASL.
+        password: With SASL.
+        trusted: PEM of the certificates that are trusted; None for those of the operating system.
+        certificates: PEM of our own certificate, and those that lead from it to an authority.
+        private_key: PEM of its key, not encrypted.
+        check_hostname: Whether the broker's certificate must name the host that we connect to.
+        versions: ``TLSv1.2`` and ``TLSv1.3``, or one of them.
+
+    """
+
+    tls: bool
+    mechanism: str | None = None
+    username: str = ""
+    password: str = field(default="", repr=False)
+    trusted: str | None = field(default=None, repr=False)
+    certificates: str | None = field(default=None, repr=False)
+    private_key: str | None = field(default=None, repr=False)
+    check_hostname: bool = True
+    versions: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")
+
+    @property
+    def protocol(self) -> str:
+        """As in Java's ``security.protocol``."""
+        return ("SASL_" if self.mechanism else "") + ("SSL" if self.tls else "PLAINTEXT")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what :meth:`from_json` makes the same of; it holds the secrets."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Security:
+        return cls(**{**fields, "versions": tuple(fields["versions"])})

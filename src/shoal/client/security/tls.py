@@ -1,0 +1,137 @@
+"""TLS to a broker, and what its failures mean."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import ssl
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+
+from ...errors import ConfigError
+from .access import Security
+
+__all__ = ["TLS_ADVICE", "connect_tls", "tls_context", "tls_refusal"]
+
+#: For a broker that closes the connection where the TLS handshake should be.
+TLS_ADVICE = "is its listener one for TLS? security.protocol says so"
+
+_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+
+# OpenSSL's X509_V_ERR_*, of x509_vfy.h.
+_NOT_YET_VALID, _EXPIRED, _HOSTNAME, _EMAIL, _ADDRESS = 9, 10, 62, 63, 64
+
+
+def connect_tls(connected: socket.socket, host: str, security: Security, timeout_s: float) -> ssl.SSLSocket:
+    """
+    Do the handshake on a connected socket, which is taken over.
+
+    Args:
+        connected: Closed where this fails.
+        host: What the broker's certificate has to name.
+        security: What is trusted, and what is shown.
+        timeout_s: Of each wait, now and later.
+
+    Raises:
+        OSError: It failed; :func:`tls_refusal` tells why.
+
+    """
+    connected.settimeout(timeout_s)
+    try:
+        return tls_context(security).wrap_socket(connected, server_hostname=host)
+    except BaseException:
+        connected.close()
+        raise
+
+
+@lru_cache(maxsize=8)
+def tls_context(security: Security) -> ssl.SSLContext:
+    """
+    Return the context for a cluster; it is made once.
+
+    Raises:
+        ConfigError: The key does not fit its certificate.
+
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = security.check_hostname
+    context.minimum_version = min(_VERSIONS[each] for each in security.versions)
+    context.maximum_version = max(_VERSIONS[each] for each in security.versions)
+    # As in Java, whatever is in the trust store is trusted, also a broker's own certificate.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    if security.trusted is None:
+        context.load_default_certs()
+    else:
+        context.load_verify_locations(cadata=security.trusted)
+    if security.private_key:
+        _load_key(context, security)
+    return context
+
+
+def _load_key(context: ssl.SSLContext, security: Security) -> None:
+    """Give OpenSSL key and certificates: by a file, since Python has no other way, and encrypted in it."""
+    # Here, since only who shows a certificate needs it.
+    from cryptography.hazmat.primitives.serialization import (
+        BestAvailableEncryption,
+        Encoding,
+        PrivateFormat,
+        load_pem_private_key,
+    )
+
+    assert security.private_key is not None
+    assert security.certificates is not None
+    password = secrets.token_bytes(32).hex()
+    key = load_pem_private_key(security.private_key.encode(), None)
+    encrypted = key.private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(password.encode())
+    )
+    descriptor, name = tempfile.mkstemp(prefix="shoal-", suffix=".pem")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(encrypted + security.certificates.encode())
+        context.load_cert_chain(name, password=password)
+    except ssl.SSLError as error:
+        raise ConfigError(
+            "the private key of ssl.keystore does not fit its first certificate, or OpenSSL refuses one of "
+            f"them ({error.reason})"
+        ) from error
+    finally:
+        Path(name).unlink()
+
+
+def tls_refusal(error: OSError, host: str) -> str | None:
+    """Return why a TLS peer and we cannot come together, and what to do; None where time may heal it."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return _verification(error, host)
+    if not isinstance(error, ssl.SSLError) or isinstance(error, ssl.SSLEOFError):
+        return None
+    reason = (error.reason or "").upper()
+    if reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"):
+        return f"it does not answer in TLS; {TLS_ADVICE}"
+    if "PROTOCOL_VERSION" in reason or reason == "UNSUPPORTED_PROTOCOL":
+        return "it speaks none of our versions of TLS; see ssl.enabled.protocols"
+    if "ALERT" in reason and any(word in reason for word in ("CERTIFICATE", "UNKNOWN_CA", "HANDSHAKE")):
+        return (
+            f"it refuses our certificate, or the lack of one ({reason}); "
+            "set ssl.keystore.location to a key and a certificate that it trusts"
+        )
+    return None
+
+
+def _verification(error: ssl.SSLCertVerificationError, host: str) -> str:
+    code = error.verify_code
+    if code in (_HOSTNAME, _EMAIL, _ADDRESS):
+        return (
+            f"its certificate does not name {host}; connect by a name that is in it, or give it one, "
+            "or set ssl.endpoint.identification.algorithm to nothing"
+        )
+    if code == _EXPIRED:
+        return "its certificate, or one that it rests on, has expired; it has to be renewed"
+    if code == _NOT_YET_VALID:
+        return "its certificate is not valid yet; compare the clocks of both machines"
+    return (
+        f"its certificate is not trusted ({error.verify_message}); add its authority's certificate to "
+        "ssl.truststore.location"
+    )

@@ -1,0 +1,174 @@
+"""Java's security properties, understood without a broker."""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from rig.authority import Authority
+from shoal.client.config import ClientConfig
+from shoal.client.security import SaslExchange, Security, read_security
+from shoal.client.security.jaas import parse_jaas
+from shoal.client.security.tls import tls_context
+from shoal.errors import ConfigError
+from shoal.mirroring.credentials import PROCESS_KEY, Credentials
+
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+SECRET = "hidden-7f"
+
+
+def sasl(**changed: str) -> dict[str, str]:
+    properties = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": f'{PLAIN} required username="alice" password="{SECRET}";',
+    }
+    return {**properties, **{name.replace("_", "."): value for name, value in changed.items()}}
+
+
+@pytest.mark.parametrize(
+    ("text", "password"),
+    [
+        ('password="a b"', "a b"),
+        ("password='a\"b'", 'a"b'),
+        (r'password="a\"b\\c"', r'a"b\c'),
+        (r'password="\101\n\t\q"', "A\n\tq"),
+        ('password="x;y=z//w"', "x;y=z//w"),
+        ("password=plain-word_1$.x", "plain-word_1$.x"),
+        ('// a comment\n password /* another */ = "p"', "p"),
+    ],
+)
+def test_jaas_is_cut_as_java_cuts_it(text: str, password: str) -> None:
+    module = parse_jaas(f'{PLAIN} REQUIRED username="alice" {text} ;')
+    assert (module.name, module.options) == (PLAIN, {"username": "alice", "password": password})
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "semicolon"),
+        (f'{PLAIN} required password="hidden-7f"', "semicolon"),
+        (f"{PLAIN} required password=hidden-7f!;", "quote"),
+        (f'{PLAIN} required password="hidden-7f;', "quote"),
+        (f"{PLAIN} required password=hidden;-7f;", "more than one"),
+        (f'{PLAIN} password="hidden-7f";', "flag"),
+        (f'{PLAIN} required password "hidden-7f";', "something else"),
+        (f"{PLAIN} required password=;", "something else"),
+    ],
+)
+def test_jaas_that_is_none_is_refused_without_showing_it(text: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence) as refused:
+        parse_jaas(text)
+    assert "hidden" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("properties", "sentence"),
+    [
+        ({"security.protocol": "TLS"}, "security.protocol=TLS is none of"),
+        (sasl(sasl_mechanism="OAUTHBEARER"), "OAUTHBEARER is not supported; shoal speaks PLAIN, SCRAM"),
+        (sasl(sasl_mechanism="GSSAPI"), "GSSAPI is not supported; shoal speaks PLAIN, SCRAM"),
+        ({"security.protocol": "SASL_SSL"}, "no sasl.mechanism"),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}, "no sasl.jaas.config"),
+        (sasl(sasl_mechanism="SCRAM-SHA-256"), f"has not the login module of SCRAM-SHA-256: {SCRAM}"),
+        (sasl(sasl_jaas_config=f'{PLAIN} required password="{SECRET}";'), "has no username"),
+        (sasl(sasl_login_class="com.example.Login"), "cannot honour sasl.login.class"),
+        ({"security.protocol": "SSL", "ssl.enabled.protocols": "TLSv1"}, "ssl.enabled.protocols has none"),
+        ({"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": "x"}, "neither https nor"),
+        (
+            {"security.protocol": "SSL", "ssl.truststore.location": "/missing"},
+            "/missing cannot be read: No such",
+        ),
+        (
+            {"security.protocol": "SSL", "ssl.truststore.certificates": SECRET},
+            "has no certificate in PEM in it",
+        ),
+        ({"security.protocol": "SSL", "ssl.keystore.key": SECRET}, "ssl.keystore.key .*has no certificate"),
+    ],
+)
+def test_what_cannot_work_is_named_and_no_secret_shown(properties: dict[str, str], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence) as refused:
+        read_security(properties, "the file")
+    assert SECRET not in str(refused.value)
+    assert str(refused.value).startswith("the file: ")
+
+
+def test_an_open_cluster_needs_nothing() -> None:
+    assert read_security({"security.protocol": "PLAINTEXT", "sasl.mechanism": "GSSAPI"}, "the file") is None
+
+
+def test_no_secret_is_shown_by_repr_or_travels_as_a_property() -> None:
+    config, warnings = ClientConfig.from_properties("source", {"bootstrap.servers": "a:1", **sasl()})
+    assert warnings == []
+    assert config.security is not None
+    assert config.security.password == SECRET
+    assert SECRET not in repr(config)
+    assert SECRET not in str(config.to_properties())
+
+
+def test_a_misspelt_property_is_warned_of() -> None:
+    _, warnings = ClientConfig.from_properties(
+        "source", {"bootstrap.servers": "a:1", **sasl(ssl_trustore_location="x")}
+    )
+    assert len(warnings) == 1
+    assert "ssl.trustore.location" in warnings[0]
+
+
+def test_a_scram_name_is_escaped_as_rfc_5802_says() -> None:
+    exchange = SaslExchange(Security(tls=False, mechanism="SCRAM-SHA-256", username="a=b,c", password="x"))
+    assert exchange.next_token().startswith(b"n,,n=a=3Db=2Cc,r=")
+
+
+@pytest.mark.parametrize("answer", [b"", b"e=other-error", b"r=another,s=AAAA,i=4096", b"\xff"])
+def test_a_server_that_does_not_play_by_the_rules_is_refused(answer: bytes) -> None:
+    exchange = SaslExchange(Security(tls=False, mechanism="SCRAM-SHA-512", username="a", password="x"))
+    exchange.next_token()
+    with pytest.raises(ValueError, match="its part of the exchange"):
+        exchange.receive(answer)
+
+
+def test_stores_are_read_in_every_format_and_come_out_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority()
+    identity = authority.issue("alice")
+    pem = identity.write_pem(tmp_path / "key.pem", SECRET)
+    p12 = identity.write_pkcs12(tmp_path / "key.jks", SECRET)
+    trusted = {"security.protocol": "SSL", "ssl.truststore.certificates": authority.pem.replace("\n", " ")}
+    by_pem = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(pem), "ssl.key.password": SECRET}
+    by_p12 = {"ssl.keystore.location": str(p12), "ssl.keystore.password": SECRET}
+    first, second = (read_security({**trusted, **each}, "the file") for each in (by_pem, by_p12))
+    assert first == second
+    assert first is not None
+    assert first.trusted == authority.pem
+    assert first.private_key == identity.key_pem()
+    # OpenSSL takes a key from a file only, which must not stay.
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    tls_context(first)
+    assert list((tmp_path / "temporary").iterdir()) == []
+    with pytest.raises(ConfigError, match=r"key\.jks cannot be opened: the password is wrong") as refused:
+        read_security({**trusted, **by_p12, "ssl.keystore.password": f"{SECRET}x"}, "the file")
+    assert SECRET not in str(refused.value)
+
+
+def test_the_old_jks_format_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    store = Authority().write_trust_store(tmp_path / "trust.jks", SECRET, "JKS")
+    properties = {"security.protocol": "SSL", "ssl.truststore.location": str(store)}
+    with pytest.raises(ConfigError, match="convert it with keytool -importkeystore"):
+        read_security(properties, "the file")
+
+
+def test_credentials_are_sealed_and_opened_again() -> None:
+    config, _ = ClientConfig.from_properties("source", {"bootstrap.servers": "a:1", **sasl()})
+    credentials = Credentials.of(config)
+    letter = credentials.seal(PROCESS_KEY)
+    assert SECRET not in letter
+    assert SECRET not in repr(credentials)
+    opened = Credentials.unseal(letter, PROCESS_KEY)
+    assert opened.by_cluster == {"source": config.security}
+    assert pickle.loads(pickle.dumps(config)) == config

@@ -1,0 +1,368 @@
+"""Real Kafka listeners that ask for TLS, certificates, passwords and ACLs."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka.admin import AclOperation, ResourceType
+from integration.mirror_process import MirrorProcess, shoal
+
+from rig.cluster import free_port, java_properties
+from rig.load import create_topic, load_plain
+from rig.locked import PASSWORDS, LockedKafka, jaas, locked_kafka
+from rig.read import digest_topic
+from shoal.client.cluster import Cluster
+from shoal.client.config import ClientConfig
+from shoal.errors import AccessRefused, Disconnected, ShoalError
+from shoal.mirroring.control import Uncontrolled
+from shoal.mirroring.lane import LaneResult, copy_lane
+from shoal.mirroring.ranges import CopyRange
+from shoal.mirroring.settings import CopySettings
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.codec import decode_response
+
+KEY_PASSWORD, STORE_PASSWORD = "key-secret-51aa", "store-secret-c0de"
+MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[LockedKafka]:
+    with locked_kafka() as running:
+        yield running
+
+
+def trust(kafka: LockedKafka) -> dict[str, str]:
+    return {
+        "security.protocol": "SSL",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(kafka.directory / "ca.pem"),
+    }
+
+
+def login(mechanism: str, user: str = "alice", password: str | None = None) -> dict[str, str]:
+    return {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        "sasl.jaas.config": jaas(mechanism, user, password),
+    }
+
+
+def both(kafka: LockedKafka, mechanism: str, user: str = "alice") -> dict[str, str]:
+    return {**trust(kafka), **login(mechanism, user), "security.protocol": "SASL_SSL"}
+
+
+def client(
+    kafka: LockedKafka, listener: str, properties: Mapping[str, str], name: str = "source"
+) -> ClientConfig:
+    servers = kafka.cluster.bootstrap if listener == "PLAINTEXT" else kafka.cluster.listener(listener)
+    return ClientConfig.from_properties(name, {"bootstrap.servers": servers, **properties})[0]
+
+
+def asked(kafka: LockedKafka, listener: str, properties: Mapping[str, str]) -> int:
+    with Cluster(client(kafka, listener, properties)) as cluster:
+        return len(cluster.refresh().brokers)
+
+
+def load(kafka: LockedKafka, topic: str, records: int, *, create: bool = True) -> None:
+    """Load batches of a megabyte into the one partition of a topic."""
+    bootstrap = kafka.cluster.bootstrap
+    load_plain(bootstrap, topic, "none", 900, records * 1000, partitions=1, create=create)
+
+
+def copied(kafka: LockedKafka, listener: str, properties: Mapping[str, str], topic: str) -> LaneResult:
+    """Copy a topic, by one lane from and to the same listener."""
+    records = 4_000
+    load(kafka, topic, records)
+    create_topic(kafka.cluster.bootstrap, f"copy.{topic}", partitions=1)
+    settings = CopySettings(
+        client(kafka, listener, properties),
+        client(kafka, listener, properties, "destination"),
+        f"group.{topic}",
+        "rules",
+    )
+    return copy_lane([CopyRange(topic, 0, f"copy.{topic}", 0, records)], settings, Uncontrolled())
+
+
+def assert_copied(kafka: LockedKafka, topic: str) -> None:
+    source, copy = (digest_topic(kafka.cluster.bootstrap, each) for each in (topic, f"copy.{topic}"))
+    assert source == copy
+    assert source[0].count == 4_000
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("listener", ["SASL", "SASLTLS"])
+def test_a_topic_is_copied_behind_a_login(
+    kafka: LockedKafka, listener: str, mechanism: str, topic: str
+) -> None:
+    properties = login(mechanism) if listener == "SASL" else both(kafka, mechanism)
+    assert copied(kafka, listener, properties, topic).complete
+    assert_copied(kafka, topic)
+
+
+def test_a_topic_is_copied_by_tls(kafka: LockedKafka, topic: str) -> None:
+    assert copied(kafka, "TLS", trust(kafka), topic).complete
+    assert_copied(kafka, topic)
+
+
+def test_a_topic_is_copied_by_who_has_a_certificate(kafka: LockedKafka, topic: str) -> None:
+    store = kafka.alice.write_pkcs12(kafka.directory / "copy.p12", STORE_PASSWORD)
+    shown = {"ssl.keystore.location": str(store), "ssl.keystore.password": STORE_PASSWORD}
+    assert copied(kafka, "MUTUAL", {**trust(kafka), **shown}, topic).complete
+    assert_copied(kafka, topic)
+
+
+@pytest.mark.parametrize("versions", ["TLSv1.2", "TLSv1.3"])
+def test_the_versions_of_tls_can_be_chosen(kafka: LockedKafka, versions: str) -> None:
+    assert asked(kafka, "TLS", {**trust(kafka), "ssl.enabled.protocols": versions}) == 1
+
+
+def test_an_encrypted_key_in_pem_is_shown(kafka: LockedKafka) -> None:
+    store = kafka.alice.write_pem(kafka.directory / "alice.pem", KEY_PASSWORD)
+    shown = {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(store),
+        "ssl.key.password": KEY_PASSWORD,
+    }
+    assert asked(kafka, "MUTUAL", {**trust(kafka), **shown}) == 1
+
+
+def test_everything_may_stand_in_the_properties_themselves(kafka: LockedKafka) -> None:
+    inline = {
+        "security.protocol": "SSL",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": kafka.authority.pem,
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.key": kafka.alice.key_pem(),
+        "ssl.keystore.certificate.chain": kafka.alice.chain_pem,
+    }
+    assert asked(kafka, "MUTUAL", inline) == 1
+
+
+def test_a_trust_store_that_keytool_wrote_is_read_whatever_its_name(kafka: LockedKafka) -> None:
+    store = kafka.authority.write_trust_store(kafka.directory / "trust.jks", STORE_PASSWORD)
+    properties = {
+        "security.protocol": "SSL",
+        "ssl.truststore.location": str(store),
+        "ssl.truststore.password": STORE_PASSWORD,
+    }
+    assert asked(kafka, "TLS", properties) == 1
+
+
+def test_a_name_that_is_not_checked_may_be_wrong(kafka: LockedKafka) -> None:
+    assert asked(kafka, "MISNAMED", {**trust(kafka), "ssl.endpoint.identification.algorithm": ""}) == 1
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("listener", ["SASL", "SASLTLS"])
+def test_a_wrong_password_is_one_sentence(kafka: LockedKafka, listener: str, mechanism: str) -> None:
+    wrong = login(mechanism, password="wrong-secret-77")
+    properties = wrong if listener == "SASL" else {**trust(kafka), **wrong, "security.protocol": "SASL_SSL"}
+    with pytest.raises(AccessRefused) as refused:
+        asked(kafka, listener, properties)
+    assert str(refused.value) == (
+        f"no access to the source cluster's broker {kafka.cluster.listener(listener)}: "
+        f"the login of 'alice' by {mechanism} failed; check username and password in sasl.jaas.config"
+    )
+
+
+REFUSALS = {
+    "untrusted": ("TLS", {"ssl.truststore.location": ""}, "is not trusted .*ssl.truststore.location"),
+    "another-name": ("MISNAMED", {}, "does not name 127.0.0.1; .*ssl.endpoint.identification.algorithm"),
+    "expired": ("EXPIRED", {}, "has expired; it has to be renewed"),
+    "no-certificate": ("MUTUAL", {}, "refuses our certificate, or the lack of one .*ssl.keystore.location"),
+    "no-certificate-1.2": (
+        "MUTUAL",
+        {"ssl.enabled.protocols": "TLSv1.2"},
+        "refuses our certificate, or the lack of one .*ssl.keystore.location",
+    ),
+    "plaintext-at-tls": ("TLS", {"security.protocol": "PLAINTEXT"}, "one for TLS; set security.protocol"),
+    "sasl-at-tls": (
+        "TLS",
+        {**login("PLAIN"), "security.protocol": "SASL_SSL"},
+        "has no SASL; set security.protocol=SSL",
+    ),
+    "sasl-at-plaintext": ("PLAINTEXT", login("PLAIN"), "has no SASL; set security.protocol=PLAINTEXT"),
+}
+
+
+@pytest.mark.parametrize(("listener", "changed", "sentence"), REFUSALS.values(), ids=REFUSALS)
+def test_who_cannot_come_together_is_told_why(
+    kafka: LockedKafka, listener: str, changed: dict[str, str], sentence: str
+) -> None:
+    with pytest.raises(AccessRefused, match=sentence) as refused:
+        asked(kafka, listener, {**trust(kafka), **changed})
+    assert "\n" not in str(refused.value)
+
+
+HANG_UPS = {
+    "plaintext-at-sasl": ("SASL", {"security.protocol": "PLAINTEXT"}, "does its listener ask for SASL"),
+    "tls-at-sasl-and-tls": ("SASLTLS", {}, "does its listener ask for SASL"),
+    "tls-at-plaintext": ("PLAINTEXT", {}, "instead of a TLS handshake; is its listener one for TLS"),
+}
+
+
+@pytest.mark.parametrize(("listener", "changed", "sentence"), HANG_UPS.values(), ids=HANG_UPS)
+def test_a_broker_that_only_hangs_up_may_want_another_protocol(
+    kafka: LockedKafka, listener: str, changed: dict[str, str], sentence: str
+) -> None:
+    with pytest.raises(Disconnected, match=sentence):
+        asked(kafka, listener, {**trust(kafka), **changed})
+
+
+def test_a_login_is_renewed_before_the_broker_ends_it(kafka: LockedKafka) -> None:
+    with Cluster(client(kafka, "SHORT", login("PLAIN"))) as cluster:
+        connection = cluster.any_connection()
+        end = time.monotonic() + 5  # two and a half sessions
+        metadata = {"topics": [], "allow_auto_topic_creation": False}
+        connection.send(ApiKey.METADATA, **metadata)
+        while time.monotonic() < end:
+            # Pipelined: an answer that is under way when the login is renewed comes all the same, in order.
+            connection.send(ApiKey.METADATA, **metadata)
+            assert connection.in_flight == 2
+            frame = connection.receive()
+            version = connection.version(ApiKey.METADATA)
+            assert len(decode_response(ApiKey.METADATA, version, frame).brokers) == 1
+        assert not connection.closed
+
+
+def test_a_missing_acl_is_one_sentence(kafka: LockedKafka, topic: str) -> None:
+    bob = both(kafka, "SCRAM-SHA-512", "bob")
+
+    def copied_now() -> LaneResult:
+        settings = CopySettings(
+            client(kafka, "SASLTLS", bob), client(kafka, "SASLTLS", bob, "destination"), f"g.{topic}", "rules"
+        )
+        return copy_lane([CopyRange(topic, 0, f"copy.{topic}", 0, 100)], settings, Uncontrolled())
+
+    def fails(partly: str) -> None:
+        try:
+            sentence = str(copied_now().stopped[0])
+        except ShoalError as error:
+            sentence = str(error)
+        assert re.search(partly, sentence), sentence
+        assert "\n" not in sentence
+
+    load(kafka, topic, 100)
+    create_topic(kafka.cluster.bootstrap, f"copy.{topic}", partitions=1)
+    kafka.allow("bob", ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
+    kafka.allow("bob", ResourceType.TOPIC, f"copy.{topic}", AclOperation.DESCRIBE)
+    fails("group.*GROUP_AUTHORIZATION_FAILED.*grant READ on the group")
+    kafka.allow("bob", ResourceType.GROUP, f"g.{topic}", AclOperation.READ)
+    fails("a producer id .*CLUSTER_AUTHORIZATION_FAILED.*grant IDEMPOTENT_WRITE")
+    kafka.allow("bob", ResourceType.TOPIC, f"copy.{topic}", AclOperation.WRITE)
+    fails("TOPIC_AUTHORIZATION_FAILED.*grant READ and DESCRIBE on the topic at the source")
+    kafka.allow("bob", ResourceType.TOPIC, topic, AclOperation.READ)
+    assert copied_now().complete
+    kafka.allow("bob", ResourceType.TOPIC, f"copy.{topic}", AclOperation.READ)
+    assert copied_now().complete
+
+
+SECRETS = [*PASSWORDS.values(), KEY_PASSWORD, STORE_PASSWORD, "PRIVATE KEY"]
+
+
+def properties_file(path: Path, servers: str, properties: Mapping[str, str]) -> str:
+    path.write_text(java_properties({"bootstrap.servers": servers, **properties}))
+    return str(path)
+
+
+def test_the_command_line_says_it_in_one_sentence(kafka: LockedKafka, topic: str, tmp_path: Path) -> None:
+    load(kafka, topic, 100)
+    servers = kafka.cluster.listener("SASLTLS")
+
+    def mirror(destination: Mapping[str, str]) -> tuple[int, str]:
+        source = properties_file(tmp_path / "source.properties", servers, both(kafka, "PLAIN"))
+        to = properties_file(tmp_path / "to.properties", servers, destination)
+        args = ["--topics", topic, "--rename", r"(.*)=new.\1", "--once"]
+        done = shoal("mirror", "--from-config", source, "--to-config", to, *args, state=tmp_path)
+        assert done.stdout == ""
+        assert done.stderr.count("\n") == 1
+        return done.returncode, done.stderr
+
+    code, sentence = mirror({**both(kafka, "PLAIN"), "sasl.jaas.config": jaas("PLAIN", "alice", "wrong-77")})
+    assert code == 2
+    assert "no access to the destination cluster's broker" in sentence
+    assert "wrong-77" not in sentence
+    code, sentence = mirror({**both(kafka, "PLAIN"), "sasl.jaas.config": "PlainLoginModule wrong-77"})
+    assert code == 2
+    assert "sasl.jaas.config cannot be understood: it does not end with a semicolon" in sentence
+    assert "wrong-77" not in sentence
+    code, sentence = mirror(both(kafka, "PLAIN", "bob"))
+    assert code in (1, 2)
+    assert "may not be seen by this principal; allow DESCRIBE and WRITE on it" in sentence
+
+
+def test_a_mirror_between_locked_clusters_and_its_secrets_are_nowhere(
+    kafka: LockedKafka, topic: str, tmp_path: Path
+) -> None:
+    load(kafka, topic, 4_000)
+    servers = kafka.cluster.listener("SASLTLS")
+    source = properties_file(tmp_path / "source.properties", servers, both(kafka, "SCRAM-SHA-512"))
+    store = kafka.alice.write_pkcs12(kafka.directory / "mirror.p12", STORE_PASSWORD)
+    shown = {"ssl.keystore.location": str(store), "ssl.keystore.password": STORE_PASSWORD}
+    destination = properties_file(
+        tmp_path / "destination.properties", servers, {**both(kafka, "PLAIN"), **shown}
+    )
+    args = [
+        "--from-config",
+        source,
+        "--to-config",
+        destination,
+        "--topics",
+        topic,
+        "--rename",
+        r"(.*)=copy.\1",
+    ]
+    state, events, checkpoint = tmp_path / "state", tmp_path / "events", tmp_path / "checkpoint"
+    events.mkdir()
+    logged = ["--conf", "spark.eventLog.enabled=true", "--conf", f"spark.eventLog.dir={events}"]
+    logged += ["--conf", "spark.eventLog.compress=false"]
+
+    once = shoal("mirror", *args, *logged, "--once", "--json", "--checkpoint", str(checkpoint), state=state)
+    assert once.returncode == 0, once.stderr
+    assert json.loads(once.stdout.splitlines()[-1])["records"] == 4_000
+    assert_copied(kafka, topic)
+
+    verified = shoal("verify", *args, state=state)
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+
+    port = free_port()
+    ui = ["--conf", "spark.ui.enabled=true", "--conf", f"spark.ui.port={port}"]
+    seen = {"--once": once.stdout + once.stderr, "verify": verified.stdout + verified.stderr}
+    with MirrorProcess(*args, *logged, *ui, "--checkpoint", str(checkpoint), state=state) as mirror:
+        load(kafka, topic, 1_000, create=False)
+        last = mirror.wait_for(lambda line: line.get("records", 0) >= 1_000)
+        for page in ("environment", "SQL", "jobs", "executors", "StreamingQuery"):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}/", timeout=30) as answer:
+                seen[page] = answer.read().decode()
+        applications = f"http://127.0.0.1:{port}/api/v1/applications"
+        with urllib.request.urlopen(applications, timeout=30) as answer:
+            name = json.load(answer)[0]["id"]
+        for page in ("environment", "sql?details=true&planDescription=true"):
+            with urllib.request.urlopen(f"{applications}/{name}/{page}", timeout=30) as answer:
+                seen[f"api {page}"] = answer.read().decode()
+        for process in psutil.Process(mirror.process_id).children(recursive=True):
+            seen[f"arguments of {process.pid}"] = " ".join(process.cmdline())
+            seen[f"environment of {process.pid}"] = str(process.environ())
+        mirror.send_signal(signal.SIGTERM)
+        seen["stdout"] = json.dumps([last, mirror.wait()])
+        assert mirror.exit_code == 0, mirror.stderr
+        seen["stderr"] = mirror.stderr
+    files = [each for root in (state, events, checkpoint) for each in root.rglob("*") if each.is_file()]
+    seen |= {str(each): each.read_bytes().decode("latin-1") for each in files if each.suffix != ".jsa"}
+
+    # What is looked through is really there.
+    assert "spark.ui.port" in seen["environment"]
+    assert any("BatchScan" in text for name, text in seen.items() if str(events) in name)
+    assert any("spark.log" in name for name in seen)
+    assert any(str(checkpoint / "spark") in name for name in seen)
+    assert sum(name.startswith("arguments") for name in seen) >= 2
+    found = {name: secret for name, text in seen.items() for secret in SECRETS if secret in text}
+    assert found == {}

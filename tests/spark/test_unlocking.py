@@ -1,0 +1,100 @@
+"""How a mirror's tasks get the secrets, with a real Spark that must not show what opens them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal.client.config import ClientConfig
+from shoal.errors import Stopped
+from shoal.mirroring.control import ControlServer, ask_letter
+from shoal.mirroring.credentials import PROCESS_KEY, Credentials
+from shoal.spark.datasource import keyed_data_source
+from shoal.spark.options import ControlAddress, ReadOptions, WriteOptions
+from shoal.spark.session import spark_session
+from shoal.spark.unlocking import unlocked
+
+SECRET = "hidden-7f"
+LOGIN = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "PLAIN",
+    "sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
+    f'username="a" password="{SECRET}";',
+}
+SERVERS = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "topic"}
+
+
+def letter() -> str:
+    config, _ = ClientConfig.from_properties("source", {"bootstrap.servers": "localhost:1", **LOGIN})
+    return Credentials.of(config).seal(PROCESS_KEY)
+
+
+@pytest.fixture
+def address() -> Iterator[ControlAddress]:
+    server = ControlServer("127.0.0.1", "token", lambda _: None, letter())
+    host, port = server.address
+    yield ControlAddress(host, port, "token", locked=True)
+    server.close()
+
+
+def test_a_task_asks_its_driver_for_the_secrets_of_each_cluster(address: ControlAddress) -> None:
+    read = ReadOptions.parse(
+        {**SERVERS, "destination.kafka.bootstrap.servers": "localhost:2", "control": str(address)},
+        streaming=False,
+        key=PROCESS_KEY,
+    )
+    assert read.source.security is None
+    opened = unlocked(read)
+    assert opened.source.security is not None
+    assert opened.source.security.password == SECRET
+    assert opened.destination is not None
+    assert opened.destination.security is None
+    write = {"kafka.bootstrap.servers": "localhost:2", "source.kafka.bootstrap.servers": "localhost:1"}
+    copy = unlocked(
+        WriteOptions.parse({**write, "group": "g", "control": str(address)}, key=PROCESS_KEY)
+    ).copy
+    assert copy is not None
+    assert copy.source.security == opened.source.security
+    assert copy.destination.security is None
+
+
+def test_who_has_the_token_but_not_the_key_has_a_sealed_letter(address: ControlAddress) -> None:
+    sealed = ask_letter((address.host, address.port), address.token)
+    assert SECRET not in sealed
+    another = Credentials({}).seal("A" * 43 + "=")
+    for text, key in ((sealed, "A" * 43 + "="), (another, PROCESS_KEY), ("", PROCESS_KEY)):
+        with pytest.raises(Stopped, match="not for this task"):
+            Credentials.unseal(text, key)
+
+
+def test_who_has_not_the_token_gets_nothing(address: ControlAddress) -> None:
+    with pytest.raises(Stopped, match="gone, or another than ours"):
+        ask_letter((address.host, address.port), "guessed")
+
+
+def test_spark_shows_neither_the_secrets_nor_their_key(
+    address: ControlAddress, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "events").mkdir()
+    logged = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": str(tmp_path / "events"),
+    }
+    session = spark_session("local[1]", logged, tmp_path / "spark.log", tmp_path)
+    try:
+        session.dataSource.register(keyed_data_source())
+        rows = session.read.format("shoal").options(**SERVERS, control=str(address)).load()
+        rows.explain(True)
+        plan = capfd.readouterr().out
+        conf = str(session.sparkContext.getConf().getAll())
+    finally:
+        session.stop()
+    assert "BatchScan shoal" in plan
+    files = [each for each in tmp_path.rglob("*") if each.is_file() and each.suffix != ".classes"]
+    assert any("events_1" in each.name for each in files)
+    for text in (plan, conf, *(each.read_bytes().decode("latin-1") for each in files)):
+        assert PROCESS_KEY not in text
+        assert SECRET not in text
