@@ -53,6 +53,7 @@ __all__ = [
     "begin_at",
     "compacted",
     "content_of",
+    "die_after",
     "lagging",
     "leads_elsewhere",
     "let_pass",
@@ -407,6 +408,18 @@ class Acting(Watched):
         self._steps_left -= 1
         if self._steps_left == -1:
             self._action()
+
+
+def die_after(brokers: TwoBrokers, requests: int) -> None:
+    """Run a lane that is killed when so many requests were acknowledged; only its first pair is committed."""
+    let_pass(brokers.destination, ApiKey.PRODUCE, requests)
+    brokers.destination.faults.add(ApiKey.PRODUCE, drop="before")
+    try:
+        brokers.run(control=Mortal())
+    except Killed:
+        brokers.destination.faults.clear()
+    else:
+        raise AssertionError("the lane was not killed")
 
 
 def second_node(first: Broker) -> Broker:

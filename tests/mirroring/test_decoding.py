@@ -20,6 +20,7 @@ from two_brokers import (
     TwoBrokers,
     Watched,
     batches_of,
+    die_after,
     let_pass,
     lose_tail,
 )
@@ -251,14 +252,6 @@ def everything(history: History) -> None:
     legacy(history, 1, Codec.NONE, 5)
     legacy(history, 0, Codec.NONE, 3)
     history.plain(1).holed(3, [2]).plain(1)
-
-
-def die_after(brokers: TwoBrokers, requests: int) -> None:
-    let_pass(brokers.destination, ApiKey.PRODUCE, requests)
-    brokers.destination.faults.add(ApiKey.PRODUCE, drop="before")
-    with pytest.raises(Killed):
-        brokers.run(control=Mortal())
-    brokers.destination.faults.clear()
 
 
 @pytest.mark.parametrize("requests", range(1, 7))

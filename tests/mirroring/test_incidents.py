@@ -15,6 +15,7 @@ from two_brokers import (
     Watched,
     batches_of,
     compacted,
+    die_after,
     let_pass,
     lose_tail,
     wait_until,
@@ -61,14 +62,6 @@ def stop(brokers: TwoBrokers, kind: IncidentKind) -> None:
     assert incidents(control) == [[kind.value, 0, False]]
     assert f"{kind.option} continue" in stopped.reason
     assert brokers.destination.log("topic").log_end_offset == end
-
-
-def die_after(brokers: TwoBrokers, requests: int) -> None:
-    let_pass(brokers.destination, ApiKey.PRODUCE, requests)
-    brokers.destination.faults.add(ApiKey.PRODUCE, drop="before")
-    with pytest.raises(Killed):
-        brokers.run(control=Mortal())
-    brokers.destination.faults.clear()
 
 
 def foreign(broker: Broker, count: int = 1) -> None:

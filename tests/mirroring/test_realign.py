@@ -14,16 +14,14 @@ from two_brokers import (
     NOW_MS,
     Acting,
     History,
-    Killed,
-    Mortal,
     TwoBrokers,
     Watched,
     answers,
     batches_of,
     begin_at,
     compacted,
+    die_after,
     lagging,
-    let_pass,
     lose_tail,
     wait_until,
 )
@@ -40,15 +38,6 @@ from shoal.protocol.fetch import FetchResponse
 from shoal.records import Codec
 
 pytestmark = [pytest.mark.timeout(30), pytest.mark.usefixtures("quick_retries")]
-
-
-def die_after(brokers: TwoBrokers, requests: int) -> None:
-    """Run a lane that is killed when so many requests were acknowledged; only its first pair is committed."""
-    let_pass(brokers.destination, ApiKey.PRODUCE, requests)
-    brokers.destination.faults.add(ApiKey.PRODUCE, drop="before")
-    with pytest.raises(Killed):
-        brokers.run(control=Mortal())
-    brokers.destination.faults.clear()
 
 
 def stopped_with(brokers: TwoBrokers, *sentences: str) -> None:
