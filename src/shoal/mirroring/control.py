@@ -133,7 +133,7 @@ class Uncontrolled:
 
     def report(self, message: dict[str, Any]) -> None:
         """Nobody listens; what cannot be made good is in the log of the task."""
-        for each in message["partitions"]:
+        for each in message.get("partitions", ()):
             for kind, reason, lost, continued in each["incidents"]:
                 if continued:
                     name = f"{each['topic']}-{each['partition']}"
