@@ -49,6 +49,9 @@ _TLS_RECORD = 16 * 1024
 #: How a broker's TLS alert looks when it is read as a size: 0x15, and version 3.x.
 _ALERTS = range(0x15030000, 0x15040000)
 
+#: What comes of a TLS handshake where the broker hangs up: the versions of OpenSSL differ.
+_HANGS_UP = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionResetError, BrokenPipeError)
+
 #: A session is renewed when so much of the time that the broker gave it is over;
 #: Java's clients draw a number from 0.85 to 0.95.
 _SESSION_USED = 0.85
@@ -194,7 +197,7 @@ class Connection:
     def _begin_tls(self, security: Security) -> None:
         try:
             self._socket = connect_tls(self._socket, self.address.host, security, self._timeout_s)
-        except (ssl.SSLEOFError, ConnectionResetError, BrokenPipeError) as error:
+        except _HANGS_UP as error:
             reason = f"the broker closed the connection instead of a TLS handshake; {TLS_ADVICE}"
             raise Disconnected(str(self.address), reason) from error
         except OSError as error:
