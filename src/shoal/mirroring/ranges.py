@@ -6,7 +6,10 @@ from typing import NamedTuple
 
 from ..client.metadata import TopicPartition
 
-__all__ = ["CopyRange"]
+__all__ = ["OPEN_END", "CopyRange"]
+
+#: The end of a range without one: it is copied until the task is told to end.
+OPEN_END = 2**63 - 1
 
 
 class CopyRange(NamedTuple):
@@ -19,7 +22,7 @@ class CopyRange(NamedTuple):
         destination_topic: The topic's name at the destination.
         start_offset: Where the mirror of this partition begins if it has no
             committed pair; a pair always wins.
-        end_offset: The first offset that is not wanted.
+        end_offset: The first offset that is not wanted; ``OPEN_END`` for whatever comes.
 
     """
 
@@ -28,6 +31,10 @@ class CopyRange(NamedTuple):
     destination_topic: str
     start_offset: int
     end_offset: int
+
+    @property
+    def is_open(self) -> bool:
+        return self.end_offset == OPEN_END
 
     @property
     def source(self) -> TopicPartition:
