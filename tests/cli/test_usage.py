@@ -65,6 +65,13 @@ def assert_one_sentence(run: subprocess.CompletedProcess[str], exit_code: int, *
             ("mirror", *CLUSTERS, "--topics", "a", "--fetch-buffer-bytes", "2g"),
             ("--fetch-buffer-bytes 2147483648: more",),
         ),
+        (("mirror", *CLUSTERS, "--topics", "a", "--slice", "x"), ("--slice", "'x'")),
+        (("mirror", *CLUSTERS, "--topics", "a", "--refresh", "0"), ("--refresh 0: not a number of seconds",)),
+        (
+            ("mirror", *CLUSTERS, "--topics", "a", "--metrics", ":9100"),
+            ("--metrics :9100: before the colon",),
+        ),
+        (("mirror", *CLUSTERS, "--topics", "a", "--ui", "8080"), ("--ui 8080: not HOST:PORT",)),
         (("mirror", "--from", "a:1", "--topics", "a"), ("--to is missing",)),
         (("mirror", "--from", "a", "--to", "b:1", "--topics", "a"), ("--from: 'a' is no HOST:PORT",)),
         (("mirror", "--from", "a:1", "--to", "b:1,c:0", "--topics", "a"), ("--to: 'c:0' is no HOST:PORT",)),

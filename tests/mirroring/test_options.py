@@ -1,3 +1,4 @@
+import math
 import pickle
 import re
 from dataclasses import replace
@@ -9,7 +10,14 @@ from shoal.client.connection import Address
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.errors import ConfigError
 from shoal.mirroring.incidents import parse_delivery, parse_incident_kind
-from shoal.mirroring.options import MirrorOptions, Start, checkpoint_name, default_group, parse_bytes
+from shoal.mirroring.options import (
+    MirrorOptions,
+    Start,
+    checkpoint_name,
+    default_group,
+    parse_bytes,
+    parse_listen,
+)
 from shoal.mirroring.topics import TopicSelection
 
 OPTIONS = MirrorOptions(
@@ -35,6 +43,11 @@ EVERYTHING = MirrorOptions(
     fetch_buffer_bytes=1 << 20,
     commit_interval_ms=100,
     allow_nonempty=True,
+    slice_s=2.5,
+    refresh_s=60,
+    metrics=Address("::1", 9100),
+    ui=Address("127.0.0.1", 0),
+    report="run.html",
     master="local[2,4]",
     checkpoint="somewhere",
     spark_conf=(("spark.executor.memoryOverhead", "1g"), ("spark.x", "a=b,c")),
@@ -55,6 +68,17 @@ def test_options_can_be_pickled(options):
         ({"fetch_buffer_bytes": 1000}, "--fetch-buffer-bytes 1000: less than"),
         ({"fetch_buffer_bytes": (1 << 30) + 1}, "--fetch-buffer-bytes 1073741825: more than 1073741824"),
         ({"spark_conf": (("foo", "bar"),)}, r"--conf foo: no Spark setting; .* begin with spark\."),
+        ({"slice_s": 0.5}, "--slice 0.5: not between 1 and 3600 seconds"),
+        ({"slice_s": 3601}, "--slice 3601: not between 1 and 3600 seconds"),
+        ({"slice_s": math.nan}, "--slice nan: not between 1 and 3600 seconds"),
+        ({"refresh_s": 0.9}, "--refresh 0.9: not a number of seconds from 1 on"),
+        ({"refresh_s": math.inf}, "--refresh inf: not a number of seconds from 1 on"),
+        ({"refresh_s": math.nan}, "--refresh nan: not a number of seconds from 1 on"),
+        (
+            {"metrics": Address("localhost", 1), "ui": Address("localhost", 1)},
+            "--metrics and --ui are both localhost:1; give them different ports",
+        ),
+        ({"report": ""}, "--report: the name of a file cannot be empty"),
         ({"group": ""}, "--group: the name of a group cannot be empty"),
     ],
 )
@@ -112,6 +136,38 @@ def test_sizes_are_written_as_in_spark(text, size):
 def test_anything_else_is_no_size(text):
     with pytest.raises(ConfigError, match="--fetch-buffer-bytes"):
         parse_bytes("fetch-buffer-bytes", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:9100", Address("127.0.0.1", 9100)),
+        ("[::1]:9100", Address("::1", 9100)),
+        ("mirror.example:0", Address("mirror.example", 0)),
+        ("[::]:0", Address("::", 0)),
+    ],
+)
+def test_a_server_listens_at_a_host_and_a_port(text, address):
+    assert parse_listen("metrics", text) == address
+
+
+@pytest.mark.parametrize(
+    "text", ["", "9100", "localhost", "localhost:", "localhost:65536", "::1:9100", "a:1,b:2", "a:00", "a:-1"]
+)
+def test_anything_else_is_no_address(text):
+    with pytest.raises(ConfigError, match=f"--metrics {re.escape(text)}: not HOST:PORT"):
+        parse_listen("metrics", text)
+
+
+@pytest.mark.parametrize("text", [":9100", ":0", ":"])
+def test_a_server_without_a_host_is_told_which_there_are(text):
+    with pytest.raises(ConfigError, match=f"--ui {text}: before the colon goes a host: 127.0.0.1 .*0.0.0.0"):
+        parse_listen("ui", text)
+
+
+def test_two_servers_may_each_take_a_free_port():
+    free = Address("127.0.0.1", 0)
+    assert replace(OPTIONS, metrics=free, ui=free).ui == free
 
 
 def test_rules_are_the_same_for_ever():

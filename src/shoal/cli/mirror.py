@@ -9,9 +9,12 @@ from ..mirroring.incidents import Delivery, IncidentKind
 from ..mirroring.options import (
     DEFAULT_COMMIT_INTERVAL_MS,
     DEFAULT_MASTER,
+    DEFAULT_REFRESH_S,
+    DEFAULT_SLICE_S,
     MirrorOptions,
     Start,
     parse_bytes,
+    parse_listen,
 )
 from ..mirroring.progress import Progress
 from .options import (
@@ -51,6 +54,7 @@ def add_parser(verbs: Subparsers) -> None:
             "from and told by exit code 4 (continue).",
         )
     )
+    _add_watching_options(parser.add_argument_group("watching"))
     _add_spark_options(parser.add_argument_group("Spark"))
     add_output_options(parser, exit_code_of_interrupt=0)
     parser.set_defaults(run=run)
@@ -90,6 +94,22 @@ def _add_mirror_options(group: argparse._ArgumentGroup) -> None:
         metavar="MS",
         help=f"between two commits of the position (default: {DEFAULT_COMMIT_INTERVAL_MS})",
     )
+    group.add_argument(
+        "--slice",
+        type=float,
+        default=DEFAULT_SLICE_S,
+        metavar="SECONDS",
+        help="without --once: how long a micro-batch copies before positions are dealt anew "
+        f"(default: {DEFAULT_SLICE_S:g})",
+    )
+    group.add_argument(
+        "--refresh",
+        type=float,
+        default=DEFAULT_REFRESH_S,
+        metavar="SECONDS",
+        help="without --once: how often new topics and partitions are looked for "
+        f"(default: {DEFAULT_REFRESH_S:g})",
+    )
 
 
 _INCIDENTS = {
@@ -115,6 +135,7 @@ def _add_guarantee_options(group: argparse._ArgumentGroup) -> None:
     for kind, meaning in _INCIDENTS.items():
         group.add_argument(
             kind.option,
+            dest=kind.name,
             choices=["fail", "continue"],
             default="fail",
             help=meaning,
@@ -130,6 +151,18 @@ def _add_guarantee_options(group: argparse._ArgumentGroup) -> None:
         default="64m",
         metavar="BYTES",
         help="of a batch that has to be decoded; a larger one stops its partition (default: 64m)",
+    )
+
+
+def _add_watching_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--metrics", metavar="HOST:PORT", help="serve metrics to Prometheus there; port 0 takes a free one"
+    )
+    group.add_argument(
+        "--ui", metavar="HOST:PORT", help="serve a page there that shows the mirror at work, to browsers"
+    )
+    group.add_argument(
+        "--report", metavar="FILE.html", help="write at the end what the run took and did, as one page"
     )
 
 
@@ -167,22 +200,20 @@ def parse(args: argparse.Namespace) -> MirrorOptions:
         replication_factor=args.replication_factor,
         fetch_buffer_bytes=parse_bytes("fetch-buffer-bytes", args.fetch_buffer_bytes),
         commit_interval_ms=args.commit_interval_ms,
+        slice_s=args.slice,
+        refresh_s=args.refresh,
         allow_nonempty=args.allow_nonempty,
         delivery=Delivery(args.delivery),
-        continue_on=frozenset(
-            kind for kind in IncidentKind if getattr(args, _destination_of(kind)) == "continue"
-        ),
+        continue_on=frozenset(kind for kind in IncidentKind if getattr(args, kind.name) == "continue"),
         keep_append_time=args.keep_append_time,
         max_decompressed_bytes=parse_bytes("max-decompressed-bytes", args.max_decompressed_bytes),
+        metrics=parse_listen("metrics", args.metrics) if args.metrics is not None else None,
+        ui=parse_listen("ui", args.ui) if args.ui is not None else None,
+        report=args.report,
         master=args.master,
         checkpoint=args.checkpoint,
         spark_conf=tuple(parse_key_values("--conf", args.conf).items()),
     )
-
-
-def _destination_of(kind: IncidentKind) -> str:
-    """Where argparse keeps the value of a kind's option."""
-    return kind.option.lstrip("-").replace("-", "_")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
 from ..client.config import ClientConfig
+from ..client.connection import Address, parse_bootstrap
 from ..client.offsets import EARLIEST, LATEST
 from ..errors import ConfigError
 from .incidents import Delivery, IncidentKind
@@ -25,15 +27,20 @@ __all__ = [
     "DEFAULT_COMMIT_INTERVAL_MS",
     "DEFAULT_FETCH_BUFFER_BYTES",
     "DEFAULT_MASTER",
+    "DEFAULT_REFRESH_S",
+    "DEFAULT_SLICE_S",
     "MirrorOptions",
     "Start",
     "checkpoint_name",
     "default_group",
     "parse_bytes",
+    "parse_listen",
 ]
 
 DEFAULT_FETCH_BUFFER_BYTES = 16 * 1024 * 1024
 DEFAULT_COMMIT_INTERVAL_MS = 5_000
+DEFAULT_SLICE_S = 15.0
+DEFAULT_REFRESH_S = 30.0
 DEFAULT_MASTER = "local[*]"
 
 #: A batch larger than this cannot come: brokers and clients agree on 1 MiB
@@ -43,6 +50,12 @@ _LEAST_FETCH_BUFFER_BYTES = 1024 * 1024
 _LARGEST_FETCH_BUFFER_BYTES = 1024 * 1024 * 1024
 
 _LARGEST_INT32 = 2**31 - 1
+
+#: Below, Spark's own work for a slice would be most of it.
+_SHORTEST_SLICE_S = 1
+#: What a slice began with, above all who leads a partition, is looked at again in the next.
+_LONGEST_SLICE_S = 3600
+_SHORTEST_REFRESH_S = 1
 
 #: 9999-12-31T23:59:59.999Z, which is also the last that ISO-8601 can say.
 _LAST_TIMESTAMP_MS = 253_402_300_799_999
@@ -132,6 +145,10 @@ class MirrorOptions:
             or what the destination can hold.
         fetch_buffer_bytes: Of each lane: one Spark task at work.
         commit_interval_ms: Between two commits of a partition's position.
+        slice_s: Without ``once``: how long a micro-batch copies before
+            positions are dealt anew.
+        refresh_s: Without ``once``: between two looks for new topics and
+            partitions.
         allow_nonempty: Also copy into a destination partition that holds
             records which are not the source's, without a committed pair.
         delivery: What is promised of the destination partitions.
@@ -140,6 +157,9 @@ class MirrorOptions:
             records get the append time instead of their create times.
         max_decompressed_bytes: How large a batch that has to be decoded may
             become.
+        metrics: Where Prometheus is answered; None for nowhere.
+        ui: Where browsers are; None for nowhere.
+        report: The file that a report of the run is written to at its end.
         master: Spark's.
         checkpoint: Spark's checkpoint directory; None for one by group, under
             the user's state directory.
@@ -156,11 +176,16 @@ class MirrorOptions:
     replication_factor: int | None = None
     fetch_buffer_bytes: int = DEFAULT_FETCH_BUFFER_BYTES
     commit_interval_ms: int = DEFAULT_COMMIT_INTERVAL_MS
+    slice_s: float = DEFAULT_SLICE_S
+    refresh_s: float = DEFAULT_REFRESH_S
     allow_nonempty: bool = False
     delivery: Delivery = Delivery.EXACTLY_ONCE
     continue_on: frozenset[IncidentKind] = frozenset()
     keep_append_time: bool = False
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+    metrics: Address | None = None
+    ui: Address | None = None
+    report: str | None = None
     master: str = DEFAULT_MASTER
     checkpoint: str | None = None
     spark_conf: tuple[tuple[str, str], ...] = ()
@@ -188,6 +213,19 @@ class MirrorOptions:
             raise ConfigError(
                 f"--max-decompressed-bytes {self.max_decompressed_bytes}: not between 1 and {_LARGEST_INT32}"
             )
+        # Written so that not-a-number is refused as well.
+        if not _SHORTEST_SLICE_S <= self.slice_s <= _LONGEST_SLICE_S:
+            raise ConfigError(
+                f"--slice {self.slice_s:g}: not between {_SHORTEST_SLICE_S} and {_LONGEST_SLICE_S} seconds"
+            )
+        if not _SHORTEST_REFRESH_S <= self.refresh_s < math.inf:
+            raise ConfigError(
+                f"--refresh {self.refresh_s:g}: not a number of seconds from {_SHORTEST_REFRESH_S} on"
+            )
+        if self.metrics is not None and self.metrics == self.ui and self.ui.port != 0:
+            raise ConfigError(f"--metrics and --ui are both {self.ui}; give them different ports")
+        if self.report == "":
+            raise ConfigError("--report: the name of a file cannot be empty")
         for name, _ in self.spark_conf:
             if not name.startswith("spark."):
                 raise ConfigError(f"--conf {name}: no Spark setting; their names begin with spark.")
@@ -248,6 +286,28 @@ def checkpoint_name(group: str) -> str:
     # No quoted name has a plus sign, so none can be taken for a cut one.
     digest = "+" + hashlib.sha256(name.encode()).hexdigest()[:16]
     return name[: _LONGEST_FILE_NAME - len(digest)] + digest
+
+
+def parse_listen(option: str, text: str) -> Address:
+    """
+    Read where a server is to listen: ``HOST:PORT``; port 0 takes a free one.
+
+    Raises:
+        ConfigError: It is none; names the option.
+
+    """
+    host, _, port = text.rpartition(":")
+    if text.startswith(":") and not host:
+        raise ConfigError(
+            f"--{option} {text}: before the colon goes a host: 127.0.0.1 for this machine alone, 0.0.0.0 for "
+            "all its addresses"
+        )
+    try:
+        # What clients connect to has no port 0; for a server it means something.
+        (address,) = parse_bootstrap(f"{host}:1" if port == "0" else text)
+    except ValueError:
+        raise ConfigError(f"--{option} {text}: not HOST:PORT, as 127.0.0.1:9100 or [::1]:9100") from None
+    return Address(address.host, 0) if port == "0" else address
 
 
 def parse_bytes(option: str, text: str) -> int:
