@@ -1,12 +1,14 @@
 """The documentation says what the command line does."""
 
 import importlib.util
+import re
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from shoal.cli import VERBS, make_parser
+from shoal.cli.config_file import with_config_file
 from shoal.mirroring.topic_configs import COPIED_ALWAYS, COPIED_WHERE_SET
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -47,3 +49,15 @@ def test_every_topic_config_that_is_copied_is_documented():
     page = (DOCS / "topics.md").read_text(encoding="utf-8")
     for name in (*COPIED_ALWAYS, *COPIED_WHERE_SET):
         assert f"`{name}`" in page
+
+
+def test_the_file_in_the_documentation_is_read_as_it_says(generator, tmp_path):
+    text = re.search(r"```toml\n(.*?)```", generator.PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert text
+    (tmp_path / "orders.toml").write_text(text[1])
+    parser = make_parser()
+    args = parser.parse_args(with_config_file(parser, ["mirror", "--config", str(tmp_path / "orders.toml")]))
+    assert args.from_config == str(tmp_path / "source.properties")
+    assert args.topics == r"orders,payments\..*"
+    assert args.rename == r"(.*)=west.\1"
+    assert args.conf == ["spark.executor.memory=2g"]

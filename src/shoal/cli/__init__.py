@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 from ..errors import ConfigError, ShoalError
 from ..exit_codes import EXIT_USAGE
 from . import broker, demo, mirror, verify
+from .config_file import with_config_file
 from .report import first_line, print_json, say
 
 __all__ = ["main", "make_parser"]
@@ -61,7 +62,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         ``--json``, an object on stdout as well.
 
     """
-    args = make_parser().parse_args(argv)
+    parser = make_parser()
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    # Until they are parsed, this much of them is needed to say what is wrong.
+    args = argparse.Namespace(json="--json" in arguments, verbose="--verbose" in arguments)
+    try:
+        arguments = with_config_file(parser, arguments)
+    except ConfigError as error:
+        return _fail(error, EXIT_USAGE, args)
+    args = parser.parse_args(arguments)
     try:
         return int(args.run(args))
     except ConfigError as error:

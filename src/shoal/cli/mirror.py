@@ -17,6 +17,7 @@ from ..mirroring.options import (
     parse_listen,
 )
 from ..mirroring.progress import Progress
+from .config_file import add_config_option
 from .options import (
     Subparsers,
     add_cluster_options,
@@ -57,6 +58,7 @@ def add_parser(verbs: Subparsers) -> None:
     _add_watching_options(parser.add_argument_group("watching"))
     _add_spark_options(parser.add_argument_group("Spark"))
     add_output_options(parser, exit_code_of_interrupt=0)
+    add_config_option(parser)
     parser.set_defaults(run=run)
 
 

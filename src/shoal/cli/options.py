@@ -55,7 +55,7 @@ def add_topic_options(parser: argparse.ArgumentParser) -> None:
     topics.add_argument(
         "--topics",
         required=True,
-        metavar="TOPICS",
+        metavar="TOPIC[,TOPIC...]",
         help="names and regular expressions, separated by commas; an expression must match a whole name, "
         "and never matches an internal topic",
     )

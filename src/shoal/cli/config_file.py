@@ -1,0 +1,207 @@
+"""
+``--config FILE``: a verb's options in a TOML file, for people who keep mirrors in version control.
+
+Each key is the name of an option without its dashes. What the file says goes
+before what the command line says, and is read by the same parser: so the
+command line wins, and an option means the same in both.
+
+| an option that takes | is in the file |
+|---|---|
+| nothing | ``true`` or ``false``; ``--no-OPTION`` on the command line wins over ``true`` |
+| a number | a number |
+| a size, a time | a string, or a number; a time also as TOML's own |
+| names, separated by commas | a string, or an array of strings |
+| ``KEY=VALUE``, again and again | a table |
+| a file or a directory | a string; a relative path is relative to the file that says it |
+| anything else | a string |
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConfigError
+
+__all__ = ["add_config_option", "with_config_file"]
+
+_OPTION = "--config"
+_DESTINATION = "config_file"
+
+#: How an option's metavar tells what it takes.
+_BYTES = "BYTES"
+_TIMESTAMP = "TIMESTAMP"
+_PATHS = ("FILE", "DIR")
+_LIST = "[,"
+
+
+def add_config_option(parser: argparse.ArgumentParser) -> None:
+    """
+    Add ``--config``, and ``--no-OPTION`` for each option of the parser's that takes nothing.
+
+    Args:
+        parser: A verb's, which has all its other options.
+
+    """
+    parser.add_argument(
+        _OPTION,
+        dest=_DESTINATION,
+        metavar="FILE",
+        help="options from a TOML file, each under its own name without the dashes; the command line wins, "
+        "with --no-OPTION over what is true in the file",
+    )
+    for action in list(parser._actions):
+        if isinstance(action, argparse._StoreTrueAction):
+            parser.add_argument(
+                f"--no-{_key(action)}", dest=action.dest, action="store_false", help=argparse.SUPPRESS
+            )
+
+
+def with_config_file(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
+    """
+    Return the arguments with those of the file that ``--config`` names put before them.
+
+    Args:
+        parser: Of the whole command line.
+        arguments: The verb, and what follows it. What is wrong with them is left for the parser to say.
+
+    Raises:
+        ConfigError: The file cannot be read, or what it says is no option, or no value of one; names both.
+
+    """
+    verb = _verb(parser, arguments)
+    if verb is None or not any(action.dest == _DESTINATION for action in verb._actions):
+        return list(arguments)
+    finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    finder.add_argument(_OPTION, nargs="?")
+    file = finder.parse_known_args(list(arguments[1:]))[0].config
+    if file is None:
+        return list(arguments)
+    return [arguments[0], *_arguments(verb, file), *arguments[1:]]
+
+
+def _verb(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.ArgumentParser | None:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction) and arguments:
+            found: argparse.ArgumentParser | None = action.choices.get(arguments[0])
+            return found
+    return None
+
+
+def _arguments(verb: argparse.ArgumentParser, file: str) -> Iterator[str]:
+    """Yield what would say the same as the file on the command line."""
+    actions = {_key(action): action for action in verb._actions if action.help != argparse.SUPPRESS}
+    for key, value in _read(file).items():
+        if key in (_OPTION.lstrip("-"), "help"):
+            raise ConfigError(f"{_OPTION} {file}: {key} is for the command line only")
+        if key not in actions:
+            raise ConfigError(f"{_OPTION} {file}: {_unknown(key, actions)}")
+        try:
+            yield from _options(actions[key], value, Path(file).parent)
+        except _WrongType as error:
+            raise ConfigError(f"{_OPTION} {file}: {key} is {error}, not {_shown(value)}") from None
+
+
+def _read(file: str) -> dict[str, Any]:
+    try:
+        with Path(file).open("rb") as stream:
+            return tomllib.load(stream)
+    except OSError as error:
+        raise ConfigError(f"{_OPTION} {file}: {error.strerror or error}") from None
+    except ValueError as error:
+        raise ConfigError(f"{_OPTION} {file}: no TOML file: {error}") from None
+
+
+def _key(action: argparse.Action) -> str:
+    """Return the option's name as the file has it."""
+    return action.option_strings[-1].lstrip("-")
+
+
+def _unknown(key: str, known: Mapping[str, object]) -> str:
+    nearest = difflib.get_close_matches(key.lstrip("-").replace("_", "-"), known, n=1)
+    return f"there is no option {key}" + (f"; did you mean {nearest[0]}?" if nearest else "")
+
+
+class _WrongType(Exception):
+    """Says of what type the value of an option is."""
+
+
+def _options(action: argparse.Action, value: object, directory: Path) -> Iterator[str]:
+    option = f"--{_key(action)}"
+    if isinstance(action, argparse._StoreTrueAction):
+        if not isinstance(value, bool):
+            raise _WrongType("true or false")
+        if value:
+            yield option
+    elif isinstance(action, argparse._AppendAction):
+        yield from (f"{option}={key}={text}" for key, text in _pairs(value))
+    else:
+        yield f"{option}={_text(action, value, directory)}"
+
+
+def _pairs(value: object, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield what a table says; ``a.b`` without quotes is a table of a table in TOML, and means the same."""
+    if not isinstance(value, dict):
+        raise _WrongType("a table of names and values")
+    for key, each in value.items():
+        name = f"{prefix}{key}"
+        if isinstance(each, dict):
+            yield from _pairs(each, f"{name}.")
+        elif isinstance(each, bool):
+            yield name, str(each).lower()
+        elif isinstance(each, (str, int, float)):
+            yield name, str(each)
+        else:
+            raise _WrongType("a table of names and values")
+
+
+def _text(action: argparse.Action, value: object, directory: Path) -> str:
+    """Return what the command line has after the option's name."""
+    metavar = action.metavar if isinstance(action.metavar, str) else ""
+    if action.choices is not None:
+        if value not in action.choices:
+            raise _WrongType(f"one of {', '.join(map(str, action.choices))}")
+        return str(value)
+    if _LIST in metavar and isinstance(value, list):
+        return ",".join(_string(each, "a string or an array of strings") for each in value)
+    for marks, types, expected in _OTHERS:
+        if marks(action, metavar):
+            if isinstance(value, bool) or not isinstance(value, types):
+                raise _WrongType(expected)
+            return value.isoformat() if isinstance(value, date) else str(value)
+    text = _string(value, "a string or an array of strings" if _LIST in metavar else "a string")
+    return str(directory / text) if metavar.startswith(_PATHS) and text else text
+
+
+def _string(value: object, expected: str) -> str:
+    if not isinstance(value, str):
+        raise _WrongType(expected)
+    return value
+
+
+#: What is no string: which options, the types that their values have in TOML, and that in words.
+_OTHERS: tuple[tuple[Callable[[argparse.Action, str], bool], tuple[type, ...], str], ...] = (
+    (lambda action, _: action.type is int, (int,), "a whole number"),
+    (lambda action, _: action.type is float, (int, float), "a number"),
+    (lambda _, metavar: metavar == _BYTES, (str, int), 'a number of bytes, or a string as "16m"'),
+    (
+        lambda _, metavar: metavar.endswith(_TIMESTAMP),
+        (str, int, date, datetime),
+        "a string, a time or a number of milliseconds",
+    ),
+)
+
+
+def _shown(value: object) -> str:
+    return (
+        f'"{value}"'
+        if isinstance(value, str)
+        else str(value).lower()
+        if isinstance(value, bool)
+        else str(value)
+    )

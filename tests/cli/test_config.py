@@ -1,0 +1,191 @@
+"""``--config FILE``: every option in a TOML file, and the command line wins."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shoal.cli import main, make_parser
+from shoal.cli.config_file import with_config_file
+from shoal.cli.mirror import parse
+from shoal.errors import ConfigError
+from shoal.mirroring.options import MirrorOptions
+
+MINIMUM = 'from = "a:1"\nto = "b:2"\ntopics = "x"\n'
+
+Read = Callable[..., argparse.Namespace]
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Read:
+    """Return a function that parses a file's text, with what is on the command line beside it."""
+    file = tmp_path / "mirror.toml"
+
+    def read(text: str, *arguments: str) -> argparse.Namespace:
+        file.write_text(text, encoding="utf-8")
+        parser = make_parser()
+        return parser.parse_args(with_config_file(parser, ["mirror", "--config", str(file), *arguments]))
+
+    return read
+
+
+def mirror_parser() -> argparse.ArgumentParser:
+    for action in make_parser()._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            parser: argparse.ArgumentParser = action.choices["mirror"]
+            return parser
+    raise AssertionError
+
+
+#: Of each option: what the file says, and what the command line would.
+SAYINGS = {
+    "from": ('["a:1", "a:2"]', ["a:1,a:2"]),
+    "from-config": ('"from.properties"', ["DIRECTORY/from.properties"]),
+    "to": ('"b:2"', ["b:2"]),
+    "to-config": ('"/etc/to.properties"', ["/etc/to.properties"]),
+    "topics": ('["orders", "payments\\\\..*"]', ["orders,payments\\..*"]),
+    "exclude": ('"-.*"', ["-.*"]),
+    "rename": (r"'(.*)=west.\1'", [r"(.*)=west.\1"]),
+    "group": ('"g"', ["g"]),
+    "once": ("true", []),
+    "start": ("2026-01-31T12:00:00Z", ["2026-01-31T12:00:00+00:00"]),
+    "replication-factor": ("2", ["2"]),
+    "allow-nonempty": ("true", []),
+    "fetch-buffer-bytes": ("8388608", ["8388608"]),
+    "commit-interval-ms": ("7", ["7"]),
+    "slice": ("2.5", ["2.5"]),
+    "refresh": ("60", ["60"]),
+    "delivery": ('"at-least-once"', ["at-least-once"]),
+    "on-foreign-records": ('"continue"', ["continue"]),
+    "on-destination-loss": ('"continue"', ["continue"]),
+    "on-source-reset": ('"continue"', ["continue"]),
+    "on-source-retention": ('"continue"', ["continue"]),
+    "keep-append-time": ("true", []),
+    "max-decompressed-bytes": ('"1m"', ["1m"]),
+    "metrics": ('"[::1]:9100"', ["[::1]:9100"]),
+    "ui": ('"localhost:8080"', ["localhost:8080"]),
+    "report": ('"../run.html"', ["DIRECTORY/../run.html"]),
+    "master": ('"local[2]"', ["local[2]"]),
+    "checkpoint": ('"state"', ["DIRECTORY/state"]),
+    "conf": ('{ "spark.a" = "1=2", spark.b.c = 3 }', ["spark.a=1=2", "spark.b.c=3"]),
+    "json": ("true", []),
+    "verbose": ("true", []),
+}
+
+
+def test_everything_that_help_lists_can_be_said_in_the_file(read: Read, tmp_path: Path) -> None:
+    listed = {
+        action.option_strings[-1].removeprefix("--")
+        for action in mirror_parser()._actions
+        if action.help != argparse.SUPPRESS
+    }
+    assert listed - {"help", "config"} == set(SAYINGS)
+    options = [
+        f"--{key}={value.replace('DIRECTORY', str(tmp_path))}"
+        for key, (_, values) in SAYINGS.items()
+        for value in values
+    ]
+    flags = [f"--{key}" for key, (_, values) in SAYINGS.items() if not values]
+    expected = make_parser().parse_args(["mirror", *options, *flags])
+    args = read("\n".join(f"{key} = {text}" for key, (text, _) in SAYINGS.items()))
+    assert {**vars(args), "config_file": None} == vars(expected)
+
+
+def test_every_flag_in_the_file_is_undone_by_the_command_line(read: Read) -> None:
+    flags = [key for key, (_, values) in SAYINGS.items() if not values]
+    true = "".join(f"{key} = true\n" for key in flags)
+    args = read(MINIMUM + true, *(f"--no-{key}" for key in flags))
+    assert {**vars(args), "config_file": None} == vars(
+        make_parser().parse_args(["mirror", "--from=a:1", "--to=b:2", "--topics=x"])
+    )
+
+
+def test_a_flag_that_is_false_in_the_file_is_set_by_the_command_line(read: Read) -> None:
+    assert read(MINIMUM + "once = false", "--once").once
+
+
+def test_the_command_line_wins_wherever_it_says_where_the_file_is(tmp_path: Path) -> None:
+    file = tmp_path / "mirror.toml"
+    file.write_text(MINIMUM + 'start = "latest"\nconf = { "spark.a" = "1", "spark.b" = "1" }')
+    parser = make_parser()
+    arguments = ["mirror", "--topics=y", "--conf", "spark.b=2", f"--config={file}"]
+    options: MirrorOptions = parse(parser.parse_args(with_config_file(parser, arguments)))
+    assert options.topics.topics == "y"
+    assert str(options.start) == "latest"
+    assert options.spark_conf == (("spark.a", "1"), ("spark.b", "2"))
+
+
+def test_a_section_is_a_table(read: Read) -> None:
+    args = read(MINIMUM + '[conf]\nspark.executor.memory = "2g"\n"spark.ui.enabled" = true\n')
+    assert args.conf == ["spark.executor.memory=2g", "spark.ui.enabled=true"]
+
+
+def test_a_time_without_an_offset_is_utc_as_on_the_command_line(read: Read) -> None:
+    for text in ("2026-01-31T12:00:00", "2026-01-31T12:00:00Z", '"2026-01-31T12:00:00"', "1769860800000"):
+        assert str(parse(read(MINIMUM + f"start = {text}")).start) == "1769860800000"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ('topcis = "x"', "there is no option topcis; did you mean topics?"),
+        ('from_config = "x"', "there is no option from_config; did you mean from-config?"),
+        ('"--once" = true', "there is no option --once; did you mean once?"),
+        ('[mirror]\nfrom = "a:1"', "there is no option mirror"),
+        ("no-once = true", "there is no option no-once; did you mean once?"),
+        ('config = "other.toml"', "config is for the command line only"),
+        ("help = true", "help is for the command line only"),
+        ('once = "yes"', 'once is true or false, not "yes"'),
+        ("topics = 1", "topics is a string or an array of strings, not 1"),
+        ("topics = [1]", "topics is a string or an array of strings, not [1]"),
+        ('group = ["a"]', "group is a string, not ['a']"),
+        ('commit-interval-ms = "7"', 'commit-interval-ms is a whole number, not "7"'),
+        ("commit-interval-ms = 7.0", "commit-interval-ms is a whole number, not 7.0"),
+        ("replication-factor = true", "replication-factor is a whole number, not true"),
+        ('slice = "15"', 'slice is a number, not "15"'),
+        (
+            "fetch-buffer-bytes = 1.5",
+            'fetch-buffer-bytes is a number of bytes, or a string as "16m", not 1.5',
+        ),
+        ("start = 12:00:00", "start is a string, a time or a number of milliseconds, not 12:00:00"),
+        ('delivery = "twice"', 'delivery is one of exactly-once, at-least-once, not "twice"'),
+        ("on-source-reset = true", "on-source-reset is one of fail, continue, not true"),
+        ('conf = "spark.a=1"', 'conf is a table of names and values, not "spark.a=1"'),
+        ('conf = { "spark.a" = ["1"] }', "conf is a table of names and values, not {'spark.a': ['1']}"),
+        ("topics", "no TOML file: "),
+        ('topics = "a"\ntopics = "b"', "no TOML file: Cannot overwrite a value"),
+    ],
+)
+def test_a_mistake_in_the_file_is_one_sentence_that_names_both(read: Read, text: str, sentence: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        read(text)
+    assert str(error.value).partition("mirror.toml: ")[2].startswith(sentence)
+
+
+def test_a_mistake_in_the_file_is_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mirror.toml"
+    file.write_bytes(b"topics = '\xff'")
+    for path, sentence in (
+        (file, "no TOML file: "),
+        (tmp_path, "Is a directory"),
+        ("nowhere", "No such file"),
+    ):
+        assert main(["mirror", "--config", str(path)]) == 2
+        assert capsys.readouterr().err.startswith(f"shoal: --config {path}: {sentence}")
+
+
+def test_what_neither_says_is_asked_for(read: Read, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        read('from = "a:1"')
+    assert "required: --topics" in capsys.readouterr().err
+
+
+def test_other_verbs_have_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = make_parser()
+    arguments = ["broker", "--config", "num.partitions=2"]
+    assert with_config_file(parser, arguments) == arguments
+    for unfinished in ([], ["mirror"], ["mirror", "--config"], ["nonsense", "--config", "x"], ["--help"]):
+        assert with_config_file(parser, unfinished) == unfinished
