@@ -62,7 +62,7 @@ def test_counts_add_up_and_positions_are_the_last_ones() -> None:
     assert (progress.records, progress.bytes_out, progress.bytes_in, progress.retries) == (12, 300, 360, 3)
     assert progress.batches == 5
     assert progress.decisions == {"copied": 5, "dropped: control": 3}
-    assert progress.lag_records == (10 - 8) + (10 - 5)
+    assert progress.lag_records == (9 - 8) + (10 - 5)  # an end may move back: a log lost its tail
     assert (metrics.task_cpu_s, metrics.task_peak_rss_bytes) == (1.5, 1000)
 
 

@@ -1,8 +1,9 @@
 """
 The one registry of what a mirror does: fed by the tasks' reports, read by whoever shows it.
 
-Counts are per partition and only grow, so that progress, ``--json`` and
-whatever else shows them speak of the same numbers.
+Counts are per partition and only grow, so that progress, ``--json``, the page
+and Prometheus speak of the same numbers. Totals are kept as the reports come:
+a mirror of many idle partitions is looked at without counting them anew.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from ..client.metadata import TopicPartition
 from ..errors import PartitionStopped
 from ..records import Decision
+from .incidents import IncidentKind
+from .processes import ProcessRole, ProcessUsage
 from .progress import PartitionIncident, Progress
 from .runs import AcknowledgedRun
 
@@ -25,33 +28,156 @@ __all__ = ["Metrics", "PartitionMetrics"]
 #: Rates are those of the last so many seconds.
 _RATE_WINDOW_S = 10.0
 
+#: A worker that was not heard for so long has ended: Spark lets idle ones go after a minute.
+_WORKER_SILENCE_S = 300.0
 
-@dataclass(slots=True)
+#: How far the clock that stamped a record may be ahead of ours; a record from further on says nothing.
+_CLOCK_SKEW_S = 60.0
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+_DROPS = frozenset(each.value for each in Decision if each.is_drop)
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionMetrics:
     """
-    One partition's counts since the start.
+    One partition: its counts since the start, and where it stands. A report makes a new one.
 
     Attributes:
         source_offset: The next to mirror; None until a task has found out.
-        end_offset: Up to where there is something to copy.
+        end_offset: Up to where there is something to copy; None until heard.
+        committed_offset: Of the last commit; None before the first.
+        committed_at: When that was heard, as Unix time.
+        newest_ms: The timestamp of the newest record that was acknowledged
+            last; None before the first.
+        behind_since: Unix time of the report that first spoke of what is not
+            mirrored; None while everything is.
+        was_up_to_date: Whether it ever had nothing left to mirror.
+        records: That were acknowledged at the destination.
+        bytes_in: Of batches, as fetched.
+        bytes_out: Of batches, as acknowledged.
+        decisions: How many batches met which.
+        retries: How often it had to wait, or to begin again.
+        waiting_for: What time can heal.
+        stopped: What needs a person.
+        process: The worker that spoke of it last, as ``host:pid``.
+
     """
 
     source_offset: int | None = None
-    end_offset: int = 0
+    end_offset: int | None = None
+    committed_offset: int | None = None
+    committed_at: float | None = None
+    newest_ms: int | None = None
+    behind_since: float | None = None
+    was_up_to_date: bool = False
     records: int = 0
+    bytes_in: int = 0
     bytes_out: int = 0
-    decisions: Counter[str] = field(default_factory=Counter)
+    decisions: Mapping[str, int] = field(default_factory=dict)
     retries: int = 0
     waiting_for: str | None = None
     stopped: PartitionStopped | None = None
+    process: str | None = None
 
     @property
-    def lag_records(self) -> int:
-        return max(0, self.end_offset - self.source_offset) if self.source_offset is not None else 0
+    def batches(self) -> int:
+        """That were acknowledged at the destination."""
+        return sum(count for name, count in self.decisions.items() if name not in _DROPS)
+
+    @property
+    def lag_records(self) -> int | None:
+        """Between the position and the end; None until both are known."""
+        if self.source_offset is None or self.end_offset is None:
+            return None
+        return max(0, self.end_offset - self.source_offset)
 
     @property
     def is_done(self) -> bool:
-        return self.source_offset is not None and self.source_offset >= self.end_offset
+        return self.lag_records == 0
+
+    def lag_s(self, now: float) -> float | None:
+        """
+        Return how far the destination is behind in time: 0 without lag, None until it is known.
+
+        Everything older than :attr:`unmirrored_since` is mirrored, so this is
+        the age that the oldest unmirrored record can have at most; but where
+        nothing was copied yet it is how long the mirror has known of the lag.
+
+        Args:
+            now: Unix time.
+
+        """
+        since = self.unmirrored_since
+        if since is None:
+            return None if self.lag_records is None else 0.0
+        return max(0.0, now - since)
+
+    @property
+    def unmirrored_since(self) -> float | None:
+        """
+        Unix time before which everything is mirrored; None where everything is, or nothing is known.
+
+        That is the newest mirrored record's. After a pause in which there was
+        nothing to mirror, that record may be old and what came after it new:
+        then it is when the pause ended.
+        """
+        behind_since = self.behind_since
+        if behind_since is None or self.newest_ms is None:
+            return behind_since
+        newest = self.newest_ms / 1000
+        return max(newest, behind_since) if self.was_up_to_date else newest
+
+    def after(self, report: Mapping[str, Any], process: str | None, now: float) -> PartitionMetrics:
+        """Return what a task's report (its shape: ``lane._partition_report``) makes of it."""
+        decisions = report["decisions"]
+        newest_ms = report.get("newest_ms")
+        if newest_ms is not None and not 0 <= newest_ms / 1000 <= now + _CLOCK_SKEW_S:
+            newest_ms = None
+        committed = report.get("committed_offset")
+        stopped = report["stopped"]
+        return replace(
+            self,
+            source_offset=_newer(report["source_offset"], self.source_offset),
+            end_offset=_newer(report["end_offset"], self.end_offset),
+            committed_offset=_newer(committed, self.committed_offset),
+            committed_at=self.committed_at if committed is None else now,
+            newest_ms=_newer(newest_ms, self.newest_ms),
+            records=self.records + report["records"],
+            bytes_in=self.bytes_in + report.get("bytes_in", 0),
+            bytes_out=self.bytes_out + report["bytes_out"],
+            decisions=_sum(self.decisions, decisions) if decisions else self.decisions,
+            retries=self.retries + report["retries"],
+            waiting_for=report["waiting_for"],
+            stopped=PartitionStopped(report["topic"], report["partition"], *stopped) if stopped else self.stopped,
+            process=_newer(process, self.process),
+        ).seen_at(now)
+
+    def seen_at(self, now: float) -> PartitionMetrics:
+        """Return it with the time from which on it is behind, as of now."""
+        lag = self.lag_records
+        if lag == 0 and (self.behind_since is not None or not self.was_up_to_date):
+            return replace(self, behind_since=None, was_up_to_date=True)
+        if lag and self.behind_since is None:
+            return replace(self, behind_since=now)
+        return self
+
+
+def _newer(heard: _Value | None, known: _Value | None) -> _Value | None:
+    return known if heard is None else heard
+
+
+def _sum(counts: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
+    return {**counts, **{name: counts.get(name, 0) + count for name, count in more.items()}}
+
+
+@dataclass(slots=True)
+class _Worker:
+    cpu_s: float = 0.0
+    rss_bytes: int = 0
+    heard_at: float = 0.0
 
 
 class Metrics:
@@ -66,50 +192,121 @@ class Metrics:
         self._lock = threading.Lock()
         self._started = time.monotonic()
         self._partitions: dict[TopicPartition, PartitionMetrics] = {}
+        self._version = 0
         self._samples: deque[tuple[float, int, int]] = deque([(self._started, 0, 0)])
-        self._incidents: list[PartitionIncident] = []
+        self._incidents: tuple[PartitionIncident, ...] = ()
         self._bytes_in = 0
         self._heard: tuple[float, float] | None = None
+        self._workers: dict[str, _Worker] = {}
         self.task_cpu_s = 0.0
         self.task_peak_rss_bytes = 0
+        # Totals of what is in _partitions.
+        self._records = self._bytes_out = self._retries = self._lag_records = 0
+        self._known = self._done = 0
+        self._decisions: Counter[str] = Counter()
+        self._stopped: dict[str, PartitionStopped] = {}
+        self._waiting: dict[str, str] = {}
+        self._unmirrored_since: dict[TopicPartition, float] = {}
 
     def expect(self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
-        """Count partitions in before a task reports of them: where each goes on, and its end."""
+        """
+        Count partitions in before a task reports of them.
+
+        Args:
+            positions: Where each goes on. Of a partition that a task has
+                spoken of, the task knows better.
+            ends: What there is to mirror, by partition.
+
+        """
+        now = time.time()
         with self._lock:
             for partition, end in ends.items():
-                metrics = self._partitions.setdefault(partition, PartitionMetrics())
-                metrics.source_offset = positions.get(partition)
-                metrics.end_offset = max(metrics.end_offset, end)
+                known = self._partitions.get(partition, PartitionMetrics())
+                position = _newer(known.source_offset, positions.get(partition))
+                self._set(partition, replace(known, source_offset=position, end_offset=end).seen_at(now))
 
     def apply(self, report: Mapping[str, Any]) -> None:
         """Add a task's report (its shape: ``lane._report``)."""
-        now = time.monotonic()
+        monotonic, now = time.monotonic(), time.time()
+        process = report.get("pid_host")
         with self._lock:
-            self._heard = (self._heard[0] if self._heard else now, now)
+            self._heard = (self._heard[0] if self._heard else monotonic, monotonic)
             self._bytes_in += report["bytes_in"]
             self.task_cpu_s += report["cpu_s"]
             self.task_peak_rss_bytes = max(self.task_peak_rss_bytes, report["peak_rss_bytes"])
+            if process is not None:
+                self._apply_worker(process, report["cpu_s"], report["rss_bytes"], now)
             for each in report["partitions"]:
-                self._apply_partition(each)
+                self._apply_partition(each, process, now)
         if self._on_run:
             for each in report["partitions"]:
                 for run in each["runs"]:
                     self._on_run(TopicPartition(each["topic"], each["partition"]), AcknowledgedRun(*run))
 
-    def _apply_partition(self, report: Mapping[str, Any]) -> None:
+    def _apply_worker(self, process: str, cpu_s: float, rss_bytes: int, now: float) -> None:
+        worker = self._workers.setdefault(process, _Worker())
+        worker.cpu_s += cpu_s
+        worker.rss_bytes = rss_bytes
+        worker.heard_at = now
+        # Spark starts new ones for months; those that ended are let go.
+        gone = [name for name, each in self._workers.items() if each.heard_at < now - _WORKER_SILENCE_S]
+        for name in gone:
+            del self._workers[name]
+
+    def _apply_partition(self, report: Mapping[str, Any], process: str | None, now: float) -> None:
         partition = TopicPartition(report["topic"], report["partition"])
-        metrics = self._partitions.setdefault(partition, PartitionMetrics())
-        if report["source_offset"] is not None:
-            metrics.source_offset = report["source_offset"]
-        metrics.end_offset = max(metrics.end_offset, report["end_offset"])
-        metrics.records += report["records"]
-        metrics.bytes_out += report["bytes_out"]
-        metrics.decisions.update(report["decisions"])
-        metrics.retries += report["retries"]
-        self._incidents += [PartitionIncident(str(partition), *each) for each in report["incidents"]]
-        metrics.waiting_for = report["waiting_for"]
-        if report["stopped"]:
-            metrics.stopped = PartitionStopped(*partition, *report["stopped"])
+        self._records += report["records"]
+        self._bytes_out += report["bytes_out"]
+        self._retries += report["retries"]
+        self._decisions.update(report["decisions"])
+        self._incidents += tuple(PartitionIncident(str(partition), *each) for each in report["incidents"])
+        self._set(partition, self._partitions.get(partition, PartitionMetrics()).after(report, process, now))
+
+    def _set(self, partition: TopicPartition, metrics: PartitionMetrics) -> None:
+        """Take a partition's new state; what is counted of states follows."""
+        before = self._partitions.get(partition)
+        if before is not None:
+            self._count(before, -1)
+        self._partitions[partition] = metrics
+        self._count(metrics, 1)
+        _keep(self._stopped, str(partition), metrics.stopped)
+        _keep(self._waiting, str(partition), metrics.waiting_for)
+        _keep(self._unmirrored_since, partition, None if metrics.stopped else metrics.unmirrored_since)
+        self._version += 1
+
+    def _count(self, metrics: PartitionMetrics, times: int) -> None:
+        self._known += times * (metrics.lag_records is not None)
+        self._done += times * metrics.is_done
+        if not metrics.stopped:
+            self._lag_records += times * (metrics.lag_records or 0)
+
+    @property
+    def version(self) -> int:
+        """A number that grows whenever anything of a partition changes."""
+        with self._lock:
+            return self._version
+
+    def partitions(self) -> dict[TopicPartition, PartitionMetrics]:
+        """Return all partitions, as they are now."""
+        with self._lock:
+            return dict(self._partitions)
+
+    def workers(self) -> list[ProcessUsage]:
+        """Return what the tasks' processes take that were heard of late."""
+        oldest = time.time() - _WORKER_SILENCE_S
+        with self._lock:
+            return [
+                ProcessUsage(name, ProcessRole.WORKER, each.cpu_s, each.rss_bytes, each.heard_at)
+                for name, each in self._workers.items()
+                if each.heard_at >= oldest
+            ]
+
+    def incidents(self) -> dict[IncidentKind, int]:
+        """Return how many there were of each kind."""
+        with self._lock:
+            incidents = self._incidents
+        counts = Counter(each.kind for each in incidents)
+        return {kind: counts[kind.value] for kind in IncidentKind}
 
     @property
     def copying_s(self) -> float | None:
@@ -120,11 +317,11 @@ class Metrics:
     def waiting(self) -> bool:
         """Whether any partition waits for something that time can heal."""
         with self._lock:
-            return any(each.waiting_for for each in self._partitions.values())
+            return bool(self._waiting)
 
     def stopped(self) -> list[PartitionStopped]:
         with self._lock:
-            return [each.stopped for each in self._partitions.values() if each.stopped]
+            return list(self._stopped.values())
 
     def progress(self) -> Progress:
         """Return how far the mirror is, now."""
@@ -132,38 +329,45 @@ class Metrics:
             return self._progress()
 
     def _progress(self) -> Progress:
-        partitions = self._partitions
-        records = sum(each.records for each in partitions.values())
-        bytes_out = sum(each.bytes_out for each in partitions.values())
-        decisions: Counter[str] = Counter()
-        for each in partitions.values():
-            decisions.update(each.decisions)
-        records_per_s, bytes_per_s = self._rates(records, bytes_out)
-        lag_records = sum(each.lag_records for each in partitions.values() if not each.stopped)
+        records_per_s, bytes_per_s = self._rates()
         return Progress(
             elapsed_s=time.monotonic() - self._started,
-            partitions=len(partitions),
-            done=sum(each.is_done for each in partitions.values()),
-            stopped={str(name): each.stopped.reason for name, each in partitions.items() if each.stopped},
-            waiting={str(name): each.waiting_for for name, each in partitions.items() if each.waiting_for},
-            records=records,
-            batches=sum(count for name, count in decisions.items() if not Decision(name).is_drop),
+            partitions=len(self._partitions),
+            done=self._done,
+            stopped={name: each.reason for name, each in self._stopped.items()},
+            waiting=dict(self._waiting),
+            records=self._records,
+            batches=sum(count for name, count in self._decisions.items() if name not in _DROPS),
             bytes_in=self._bytes_in,
-            bytes_out=bytes_out,
+            bytes_out=self._bytes_out,
             records_per_s=records_per_s,
             bytes_per_s=bytes_per_s,
-            lag_records=lag_records,
-            remaining_s=lag_records / records_per_s if records_per_s > 0 else None,
-            decisions=dict(decisions),
-            retries=sum(each.retries for each in partitions.values()),
-            incidents=tuple(self._incidents),
+            lag_records=self._lag_records,
+            lag_s=self._lag_s(),
+            remaining_s=self._lag_records / records_per_s if records_per_s > 0 else None,
+            decisions=dict(self._decisions),
+            retries=self._retries,
+            incidents=self._incidents,
         )
 
-    def _rates(self, records: int, bytes_out: int) -> tuple[float, float]:
+    def _lag_s(self) -> float | None:
+        if self._unmirrored_since:
+            return max(0.0, time.time() - min(self._unmirrored_since.values()))
+        return 0.0 if self._known else None
+
+    def _rates(self) -> tuple[float, float]:
         now = time.monotonic()
-        self._samples.append((now, records, bytes_out))
+        self._samples.append((now, self._records, self._bytes_out))
         while len(self._samples) > 2 and self._samples[1][0] < now - _RATE_WINDOW_S:
             self._samples.popleft()
         then, records_then, bytes_then = self._samples[0]
         elapsed = max(now - then, 1e-3)
-        return (records - records_then) / elapsed, (bytes_out - bytes_then) / elapsed
+        return (self._records - records_then) / elapsed, (self._bytes_out - bytes_then) / elapsed
+
+
+def _keep(values: dict[_Key, _Value], key: _Key, value: _Value | None) -> None:
+    """Let a dict have a value, or not have the key where there is none."""
+    if value is None:
+        values.pop(key, None)
+    else:
+        values[key] = value

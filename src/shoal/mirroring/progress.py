@@ -58,6 +58,9 @@ class Progress:
         decisions: How many batches met which (copy, drop …).
         retries: Requests that had to be repeated.
         incidents: What happened to the clusters that cannot be made good.
+        lag_s: The same lag in time, of the partition that is furthest behind
+            (:meth:`PartitionMetrics.lag_s`); None before any position is
+            known. Stopped partitions count in neither: they are named.
 
     """
 
@@ -77,6 +80,7 @@ class Progress:
     decisions: Mapping[str, int]
     retries: int
     incidents: tuple[PartitionIncident, ...] = ()
+    lag_s: float | None = None
 
     def to_json_object(self) -> dict[str, Any]:
         return {"type": "progress", **asdict(self)}

@@ -1,0 +1,283 @@
+"""
+The registry in Prometheus's text format, over HTTP: ``--metrics HOST:PORT``.
+
+What each metric means to whoever looks at it: docs/metrics.md.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from socketserver import ThreadingTCPServer
+from types import TracebackType
+from typing import Any, Self
+
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from ..client.connection import Address
+from ..client.metadata import TopicPartition
+from ..errors import ConfigError
+from .metrics import Metrics, PartitionMetrics
+from .processes import ProcessUsage
+
+__all__ = ["Exposition", "MetricsServer"]
+
+_log = logging.getLogger("shoal.metrics")
+
+#: A client that says nothing for so long is let go.
+_CLIENT_PATIENCE_S = 30.0
+
+_PARTITION = ("topic", "partition")
+
+_Family = CounterMetricFamily | GaugeMetricFamily
+_Partitions = Mapping[TopicPartition, PartitionMetrics]
+_LocalProcesses = Callable[[], Iterable[ProcessUsage]]
+
+
+class MetricsServer:
+    """
+    Answers ``GET /metrics`` while it is entered.
+
+    Attributes:
+        address: Where; with the port that was found for port 0.
+
+    """
+
+    def __init__(self, address: Address, metrics: Metrics, local_processes: _LocalProcesses) -> None:
+        """
+        Listen. Answers come once it is entered.
+
+        Args:
+            address: Where to listen.
+            metrics: What to tell of.
+            local_processes: What the driver and its JVMs take; asked at each scrape.
+
+        Raises:
+            ConfigError: It cannot listen there; says what to do.
+
+        """
+        try:
+            self._server = _Server(address, Exposition(metrics, local_processes))
+        except OSError as error:
+            raise ConfigError(
+                f"--metrics {address}: cannot listen there ({error.strerror}); give an address of this "
+                "machine, and a port that nobody has"
+            ) from error
+        self.address = Address(address.host, self._server.server_address[1])
+        self._thread = threading.Thread(target=self._server.serve_forever, name="shoal-metrics", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+class Exposition:
+    """What a scrape is answered."""
+
+    def __init__(self, metrics: Metrics, local_processes: _LocalProcesses) -> None:
+        self._metrics = metrics
+        self._local_processes = local_processes
+        self._own_process = ProcessCollector(registry=None)
+        self._version = importlib.metadata.version("shoal")
+        self._lock = threading.Lock()
+        self._cached: tuple[int, bytes] | None = None
+
+    def text(self) -> bytes:
+        """Return the text of now."""
+        with self._lock:
+            of_partitions = self._text_of_partitions()
+        processes = [*self._local_processes(), *self._metrics.workers()]
+        others = [
+            _incidents(self._metrics),
+            _build(self._version),
+            *_of_processes(processes),
+            *self._own_process.collect(),
+        ]
+        return of_partitions + generate_latest(_Families(others))
+
+    def _text_of_partitions(self) -> bytes:
+        # That of a thousand partitions takes a tenth of a second to write:
+        # while they are idle it is written once.
+        version = self._metrics.version
+        if self._cached is not None and self._cached[0] == version:
+            return self._cached[1]
+        partitions = self._metrics.partitions()
+        text = generate_latest(_Families(_of_partitions(partitions, time.time())))
+        lag_grows = any(each.unmirrored_since is not None for each in partitions.values())
+        self._cached = None if lag_grows else (version, text)
+        return text
+
+
+class _Families(Collector):
+    """Metrics as prometheus_client's encoder takes them."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
+def _of_partitions(partitions: _Partitions, now: float) -> Iterator[Metric]:
+    def each_partition(family: _Family, value: Callable[[PartitionMetrics], float | None]) -> Metric:
+        for (topic, partition), metrics in partitions.items():
+            if (known := value(metrics)) is not None:
+                family.add_metric((topic, str(partition)), known)
+        return family
+
+    def counter(name: str, meaning: str, value: Callable[[PartitionMetrics], float]) -> Metric:
+        return each_partition(CounterMetricFamily(f"shoal_{name}", meaning, labels=_PARTITION), value)
+
+    def gauge(name: str, meaning: str, value: Callable[[PartitionMetrics], float | None]) -> Metric:
+        return each_partition(GaugeMetricFamily(f"shoal_{name}", meaning, labels=_PARTITION), value)
+
+    yield counter("records", "Records that were acknowledged by the destination.", lambda each: each.records)
+    yield counter("batches", "Batches that were acknowledged by the destination.", lambda each: each.batches)
+    yield counter("fetched_bytes", "Batches' bytes that came from the source.", lambda each: each.bytes_in)
+    yield counter(
+        "produced_bytes",
+        "Batches' bytes that were acknowledged by the destination.",
+        lambda each: each.bytes_out,
+    )
+    yield counter("retries", "Waits and new beginnings after errors.", lambda each: each.retries)
+    yield _decisions(partitions)
+    yield gauge(
+        "lag_records", "Offsets between the position and the source's end.", lambda each: each.lag_records
+    )
+    yield gauge("lag_seconds", "How old what is not mirrored can be at most.", lambda each: each.lag_s(now))
+    yield gauge(
+        "last_commit_timestamp_seconds",
+        "When the position was committed last, as Unix time.",
+        lambda each: each.committed_at,
+    )
+    yield gauge(
+        "partition_waiting",
+        "Whether the partition waits for what time can heal.",
+        lambda each: each.waiting_for is not None,
+    )
+    yield gauge(
+        "partition_stopped", "Whether the partition needs a person.", lambda each: each.stopped is not None
+    )
+    yield _states(partitions)
+
+
+def _decisions(partitions: _Partitions) -> Metric:
+    family = CounterMetricFamily(
+        "shoal_decisions", "Batches by what became of them.", labels=(*_PARTITION, "decision")
+    )
+    for (topic, partition), metrics in partitions.items():
+        for decision, count in metrics.decisions.items():
+            family.add_metric((topic, str(partition), decision), count)
+    return family
+
+
+_STATES = ("up to date", "behind", "waiting", "stopped", "unknown")
+
+
+def _state(metrics: PartitionMetrics) -> str:
+    if metrics.stopped:
+        return "stopped"
+    if metrics.waiting_for:
+        return "waiting"
+    if metrics.lag_records is None:
+        return "unknown"
+    return "behind" if metrics.lag_records else "up to date"
+
+
+def _states(partitions: _Partitions) -> Metric:
+    counts = Counter(map(_state, partitions.values()))
+    family = GaugeMetricFamily("shoal_partitions", "Partitions by how they are.", labels=("state",))
+    for state in _STATES:
+        family.add_metric((state,), counts[state])
+    return family
+
+
+def _incidents(metrics: Metrics) -> Metric:
+    family = CounterMetricFamily(
+        "shoal_incidents", "What happened to the clusters that cannot be made good.", labels=("kind",)
+    )
+    for kind, count in metrics.incidents().items():
+        family.add_metric((kind.value,), count)
+    return family
+
+
+def _build(version: str) -> Metric:
+    family = InfoMetricFamily("shoal_build", "The version of shoal.")
+    family.add_metric((), {"version": version})
+    return family
+
+
+def _of_processes(processes: Iterable[ProcessUsage]) -> Iterator[Metric]:
+    labels = ("process", "role")
+    cpu = CounterMetricFamily(
+        "shoal_process_cpu_seconds", "User and system CPU time for the mirror, by process.", labels=labels
+    )
+    memory = GaugeMetricFamily(
+        "shoal_process_resident_memory_bytes", "Resident memory, by process.", labels=labels
+    )
+    for each in processes:
+        cpu.add_metric((each.name, each.role.value), each.cpu_s)
+        memory.add_metric((each.name, each.role.value), each.rss_bytes)
+    yield cpu
+    yield memory
+
+
+class _Server(ThreadingTCPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+    # A client that is slow to read does not hold up the mirror's end.
+    block_on_close = False
+
+    def __init__(self, address: Address, exposition: Exposition) -> None:
+        self.exposition = exposition
+        self.address_family, _, _, _, where = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        super().__init__(where, _Handler)  # type: ignore[arg-type]  # IPv6 addresses have four parts
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        _log.debug("a client at %s was not answered", client_address, exc_info=True)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    server_version = "shoal"
+    sys_version = ""
+    timeout = _CLIENT_PATIENCE_S
+
+    def do_GET(self) -> None:
+        self._answer(with_body=True)
+
+    def do_HEAD(self) -> None:
+        self._answer(with_body=False)
+
+    def _answer(self, *, with_body: bool) -> None:
+        if self.path.partition("?")[0] != "/metrics":
+            self.send_error(HTTPStatus.NOT_FOUND, "metrics are at /metrics")
+            return
+        text = self.server.exposition.text()
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", CONTENT_TYPE_PLAIN_0_0_4)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        if with_body:
+            self.wfile.write(text)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        _log.debug(format, *args)

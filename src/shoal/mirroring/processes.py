@@ -1,0 +1,112 @@
+"""What the mirror's processes take: those of this machine are looked at, the tasks' report themselves."""
+
+from __future__ import annotations
+
+import enum
+import os
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+__all__ = ["LocalProcesses", "ProcessRole", "ProcessUsage", "process_name"]
+
+#: To look for children reads all of /proc; a cluster's executors come and go seldom.
+_LOOK_INTERVAL_S = 30.0
+#: As long as there is none: Spark is about to start.
+_FIRST_LOOK_INTERVAL_S = 1.0
+
+
+class ProcessRole(enum.Enum):
+    """What a process does for the mirror."""
+
+    DRIVER = "driver"
+    JVM = "jvm"
+    WORKER = "worker"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessUsage:
+    """
+    What one process takes.
+
+    Attributes:
+        name: ``host:pid``.
+        role: What it does.
+        cpu_s: User and system, since the mirror's start.
+        rss_bytes: Its resident memory, when it was heard or looked at.
+        heard_at: When that was, as Unix time.
+
+    """
+
+    name: str
+    role: ProcessRole
+    cpu_s: float
+    rss_bytes: int
+    heard_at: float
+
+
+def process_name(pid: int | None = None) -> str:
+    """Return how a process of this machine, by default this one, is called in reports."""
+    return f"{socket.gethostname()}:{os.getpid() if pid is None else pid}"
+
+
+class LocalProcesses:
+    """
+    The driver and its JVMs: Spark's own, and with ``local-cluster`` the executors'.
+
+    Made when the mirror starts: their CPU time counts from then on. To call
+    it costs microseconds; all threads may.
+    """
+
+    def __init__(self) -> None:
+        self._driver = psutil.Process()
+        self._lock = threading.Lock()
+        self._jvms: dict[int, psutil.Process] = {}
+        self._looked_at = time.monotonic()
+        self._find_jvms()
+        self._before_s: Mapping[int, float] = {
+            each.pid: _cpu_s(each) for each in (self._driver, *self._jvms.values())
+        }
+
+    def __call__(self) -> list[ProcessUsage]:
+        """Return what they take now; a process that has ended is not among them."""
+        with self._lock:
+            interval_s = _LOOK_INTERVAL_S if self._jvms else _FIRST_LOOK_INTERVAL_S
+            if time.monotonic() - self._looked_at >= interval_s:
+                self._looked_at = time.monotonic()
+                self._find_jvms()
+            usages = [self._usage(self._driver, ProcessRole.DRIVER)]
+            for pid, jvm in list(self._jvms.items()):
+                try:
+                    usages.append(self._usage(jvm, ProcessRole.JVM))
+                except psutil.Error:
+                    del self._jvms[pid]
+        return usages
+
+    def _find_jvms(self) -> None:
+        for child in self._driver.children(recursive=True):
+            try:
+                if child.name() == "java":
+                    self._jvms.setdefault(child.pid, child)
+            except psutil.Error:
+                pass  # it has ended
+
+    def _usage(self, process: Any, role: ProcessRole) -> ProcessUsage:
+        with process.oneshot():
+            return ProcessUsage(
+                process_name(process.pid),
+                role,
+                _cpu_s(process) - self._before_s.get(process.pid, 0.0),
+                process.memory_info().rss,
+                time.time(),
+            )
+
+
+def _cpu_s(process: Any) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
