@@ -12,7 +12,8 @@ from shoal.cli import make_parser
 
 PAGE = Path(__file__).parent / "cli.md"
 
-_HEAD = r"""# The command line
+_HEAD = """\
+# The command line
 
 This page is made by `docs/generate_cli.py` from what `--help` says; `python -m shoal` is the same as `shoal`.
 
@@ -29,40 +30,7 @@ With `--json` it is also the last object on stdout: `{"type": "error", "error": 
 | 3 | `verify` could not compare |
 | 4 | `mirror` is done, but after incidents that an `--on-…` option let it go on from |
 
-## A mirror in a file
-
-`shoal mirror --config orders.toml` reads its options from a TOML file, for people who keep mirrors in version control.
-Each stands under its own name, without the dashes; all of them can be given there but `--config` and `--help`.
-
-```toml
-from-config = "source.properties"      # relative to this file
-to-config = "/etc/shoal/destination.properties"
-topics = ["orders", 'payments\..*']     # or "orders,payments\\..*"
-rename = '(.*)=west.\1'                 # single quotes: backslashes are meant
-slice = 10
-fetch-buffer-bytes = "32m"
-on-source-retention = "continue"
-metrics = "127.0.0.1:9100"
-
-[conf]
-spark.executor.memory = "2g"
-```
-
-| an option that takes | is in the file |
-|---|---|
-| nothing | `true` or `false` |
-| a number | a number |
-| a size | a string as `"16m"`, or a number of bytes |
-| a time (`--start`) | a string, a number of milliseconds, or a time of TOML's: `2026-01-31T12:00:00Z` |
-| a list with commas | a string, or an array of strings |
-| `KEY=VALUE`, again and again (`--conf`) | a table |
-| a file or a directory | a string; a relative path is relative to the directory of the file that says it, not to where `shoal` was started |
-| anything else | a string |
-
-The command line wins over the file: an option there replaces the one in the file, `--conf` setting by setting.
-What is `true` in the file is undone by `--no-` before the option's name: `--no-once`, `--no-json`.
-A key that is no option, and a value of another type, are refused with exit code 2.
-Secrets belong into the `.properties` files, which need not be in version control.
+`shoal mirror --config FILE` takes all of its options from a file: [config-file.md](config-file.md).
 """
 
 

@@ -11,7 +11,7 @@ from shoal.client.config import ClientConfig
 from shoal.client.metadata import TopicPartition
 from shoal.errors import ConfigError
 from shoal.mirroring.options import MirrorOptions
-from shoal.mirroring.prepare import Prepared, PreparedTopic, prepare
+from shoal.mirroring.prepare import Plan, Prepared, PreparedTopic, look, prepare
 from shoal.mirroring.topics import TopicSelection
 
 
@@ -23,18 +23,26 @@ class Sides:
         self.destination = destination
 
     def prepare(self, topics: str, rename: str | None = None, **changes: object) -> Prepared:
-        options = MirrorOptions(
-            config_of("source", self.source),
-            config_of("destination", self.destination),
-            TopicSelection(topics, rename=rename),
-        )
-        options = replace(options, **changes)  # type: ignore[arg-type]
+        options = self._options(topics, rename, **changes)
         with Cluster(options.source) as source, Cluster(options.destination) as destination:
             prepared = prepare(options, source, destination)
             for topic in prepared.topics.values():
                 for number in range(topic.partitions):
                     assert destination.partition(TopicPartition(topic.destination, number)).leader >= 0
             return prepared
+
+    def look(self, topics: str, **changes: object) -> Plan:
+        options = self._options(topics, None, **changes)
+        with Cluster(options.source) as source, Cluster(options.destination) as destination:
+            return look(options, source, destination)
+
+    def _options(self, topics: str, rename: str | None, **changes: object) -> MirrorOptions:
+        options = MirrorOptions(
+            config_of("source", self.source),
+            config_of("destination", self.destination),
+            TopicSelection(topics, rename=rename),
+        )
+        return replace(options, **changes)  # type: ignore[arg-type]
 
 
 def config_of(name: str, cluster: KafkaCluster) -> ClientConfig:
@@ -95,12 +103,37 @@ def test_an_existing_topic_is_left_alone(sides: Sides, topic: str) -> None:
 def test_everything_wrong_is_told_at_once(sides: Sides, topic: str) -> None:
     create_topic(sides.source.bootstrap, topic, partitions=2)
     create_topic(
-        sides.destination.bootstrap, topic, config={"max.message.bytes": "1000", "compression.type": "gzip"}
+        sides.destination.bootstrap,
+        topic,
+        config={"max.message.bytes": "1000", "segment.bytes": "1048576", "compression.type": "gzip"},
     )
     with pytest.raises(ConfigError) as caught:
         sides.prepare(topic)
-    assert "has 1 partitions and the source 2" in str(caught.value)
     assert "max.message.bytes is 1000" in str(caught.value)
+    assert "segment.bytes is 1048576" in str(caught.value)
+
+
+def test_partitions_that_a_copy_lacks_are_added(sides: Sides, topic: str) -> None:
+    create_topic(sides.source.bootstrap, topic, partitions=3)
+    create_topic(sides.destination.bootstrap, topic)
+    prepared = sides.prepare(topic)
+    assert prepared.topics == {topic: PreparedTopic(topic, topic, 3, created=False)}
+    (warning,) = prepared.warnings
+    assert warning.endswith("has fewer partitions than the source; the missing ones are added")
+    assert sides.prepare(topic).warnings == ()
+
+
+def test_a_topic_that_is_only_looked_at_is_not_created(sides: Sides, topic: str) -> None:
+    create_topic(sides.source.bootstrap, topic, config={"message.timestamp.type": "LogAppendTime"})
+    with pytest.raises(ConfigError, match="INVALID_REPLICATION_FACTOR"):
+        sides.look(topic, replication_factor=3)
+    for _ in range(2):
+        plan = sides.look(topic)
+        creation = plan.topics[topic].creation
+        assert creation is not None
+        assert (creation.partitions, creation.replication_factor) == (1, 1)
+        (warning,) = plan.warnings
+        assert "append times cannot be copied" in warning
 
 
 def test_topics_with_the_same_trouble_share_a_warning(sides: Sides, topic: str) -> None:

@@ -10,7 +10,7 @@ from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.errors import BrokerError, ConfigError, Disconnected, ErrorCode
 from shoal.mirroring.options import MirrorOptions
-from shoal.mirroring.prepare import DEFAULT_PRODUCER_ID_EXPIRATION_MS, Prepared, prepare
+from shoal.mirroring.prepare import DEFAULT_PRODUCER_ID_EXPIRATION_MS, Plan, Prepared, look, prepare
 from shoal.mirroring.topics import TopicSelection
 from shoal.protocol.apis import ApiKey
 
@@ -25,14 +25,22 @@ class Sides:
     def prepare(
         self, topics: str, rename: str | None = None, patience_s: float = 10.0, **changes: object
     ) -> Prepared:
+        options = self._options(topics, rename, **changes)
+        with Cluster(options.source) as source, Cluster(options.destination) as destination:
+            return prepare(options, source, destination, patience_s=patience_s)
+
+    def look(self, topics: str, rename: str | None = None, **changes: object) -> Plan:
+        options = self._options(topics, rename, **changes)
+        with Cluster(options.source) as source, Cluster(options.destination) as destination:
+            return look(options, source, destination, patience_s=10.0)
+
+    def _options(self, topics: str, rename: str | None, **changes: object) -> MirrorOptions:
         options = MirrorOptions(
             config_of("source", self.source),
             config_of("destination", self.destination),
             TopicSelection(topics, rename=rename),
         )
-        options = replace(options, **changes)  # type: ignore[arg-type]
-        with Cluster(options.source) as source, Cluster(options.destination) as destination:
-            return prepare(options, source, destination, patience_s=patience_s)
+        return replace(options, **changes)  # type: ignore[arg-type]
 
 
 def config_of(name: str, broker: Broker) -> ClientConfig:
@@ -111,8 +119,10 @@ def test_what_time_can_heal_is_tried_again(sides: Sides) -> None:
 
 def test_a_creation_whose_answer_was_lost_is_found_to_be_done(sides: Sides) -> None:
     sides.source.create_topic("a")
-    sides.destination.faults.add(ApiKey.CREATE_TOPICS, drop="after")
+    sides.destination.faults.add(ApiKey.CREATE_TOPICS, delay_s=0.001)  # the one that only validates
+    lost = sides.destination.faults.add(ApiKey.CREATE_TOPICS, drop="after")
     assert sides.prepare("a").names == {"a": "a"}
+    assert lost.hits == 1
 
 
 def test_patience_ends(sides: Sides) -> None:
@@ -137,3 +147,82 @@ def test_many_topics_with_the_same_trouble_are_not_all_named(sides: Sides) -> No
         sides.destination.create_topic(f"a{number}", config={"compression.type": "lz4"})
     (warning,) = sides.prepare("a.+").warnings
     assert warning.startswith("topics a0, a1, a2, a3, a4 and 2 more on the destination cluster")
+
+
+def test_looking_says_what_would_be_created_and_creates_nothing(sides: Sides) -> None:
+    sides.source.create_topic("a", partitions=3, config={"retention.ms": "1000"})
+    sides.source.create_topic("b", partitions=2)
+    sides.destination.create_topic("b")
+    plan = sides.look("a,b")
+    created = plan.topics["a"].creation
+    assert created
+    assert (created.name, created.partitions, created.replication_factor) == ("a", 3, 1)
+    assert (created.configs["compression.type"], created.configs["retention.ms"]) == ("producer", "1000")
+    assert (plan.topics["b"].creation, plan.topics["b"].added_partitions) == (None, 1)
+    assert sorted(topic.name for topic in sides.destination.topics) == ["b"]
+    assert len(sides.destination.topics.topic("b").logs) == 1
+
+
+def test_partitions_that_a_copy_lacks_are_added_and_that_is_said(sides: Sides) -> None:
+    sides.source.create_topic("a", partitions=3)
+    sides.destination.create_topic("a", partitions=1)
+    prepared = sides.prepare("a")
+    assert not prepared.topics["a"].created
+    (warning,) = prepared.warnings
+    assert warning.startswith("topic a on the destination")
+    assert warning.endswith("has fewer partitions than the source; the missing ones are added")
+    assert len(sides.destination.topics.topic("a").logs) == 3
+    assert sides.prepare("a").warnings == ()
+
+
+def test_partitions_that_may_not_be_added_are_told_before_anything_is_created(sides: Sides) -> None:
+    sides.source.create_topic("a", partitions=3)
+    sides.source.create_topic("b")
+    sides.destination.create_topic("a", partitions=1)
+    sides.destination.faults.add(ApiKey.CREATE_PARTITIONS, times=None, error=NOT_ALLOWED)
+    with pytest.raises(ConfigError, match=r"topic a has 1 partitions and the source 3: allow ALTER .* 3\)"):
+        sides.prepare("a,b")
+    assert [topic.name for topic in sides.destination.topics] == ["a"]
+
+
+def test_partitions_that_somebody_else_just_added_are_welcome(sides: Sides) -> None:
+    sides.source.create_topic("a", partitions=2)
+    sides.destination.create_topic("a", partitions=1)
+    sides.destination.faults.add(ApiKey.CREATE_PARTITIONS, delay_s=0.001)  # the one that only validates
+    lost = sides.destination.faults.add(ApiKey.CREATE_PARTITIONS, drop="after")
+    assert sides.prepare("a").topics["a"].partitions == 2
+    assert lost.hits == 1
+
+
+def test_nothing_is_created_where_an_existing_topic_cannot_be_a_copy(sides: Sides) -> None:
+    sides.source.create_topic("a")
+    sides.source.create_topic("b")
+    sides.destination.create_topic("b", config={"max.message.bytes": "1000"})
+    with pytest.raises(ConfigError, match=r"topic b .*max\.message\.bytes is 1000"):
+        sides.prepare("a,b")
+    assert [topic.name for topic in sides.destination.topics] == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("topics", "rename"),
+    [("a", None), ("(a.*)", r"(.*)=\1.copy"), (".*", r"(.*)=west.\1"), ("a,b", "a=b")],
+)
+def test_a_cluster_is_not_mirrored_into_itself_where_a_copy_would_be_mirrored_again(
+    sides: Sides, topics: str, rename: str | None
+) -> None:
+    sides.destination = sides.source
+    sides.source.create_topic("a")
+    with pytest.raises(ConfigError, match="source and destination are the same cluster"):
+        sides.look(topics, rename)
+
+
+@pytest.mark.parametrize(
+    ("topics", "rename"),
+    [("a", "a=b"), ("(a.*)", r"(.*)=west.\1"), ("[^.]*", r"(.*)=west.\1")],
+)
+def test_a_rename_that_keeps_copies_apart_allows_it(sides: Sides, topics: str, rename: str) -> None:
+    sides.destination = sides.source
+    sides.source.create_topic("a")
+    for _ in range(2):
+        (copy,) = sides.prepare(topics, rename).names.values()
+        assert copy in ("b", "west.a")

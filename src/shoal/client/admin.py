@@ -1,10 +1,10 @@
-"""Topics and configurations: describe, create; and producer ids."""
+"""Topics and configurations: describe, create, grow; and producer ids."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ..errors import ErrorCode, ProtocolError
 from ..protocol.apis import ApiKey
@@ -15,10 +15,12 @@ from .connection import raise_for
 __all__ = [
     "ConfigEntry",
     "NewTopic",
+    "create_partitions",
     "create_topic",
     "describe_broker_config",
     "describe_topic_configs",
     "init_producer_id",
+    "validate_topic",
 ]
 
 T = TypeVar("T")
@@ -104,6 +106,38 @@ def create_topic(cluster: Cluster, topic: NewTopic) -> bool:
         BrokerError: The cluster refuses; the error has its words.
 
     """
+    result = _create(cluster, topic, validate_only=False)
+    if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
+        return False
+    raise_for(result.error_code, f"creating topic {topic.name} on {cluster}", result.error_message)
+    return True
+
+
+def validate_topic(cluster: Cluster, topic: NewTopic) -> dict[str, ConfigEntry] | None:
+    """
+    Ask whether a topic could be created; nothing is.
+
+    Returns:
+        The configuration that it would have, defaults included; only what it
+        was to be created with where the cluster is too old to tell the rest
+        (before Kafka 2.4); None where this principal may not read it.
+
+    Raises:
+        BrokerError: The cluster would refuse, in its words; TOPIC_ALREADY_EXISTS is one of its reasons.
+
+    """
+    result = _create(cluster, topic, validate_only=True)
+    raise_for(result.error_code, f"creating topic {topic.name} on {cluster}", result.error_message)
+    if result.topic_config_error_code:
+        return None
+    told = {
+        entry.name: ConfigEntry(entry.value, entry.config_source == _DYNAMIC_TOPIC_CONFIG)
+        for entry in result.configs or ()
+    }
+    return told or {name: ConfigEntry(value, True) for name, value in topic.configs.items()}
+
+
+def _create(cluster: Cluster, topic: NewTopic, *, validate_only: bool) -> Any:
     creatable = request_class(ApiKey.CREATE_TOPICS).CreatableTopic
     response = cluster.controller().request(
         ApiKey.CREATE_TOPICS,
@@ -120,14 +154,35 @@ def create_topic(cluster: Cluster, topic: NewTopic) -> bool:
             )
         ],
         timeout_ms=cluster.config.request_timeout_ms,
-        validate_only=False,
+        validate_only=validate_only,
     )
-    where = f"creating topic {topic.name} on {cluster}"
-    result = _only(response.topics, where)
-    if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
-        return False
+    return _only(response.topics, f"creating topic {topic.name} on {cluster}")
+
+
+def create_partitions(cluster: Cluster, topic: str, count: int, *, validate_only: bool = False) -> None:
+    """
+    Give a topic more partitions.
+
+    Args:
+        cluster: Where.
+        topic: Its name.
+        count: How many it is to have then.
+        validate_only: Ask whether it could be done, and do nothing.
+
+    Raises:
+        BrokerError: The cluster refuses, in its words; with INVALID_PARTITIONS where it has as many.
+
+    """
+    partitions_topic = request_class(ApiKey.CREATE_PARTITIONS).CreatePartitionsTopic
+    response = cluster.controller().request(
+        ApiKey.CREATE_PARTITIONS,
+        topics=[partitions_topic(name=topic, count=count, assignments=None)],
+        timeout_ms=cluster.config.request_timeout_ms,
+        validate_only=validate_only,
+    )
+    where = f"adding partitions to topic {topic} on {cluster}"
+    result = _only(response.results, where)
     raise_for(result.error_code, where, result.error_message)
-    return True
 
 
 def _only(results: Sequence[T], where: str) -> T:

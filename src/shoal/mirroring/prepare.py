@@ -1,8 +1,9 @@
 """
 Before a mirror begins: which topics, and whether the destination can take them.
 
-Runs on the driver, with metadata and configurations only. Missing topics are
-created; what is wrong with an existing one is told before the first batch.
+Runs on the driver, with metadata and configurations only. :func:`look` changes
+nothing: it finds what is wrong, and returns what is missing. :func:`prepare`
+looks, and then creates that.
 """
 
 from __future__ import annotations
@@ -10,15 +11,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ..client.admin import (
     ConfigEntry,
     NewTopic,
+    create_partitions,
     create_topic,
     describe_broker_config,
     describe_topic_configs,
+    validate_topic,
 )
 from ..client.cluster import Cluster, patiently
 from ..client.metadata import TopicMetadata, TopicPartition
@@ -26,7 +29,15 @@ from ..errors import BrokerError, ConfigError, ErrorCode, ShoalError
 from .options import MirrorOptions, default_group
 from .topic_configs import Finding, TopicState, compare, configs_of_copy
 
-__all__ = ["DEFAULT_PRODUCER_ID_EXPIRATION_MS", "Prepared", "PreparedTopic", "prepare"]
+__all__ = [
+    "DEFAULT_PRODUCER_ID_EXPIRATION_MS",
+    "Plan",
+    "PlannedTopic",
+    "Prepared",
+    "PreparedTopic",
+    "look",
+    "prepare",
+]
 
 #: Kafka's default; for brokers that do not tell.
 DEFAULT_PRODUCER_ID_EXPIRATION_MS = 86_400_000
@@ -88,13 +99,77 @@ class Prepared:
         return {name: topic.destination for name, topic in self.topics.items()}
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedTopic:
+    """
+    Attributes:
+        source: Its name at the source.
+        destination: Its name at the destination.
+        partitions: At the source.
+        creation: What is to be created; None where the destination has it.
+        present_partitions: At the destination; 0 where it is to be created.
+    """
+
+    source: str
+    destination: str
+    partitions: int
+    creation: NewTopic | None
+    present_partitions: int
+
+    @property
+    def added_partitions(self) -> int:
+        """How many an existing copy is to get."""
+        return 0 if self.creation else max(0, self.partitions - self.present_partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """
+    What a mirror will begin with, and what has to be made for it.
+
+    Attributes:
+        group: And the others: as of :class:`Prepared`.
+
+    """
+
+    group: str
+    source_cluster_id: str | None
+    destination_cluster_id: str | None
+    topics: Mapping[str, PlannedTopic]
+    warnings: tuple[str, ...]
+    producer_id_expiration_ms: int
+
+
+def look(
+    options: MirrorOptions, source: Cluster, destination: Cluster, *, patience_s: float = _PATIENCE_S
+) -> Plan:
+    """
+    Resolve the selection, check the destination, find what it misses; change nothing.
+
+    What is to be created was offered to the destination, to be validated only.
+
+    Args:
+        options: Of the mirror.
+        source: Its metadata of all topics is refreshed.
+        destination: Its metadata of the copies is refreshed.
+        patience_s: How long to wait for what time can heal.
+
+    Raises:
+        ConfigError: Nothing is selected, or the destination cannot take it; says what to do.
+        BrokerError: A cluster refuses.
+        Disconnected: A cluster does not answer.
+
+    """
+    return _Look(options, source, destination, patience_s).run()
+
+
 def prepare(
     options: MirrorOptions, source: Cluster, destination: Cluster, *, patience_s: float = _PATIENCE_S
 ) -> Prepared:
     """
-    Resolve the selection, create what is missing at the destination, check the rest.
+    Look, and create what the destination misses: topics, and partitions of topics.
 
-    May be called again while the mirror runs, to notice new topics.
+    May be called again while the mirror runs, to notice new topics and partitions.
 
     Args:
         options: Of the mirror.
@@ -108,11 +183,91 @@ def prepare(
         Disconnected: A cluster does not answer.
 
     """
-    return _Preparation(options, source, destination, patience_s).run()
+    plan = look(options, source, destination, patience_s=patience_s)
+    created = _carry_out(plan, destination, patience_s)
+    return Prepared(
+        plan.group,
+        plan.source_cluster_id,
+        plan.destination_cluster_id,
+        {
+            name: PreparedTopic(name, topic.destination, topic.partitions, topic.destination in created)
+            for name, topic in plan.topics.items()
+        },
+        plan.warnings,
+        plan.producer_id_expiration_ms,
+    )
 
 
-class _Preparation:
-    """One run of :func:`prepare`: what it found so far."""
+def _carry_out(plan: Plan, destination: Cluster, patience_s: float) -> frozenset[str]:
+    """Create what is missing, and wait until every partition has a leader; return the topics created."""
+    created = frozenset(
+        topic.destination
+        for topic in plan.topics.values()
+        if topic.creation and _create(topic.creation, destination, patience_s)
+    )
+    for topic in plan.topics.values():
+        if topic.added_partitions:
+            _grow(topic, destination, patience_s)
+    _await_leaders(plan, destination, patience_s)
+    return created
+
+
+def _create(topic: NewTopic, destination: Cluster, patience_s: float) -> bool:
+    try:
+        return patiently(lambda: create_topic(destination, topic), patience_s=patience_s)
+    except BrokerError as error:
+        raise _refused_creation(error, topic) from error
+
+
+def _refused_creation(error: BrokerError, topic: NewTopic) -> ShoalError:
+    if error.retriable:
+        return error
+    return ConfigError(
+        f"{error}; change what is refused, or create the topic yourself with "
+        f"{topic.partitions} partitions and compression.type=producer"
+    )
+
+
+def _grow(
+    topic: PlannedTopic, destination: Cluster, patience_s: float, *, validate_only: bool = False
+) -> None:
+    """Add partitions; where somebody else just did, all is well."""
+    try:
+        patiently(
+            lambda: create_partitions(
+                destination, topic.destination, topic.partitions, validate_only=validate_only
+            ),
+            patience_s=patience_s,
+        )
+    except BrokerError as error:
+        if error.code == ErrorCode.INVALID_PARTITIONS:
+            return
+        if error.retriable:
+            raise
+        raise ConfigError(
+            f"{error}; topic {topic.destination} has {topic.present_partitions} partitions and the source "
+            f"{topic.partitions}: allow ALTER on it, or add the missing ones yourself "
+            f"(kafka-topics --alter --partitions {topic.partitions})"
+        ) from error
+
+
+def _await_leaders(plan: Plan, destination: Cluster, patience_s: float) -> None:
+    """Wait until each destination partition that a mirror writes to has a leader."""
+    copies = [topic.destination for topic in plan.topics.values()]
+
+    def check() -> None:
+        destination.refresh(copies)
+        for topic in plan.topics.values():
+            known = destination.metadata.topics.get(topic.destination)
+            present = known.partitions if known else ()
+            for number in {*range(topic.partitions), *present}:
+                destination.partition(TopicPartition(topic.destination, number))
+
+    patiently(check, patience_s=patience_s)
+
+
+class _Look:
+    """One run of :func:`look`: what it found so far."""
 
     def __init__(
         self, options: MirrorOptions, source: Cluster, destination: Cluster, patience_s: float
@@ -123,7 +278,7 @@ class _Preparation:
         self._patience_s = patience_s
         self._warnings: list[str] = []
 
-    def run(self) -> Prepared:
+    def run(self) -> Plan:
         names = self._select()
         # All that the destination says of the topics; and its brokers, for the replication factor.
         self._destination.refresh(names.values())
@@ -133,21 +288,14 @@ class _Preparation:
             self._source.metadata.cluster_id, self._destination.metadata.cluster_id
         )
         source_configs = self._describe(self._source, names)
-        created = self._create_missing(names, source_configs)
-        self._compare(names, source_configs)
-        return Prepared(
+        topics = self._plan(names, source_configs)
+        self._compare(topics, source_configs, self._configs_of_copies(topics))
+        self._warn_of_growth(topics)
+        return Plan(
             group,
             self._source.metadata.cluster_id,
             self._destination.metadata.cluster_id,
-            {
-                name: PreparedTopic(
-                    name,
-                    destination,
-                    len(self._source.metadata.topics[name].partitions),
-                    destination in created,
-                )
-                for name, destination in names.items()
-            },
+            topics,
             tuple(self._warnings),
             self._producer_id_expiration_ms(),
         )
@@ -203,23 +351,55 @@ class _Preparation:
                 if error.code not in _NOT_ALLOWED:
                     raise
                 refused.append(topic)
+        self._warn_of_undescribed(refused, cluster)
+        return described
+
+    def _warn_of_undescribed(self, topics: Sequence[str], cluster: Cluster) -> None:
         self._warnings.append(
-            f"{_topics(refused)} of {cluster} may not be described by this principal, so sizes, timestamps, "
+            f"{_topics(topics)} of {cluster} may not be described by this principal, so sizes, timestamps, "
             "compression and retention were not compared; allow DESCRIBE_CONFIGS on it"
         )
-        return described
 
     def _patiently_describe(self, cluster: Cluster, topics: Sequence[str]) -> Mapping[str, Configs]:
         return patiently(lambda: describe_topic_configs(cluster, topics), patience_s=self._patience_s)
 
-    def _compare(self, names: Mapping[str, str], source_configs: Mapping[str, Configs]) -> None:
-        destination_configs = self._describe(self._destination, names.values())
+    def _configs_of_copies(self, topics: Mapping[str, PlannedTopic]) -> dict[str, Configs]:
+        """Return what copies have, and what those would have that are to be created."""
+        existing = [topic.destination for topic in topics.values() if topic.creation is None]
+        configs: dict[str, Configs] = self._describe(self._destination, existing)
+        untold = []
+        for topic in topics.values():
+            if topic.creation:
+                told = self._validate(topic.creation)
+                if told is None:
+                    untold.append(topic.destination)
+                else:
+                    configs[topic.destination] = told
+        if untold:
+            self._warn_of_undescribed(untold, self._destination)
+        return configs
+
+    def _validate(self, topic: NewTopic) -> Configs | None:
+        try:
+            return patiently(lambda: validate_topic(self._destination, topic), patience_s=self._patience_s)
+        except BrokerError as error:
+            if error.code == ErrorCode.TOPIC_ALREADY_EXISTS:
+                # Created a moment ago, and not in the metadata yet.
+                return self._describe(self._destination, [topic.name]).get(topic.name)
+            raise _refused_creation(error, topic) from error
+
+    def _compare(
+        self,
+        topics: Mapping[str, PlannedTopic],
+        source_configs: Mapping[str, Configs],
+        copy_configs: Mapping[str, Configs],
+    ) -> None:
         topics_by_finding: dict[Finding, list[str]] = defaultdict(list)
-        for name, copy in names.items():
+        for name, topic in topics.items():
             source = _state(self._source.metadata.topics[name], source_configs.get(name))
-            destination = _state(self._destination.metadata.topics[copy], destination_configs.get(copy))
-            for finding in compare(source, destination):
-                topics_by_finding[finding].append(copy)
+            copy = self._state_of_copy(topic, copy_configs.get(topic.destination))
+            for finding in compare(source, copy):
+                topics_by_finding[finding].append(topic.destination)
         sentences = {
             finding: f"{_topics(topics)} on {self._destination}: {finding.text}"
             for finding, topics in topics_by_finding.items()
@@ -229,7 +409,13 @@ class _Preparation:
             raise ConfigError("; ".join(errors))
         self._warnings += sentences.values()
 
-    # Creating
+    def _state_of_copy(self, topic: PlannedTopic, configs: Configs | None) -> TopicState:
+        if topic.creation:
+            return TopicState(topic.creation.partitions, topic.creation.replication_factor, configs or {})
+        found = _state(self._destination.metadata.topics[topic.destination], configs)
+        return replace(found, partitions=found.partitions + topic.added_partitions)
+
+    # What is missing
 
     def _check_destination(self, names: Mapping[str, str]) -> None:
         metadata = self._destination.metadata
@@ -245,12 +431,11 @@ class _Preparation:
                 "allow DESCRIBE and WRITE on it (and CREATE, where it does not exist)"
             )
 
-    def _create_missing(
+    def _plan(
         self, names: Mapping[str, str], source_configs: Mapping[str, Configs]
-    ) -> frozenset[str]:
-        missing = {
-            name: copy for name, copy in names.items() if copy not in self._destination.metadata.topics
-        }
+    ) -> dict[str, PlannedTopic]:
+        present = self._destination.metadata.topics
+        missing = {name: copy for name, copy in names.items() if copy not in present}
         for name, copy in missing.items():
             if name not in source_configs:
                 raise ConfigError(
@@ -259,15 +444,20 @@ class _Preparation:
                     "DESCRIBE_CONFIGS on it, or create the topic yourself with compression.type=producer"
                 )
         self._warn_of_fewer_replicas(missing)
-        created = frozenset(
-            copy for name, copy in missing.items() if self._create(name, copy, source_configs[name])
-        )
-        self._await_leaders(names)
-        return created
+        return {
+            name: PlannedTopic(
+                name,
+                copy,
+                len(self._source.metadata.topics[name].partitions),
+                self._creation(name, copy, source_configs[name]) if name in missing else None,
+                0 if name in missing else len(present[copy].partitions),
+            )
+            for name, copy in names.items()
+        }
 
-    def _create(self, name: str, copy: str, source_configs: Configs) -> bool:
+    def _creation(self, name: str, copy: str, source_configs: Configs) -> NewTopic:
         source = _state(self._source.metadata.topics[name], source_configs)
-        topic = NewTopic(
+        return NewTopic(
             copy,
             source.partitions,
             self._replication_factor(name),
@@ -278,15 +468,17 @@ class _Preparation:
                 ),
             ),
         )
-        try:
-            return patiently(lambda: create_topic(self._destination, topic), patience_s=self._patience_s)
-        except BrokerError as error:
-            if error.retriable:
-                raise
-            raise ConfigError(
-                f"{error}; change what is refused, or create the topic yourself with "
-                f"{topic.partitions} partitions and compression.type=producer"
-            ) from error
+
+    def _warn_of_growth(self, topics: Mapping[str, PlannedTopic]) -> None:
+        growing = [topic for topic in topics.values() if topic.added_partitions]
+        for topic in growing:
+            _grow(topic, self._destination, self._patience_s, validate_only=True)
+        if growing:
+            copies = [topic.destination for topic in growing]
+            self._warnings.append(
+                f"{_topics(copies)} on {self._destination}: has fewer partitions than the source; the "
+                "missing ones are added"
+            )
 
     def _replication_factor(self, name: str) -> int:
         """Return the one asked for; else the source's, or as many as there are brokers."""
@@ -309,19 +501,6 @@ class _Preparation:
                 f"{_topics(fewer)} on {self._destination}: created with {brokers} replicas, as many as there "
                 "are brokers; the source has more"
             )
-
-    def _await_leaders(self, names: Mapping[str, str]) -> None:
-        """Wait until each destination partition that a mirror writes to has a leader."""
-
-        def check() -> None:
-            self._destination.refresh(names.values())
-            for name, copy in names.items():
-                topic = self._destination.metadata.topics.get(copy)
-                partitions = topic.partitions if topic else self._source.metadata.topics[name].partitions
-                for number in partitions:
-                    self._destination.partition(TopicPartition(copy, number))
-
-        patiently(check, patience_s=self._patience_s)
 
     # Brokers
 

@@ -163,13 +163,7 @@ def compare(source: TopicState, destination: TopicState) -> Iterator[Finding]:
 
 
 def _compare_partitions(source: TopicState, destination: TopicState) -> Iterator[Finding]:
-    if destination.partitions < source.partitions:
-        yield Finding(
-            True,
-            f"has {destination.partitions} partitions and the source {source.partitions}; "
-            f"add the missing ones (kafka-topics --alter --partitions {source.partitions})",
-        )
-    elif destination.partitions > source.partitions:
+    if destination.partitions > source.partitions:
         yield Finding(
             False,
             f"has {destination.partitions} partitions and the source {source.partitions}: "
