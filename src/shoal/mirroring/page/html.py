@@ -1,0 +1,61 @@
+"""The one HTML file: with all it needs inside, and forbidden to ask anything of anybody else."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import json
+from collections.abc import Mapping
+from importlib import resources
+from string import Template
+from typing import Any
+
+from plotly.offline import get_plotlyjs
+
+__all__ = ["html"]
+
+#: Plotly puts styles into the document; all other code is named by its digest.
+_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; connect-src {connect}; "
+    "base-uri 'none'; form-action 'none'; script-src {scripts}"
+)
+
+
+def html(data: Mapping[str, Any] | None) -> str:
+    """
+    Return the page.
+
+    Args:
+        data: What a report shows; None for the live page, which asks for it.
+
+    """
+    scripts = {"plotly": _plotly(), "javascript": _read("page.js")}
+    policy = _POLICY.format(
+        connect="'self'" if data is None else "'none'",
+        scripts=" ".join(f"'sha256-{_digest(each)}'" for each in scripts.values()),
+    )
+    return Template(_read("page.html")).substitute(
+        scripts, policy=policy, css=_read("page.css"), data=_json_in_html(data)
+    )
+
+
+def _json_in_html(data: Mapping[str, Any] | None) -> str:
+    """Return JSON in which nothing can end the element that it stands in."""
+    return json.dumps(data).replace("<", "\\u003c")
+
+
+def _read(name: str) -> str:
+    return (resources.files(__package__) / name).read_text(encoding="utf-8")
+
+
+@functools.cache
+def _plotly() -> str:
+    code: str = get_plotlyjs()
+    if "</script" in code.lower():
+        raise ValueError("this plotly.js cannot stand in an HTML element")
+    return code
+
+
+def _digest(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

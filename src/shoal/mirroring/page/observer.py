@@ -1,0 +1,94 @@
+"""Looks at a mirror once a second while it runs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import TypeAlias
+
+from ..metrics import Metrics
+from ..processes import ProcessRole, ProcessUsage
+from .history import History, Sample
+
+__all__ = ["Observer", "Processes"]
+
+_INTERVAL_S = 1.0
+
+#: A task's process that was not heard of for so long is taken to have ended.
+_SILENT_S = 60.0
+
+#: The driver and its JVMs, now.
+Processes: TypeAlias = Callable[[], Sequence[ProcessUsage]]
+
+
+class Observer:
+    """
+    A thread that keeps the :class:`History` of a mirror.
+
+    Attributes:
+        metrics: The registry that it reads.
+        history: What it saw.
+        started_at: When the mirror began, in seconds since 1970.
+
+    """
+
+    def __init__(self, metrics: Metrics, processes: Processes, interval_s: float = _INTERVAL_S) -> None:
+        self.metrics = metrics
+        self.history = History()
+        self.started_at = time.time()
+        self._local = processes
+        self._interval_s = interval_s
+        self._cpu_s = {ProcessRole.DRIVER: 0.0, ProcessRole.JVM: 0.0}
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._observe, name="shoal-observer", daemon=True)
+
+    def processes(self) -> list[ProcessUsage]:
+        """Return the mirror's processes that are alive: on the driver, and the tasks' wherever they are."""
+        now = time.time()
+        tasks = [each for each in self.metrics.workers() if now - each.heard_at < _SILENT_S]
+        return [*self._local(), *tasks]
+
+    def look(self) -> None:
+        """Add how it is now to the history."""
+        progress = self.metrics.progress()
+        processes = self.processes()
+        for role, before in self._cpu_s.items():
+            # A process that has ended does not take its share back.
+            self._cpu_s[role] = max(before, sum(each.cpu_s for each in processes if each.role is role))
+        rss_bytes = {
+            role: sum(each.rss_bytes for each in processes if each.role is role) for role in ProcessRole
+        }
+        self.history.add(
+            Sample(
+                at_ms=int(time.time() * 1000),
+                bytes_in=progress.bytes_in,
+                bytes_out=progress.bytes_out,
+                records=progress.records,
+                driver_cpu_s=self._cpu_s[ProcessRole.DRIVER],
+                jvm_cpu_s=self._cpu_s[ProcessRole.JVM],
+                tasks_cpu_s=self.metrics.task_cpu_s,
+                lag_records=progress.lag_records,
+                lag_s=progress.lag_s,
+                driver_rss_bytes=rss_bytes[ProcessRole.DRIVER],
+                jvm_rss_bytes=rss_bytes[ProcessRole.JVM],
+                tasks_rss_bytes=rss_bytes[ProcessRole.WORKER],
+            )
+        )
+
+    def _observe(self) -> None:
+        while not self._over.wait(self._interval_s):
+            self.look()
+
+    def __enter__(self) -> Observer:
+        self.look()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+        self.look()

@@ -1,0 +1,410 @@
+"use strict";
+// Shows one object (its shape: data.py): polled from the mirror once a second, or written into a report.
+
+const POLL_MS = 1000;
+const POLL_TIMEOUT_MS = 10000;
+
+const written = JSON.parse(document.getElementById("data").textContent);
+const isReport = written !== null;
+const view = { range: isReport ? "whole" : "recent", all: false };
+
+// Words and numbers
+
+const compact = (value) => (value < 1e7 ? integer(value) : scaled(value, ["", "k", "M", "G", "T"], 1000));
+const plural = (count, noun, many) => `${integer(count)} ${count === 1 ? noun : many || noun + "s"}`;
+const integer = (value) => Math.round(value).toLocaleString("en");
+
+function scaled(value, units, base) {
+  let step = 0;
+  while (Math.abs(value) >= base && step < units.length - 1) { value /= base; step += 1; }
+  const digits = step === 0 || Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : 2;
+  return `${value.toFixed(digits)} ${units[step]}`;
+}
+
+const bytes = (value) => scaled(value, ["B", "kB", "MB", "GB", "TB", "PB"], 1000);
+
+function duration(seconds) {
+  if (seconds < 0.005) return "0 s";
+  if (seconds < 10) return `${seconds.toFixed(seconds < 1 ? 2 : 1)} s`;
+  if (seconds < 120) return `${Math.round(seconds)} s`;
+  const minutes = Math.round(seconds / 60);
+  if (minutes < 120) return `${minutes} min`;
+  const hours = Math.round(minutes / 60);
+  return hours < 48 ? `${hours} h` : `${Math.round(hours / 24)} days`;
+}
+
+const share = (part, whole) => (whole ? `${(Math.floor((part / whole) * 1000) / 10).toFixed(1)} %` : "–");
+const orDash = (value, format) => (value === null || value === undefined ? "–" : format(value));
+const time = (ms) => new Date(ms).toLocaleString();
+
+// Elements: text is always text, never HTML
+
+function element(name, properties, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(properties || {})) {
+    if (key in made) made[key] = value;
+    else made.setAttribute(key, value);
+  }
+  made.append(...children.map((child) => (child instanceof Node ? child : String(child))));
+  return made;
+}
+
+const shown = new Map();
+
+// Only what changed is made anew: a reason that somebody is selecting stays where it is.
+function show(id, content, make) {
+  const key = JSON.stringify(content);
+  if (shown.get(id) === key) return;
+  shown.set(id, key);
+  const place = document.getElementById(id);
+  const made = content === null ? [] : make(content);
+  place.replaceChildren(...made);
+  place.hidden = made.length === 0;
+}
+
+// columns: [heading, class, cell of a row]
+function table(caption, columns, rows) {
+  const head = element("tr", {}, ...columns.map(([heading, kind]) =>
+    element("th", { scope: "col", className: kind }, heading)));
+  const body = rows.map((row) => element("tr", {}, ...columns.map(([, kind, cell]) =>
+    element("td", { className: kind }, cell(row)))));
+  return element("div", { className: "scroll", tabIndex: 0, role: "region", "aria-label": caption },
+    element("table", {}, element("caption", {}, caption),
+      element("thead", {}, head), element("tbody", {}, ...body)));
+}
+
+// What is it doing, and is it behind?
+
+function state(data) {
+  const { totals, ending } = data;
+  const stopped = data.stopped.count;
+  if (ending) return ending.good ? ["good", "Ended"] : ["bad", "Ended: not all is well"];
+  if (stopped) return ["bad", plural(stopped, "partition") + " stopped"];
+  if (data.waiting.count) return ["warn", plural(data.waiting.count, "partition") + " waiting"];
+  if (!totals.heard) return ["busy", "Starting"];
+  return totals.done === totals.partitions ? ["good", "Up to date"] : ["busy", "Copying"];
+}
+
+function headline(data) {
+  const { totals, ending } = data;
+  if (ending) return ending.sentence;
+  if (!totals.heard) return "Spark is starting; no task has reported yet.";
+  const speed = `${integer(totals.records_per_s)} records/s, ${bytes(totals.bytes_per_s)}/s`;
+  if (!totals.lag_records) return `Everything that is known of is copied. ${speed}.`;
+  const behind = [plural(totals.lag_records, "record")];
+  if (totals.lag_s) behind.push(duration(totals.lag_s));
+  const left = totals.remaining_s === null ? "" : `, about ${duration(totals.remaining_s)} to go`;
+  return `Behind by ${behind.join(", ")}${left}. ${speed}.`;
+}
+
+function tiles(data) {
+  const { totals } = data;
+  const opened = data.conversions.opened;
+  const cpu = isReport ? null : lastRates(data);
+  return [
+    isReport
+      ? ["Copied", bytes(totals.bytes_out), `${plural(totals.records, "record")} in ${plural(totals.batches, "batch", "batches")}`]
+      : ["Throughput", `${bytes(totals.bytes_per_s)}/s`, `${integer(totals.records_per_s)} records/s`],
+    ["Lag", compact(totals.lag_records), totals.lag_s === null ? "records" : `records, ${duration(totals.lag_s)}`],
+    ["Partitions", integer(totals.partitions),
+      `${integer(totals.done)} up to date, ${integer(data.waiting.count)} waiting, ${integer(data.stopped.count)} stopped`],
+    ["Passed through unopened", share(data.conversions.unopened, data.conversions.unopened + opened),
+      `${plural(opened, "batch", "batches")} decoded`],
+    isReport
+      ? ["CPU per GB copied", totals.bytes_out ? `${(totals.cpu_s / (totals.bytes_out / 1e9)).toFixed(2)} s` : "–",
+        `${totals.cpu_s.toFixed(1)} CPU-seconds in all`]
+      : ["CPU", cpu === null ? "–" : cpu.toFixed(2), "cores at work, of late"],
+    ["Memory", bytes(totals.rss_bytes), isReport ? "at most, of all processes" : "of all processes"],
+    [isReport ? "Ran for" : "Up for", duration(totals.elapsed_s), plural(totals.retries, "retry", "retries")],
+  ];
+}
+
+const troubles = (title, note, { count, reasons }) =>
+  (count ? { title: `${title}: ${plural(count, "partition")}`, note, reasons } : null);
+
+function namesOf({ partitions, count }) {
+  const names = partitions.map((name, at) =>
+    element("span", { className: "whole" }, at + 1 < partitions.length ? `${name}, ` : name));
+  if (count > partitions.length) names.push(` and ${integer(count - partitions.length)} more`);
+  return element("span", {}, ...names);
+}
+
+const troubleSection = ({ title, note, reasons }) => [
+  element("h2", {}, title),
+  table(note, [
+    ["Partitions", "name", namesOf],
+    ["Reason", "reason", (row) => row.reason],
+  ], reasons),
+];
+
+function showWords(data) {
+  const [kind, word] = state(data);
+  show("state", [kind, word], () => [word]);
+  document.getElementById("state").className = `pill ${kind}`;
+  const { about } = data;
+  show("title", `${about.source} → ${about.destination}`, (text) => [text]);
+  document.title = `${word} – ${about.source} → ${about.destination} – shoal`;
+  const until = isReport ? ` to ${time(data.now_ms)}` : "";
+  show("about", `group ${about.group} · ${isReport ? "from" : "since"} ${time(data.started_ms)}${until} · shoal ${about.version}`,
+    (text) => [text]);
+  show("headline", headline(data), (text) => [text]);
+  show("tiles", tiles(data), (all) => all.map(([name, value, more]) =>
+    element("div", { className: "tile" }, element("span", { className: "quiet" }, name),
+      element("b", {}, value), element("span", { className: "quiet" }, more))));
+  show("stopped", troubles("Stopped", "These need a person: nothing more is copied of them.", data.stopped), troubleSection);
+  show("waiting", troubles("Waiting", "Time can heal these: they are tried again and again.", data.waiting), troubleSection);
+  show("incidents", data.incidents.length ? data.incidents : null, (rows) => [
+    element("h2", {}, "What happened to the clusters"),
+    table("Incidents that cannot be made good.", [
+      ["Partition", "name", (row) => row.partition],
+      ["Incident", "", (row) => row.kind],
+      ["Lost", "number", (row) => orDash(row.lost, integer)],
+      ["Went on", "", (row) => (row.continued ? "yes" : "no")],
+      ["Reason", "reason", (row) => row.reason],
+    ], rows),
+  ]);
+  show("warnings", data.warnings.length ? data.warnings : null, (sentences) => [
+    element("h2", {}, "Warnings"), ...sentences.map((sentence) => element("p", {}, sentence)),
+  ]);
+}
+
+const partitionState = ({ state: name }) =>
+  element("span", { className: `state-${name}` }, name === "done" ? "up to date" : name);
+
+function showTables(data) {
+  const { rows, count } = data.partitions;
+  show("partitions", { rows, count, all: view.all }, () => {
+    const columns = [
+      ["Partition", "name", (row) => row.partition],
+      ["Lag, records", "number", (row) => orDash(row.lag_records, integer)],
+      ["Lag, time", "number", (row) => orDash(row.lag_s, duration)],
+      ["Records", "number", (row) => integer(row.records)],
+      ["Bytes out", "number", (row) => bytes(row.bytes_out)],
+      ["Rate", "number", (row) => orDash(row.bytes_per_s, (value) => `${bytes(value)}/s`)],
+      ["Last commit", "number", (row) => orDash(row.commit_age_s, (age) => `${duration(age)} ago`)],
+      ["State", "", partitionState],
+      ["Lane", "", (row) => orDash(row.process, String)],
+    ].filter(([heading]) => !(isReport && heading === "Rate"));
+    const made = [
+      element("h2", {}, "Slowest partitions"),
+      table(rows.length < count ? `The ${rows.length} furthest behind of ${integer(count)}.` : `All ${plural(count, "partition")}, the furthest behind first.`,
+        columns, rows),
+    ];
+    if (!isReport && (rows.length < count || view.all)) {
+      const label = view.all ? "Only the slowest" : `Show all ${integer(count)}`;
+      made.push(element("p", {}, element("button", { id: "all", onclick: () => { view.all = !view.all; poll(); } }, label)));
+    }
+    return made;
+  });
+  show("processes", data.processes, (processes) => [
+    element("h2", {}, "Lanes and processes"),
+    table("A lane is a task of Spark, in a Python process of its own.", [
+      ["Process", "name", (row) => row.name],
+      ["Kind", "", (row) => row.kind],
+      ["Partitions", "number", (row) => orDash(row.partitions, integer)],
+      ["Rate", "number", (row) => orDash(row.bytes_per_s, (value) => `${bytes(value)}/s`)],
+      ["CPU, cores", "number", (row) => orDash(row.cores, (value) => value.toFixed(2))],
+      ["CPU-seconds", "number", (row) => row.cpu_s.toFixed(1)],
+      ["Memory", "number", (row) => bytes(row.rss_bytes)],
+    ].filter(([heading]) => !(isReport && (heading === "Rate" || heading === "CPU, cores"))), processes),
+  ]);
+  show("topics", data.topics, (topics) => [
+    element("h2", {}, "Topics"),
+    table(`${plural(topics.count, "topic")}${topics.rows.length < topics.count ? `, the ${topics.rows.length} with the most bytes` : ""}.`, [
+      ["Topic", "name", (row) => row.topic],
+      ["Partitions", "number", (row) => integer(row.partitions)],
+      ["Records", "number", (row) => integer(row.records)],
+      ["Bytes out", "number", (row) => bytes(row.bytes_out)],
+      ["Records a batch", "number", (row) => orDash(row.records_per_batch, (value) => value.toFixed(1))],
+      ["Bytes a batch", "number", (row) => orDash(row.bytes_per_batch, bytes)],
+      ["Lag, records", "number", (row) => integer(row.lag_records)],
+    ], topics.rows),
+  ]);
+}
+
+// Figures
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+// Plotly reads labels as HTML of sorts.
+const label = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+
+function layout(changes) {
+  const axis = { gridcolor: colour("--line"), zerolinecolor: colour("--line"), linecolor: colour("--line"), fixedrange: true, automargin: true };
+  const { xaxis, yaxis, ...rest } = changes;
+  return {
+    paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: "rgba(0,0,0,0)",
+    font: { color: colour("--text"), size: 12 },
+    margin: { l: 8, r: 12, t: 8, b: 8 },
+    showlegend: true,
+    legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" },
+    hovermode: "x unified",
+    hoverlabel: { bgcolor: colour("--ground"), bordercolor: colour("--line"), font: { color: colour("--text") } },
+    xaxis: { ...axis, ...xaxis },
+    yaxis: { ...axis, rangemode: "tozero", ...yaxis },
+    ...rest,
+  };
+}
+
+// Between two samples, where there are two.
+function rates(times, totals, factor) {
+  return totals.slice(1).map((total, at) => {
+    const seconds = (times[at + 1] - times[at]) / 1000;
+    return seconds > 0 && total !== null && totals[at] !== null ? ((total - totals[at]) / seconds) * factor : null;
+  });
+}
+
+function lastRates(data) {
+  const { at_ms: times, driver_cpu_s, jvm_cpu_s, tasks_cpu_s } = data.history;
+  const last = times.length - 1;
+  const first = Math.max(0, last - 10);
+  if (last <= first) return null;
+  const used = [driver_cpu_s, jvm_cpu_s, tasks_cpu_s].map((column) => column[last] - column[first]);
+  return used.reduce((sum, each) => sum + each, 0) / ((times[last] - times[first]) / 1000);
+}
+
+const line = (name, times, values, series, more) => ({
+  type: "scatter", mode: "lines", name, x: times.map((ms) => new Date(ms)), y: values,
+  line: { color: colour(`--series-${series}`), width: 2 }, ...more,
+});
+
+const PROCESSES = [["driver", "driver", 1], ["jvm", "Spark's JVM", 2], ["tasks", "tasks", 3]];
+
+function stacked(times, columnOf) {
+  return PROCESSES.map(([key, name, series]) =>
+    line(name, times, columnOf(key), series, { stackgroup: "all", line: { width: 1, color: colour(`--series-${series}`) } }));
+}
+
+function bars(names, values, texts) {
+  const known = names.map(label);
+  return [{
+    type: "bar", orientation: "h", x: values, y: known, text: texts, textposition: "outside", cliponaxis: false, hovertemplate: "%{y}: %{text}<extra></extra>",
+    marker: { color: colour("--series-1") }, textfont: { color: colour("--text") },
+  }];
+}
+
+const barLayout = (xTitle, many) => layout({
+  showlegend: false, hovermode: "closest", height: Math.max(220, 26 * many + 60),
+  xaxis: { title: { text: xTitle }, rangemode: "tozero" },
+  yaxis: { autorange: "reversed", type: "category", title: { text: "" } },
+});
+
+// [id, title, sentence, traces, layout]
+function figures(data) {
+  const h = data.history;
+  const times = h.at_ms;
+  const later = times.slice(1);
+  const conversions = data.conversions;
+  const made = [
+    ["throughput", "Bytes in against bytes out",
+      `In all ${bytes(data.totals.bytes_in)} came in and ${bytes(data.totals.bytes_out)} went out. What came in and did not go out was fetched twice, dropped, or is under way.`,
+      [line("in", later, rates(times, h.bytes_in, 1e-6), 1), line("out", later, rates(times, h.bytes_out, 1e-6), 2, { line: { color: colour("--series-2"), width: 2, dash: "dot" } })],
+      layout({ yaxis: { title: { text: "MB/s" } } })],
+    ["lag", "Lag",
+      "Between where the mirror stands and the ends of the source's partitions; stopped partitions are left out.",
+      [line("records", times, h.lag_records, 1), line("seconds", times, h.lag_s, 2, { yaxis: "y2" })],
+      layout({
+        yaxis: { title: { text: "records" } },
+        yaxis2: { title: { text: "seconds" }, overlaying: "y", side: "right", rangemode: "tozero", tickmode: "auto", showgrid: false, zeroline: false, fixedrange: true, automargin: true },
+      })],
+    ["cpu", "CPU of the mover", "Cores at work, user and system. Of executors on other machines, their tasks are counted and their JVMs are not.",
+      stacked(later, (key) => rates(times, h[`${key}_cpu_s`], 1)), layout({ yaxis: { title: { text: "cores" } } })],
+    ["memory", "Memory of the mover", "Resident memory; what processes share is counted in each.",
+      stacked(times, (key) => h[`${key}_rss_bytes`].map((value) => value / 1e6)), layout({ yaxis: { title: { text: "MB" } } })],
+  ];
+  const decisions = Object.entries(data.decisions).sort((one, other) => other[1] - one[1]);
+  made.push(["decisions", isReport ? "Conversions avoided" : "Decisions", conversionSentence(conversions),
+    bars(decisions.map(([name]) => name), decisions.map(([, count]) => count), decisions.map(([, count]) => integer(count))),
+    barLayout("batches", decisions.length)]);
+  const topics = data.topics.rows.filter((row) => row.bytes_per_batch !== null).slice(0, 12);
+  made.push(["batches", "Batch sizes by topic",
+    "Bytes a batch on average, headers included: small batches are what makes a mirror slow.",
+    bars(topics.map((row) => row.topic), topics.map((row) => row.bytes_per_batch), topics.map((row) => bytes(row.bytes_per_batch))),
+    barLayout("bytes a batch", topics.length)]);
+  return made;
+}
+
+function conversionSentence({ unopened, opened, unopened_bytes: size, dropped }) {
+  if (!unopened && !opened) return "No batch was copied yet.";
+  const passed = size === null ? "" : ` with ${bytes(size)}`;
+  return `${plural(unopened, "batch", "batches")}${passed} went through as they were, neither decompressed nor compressed again; ` +
+    `${integer(opened)} had to be decoded; ${integer(dropped)} were dropped by their headers. A mirror that decodes opens each.`;
+}
+
+function place(id, title) {
+  const chart = element("div", { id: `chart-${id}`, className: "chart", role: "img", "aria-label": title });
+  const says = element("p", { id: `says-${id}`, className: "quiet" });
+  return element("section", {}, element("h2", {}, title), chart, says);
+}
+
+function drawFigures(data) {
+  const all = figures(data);
+  // All places before the first figure: a figure is as wide as its place is then.
+  const places = document.getElementById("figures");
+  if (!places.childElementCount) places.append(...all.map(([id, title]) => place(id, title)));
+  for (const [id, , sentence, traces, figureLayout] of all) {
+    const chart = document.getElementById(`chart-${id}`);
+    show(`says-${id}`, sentence, (text) => [text]);
+    chart.style.height = figureLayout.height ? `${figureLayout.height}px` : "";
+    Plotly.react(chart, traces, figureLayout, { displayModeBar: false, responsive: true });
+  }
+}
+
+function showRanges() {
+  if (isReport) return;
+  const choices = [["recent", "Last 10 minutes"], ["whole", "Since the start"]];
+  show("ranges", view.range, () => choices.map(([range, name]) =>
+    element("button", { "aria-pressed": String(view.range === range), onclick: () => { view.range = range; poll(); } }, name)));
+}
+
+let latest = written;
+
+function showAll() {
+  if (latest === null) return;
+  showWords(latest);
+  showRanges();
+  showTables(latest);
+  drawFigures(latest);
+}
+
+// Live
+
+let next = null;
+let asked = 0;
+
+async function poll() {
+  clearTimeout(next);
+  const mine = ++asked;
+  try {
+    const answer = await fetch(`data.json?range=${view.range}&partitions=${view.all ? "all" : "slowest"}`,
+      { cache: "no-store", signal: AbortSignal.timeout(POLL_TIMEOUT_MS) });
+    if (!answer.ok) throw new Error(`the mirror answers ${answer.status}`);
+    const data = await answer.json();
+    if (mine !== asked) return;
+    latest = data;
+    showAll();
+  } catch (error) {
+    if (mine !== asked) return;
+    silent(error);
+  }
+  clearTimeout(next);
+  if (!document.hidden) next = setTimeout(poll, POLL_MS);
+}
+
+function silent(error) {
+  const words = "Not answering";
+  show("state", ["warn", words], () => [words]);
+  document.getElementById("state").className = "pill warn";
+  document.title = `${words} – shoal`;
+  const since = latest === null ? "" : ` What is below was so at ${time(latest.now_ms)}.`;
+  show("headline", `The mirror does not answer: it has ended, or cannot be reached.${since}`, (text) => [text]);
+  console.info(error.message);
+}
+
+// Nobody looks at a hidden page; it costs nothing then.
+document.addEventListener("visibilitychange", () => { if (!isReport && !document.hidden) poll(); });
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { if (latest !== null) drawFigures(latest); });
+
+if (isReport) showAll();
+else poll();
