@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 import pytest
+from metrics_fed import FIRST, SECOND, WORKER, report
 from two_brokers import ABORT, History, TwoBrokers
 
 from shoal.client.metadata import TopicPartition
@@ -15,31 +16,6 @@ from shoal.mirroring.progress import PartitionIncident
 from shoal.mirroring.runs import AcknowledgedRun
 
 pytestmark = pytest.mark.timeout(30)
-
-FIRST, SECOND = TopicPartition("topic", 0), TopicPartition("topic", 1)
-
-
-def report(partition: TopicPartition = FIRST, **changes: Any) -> dict[str, Any]:
-    of_partition: dict[str, Any] = {
-        "topic": partition.topic,
-        "partition": partition.partition,
-        "source_offset": 5,
-        "end_offset": 10,
-        "decisions": {"copied": 2},
-        "records": 4,
-        "bytes_out": 100,
-        "retries": 1,
-        "runs": [],
-        "waiting_for": None,
-        "stopped": None,
-        "incidents": [],
-    }
-    return {
-        "partitions": [of_partition | changes],
-        "bytes_in": 120,
-        "cpu_s": 0.5,
-        "peak_rss_bytes": 1000,
-    }
 
 
 def test_incidents_are_told_in_the_order_in_which_they_came() -> None:
@@ -94,6 +70,173 @@ def test_waiting_ends_and_stopped_stays() -> None:
     assert progress.lag_records == 0  # nobody works on it
     (stopped,) = metrics.stopped()
     assert str(stopped) == "topic-0 stopped at source offset 5: because"
+
+
+class Clock:
+    """What time it is for the registry."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1_800_000_000.0
+        monkeypatch.setattr("shoal.mirroring.metrics.time.time", lambda: self.now)
+
+    def ms_ago(self, milliseconds: int) -> int:
+        return int(self.now * 1000) - milliseconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def lag_s(metrics: Metrics, clock: Clock, partition: TopicPartition = FIRST) -> float | None:
+    lag = metrics.partitions()[partition].lag_s(clock.now)
+    assert lag == metrics.progress().lag_s  # of one partition the largest is its own
+    return lag
+
+
+def test_lag_in_time_is_unknown_until_position_and_end_are(clock: Clock) -> None:
+    metrics = Metrics()
+    assert metrics.progress().lag_s is None
+    metrics.apply(report(source_offset=None))
+    assert lag_s(metrics, clock) is None
+    metrics = Metrics()
+    metrics.apply(report(end_offset=None))
+    assert lag_s(metrics, clock) is None
+    metrics.apply(report())
+    assert lag_s(metrics, clock) == 0.0
+
+
+def test_lag_in_time_is_the_age_of_the_newest_mirrored_record(clock: Clock) -> None:
+    metrics = Metrics()
+    metrics.apply(report(newest_ms=clock.ms_ago(7_500)))
+    assert lag_s(metrics, clock) == pytest.approx(7.5)
+    clock.now += 2
+    assert lag_s(metrics, clock) == pytest.approx(9.5)
+    metrics.apply(report(source_offset=10, newest_ms=clock.ms_ago(1_000)))
+    assert lag_s(metrics, clock) == 0.0
+
+
+def test_after_a_pause_lag_in_time_is_not_the_age_of_what_came_before_it(clock: Clock) -> None:
+    metrics = Metrics()
+    metrics.apply(report(source_offset=10, newest_ms=clock.ms_ago(10)))
+    clock.now += 3_600
+    metrics.apply(report(source_offset=10, end_offset=11))
+    assert lag_s(metrics, clock) == 0.0
+    clock.now += 3
+    metrics.apply(report(source_offset=10, end_offset=12))
+    assert lag_s(metrics, clock) == pytest.approx(3.0)
+    metrics.apply(report(source_offset=11, end_offset=12, newest_ms=clock.ms_ago(500)))
+    assert lag_s(metrics, clock) == pytest.approx(0.5)
+
+
+def test_lag_in_time_of_a_partition_that_copied_nothing_counts_from_when_it_was_known(clock: Clock) -> None:
+    metrics = Metrics()
+    metrics.expect({FIRST: 0}, {FIRST: 10})
+    clock.now += 40
+    metrics.apply(report(source_offset=0, waiting_for="a leader"))
+    assert lag_s(metrics, clock) == pytest.approx(40.0)
+
+
+def test_a_timestamp_from_the_future_says_nothing_of_the_lag(clock: Clock) -> None:
+    metrics = Metrics()
+    metrics.apply(report(newest_ms=clock.ms_ago(5_000)))
+    metrics.apply(report(source_offset=6, newest_ms=clock.ms_ago(-3_600_000)))
+    assert lag_s(metrics, clock) == pytest.approx(5.0)
+    metrics.apply(report(source_offset=7, newest_ms=clock.ms_ago(-20)))  # two clocks are never the same
+    assert lag_s(metrics, clock) == 0.0
+
+
+def test_the_largest_lag_in_time_is_not_that_of_a_stopped_partition(clock: Clock) -> None:
+    metrics = Metrics()
+    metrics.apply(report(newest_ms=clock.ms_ago(4_000)))
+    metrics.apply(report(SECOND, newest_ms=clock.ms_ago(9_000)))
+    assert metrics.progress().lag_s == pytest.approx(9.0)
+    metrics.apply(report(SECOND, stopped=[5, "because"]))
+    assert metrics.progress().lag_s == pytest.approx(4.0)
+    assert metrics.partitions()[SECOND].lag_s(clock.now) == pytest.approx(9.0)
+
+
+def test_a_commit_counts_when_it_is_heard_first(clock: Clock) -> None:
+    metrics = Metrics()
+    metrics.apply(report())
+    assert metrics.partitions()[FIRST].committed_at is None
+    metrics.apply(report(committed_offset=5))
+    committed_at = clock.now
+    clock.now += 10
+    metrics.apply(report(committed_offset=5))
+    metrics.apply(report(committed_offset=None))
+    assert metrics.partitions()[FIRST].committed_at == committed_at
+    metrics.apply(report(committed_offset=6))
+    assert metrics.partitions()[FIRST].committed_at == clock.now
+
+
+def test_a_partition_s_counts_are_its_own() -> None:
+    metrics = Metrics()
+    metrics.apply(report(decisions={"copied": 2, "dropped: empty": 1}))
+    metrics.apply(report(decisions={"copied": 1, "rebuilt: holes": 1}))
+    metrics.apply(report(SECOND))
+    first = metrics.partitions()[FIRST]
+    assert first.decisions == {"copied": 3, "dropped: empty": 1, "rebuilt: holes": 1}
+    assert (first.records, first.batches, first.bytes_in, first.bytes_out, first.retries) == (
+        8,
+        4,
+        220,
+        200,
+        2,
+    )
+    assert first.process == WORKER
+    assert metrics.partitions()[SECOND].batches == 2
+
+
+def test_what_was_taken_of_the_partitions_stays_as_it_was() -> None:
+    metrics = Metrics()
+    metrics.apply(report())
+    before, version = metrics.partitions(), metrics.version
+    metrics.apply({**report(), "partitions": []})
+    assert metrics.version == version
+    metrics.apply(report())
+    metrics.apply(report(SECOND))
+    assert metrics.version > version
+    assert before.keys() == {FIRST}
+    assert before[FIRST].records == 4
+
+
+def test_totals_are_the_sums_of_the_partitions() -> None:
+    metrics = Metrics()
+    metrics.expect({FIRST: 0, SECOND: 2}, {FIRST: 9, SECOND: 2})
+    for number in range(6):
+        partition = TopicPartition("topic", number % 3)
+        metrics.apply(report(partition, source_offset=number, end_offset=9 - number))
+    metrics.apply(report(SECOND, stopped=[5, "because"]))
+    partitions = metrics.partitions().values()
+    progress = metrics.progress()
+    assert progress.records == sum(each.records for each in partitions)
+    assert progress.batches == sum(each.batches for each in partitions)
+    assert progress.bytes_out == sum(each.bytes_out for each in partitions)
+    assert progress.retries == sum(each.retries for each in partitions)
+    assert progress.lag_records == sum(each.lag_records or 0 for each in partitions if not each.stopped)
+    assert progress.done == sum(each.is_done for each in partitions)
+
+
+def test_what_a_task_knows_of_a_position_is_not_overruled_by_the_driver() -> None:
+    metrics = Metrics()
+    metrics.apply(report(source_offset=8))
+    metrics.expect({FIRST: 3, SECOND: 0}, {FIRST: 12, SECOND: 4})
+    assert metrics.partitions()[FIRST].lag_records == 4
+    assert metrics.progress().lag_records == 4 + 4
+
+
+def test_workers_that_are_silent_are_left_out(clock: Clock) -> None:
+    metrics = Metrics()
+    metrics.apply(report())
+    metrics.apply(report() | {"pid_host": "other:1", "cpu_s": 2.0})
+    metrics.apply(report() | {"rss_bytes": 800})
+    usages = {each.name: (each.cpu_s, each.rss_bytes) for each in metrics.workers()}
+    assert usages == {WORKER: (1.0, 800), "other:1": (2.0, 900)}
+    clock.now += 200
+    metrics.apply(report())
+    clock.now += 200
+    assert [each.name for each in metrics.workers()] == [WORKER]
 
 
 def test_runs_are_passed_on_outside_the_lock() -> None:

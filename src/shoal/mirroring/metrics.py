@@ -49,7 +49,7 @@ class PartitionMetrics:
         source_offset: The next to mirror; None until a task has found out.
         end_offset: Up to where there is something to copy; None until heard.
         committed_offset: Of the last commit; None before the first.
-        committed_at: When that was heard, as Unix time.
+        committed_at: When that was heard first, as Unix time.
         newest_ms: The timestamp of the newest record that was acknowledged
             last; None before the first.
         behind_since: Unix time of the report that first spoke of what is not
@@ -136,14 +136,16 @@ class PartitionMetrics:
         newest_ms = report.get("newest_ms")
         if newest_ms is not None and not 0 <= newest_ms / 1000 <= now + _CLOCK_SKEW_S:
             newest_ms = None
-        committed = report.get("committed_offset")
-        stopped = report["stopped"]
+        committed = _newer(report.get("committed_offset"), self.committed_offset)
+        stopped = None
+        if report["stopped"]:
+            stopped = PartitionStopped(report["topic"], report["partition"], *report["stopped"])
         return replace(
             self,
             source_offset=_newer(report["source_offset"], self.source_offset),
             end_offset=_newer(report["end_offset"], self.end_offset),
-            committed_offset=_newer(committed, self.committed_offset),
-            committed_at=self.committed_at if committed is None else now,
+            committed_offset=committed,
+            committed_at=self.committed_at if committed == self.committed_offset else now,
             newest_ms=_newer(newest_ms, self.newest_ms),
             records=self.records + report["records"],
             bytes_in=self.bytes_in + report.get("bytes_in", 0),
@@ -151,7 +153,7 @@ class PartitionMetrics:
             decisions=_sum(self.decisions, decisions) if decisions else self.decisions,
             retries=self.retries + report["retries"],
             waiting_for=report["waiting_for"],
-            stopped=PartitionStopped(report["topic"], report["partition"], *stopped) if stopped else self.stopped,
+            stopped=_newer(stopped, self.stopped),
             process=_newer(process, self.process),
         ).seen_at(now)
 

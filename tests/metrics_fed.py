@@ -1,0 +1,74 @@
+"""A registry in which everything that can happen has happened, and what is served of one."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from shoal.client.metadata import TopicPartition
+from shoal.mirroring.exposition import Exposition
+from shoal.mirroring.metrics import Metrics
+from shoal.mirroring.processes import LocalProcesses
+
+__all__ = ["FIRST", "SECOND", "WORKER", "busy_metrics", "labels_by_metric", "report", "samples"]
+
+FIRST, SECOND = TopicPartition("topic", 0), TopicPartition("topic", 1)
+
+WORKER = "executor-3:4711"
+
+
+def report(partition: TopicPartition = FIRST, **changes: Any) -> dict[str, Any]:
+    """Return what a task may report of one partition."""
+    of_partition: dict[str, Any] = {
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "source_offset": 5,
+        "end_offset": 10,
+        "committed_offset": None,
+        "newest_ms": None,
+        "decisions": {"copied": 2},
+        "records": 4,
+        "bytes_in": 110,
+        "bytes_out": 100,
+        "retries": 1,
+        "runs": [],
+        "waiting_for": None,
+        "stopped": None,
+        "incidents": [],
+    }
+    return {
+        "partitions": [of_partition | changes],
+        "bytes_in": 120,
+        "cpu_s": 0.5,
+        "rss_bytes": 900,
+        "peak_rss_bytes": 1000,
+        "pid_host": WORKER,
+    }
+
+
+def busy_metrics() -> Metrics:
+    """Return a registry with every kind of thing in it."""
+    metrics = Metrics()
+    metrics.apply(report(committed_offset=4, waiting_for="a leader"))
+    metrics.apply(report(SECOND, stopped=[5, "because"], decisions={"copied": 1, "dropped: control": 3}))
+    return metrics
+
+
+def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    """Return what is served of a registry, read by Prometheus's own library: by name and sorted labels."""
+    text = Exposition(metrics, LocalProcesses()).text().decode()
+    return {
+        (each.name, tuple(sorted(each.labels.items()))): each.value
+        for family in text_string_to_metric_families(text)
+        for each in family.samples
+    }
+
+
+def labels_by_metric(metrics: Metrics) -> dict[str, frozenset[str]]:
+    """Return the names of the labels of everything that is served of a registry."""
+    labels: dict[str, frozenset[str]] = defaultdict(frozenset)
+    for name, names_and_values in samples(metrics):
+        labels[name] |= {label for label, _ in names_and_values}
+    return dict(labels)

@@ -1,0 +1,208 @@
+"""
+The Grafana dashboard and the page about metrics, held against what is really served.
+
+Grafana's own schema (its foundation SDK) loads the dashboard, and every PromQL expression is parsed:
+each metric and each label that it names must be in a scrape.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import promql_parser as promql
+import pytest
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models import units
+from grafana_foundation_sdk.models.dashboard import Dashboard
+from metrics_fed import busy_metrics, labels_by_metric
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "metrics.md").read_text(encoding="utf-8")
+
+#: What Prometheus adds to everything that it scrapes.
+SCRAPED = frozenset({"job", "instance"})
+
+
+@pytest.fixture(scope="module")
+def dashboard() -> dict[str, Any]:
+    read: dict[str, Any] = json.loads((DOCS / "grafana-dashboard.json").read_text(encoding="utf-8"))
+    return read
+
+
+@pytest.fixture(scope="module")
+def served() -> Mapping[str, frozenset[str]]:
+    """The labels of each metric in a scrape, by its name."""
+    return {name: labels | SCRAPED for name, labels in labels_by_metric(busy_metrics()).items()}
+
+
+def panels(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
+    return [each for each in dashboard["panels"] if each["type"] != "row"]
+
+
+def test_grafana_s_own_schema_knows_all_of_the_dashboard(dashboard: dict[str, Any]) -> None:
+    register_default_plugins()
+    loaded = Dashboard.from_json(dashboard)
+    assert len(loaded.panels or ()) == len(dashboard["panels"])
+    again = json.loads(JSONEncoder(sort_keys=True).encode(loaded))
+    # What the schema does not know, a misspelled option for example, it drops.
+    assert list(lost(dashboard, again)) == []
+
+
+def lost(before: Any, after: Any, path: str = "dashboard") -> Iterator[str]:
+    """Yield where something of one JSON value is not in another."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key, value in before.items():
+            if key not in after:
+                yield f"{path}.{key}"
+            else:
+                yield from lost(value, after[key], f"{path}.{key}")
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for number, (first, second) in enumerate(zip(before, after, strict=True)):
+            yield from lost(first, second, f"{path}[{number}]")
+    elif before != after:
+        yield path
+
+
+def test_a_misspelled_option_is_noticed(dashboard: dict[str, Any]) -> None:
+    register_default_plugins()
+    changed = json.loads(json.dumps(dashboard))
+    changed["panels"][1]["options"]["graphMod"] = changed["panels"][1]["options"].pop("graphMode")
+    again = json.loads(JSONEncoder(sort_keys=True).encode(Dashboard.from_json(changed)))
+    assert list(lost(changed, again)) == ["dashboard.panels[1].options.graphMod"]
+
+
+def test_every_panel_says_what_it_shows_in_a_unit_that_grafana_knows(dashboard: dict[str, Any]) -> None:
+    known = {value for name, value in vars(units).items() if isinstance(value, str) and name[0].isupper()}
+    for panel in panels(dashboard):
+        assert panel["title"], panel["id"]
+        assert panel["description"].endswith("."), panel["title"]
+        assert panel["fieldConfig"]["defaults"]["unit"] in known, panel["title"]
+        assert panel["targets"], panel["title"]
+
+
+def test_panels_have_ids_of_their_own_and_do_not_overlap(dashboard: dict[str, Any]) -> None:
+    every = dashboard["panels"]
+    assert len({each["id"] for each in every}) == len(every)
+    taken: set[tuple[int, int]] = set()
+    for each in every:
+        place = each["gridPos"]
+        cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
+        assert not cells & taken, each["title"]
+        assert place["x"] + place["w"] <= 24, each["title"]
+        taken |= cells
+
+
+def test_every_query_asks_for_what_is_served(
+    dashboard: dict[str, Any], served: Mapping[str, frozenset[str]]
+) -> None:
+    for panel in panels(dashboard):
+        for query in panel["targets"]:
+            result = labels_of(promql.parse(expanded(query["expr"])), served)
+            legend = set(re.findall(r"{{(\w+)}}", query["legendFormat"]))
+            assert legend <= result, (panel["title"], legend - result)
+
+
+def test_every_query_is_of_the_chosen_data_source_and_mirrors(dashboard: dict[str, Any]) -> None:
+    for panel in panels(dashboard):
+        for query in panel["targets"]:
+            assert query["datasource"] == {"type": "prometheus", "uid": "${datasource}"}, panel["title"]
+            for selector in selectors(promql.parse(expanded(query["expr"]))):
+                matched = {each.name: each.value for each in selector.matchers.matchers}
+                assert (matched["job"], matched["instance"]) == ("$job", "$instance"), panel["title"]
+                assert matched.get("topic", "$topic") == "$topic", panel["title"]
+
+
+def test_the_variables_list_labels_that_are_served(
+    dashboard: dict[str, Any], served: Mapping[str, frozenset[str]]
+) -> None:
+    names = set()
+    for variable in dashboard["templating"]["list"]:
+        names.add(variable["name"])
+        if variable["type"] == "query":
+            listed = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"]["query"])
+            assert listed, variable["name"]
+            assert listed[2] in labels_of(promql.parse(listed[1]), served), variable["name"]
+    used = set(re.findall(r"\$\{?(\w+)", json.dumps(dashboard))) - {"__rate_interval", "__all"}
+    assert used == names
+
+
+def test_every_metric_of_ours_is_on_the_dashboard_or_asked_for_by_it(
+    dashboard: dict[str, Any], served: Mapping[str, frozenset[str]]
+) -> None:
+    text = json.dumps(dashboard)
+    assert [name for name in served if name.startswith("shoal_") and name not in text] == []
+
+
+def test_every_metric_is_documented_and_none_that_is_not_served(
+    served: Mapping[str, frozenset[str]],
+) -> None:
+    documented = set(re.findall(r"\b((?:shoal|process)_[a-z_]*[a-z])\b", PAGE))
+    assert documented == set(served)
+
+
+def test_the_rules_to_be_woken_by_ask_for_what_is_served(served: Mapping[str, frozenset[str]]) -> None:
+    rules = re.findall(r"expr: (.*)", PAGE)
+    assert rules
+    for rule in rules:
+        labels_of(promql.parse(rule), served)
+
+
+def expanded(expression: str) -> str:
+    """Put an interval where Grafana does. Its other variables stand in strings, and may stay."""
+    return expression.replace("$__rate_interval", "1m")
+
+
+def selectors(expression: Any) -> Iterator[promql.VectorSelector]:
+    match expression:
+        case promql.VectorSelector():
+            yield expression
+        case promql.MatrixSelector():
+            yield expression.vector_selector
+        case promql.AggregateExpr() | promql.ParenExpr() | promql.UnaryExpr():
+            yield from selectors(expression.expr)
+        case promql.Call():
+            for each in expression.args:
+                yield from selectors(each)
+        case promql.BinaryExpr():
+            yield from selectors(expression.lhs)
+            yield from selectors(expression.rhs)
+        case promql.NumberLiteral() | promql.StringLiteral():
+            pass
+        case _:
+            raise AssertionError(f"no rule here for {type(expression)}")
+
+
+def labels_of(expression: Any, served: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """Return the labels that an expression's result has; what it names must be served."""
+    match expression:
+        case promql.VectorSelector():
+            assert expression.name in served, expression.name
+            asked = {each.name for each in expression.matchers.matchers}
+            assert asked <= served[expression.name], (expression.name, asked)
+            return served[expression.name]
+        case promql.MatrixSelector():
+            return labels_of(expression.vector_selector, served)
+        case promql.AggregateExpr():
+            inner = labels_of(expression.expr, served)
+            if expression.modifier is None:
+                return inner if str(expression.op) in ("topk", "bottomk") else frozenset()
+            assert expression.modifier.type == promql.AggModifierType.By
+            assert set(expression.modifier.labels) <= inner, expression.modifier.labels
+            return frozenset(expression.modifier.labels)
+        case promql.ParenExpr() | promql.UnaryExpr():
+            return labels_of(expression.expr, served)
+        case promql.Call():
+            return frozenset().union(*(labels_of(each, served) for each in expression.args))
+        case promql.BinaryExpr():
+            left, right = (labels_of(each, served) for each in (expression.lhs, expression.rhs))
+            if expression.modifier is not None and expression.modifier.matching is not None:
+                assert set(expression.modifier.matching.labels) <= left & right
+            return left or right
+        case promql.NumberLiteral() | promql.StringLiteral():
+            return frozenset()
+    raise AssertionError(f"no rule here for {type(expression)}")

@@ -1,0 +1,268 @@
+"""What Prometheus is served: read by its own library, over HTTP, of a registry that a real lane feeds."""
+
+from __future__ import annotations
+
+import socket
+import time
+import urllib.error
+import urllib.request
+from typing import Any
+
+import pytest
+from metrics_fed import FIRST, SECOND, WORKER, busy_metrics, report, samples
+from prometheus_client.parser import text_string_to_metric_families
+from two_brokers import ABORT, History, TwoBrokers, Watched
+
+from shoal.client.connection import Address
+from shoal.client.metadata import TopicPartition
+from shoal.errors import ConfigError
+from shoal.mirroring.exposition import Exposition, MetricsServer
+from shoal.mirroring.metrics import Metrics
+from shoal.mirroring.processes import LocalProcesses, process_name
+
+pytestmark = pytest.mark.timeout(30)
+
+LOCAL = Address("127.0.0.1", 0)
+
+
+def value(metrics: Metrics, name: str, partition: TopicPartition = FIRST, **labels: str) -> float | None:
+    labels |= {"topic": partition.topic, "partition": str(partition.partition)}
+    return samples(metrics).get((name, tuple(sorted(labels.items()))))
+
+
+def scrape(address: Address, path: str = "/metrics") -> Any:
+    return urllib.request.urlopen(f"http://{address}{path}", timeout=10)
+
+
+def test_a_partition_s_counts_are_served() -> None:
+    metrics = busy_metrics()
+    metrics.apply(report(decisions={"copied": 2, "cropped": 1}))
+    served = {
+        name: value(metrics, f"shoal_{name}_total")
+        for name in ("records", "batches", "fetched_bytes", "produced_bytes", "retries")
+    }
+    assert served == {
+        "records": 8,
+        "batches": 5,
+        "fetched_bytes": 220,
+        "produced_bytes": 200,
+        "retries": 2,
+    }
+    assert value(metrics, "shoal_decisions_total", decision="copied") == 4
+    assert value(metrics, "shoal_decisions_total", decision="cropped") == 1
+    assert value(metrics, "shoal_decisions_total", SECOND, decision="dropped: control") == 3
+    assert value(metrics, "shoal_batches_total", SECOND) == 1
+
+
+def test_lag_is_served_in_records_and_in_seconds() -> None:
+    metrics = Metrics()
+    metrics.apply(report(newest_ms=int(time.time() * 1000) - 60_000))
+    metrics.apply(report(SECOND, source_offset=10))
+    assert value(metrics, "shoal_lag_records") == 5
+    assert value(metrics, "shoal_lag_seconds") == pytest.approx(60, abs=10)
+    assert value(metrics, "shoal_lag_records", SECOND) == 0
+    assert value(metrics, "shoal_lag_seconds", SECOND) == 0
+
+
+def test_what_is_not_known_is_not_served() -> None:
+    metrics = Metrics()
+    metrics.apply(report(source_offset=None))
+    assert value(metrics, "shoal_lag_records") is None
+    assert value(metrics, "shoal_lag_seconds") is None
+    assert value(metrics, "shoal_last_commit_timestamp_seconds") is None
+    assert samples(metrics)["shoal_partitions", (("state", "unknown"),)] == 1
+
+
+def test_the_last_commit_is_served() -> None:
+    metrics = Metrics()
+    metrics.apply(report(committed_offset=5))
+    assert value(metrics, "shoal_last_commit_timestamp_seconds") == pytest.approx(time.time(), abs=10)
+
+
+def test_stuck_partitions_are_served_by_name_and_counted() -> None:
+    third = TopicPartition("topic", 2)
+    metrics = busy_metrics()
+    metrics.apply(report(third, source_offset=10))
+    waiting, stopped = (
+        {
+            partition: value(metrics, f"shoal_partition_{what}", partition)
+            for partition in (FIRST, SECOND, third)
+        }
+        for what in ("waiting", "stopped")
+    )
+    assert waiting == {FIRST: 1, SECOND: 0, third: 0}
+    assert stopped == {FIRST: 0, SECOND: 1, third: 0}
+    states = {
+        dict(labels)["state"]: n
+        for (name, labels), n in samples(metrics).items()
+        if name == "shoal_partitions"
+    }
+    assert states == {"up to date": 1, "behind": 0, "waiting": 1, "stopped": 1, "unknown": 0}
+    metrics.apply(report())
+    assert value(metrics, "shoal_partition_waiting") == 0
+
+
+def test_incidents_of_every_kind_are_served_from_the_start_so_that_the_first_is_an_increase() -> None:
+    metrics = Metrics()
+    before = samples(metrics)
+    metrics.apply(report(incidents=[["source-retention", "its log begins at 7", 3, True]]))
+    after = samples(metrics)
+    kinds = {dict(labels)["kind"] for name, labels in before if name == "shoal_incidents_total"}
+    assert kinds == {"foreign-records", "destination-loss", "source-reset", "source-retention"}
+    retention = ("shoal_incidents_total", (("kind", "source-retention"),))
+    assert (before[retention], after[retention]) == (0, 1)
+
+
+def test_processes_are_served_by_name_and_role() -> None:
+    served = samples(busy_metrics())
+    worker = (("process", WORKER), ("role", "worker"))
+    driver = (("process", process_name()), ("role", "driver"))
+    assert served["shoal_process_cpu_seconds_total", worker] == 1.0
+    assert served["shoal_process_resident_memory_bytes", worker] == 900
+    assert served["shoal_process_resident_memory_bytes", driver] > 1024 * 1024
+    assert served["process_cpu_seconds_total", ()] > 0
+    assert served["process_resident_memory_bytes", ()] > 1024 * 1024
+
+
+def test_names_are_those_of_prometheus_s_conventions() -> None:
+    text = Exposition(busy_metrics(), LocalProcesses()).text().decode()
+    families = list(text_string_to_metric_families(text))
+    names = [each.name for each in families]
+    assert len(set(names)) == len(names)
+    for family in families:
+        assert family.documentation, family.name
+        assert family.name.startswith(("shoal_", "process_"))
+        for sample in family.samples:
+            assert sample.name.endswith("_total") == (family.type == "counter"), sample.name
+    units = {each.rpartition("_")[2] for each in names if each.endswith(("seconds", "bytes", "ms", "mb"))}
+    assert units == {"seconds", "bytes"}
+
+
+def test_a_label_is_served_as_it_is_whatever_is_in_it() -> None:
+    metrics = Metrics()
+    odd = TopicPartition('a "quoted"\nname\\', 0)
+    metrics.apply(report(odd))
+    assert value(metrics, "shoal_records_total", odd) == 4
+
+
+def test_what_changes_shows_at_the_next_scrape_and_so_does_a_lag_that_only_grows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 1_800_000_000.0
+    monkeypatch.setattr("shoal.mirroring.metrics.time.time", lambda: now)
+    metrics = Metrics()
+    exposition = Exposition(metrics, LocalProcesses())
+
+    def lines(name: str) -> list[str]:
+        return [each for each in exposition.text().decode().splitlines() if each.startswith(name + "{")]
+
+    metrics.apply(report(source_offset=10))
+    assert lines("shoal_records_total") == ['shoal_records_total{partition="0",topic="topic"} 4.0']
+    metrics.apply(report(source_offset=10))
+    assert lines("shoal_records_total") == ['shoal_records_total{partition="0",topic="topic"} 8.0']
+    metrics.apply(report(source_offset=9))
+    assert lines("shoal_lag_seconds") == ['shoal_lag_seconds{partition="0",topic="topic"} 0.0']
+    now += 3
+    assert lines("shoal_lag_seconds") == ['shoal_lag_seconds{partition="0",topic="topic"} 3.0']
+
+
+def test_idle_partitions_are_not_written_anew_at_each_scrape(monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics = Metrics()
+    for number in range(50):
+        metrics.apply(report(TopicPartition("topic", number), source_offset=10))
+    exposition = Exposition(metrics, LocalProcesses())
+    first = exposition.text()
+    monkeypatch.setattr(metrics, "partitions", lambda: pytest.fail("they are written anew"))
+    metrics.apply({**report(), "partitions": []})  # a task says that it lives
+    again = exposition.text()
+    assert [line for line in again.splitlines() if b"topic=" in line] == [
+        line for line in first.splitlines() if b"topic=" in line
+    ]
+
+
+def test_a_lane_s_reports_are_served_over_http(brokers: TwoBrokers, history: History) -> None:
+    history.plain(3, 2).transaction(2, ends=ABORT)
+    metrics = Metrics()
+
+    class Reporting(Watched):
+        def report(self, message: dict[str, Any]) -> None:
+            metrics.apply(message)
+
+    with MetricsServer(LOCAL, metrics, LocalProcesses()) as server:
+        assert b"topic=" not in scrape(server.address).read()
+        brokers.run(control=Reporting())
+        with scrape(server.address) as answer:
+            assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+            text = answer.read().decode()
+    served = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if "topic" in sample.labels
+    }
+    source = brokers.source.log("topic")
+    copied = brokers.destination.log("topic")
+    assert served["shoal_records_total", "0", "topic"] == copied.log_end_offset == 5
+    assert served["shoal_batches_total", "0", "topic"] == 2
+    assert served["shoal_decisions_total", "dropped: aborted", "0", "topic"] == 1
+    assert served["shoal_decisions_total", "dropped: control", "0", "topic"] == 1
+    assert served["shoal_lag_records", "0", "topic"] == 0
+    assert served["shoal_lag_seconds", "0", "topic"] == 0
+    assert source.log_end_offset > 5
+    fetched, produced = (
+        served[f"shoal_{name}_bytes_total", "0", "topic"] for name in ("fetched", "produced")
+    )
+    assert 0 < produced < fetched
+    assert served["shoal_last_commit_timestamp_seconds", "0", "topic"] == pytest.approx(time.time(), abs=20)
+
+
+def test_nothing_else_is_served() -> None:
+    with MetricsServer(LOCAL, Metrics(), LocalProcesses()) as server:
+        with scrape(server.address, "/metrics?name=x") as answer:
+            assert answer.status == 200
+        for path in ("/", "/metrics/", "/metrics.html", "/%2e%2e/metrics"):
+            with pytest.raises(urllib.error.HTTPError) as error:
+                scrape(server.address, path)
+            with error.value:
+                assert error.value.code == 404
+
+
+def test_a_head_request_has_the_headers_only() -> None:
+    with MetricsServer(LOCAL, busy_metrics(), LocalProcesses()) as server:
+        request = urllib.request.Request(f"http://{server.address}/metrics", method="HEAD")
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            assert int(answer.headers["Content-Length"]) > 1000
+            assert answer.read() == b""
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
+def test_an_ipv6_address_is_listened_at() -> None:
+    with (
+        MetricsServer(Address("::1", 0), busy_metrics(), LocalProcesses()) as server,
+        scrape(server.address) as answer,
+    ):
+        assert str(server.address).startswith("[::1]:")
+        assert b"shoal_records_total" in answer.read()
+
+
+def test_an_address_that_cannot_be_listened_at_is_refused_with_what_to_do() -> None:
+    with MetricsServer(LOCAL, Metrics(), LocalProcesses()) as server, pytest.raises(ConfigError) as taken:
+        MetricsServer(server.address, Metrics(), LocalProcesses())
+    assert str(taken.value) == (
+        f"--metrics {server.address}: cannot listen there (Address already in use); give an address of this "
+        "machine, and a port that nobody has"
+    )
+    with pytest.raises(ConfigError, match=r"^--metrics no\.such\.host\.invalid:9308: cannot listen there \("):
+        MetricsServer(Address("no.such.host.invalid", 9308), Metrics(), LocalProcesses())
+
+
+def test_an_address_is_free_again_at_the_end_also_where_a_client_stays() -> None:
+    with MetricsServer(LOCAL, Metrics(), LocalProcesses()) as server:
+        silent = socket.create_connection(server.address)
+        scrape(server.address).close()
+    with (
+        silent,
+        MetricsServer(server.address, Metrics(), LocalProcesses()) as again,
+        scrape(again.address) as answer,
+    ):
+        assert answer.status == 200

@@ -1,0 +1,88 @@
+"""What the driver and its JVMs take: CPU from the mirror's start on, and memory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from two_brokers import wait_until
+
+from shoal.mirroring import processes
+from shoal.mirroring.processes import LocalProcesses, ProcessRole, ProcessUsage, process_name
+
+pytestmark = pytest.mark.timeout(30)
+
+_BURN = (
+    "import sys, time\nwhile time.process_time() < 0.2: pass\nprint('burnt', flush=True)\nsys.stdin.read()"
+)
+
+
+def burn(seconds: float) -> None:
+    until = time.process_time() + seconds
+    while time.process_time() < until:
+        pass
+
+
+@pytest.fixture
+def java(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A child whose name is that of a JVM, and that has used 0.2 s of CPU."""
+    (tmp_path / "java").symlink_to(os.path.realpath(sys.executable))
+    with subprocess.Popen(
+        [str(tmp_path / "java"), "-S", "-c", _BURN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout
+        assert child.stdout.readline() == "burnt\n"
+        yield child
+        child.kill()
+
+
+def only(usages: list[ProcessUsage], role: ProcessRole) -> list[ProcessUsage]:
+    return [each for each in usages if each.role is role]
+
+
+def test_the_driver_counts_from_the_mirror_s_start() -> None:
+    burn(0.2)
+    local = LocalProcesses()
+    (before,) = only(local(), ProcessRole.DRIVER)
+    burn(0.2)
+    (after,) = only(local(), ProcessRole.DRIVER)
+    assert before.name == process_name()
+    assert before.cpu_s < 0.1
+    assert after.cpu_s >= before.cpu_s + 0.15
+    assert after.rss_bytes > 1024 * 1024
+    assert after.heard_at == pytest.approx(time.time(), abs=5)
+
+
+def test_a_jvm_that_starts_later_is_found_and_one_that_ends_forgotten(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch.setattr(processes, "_FIRST_LOOK_INTERVAL_S", 0.0)
+    local = LocalProcesses()
+    assert only(local(), ProcessRole.JVM) == []
+    java = request.getfixturevalue("java")
+    (jvm,) = only(local(), ProcessRole.JVM)
+    assert jvm.name == process_name(java.pid)
+    assert jvm.cpu_s >= 0.19
+    java.kill()
+    java.wait()
+    wait_until(lambda: only(local(), ProcessRole.JVM) == [])
+
+
+def test_a_jvm_that_was_there_before_counts_from_the_mirror_s_start(java: subprocess.Popen[str]) -> None:
+    (jvm,) = only(LocalProcesses()(), ProcessRole.JVM)
+    assert jvm.name == process_name(java.pid)
+    assert jvm.cpu_s < 0.1
+
+
+def test_children_are_not_looked_for_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    local = LocalProcesses()
+    looks: list[None] = []
+    monkeypatch.setattr(local, "_find_jvms", lambda: looks.append(None))
+    for _ in range(20):
+        local()
+    assert len(looks) <= 1
