@@ -1,5 +1,5 @@
 # What there is to do here, each from a clean clone: `make demo` needs Python 3.11 or newer, the rest also a
-# JDK and Maven, which `make test` installs where it may.
+# JDK and Maven, which `make test` installs where it may, as it does Chromium.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -22,7 +22,7 @@ help:
 demo: $(VENV)/for-demo
 	@$(BIN)/shoal demo $(ARGS)
 
-test: check kafka-tools
+test: check kafka-tools browser
 	$(BIN)/python -m pytest --cov=shoal --cov-branch --cov-report=term $(ARGS)
 
 test-long: $(VENV)/for-test kafka-tools
@@ -54,6 +54,10 @@ distclean: clean
 .PHONY: kafka-tools
 kafka-tools:
 	@scripts/install-jdk-and-maven
+
+.PHONY: browser
+browser:
+	@scripts/install-chromium
 
 # The environment is made, or brought up to date, when pyproject.toml is newer than it.
 $(VENV)/for-%: pyproject.toml
