@@ -5,9 +5,7 @@ Both are one HTML file without outside resources, which shows one object
 (``data.py``): asked for once a second, or written into the file.
 """
 
-from .data import About, Ending
-from .observer import Observer
-from .report import check_report, write_report
-from .server import PageServer
+from .data import About
+from .watch import Watch
 
-__all__ = ["About", "Ending", "Observer", "PageServer", "check_report", "write_report"]
+__all__ = ["About", "Watch"]

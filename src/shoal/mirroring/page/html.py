@@ -11,8 +11,6 @@ from importlib import resources
 from string import Template
 from typing import Any
 
-from plotly.offline import get_plotlyjs
-
 __all__ = ["html"]
 
 #: Plotly puts styles into the document; all other code is named by its digest.
@@ -51,6 +49,9 @@ def _read(name: str) -> str:
 
 @functools.cache
 def _plotly() -> str:
+    # Imported here: it takes a while, and most mirrors show nothing.
+    from plotly.offline import get_plotlyjs
+
     code: str = get_plotlyjs()
     if "</script" in code.lower():
         raise ValueError("this plotly.js cannot stand in an HTML element")
