@@ -1,0 +1,87 @@
+"""``--ui`` and ``--report`` of one mirror, from its start to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from types import TracebackType
+
+from ...client.connection import Address
+from ...errors import ShoalError
+from ..metrics import Metrics
+from ..progress import Summary
+from .data import About, Ending
+from .observer import Observer, Processes
+from .report import check_report, write_report
+from .server import PageServer
+
+__all__ = ["Watch"]
+
+
+class Watch:
+    """
+    Shows a mirror while it runs, and writes the report when it ends, however it does.
+
+    Where neither is wanted it does nothing, and costs nothing.
+
+    Attributes:
+        address: Where the page is; None where none was wanted.
+
+    """
+
+    def __init__(
+        self,
+        ui: Address | None,
+        report: str | None,
+        about: About,
+        metrics: Metrics,
+        processes: Processes,
+        on_warning: Callable[[str], object] | None = None,
+    ) -> None:
+        """
+        Args:
+            ui: Where browsers are answered.
+            report: The file.
+            about: Which mirror it is.
+            metrics: What it does.
+            processes: Returns what the driver and its JVMs take.
+            on_warning: Told where the report could not be written after all.
+
+        Raises:
+            ConfigError: The address is taken, or the report could not be written.
+
+        """
+        if report is not None:
+            check_report(report)
+        self._report = report
+        self._about = about
+        self._on_warning = on_warning
+        self._observer = Observer(metrics, processes)
+        self._page = PageServer(ui, about, self._observer) if ui else None
+        self.address = self._page.address if self._page else None
+        self._ending: Ending | None = None
+        self._running = ExitStack()
+
+    def end(self, summary: Summary) -> None:
+        """Say how the mirror ended; where nobody does, an error ended it."""
+        self._ending = Ending.of(summary)
+
+    def __enter__(self) -> Watch:
+        if self._page or self._report is not None:
+            self._running.enter_context(self._observer)
+        if self._page:
+            self._running.enter_context(self._page)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._running.close()
+        if self._report is None:
+            return
+        ending = self._ending or Ending.failed(str(error) or type(error).__name__)
+        try:
+            write_report(self._report, self._about, self._observer, ending)
+        except ShoalError as problem:
+            if self._on_warning:
+                self._on_warning(str(problem))
