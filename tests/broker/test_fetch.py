@@ -162,21 +162,6 @@ def test_a_partition_that_is_not_there_does_not_end_the_wait_for_others(wire: Wi
     assert time.monotonic() - started >= 0.3
 
 
-# Sessions
-
-
-def test_a_session_that_is_not_there_is_not_found(wire: Wire, loaded: str) -> None:
-    response = wire.fetch_all([(loaded, 0, 0)], session_id=12_345, session_epoch=1)
-    assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    assert list(response.partitions) == []
-
-
-def test_who_asks_for_a_session_gets_all_partitions_with_or_without_one(wire: Wire, loaded: str) -> None:
-    response = wire.fetch_all([(loaded, 0, 0)], session_epoch=0)
-    assert response.error_code == ErrorCode.NONE
-    assert [offsets(fetched.record_set) for fetched in response.partitions] == [[0, 2, 4, 6, 8]]
-
-
 def test_two_requests_on_a_connection_are_answered_in_order(wire: Wire, loaded: str) -> None:
     wire.send_fetch([(loaded, 0, 10)], max_wait_ms=200, min_bytes=1)
     list_topic = request_class(ApiKey.LIST_OFFSETS).ListOffsetsTopic

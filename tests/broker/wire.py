@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import socket
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -170,8 +171,10 @@ class Wire:
         leader_epoch: int = -1,
         session_id: int = 0,
         session_epoch: int = -1,
+        forgotten: Sequence[tuple[str, int]] = (),
     ) -> None:
         fetch_topic = request_class(ApiKey.FETCH).FetchTopic
+        forgotten_topic = request_class(ApiKey.FETCH).ForgottenTopic
         self.send(
             ApiKey.FETCH,
             version,
@@ -198,7 +201,9 @@ class Wire:
                 )
                 for topic, partition, offset in wanted
             ],
-            forgotten_topics_data=[],
+            forgotten_topics_data=[
+                forgotten_topic(topic=topic, partitions=[partition]) for topic, partition in forgotten
+            ],
             rack_id="",
         )
 

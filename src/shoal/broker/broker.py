@@ -16,6 +16,7 @@ from .clock import now_ms
 from .config import BrokerConfig
 from .dispatch import answer
 from .faults import Faults
+from .fetch_sessions import FetchSessions
 from .groups import Groups
 from .housekeeping import Chore, Housekeeper
 from .log import Log
@@ -47,6 +48,7 @@ class Broker:
         groups: The consumer groups with their offsets.
         transactions: The transactional ids.
         producer_ids: Where new producer ids come from.
+        fetch_sessions: What clients want to fetch.
         faults: What shall go wrong (see :class:`~shoal.broker.faults.Faults`).
 
     """
@@ -88,6 +90,7 @@ class Broker:
         self.topics = Topics(self.config)
         self.groups = Groups(self.config)
         self.transactions = Transactions(self.config, self.topics, self.groups, self.producer_ids)
+        self.fetch_sessions = FetchSessions(int(self.config["max.incremental.fetch.session.cache.slots"]))
         self.purgatory = Purgatory()
         self._server = Server(
             host,
@@ -132,6 +135,7 @@ class Broker:
         """
         if self._was_started:
             self.topics.begin_leader_epoch()
+            self.fetch_sessions.forget_all()
             self._forget_expired_producers()
         self._was_started = True
         self.purgatory.open()

@@ -188,6 +188,7 @@ _OWN_BROKER_SETTINGS = _by_name(
     Setting("group.max.size", _INT, str(_INT_MAX), allowed=_between(1)),
     Setting("group.min.session.timeout.ms", _INT, "6000", allowed=_between(1)),
     Setting("log.retention.check.interval.ms", _LONG, "300000", allowed=_between(1)),
+    Setting("max.incremental.fetch.session.cache.slots", _INT, "1000", allowed=_between(0)),
     Setting("num.partitions", _INT, "1", allowed=_between(1)),
     Setting("offset.metadata.max.bytes", _INT, "4096"),
     Setting("offsets.retention.check.interval.ms", _LONG, "600000", allowed=_between(1)),

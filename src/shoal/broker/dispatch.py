@@ -84,7 +84,7 @@ def _decode(header: RequestHeader, frame: memoryview) -> Any:
 def _serve(
     broker: Broker, api: Api, header: RequestHeader, request: Any, client_host: str
 ) -> Sequence[bytes | memoryview]:
-    fault = broker.faults.take(api.key, _partitions_of(request)) if broker.faults else None
+    fault = broker.faults.take(api.key, _partitions_of(broker, request)) if broker.faults else None
     call = Call(api.key, header.api_version, header.client_id or "", client_host, fault)
     try:
         if fault is not None:
@@ -123,11 +123,11 @@ def _encode(header: RequestHeader, request: Any, response: Any) -> Sequence[byte
     return [encode_response(response, header.correlation_id)]
 
 
-def _partitions_of(request: Any) -> set[tuple[str, int]]:
-    """Return the partitions that a request names, for faults; a topic without any has -1."""
+def _partitions_of(broker: Broker, request: Any) -> set[tuple[str, int]]:
+    """Return the partitions that a request or its session names, for faults; a topic without any has -1."""
     if isinstance(request, ProduceRequest):
         return {(entry.topic, entry.partition) for entry in request.partitions}
-    found: set[tuple[str, int]] = set()
+    found = broker.fetch_sessions.partitions(getattr(request, "session_id", 0) or 0)
     for topic in _field(request, "topics") or ():
         name = topic if isinstance(topic, str) else _field(topic, "name", "topic")
         for partition in _field(topic, "partitions", "partition_indexes") or (-1,):

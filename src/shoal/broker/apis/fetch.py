@@ -7,22 +7,20 @@ Fetch (API key 1), v4 to v12: read from partitions, waiting for data if need be.
   (KIP-74). The others give nothing where their first batch does not fit.
 - ``read_committed`` stops at the last stable offset and names the aborted
   transactions.
-- Fetch sessions are refused: the session id is always 0, as of a broker whose
-  cache is full (KIP-227), and a request for a session that cannot be is
-  answered FETCH_SESSION_ID_NOT_FOUND.
+- In a fetch session (``fetch_sessions``) an answer has only what is new.
 
 Record sets go to the socket as views of the log; nothing is copied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ErrorCode
 from ...protocol.fetch import FetchedPartition, FetchResponse
 from ..call import Call
+from ..fetch_sessions import Wanted
 from ..log import Log
 from ..refusal import Refused
 
@@ -35,20 +33,12 @@ _READ_COMMITTED = 1
 _NO_RECORDS = memoryview(b"")
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    topic: str
-    partition: int
-    fetch_offset: int
-    max_bytes: int
-    leader_epoch: int
-    log: Log | None
-
-
 def handle(broker: Broker, call: Call, request: Any) -> FetchResponse:
-    if request.session_id > 0:
-        return FetchResponse(0, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0, [])
-    wanted = list(_wanted(broker, request))
+    try:
+        context = broker.fetch_sessions.begin(request)
+    except Refused as refused:
+        return FetchResponse(0, refused.code, 0, [])
+    wanted = [(each, _log(broker, each)) for each in context.wanted]
     committed = request.isolation_level == _READ_COMMITTED
     max_bytes = min(request.max_bytes, int(broker.config["fetch.max.bytes"]))
     partitions: list[FetchedPartition] = []
@@ -57,9 +47,15 @@ def handle(broker: Broker, call: Call, request: Any) -> FetchResponse:
         partitions[:] = _read_all(call, wanted, max_bytes, committed)
         return _is_enough(partitions, request.min_bytes)
 
-    logs = [each.log for each in wanted if each.log is not None]
+    logs = [log for _, log in wanted if log is not None]
     broker.purgatory.wait_for(satisfied, logs, max(request.max_wait_ms, 0) / 1000 if logs else 0)
-    return FetchResponse(0, ErrorCode.NONE, 0, partitions)
+    return context.answer(partitions)
+
+
+def _log(broker: Broker, wanted: Wanted) -> Log | None:
+    known = broker.topics.get(wanted.topic)
+    exists = known is not None and 0 <= wanted.partition < len(known.logs)
+    return known.logs[wanted.partition] if known is not None and exists else None
 
 
 def _is_enough(partitions: list[FetchedPartition], min_bytes: int) -> bool:
@@ -71,28 +67,13 @@ def _is_enough(partitions: list[FetchedPartition], min_bytes: int) -> bool:
     )
 
 
-def _wanted(broker: Broker, request: Any) -> Iterator[_Wanted]:
-    for topic in request.topics:
-        known = broker.topics.get(topic.topic)
-        for each in topic.partitions:
-            exists = known is not None and 0 <= each.partition < len(known.logs)
-            yield _Wanted(
-                topic.topic,
-                each.partition,
-                each.fetch_offset,
-                each.partition_max_bytes,
-                each.current_leader_epoch,
-                known.logs[each.partition] if known is not None and exists else None,
-            )
-
-
 def _read_all(
-    call: Call, wanted: list[_Wanted], max_bytes: int, committed: bool
+    call: Call, wanted: Sequence[tuple[Wanted, Log | None]], max_bytes: int, committed: bool
 ) -> Iterator[FetchedPartition]:
     left = max_bytes
     nothing_yet = True
-    for each in wanted:
-        fetched = _read(call, each, min(each.max_bytes, left), committed, nothing_yet)
+    for each, log in wanted:
+        fetched = _read(call, each, log, min(each.max_bytes, left), committed, nothing_yet)
         size = len(fetched.record_set)
         left = max(left - size, 0)
         nothing_yet = nothing_yet and size == 0
@@ -100,14 +81,14 @@ def _read_all(
 
 
 def _read(
-    call: Call, wanted: _Wanted, max_bytes: int, committed: bool, at_least_one_batch: bool
+    call: Call, wanted: Wanted, log: Log | None, max_bytes: int, committed: bool, at_least_one_batch: bool
 ) -> FetchedPartition:
     try:
         call.check_before(wanted.topic, wanted.partition)
-        if wanted.log is None:
+        if log is None:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
-        wanted.log.check_leader_epoch(wanted.leader_epoch)
-        read = wanted.log.read(
+        log.check_leader_epoch(wanted.leader_epoch)
+        read = log.read(
             wanted.fetch_offset, max_bytes, committed=committed, at_least_one_batch=at_least_one_batch
         )
     except Refused as refused:

@@ -1,0 +1,256 @@
+"""
+Fetch sessions (KIP-227): what a client wants is kept, and an answer has only what is new.
+
+As in Kafka's ``FetchSession``: a request with epoch 0 asks for a session,
+later ones count the epochs up from 1 and list what changed; epoch -1 means
+none, and any request with a session's id and epoch 0 or -1 closes it. There
+is room for so many sessions; one that was not used for two minutes gives way,
+and one older than that to a larger one. Who finds no room is answered in full,
+with session id 0.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ..errors import ErrorCode
+from ..protocol.fetch import FetchedPartition, FetchResponse
+from .clock import now_ms
+from .refusal import Refused
+
+__all__ = ["FetchContext", "FetchSessions", "Wanted"]
+
+_NO_SESSION = 0
+_LARGEST = 2**31 - 1
+_FULL_EPOCHS = (0, -1)
+_FINAL_EPOCH = -1
+
+#: MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS.
+_EVICTION_MS = 120_000
+
+_Key = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a request asks of a partition, or an earlier one of the session did."""
+
+    topic: str
+    partition: int
+    fetch_offset: int
+    max_bytes: int
+    leader_epoch: int
+
+    @property
+    def key(self) -> _Key:
+        return self.topic, self.partition
+
+
+class FetchContext(Protocol):
+    """What a request asks for, and how it is answered."""
+
+    @property
+    def wanted(self) -> Sequence[Wanted]:
+        """In the order in which they are served."""
+
+    def answer(self, partitions: Sequence[FetchedPartition]) -> FetchResponse:
+        """Answer with what was read of each that is wanted, as far as the client does not know it."""
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A partition in a session: what is wanted of it, and what the client was told last."""
+
+    wanted: Wanted
+    high_watermark: int = -1
+    log_start_offset: int = -1
+
+    def is_news(self, fetched: FetchedPartition) -> bool:
+        """Whether the client has to be told; counts as told (``CachedPartition.maybeUpdateResponseData``)."""
+        told = self.high_watermark, self.log_start_offset
+        self.high_watermark, self.log_start_offset = fetched.high_watermark, fetched.log_start_offset
+        if fetched.error_code:
+            self.high_watermark = -1  # so that its end is told, too
+            return True
+        is_referral = fetched.preferred_read_replica >= 0
+        return (
+            len(fetched.record_set) > 0
+            or is_referral
+            or told != (fetched.high_watermark, fetched.log_start_offset)
+        )
+
+
+class _Session:
+    def __init__(self, session_id: int, partitions: dict[_Key, _Kept]) -> None:
+        self.id = session_id
+        self.next_epoch = 1
+        self.partitions = partitions
+        self.created_ms = self.used_ms = now_ms()
+
+    def update(self, wanted: Iterable[Wanted], forgotten: Iterable[_Key]) -> None:
+        """Take a request's changes; a partition that is wanted otherwise keeps its place."""
+        for each in wanted:
+            if each.key in self.partitions:
+                self.partitions[each.key].wanted = each
+            else:
+                self.partitions[each.key] = _Kept(each)
+        for key in forgotten:
+            self.partitions.pop(key, None)
+
+    def news(self, partitions: Iterable[FetchedPartition]) -> Iterator[FetchedPartition]:
+        """Yield what the client does not know; who got records goes behind the others."""
+        for fetched in partitions:
+            key = fetched.topic, fetched.partition
+            kept = self.partitions[key]
+            if kept.is_news(fetched):
+                if len(fetched.record_set):
+                    self.partitions[key] = self.partitions.pop(key)
+                yield fetched
+
+
+class _Sessionless:
+    def __init__(self, wanted: Sequence[Wanted]) -> None:
+        self.wanted = wanted
+
+    def answer(self, partitions: Sequence[FetchedPartition]) -> FetchResponse:
+        return FetchResponse(0, ErrorCode.NONE, _NO_SESSION, partitions)
+
+
+class _Full(_Sessionless):
+    """A request that asks for a session."""
+
+    def __init__(self, sessions: FetchSessions, wanted: Sequence[Wanted]) -> None:
+        super().__init__(wanted)
+        self._sessions = sessions
+
+    def answer(self, partitions: Sequence[FetchedPartition]) -> FetchResponse:
+        kept = {each.key: _Kept(each) for each in self.wanted}
+        for fetched in partitions:
+            kept[fetched.topic, fetched.partition].is_news(fetched)
+        return FetchResponse(0, ErrorCode.NONE, self._sessions.create(kept), partitions)
+
+
+class _Incremental:
+    """A request of a session."""
+
+    def __init__(self, sessions: FetchSessions, session: _Session) -> None:
+        self.wanted = [kept.wanted for kept in session.partitions.values()]
+        self._sessions = sessions
+        self._session = session
+        self._expected_epoch = session.next_epoch
+
+    def answer(self, partitions: Sequence[FetchedPartition]) -> FetchResponse:
+        with self._sessions.lock:
+            if self._session.next_epoch != self._expected_epoch:
+                # Somebody else used the session meanwhile.
+                return FetchResponse(0, ErrorCode.INVALID_FETCH_SESSION_EPOCH, self._session.id, ())
+            return FetchResponse(0, ErrorCode.NONE, self._session.id, list(self._session.news(partitions)))
+
+
+class FetchSessions:
+    """
+    The sessions of a broker. Safe to use from several threads.
+
+    Attributes:
+        slots: How many there may be.
+        lock: Held while a session is looked at or changed.
+
+    """
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self.lock = threading.RLock()
+        self._sessions: dict[int, _Session] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def begin(self, request: Any) -> FetchContext:
+        """
+        Find out what a request asks for.
+
+        Raises:
+            Refused: With FETCH_SESSION_ID_NOT_FOUND or INVALID_FETCH_SESSION_EPOCH.
+
+        """
+        wanted = list(_wanted(request))
+        with self.lock:
+            if request.session_epoch in _FULL_EPOCHS:
+                self._sessions.pop(request.session_id, None)
+                is_final = request.session_epoch == _FINAL_EPOCH
+                return _Sessionless(wanted) if is_final else _Full(self, wanted)
+            session = self._sessions.get(request.session_id)
+            if session is None:
+                raise Refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"no session {request.session_id}")
+            if session.next_epoch != request.session_epoch:
+                raise Refused(
+                    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+                    f"session {session.id} is at epoch {session.next_epoch}, not {request.session_epoch}",
+                )
+            session.update(wanted, _forgotten(request))
+            if not session.partitions:
+                del self._sessions[session.id]
+                return _Sessionless(wanted)
+            session.used_ms = now_ms()
+            session.next_epoch = session.next_epoch % _LARGEST + 1
+            return _Incremental(self, session)
+
+    def partitions(self, session_id: int) -> set[_Key]:
+        """Return the partitions of a session; none where there is no such session."""
+        with self.lock:
+            session = self._sessions.get(session_id)
+            return set(session.partitions) if session else set()
+
+    def create(self, partitions: dict[_Key, _Kept]) -> int:
+        """Make a session if there is room; return its id, or 0."""
+        with self.lock:
+            if len(self._sessions) >= self.slots and not self._evict(len(partitions)):
+                return _NO_SESSION
+            session_id = random.randint(1, _LARGEST)
+            while session_id in self._sessions:
+                session_id = random.randint(1, _LARGEST)
+            self._sessions[session_id] = _Session(session_id, partitions)
+            return session_id
+
+    def _evict(self, size: int) -> bool:
+        """Remove a session for one of a certain size; tell whether one gives way."""
+        now = now_ms()
+        idlest = min(self._sessions.values(), key=lambda each: each.used_ms, default=None)
+        if idlest is None:
+            return False
+        old = [each for each in self._sessions.values() if now - each.created_ms > _EVICTION_MS]
+        smallest = min(old, key=lambda each: len(each.partitions), default=None)
+        if now - idlest.used_ms > _EVICTION_MS:
+            del self._sessions[idlest.id]
+        elif smallest is not None and len(smallest.partitions) <= size:
+            del self._sessions[smallest.id]
+        else:
+            return False
+        return True
+
+    def forget_all(self) -> None:
+        """Lose all sessions, as a restart does."""
+        with self.lock:
+            self._sessions.clear()
+
+
+def _wanted(request: Any) -> Iterator[Wanted]:
+    for topic in request.topics:
+        for each in topic.partitions:
+            yield Wanted(
+                topic.topic,
+                each.partition,
+                each.fetch_offset,
+                each.partition_max_bytes,
+                each.current_leader_epoch,
+            )
+
+
+def _forgotten(request: Any) -> Iterator[_Key]:
+    for topic in request.forgotten_topics_data:
+        for partition in topic.partitions:
+            yield topic.topic, partition
