@@ -7,13 +7,14 @@ BIN := $(VENV)/bin
 # pip's own settings say where packages come from.
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable
 
-.PHONY: help demo test test-long chaos bench check format clean distclean
+.PHONY: help demo test test-long chaos soak bench check format clean distclean
 
 help:
 	@echo 'make demo       two small Kafka clusters, and shoal copying between them'
 	@echo 'make test       checks and tests, those against real Kafka included'
 	@echo 'make test-long  the tests that take minutes'
 	@echo 'make chaos      200 trials in which everything is killed, cut and stalled; ARGS=--help says more'
+	@echo 'make soak       an hour between two locked clusters that are never left in peace; ARGS=--help says more'
 	@echo 'make bench      shoal and its rivals between two real clusters; ARGS=--help says more'
 	@echo 'make check      ruff, mypy and import-linter'
 	@echo 'make format     let ruff format the code'
@@ -30,6 +31,9 @@ test-long: $(VENV)/for-test kafka-tools
 
 chaos: $(VENV)/for-test kafka-tools
 	$(BIN)/python -m tests.chaos $(ARGS)
+
+soak: $(VENV)/for-test kafka-tools
+	$(BIN)/python -m tests.soak $(ARGS)
 
 bench: $(VENV)/for-test kafka-tools
 	$(BIN)/python -m bench $(ARGS)

@@ -1,8 +1,9 @@
-"""MirrorMaker 2, tuned: large batches, the topic's own codec, a task for each partition."""
+"""MirrorMaker 2: large batches, the topic's own codec, a task for each partition."""
 
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from bench.mover import Command, Job
 from bench.topics import PARTITIONS
@@ -15,27 +16,33 @@ __all__ = ["MirrorMaker2"]
 _aliases = itertools.count(1)
 
 
+@dataclass(frozen=True)
 class MirrorMaker2:
     """
     The dedicated MirrorMaker 2 process (``connect-mirror-maker.sh``), with that script's heap.
 
     It keeps its positions in the destination, by the source's alias: each run has a new one.
+
+    Attributes:
+        linger_ms: How long its producers wait for their batches to fill.
+
     """
 
-    name = "MirrorMaker 2, tuned"
+    name: str = "MirrorMaker 2, tuned"
+    linger_ms: int = 100
 
     @contextmanager
     def command(self, job: Job) -> Iterator[Command]:
         alias = f"source{next(_aliases)}"
         properties = job.directory / "mm2.properties"
-        properties.write_text(_properties(job, alias))
+        properties.write_text(_properties(job, alias, self.linger_ms))
         jvm = ["-Xms256m", "-Xmx2g", *BENCH_JVM, f"-Dlog4j2.configurationFile={LOG4J}"]
         main_class = "org.apache.kafka.connect.mirror.MirrorMaker"
         arguments = [str(java()), *jvm, "-cp", class_path(), main_class, str(properties)]
         yield Command(arguments, copy=f"{alias}.{job.topic}", ends_by_itself=False)
 
 
-def _properties(job: Job, alias: str) -> str:
+def _properties(job: Job, alias: str, linger_ms: int) -> str:
     return f"""
 clusters = {alias}, destination
 {alias}.bootstrap.servers = {job.source}
@@ -45,7 +52,7 @@ destination.bootstrap.servers = {job.destination}
 tasks.max = {PARTITIONS}
 
 destination.producer.batch.size = 524288
-destination.producer.linger.ms = 100
+destination.producer.linger.ms = {linger_ms}
 destination.producer.compression.type = {job.codec}
 
 replication.factor = 1

@@ -14,7 +14,7 @@ from bench.measure import Usage
 from bench.topics import PARTITIONS
 from rig import KAFKA_VERSION
 
-__all__ = ["Result", "heading", "table"]
+__all__ = ["Result", "heading", "machine", "table", "versions"]
 
 GIGABYTE = 1_000_000_000
 
@@ -99,15 +99,13 @@ def table(results: Sequence[Result]) -> str:
 
 def heading(small_megabytes: int, large_megabytes: int, repeat: int) -> str:
     """Return what a reader must know to compare the numbers with others."""
-    memory = psutil.virtual_memory().total / GIGABYTE
     return "\n".join(
         [
             f"## {datetime.now(UTC):%Y-%m-%d}",
             "",
-            f"{os.cpu_count()} cores ({_processor()}), {memory:.0f} GB; "
-            f"{platform.system()} {platform.release()}, Python {platform.python_version()}; "
+            f"{machine()}; "
             f"two Kafka {KAFKA_VERSION} brokers (KRaft) and the mover on this machine, loopback; "
-            f"{_versions('confluent-kafka', 'pyspark')}.",
+            f"{versions('confluent-kafka', 'pyspark')}.",
             f"Topics of {small_megabytes} and {large_megabytes} MB, {PARTITIONS} partitions; "
             f"{_times(repeat)}.",
             "MB and GB are of uncompressed records, of 1,000 bytes each; *wire* says how many of these bytes "
@@ -116,6 +114,15 @@ def heading(small_megabytes: int, large_megabytes: int, repeat: int) -> str:
             "*start* is what is left of the small run.",
             "",
         ]
+    )
+
+
+def machine() -> str:
+    """Return what a reader must know of the machine and its software: one sentence without its end."""
+    memory = psutil.virtual_memory().total / GIGABYTE
+    return (
+        f"{os.cpu_count()} cores ({_processor()}), {memory:.0f} GB; "
+        f"{platform.system()} {platform.release()}, Python {platform.python_version()}"
     )
 
 
@@ -132,7 +139,8 @@ def _times(repeat: int) -> str:
     return "one run each" if repeat == 1 else f"medians of {repeat} runs"
 
 
-def _versions(*packages: str) -> str:
+def versions(*packages: str) -> str:
+    """Return names and versions of those of these packages that are installed."""
     found = []
     for package in packages:
         try:

@@ -1,0 +1,80 @@
+"""
+Let a mirror run between two locked clusters that are never left in peace: ``python -m tests.soak --help``.
+
+The exit code is 0 only if nothing was lost, doubled or reordered, memory stayed flat, and everything was as
+quick as promised.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bench.report import machine
+
+from .plan import Plan, draw
+from .report import chart, markdown
+from .run import soak
+
+_BENCH = Path(__file__).parents[2] / "bench"
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=60, help="of load (default: 60)")
+    parser.add_argument("--seed", type=int, default=0, help="of what happens when (default: 0)")
+    parser.add_argument("--records-per-s", type=int, default=200, help="over all topics (default: 200)")
+    parser.add_argument("--refresh", type=int, default=30, help="the mirror's --refresh (default: 30)")
+    parser.add_argument("--logs", type=Path, help="where to keep what the mirror wrote, and the results")
+    parser.add_argument("--plan", action="store_true", help="print what would happen when, and end")
+    parser.add_argument("--append", action="store_true", help="append the results to bench/results.md")
+    return parser.parse_args()
+
+
+def main() -> int:
+    args = _arguments()
+    plan = draw(args.seed, args.minutes, args.records_per_s, args.refresh)
+    if args.plan:
+        for each in plan.disturbances:
+            print(f"{each.at_s:6.0f} s  {each}")
+        return 0
+    # As Ctrl-C: the brokers end, and what they wrote is removed.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    logs = args.logs or Path(tempfile.mkdtemp(prefix="shoal-soak-"))
+    began = time.monotonic()
+
+    def say(line: str) -> None:
+        print(f"{time.monotonic() - began:6.0f} s  {line}", flush=True)
+
+    say(f"seed {plan.seed}, {len(plan.disturbances)} disturbances, logs in {logs}")
+    outcome = soak(plan, logs, say)
+    text, picture = markdown(outcome), chart(outcome)
+    (logs / "soak.md").write_text(text, encoding="utf-8")
+    (logs / "soak.svg").write_text(picture, encoding="utf-8")
+    print("\n" + text)
+    if args.append:
+        _append(plan, text, picture)
+    return 1 if outcome.problems else 0
+
+
+def _append(plan: Plan, text: str, picture: str) -> None:
+    (_BENCH / "soak.svg").write_text(picture, encoding="utf-8")
+    head = [
+        f"## {datetime.now(UTC):%Y-%m-%d}, soak",
+        "",
+        f"`make soak ARGS='--seed {plan.seed} --minutes {plan.seconds / 60:g}'` on {machine()}.",
+        "",
+        "![Lag and memory over time](soak.svg)",
+        "",
+    ]
+    with (_BENCH / "results.md").open("a", encoding="utf-8") as file:
+        file.write("\n" + "\n".join(head) + "\n" + text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,216 @@
+"""
+What was sent and what arrived, record by record.
+
+Every record bears its topic, its partition and its number there, counted from 0 without gaps over all
+that is sent, records of aborted transactions among them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+__all__ = ["Arrival", "Fate", "Ledger", "Tally", "read_value", "write_value"]
+
+
+class Fate(IntEnum):
+    """What became of a record at the source."""
+
+    OPEN = 0
+    COMMITTED = 1
+    ABORTED = 2
+    UNKNOWN = 3
+    """A commit without an answer: only the source's log can tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A record at the destination; times are nanoseconds since 1970."""
+
+    sent_ns: int
+    arrived_ns: int
+
+    @property
+    def lag_ms(self) -> float:
+        return (self.arrived_ns - self.sent_ns) / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """
+    Attributes:
+        committed: Records that the source's brokers acknowledged, those of committed transactions among them.
+        arrived: Different records that came out at the destination.
+        lost: Committed and not arrived.
+        doubled: Arrivals of what had arrived before.
+        reordered: Arrivals behind a record that was sent later.
+        never_sent: Arrivals of what was aborted, or is nobody's.
+    """
+
+    committed: int = 0
+    arrived: int = 0
+    lost: int = 0
+    doubled: int = 0
+    reordered: int = 0
+    never_sent: int = 0
+
+    @property
+    def is_exact(self) -> bool:
+        return not (self.lost or self.doubled or self.reordered or self.never_sent)
+
+
+@dataclass
+class _Partition:
+    """By sequence number."""
+
+    sent_ns: array[int] = field(default_factory=lambda: array("q"))
+    fates: bytearray = field(default_factory=bytearray)
+    arrived_ns: array[int] = field(default_factory=lambda: array("q"))
+    newest_arrived: int = -1
+    settled: int = 0
+    doubled: int = 0
+    reordered: int = 0
+    never_sent: int = 0
+
+    def settle(self) -> int:
+        """Move on to the oldest record that is neither arrived nor out of the game; return its number."""
+        end = len(self.fates)
+        while self.settled < end and (
+            self.arrived_ns[self.settled] or self.fates[self.settled] in (Fate.ABORTED, Fate.UNKNOWN)
+        ):
+            self.settled += 1
+        return self.settled
+
+
+class Ledger:
+    """Kept by the producers' threads and by the consumer's."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._partitions: dict[tuple[str, int], _Partition] = {}
+        self._never_sent = 0
+
+    def open(self, topic: str, partition: int) -> int:
+        """Return the number of the next record, which is sent now."""
+        with self._lock:
+            kept = self._partitions.setdefault((topic, partition), _Partition())
+            kept.sent_ns.append(time.time_ns())
+            kept.fates.append(Fate.OPEN)
+            kept.arrived_ns.append(0)
+            return len(kept.fates) - 1
+
+    def close(self, topic: str, partition: int, number: int, fate: Fate) -> None:
+        """Note what became of a record."""
+        with self._lock:
+            self._partitions[topic, partition].fates[number] = fate
+
+    def visible_from_now(self, records: Iterable[tuple[str, int, int]]) -> None:
+        """Let the lag of these begin now: a transaction's records can be read when it is committed."""
+        now_ns = time.time_ns()
+        with self._lock:
+            for topic, partition, number in records:
+                self._partitions[topic, partition].sent_ns[number] = now_ns
+
+    def arrive(self, topic: str, partition: int, number: int) -> None:
+        """Note an arrival at the destination, now, and what is wrong with it."""
+        now_ns = time.time_ns()
+        with self._lock:
+            kept = self._partitions.get((topic, partition))
+            if kept is None or number >= len(kept.fates):
+                self._never_sent += 1
+                return
+            if kept.fates[number] == Fate.ABORTED:
+                kept.never_sent += 1
+            elif kept.arrived_ns[number]:
+                kept.doubled += 1
+            elif number < kept.newest_arrived:
+                kept.reordered += 1
+            kept.arrived_ns[number] = kept.arrived_ns[number] or now_ns
+            kept.newest_arrived = max(number, kept.newest_arrived)
+
+    def stray(self) -> None:
+        """Note an arrival that is no record of ours, or in another partition than it was sent to."""
+        with self._lock:
+            self._never_sent += 1
+
+    def first_arrival_ns(self, topic: str, partitions: Iterable[int]) -> int | None:
+        """Return when the first record of some partitions arrived; None where none has."""
+        with self._lock:
+            found = [
+                min(filter(None, kept.arrived_ns), default=None)
+                for kept in (self._partitions.get((topic, partition)) for partition in partitions)
+                if kept is not None
+            ]
+        return min((each for each in found if each is not None), default=None)
+
+    def missing(self) -> dict[tuple[str, int], int]:
+        """Return the oldest record that has not arrived, by partition, of those where one is missing."""
+        with self._lock:
+            return {
+                partition: kept.settle()
+                for partition, kept in self._partitions.items()
+                if kept.settle() < len(kept.fates)
+            }
+
+    def oldest_missing_s(self) -> float:
+        """Return for how long the oldest record that has not arrived is on its way; 0 where none is."""
+        now_ns = time.time_ns()
+        with self._lock:
+            oldest = [
+                kept.sent_ns[kept.settled]
+                for kept in self._partitions.values()
+                if kept.settle() < len(kept.fates)
+            ]
+        return (now_ns - min(oldest)) / 1e9 if oldest else 0.0
+
+    def tally(self) -> Tally:
+        """Count, once nothing is sent any more and everything had time to arrive."""
+        with self._lock:
+            every = list(self._partitions.values())
+            committed = sum(kept.fates.count(Fate.COMMITTED) for kept in every)
+            arrived = sum(len(kept.fates) - kept.arrived_ns.count(0) for kept in every)
+            lost = sum(
+                fate == Fate.COMMITTED and not arrived_ns
+                for kept in every
+                for fate, arrived_ns in zip(kept.fates, kept.arrived_ns, strict=True)
+            )
+            return Tally(
+                committed,
+                arrived,
+                lost,
+                sum(kept.doubled for kept in every),
+                sum(kept.reordered for kept in every),
+                self._never_sent + sum(kept.never_sent for kept in every),
+            )
+
+    def count(self) -> tuple[int, int]:
+        """Return how many records were sent and how many have arrived so far."""
+        with self._lock:
+            every = list(self._partitions.values())
+            sent = sum(len(kept.fates) for kept in every)
+            return sent, sent - sum(kept.arrived_ns.count(0) for kept in every)
+
+    def arrivals(self) -> Iterator[Arrival]:
+        """Yield all arrivals, by partition. Not while records arrive."""
+        for kept in self._partitions.values():
+            for sent_ns, arrived_ns in zip(kept.sent_ns, kept.arrived_ns, strict=True):
+                if arrived_ns:
+                    yield Arrival(sent_ns, arrived_ns)
+
+
+def write_value(topic: str, partition: int, number: int, padding: bytes) -> bytes:
+    """Return a record's value, from which `read_value` gets its address back."""
+    return f"{topic}/{partition}/{number}/".encode() + padding
+
+
+def read_value(value: bytes | None) -> tuple[str, int, int]:
+    """
+    Raises:
+        ValueError: It is no value of `write_value`'s.
+    """
+    topic, partition, number, _ = (value or b"").split(b"/", 3)
+    return topic.decode(), int(partition), int(number)

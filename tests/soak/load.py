@@ -1,0 +1,230 @@
+"""A steady load: small batches and bursts, idempotent and in transactions, over topics of all codecs."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from rig.load import CODECS, Codec
+
+from .ledger import Fate, Ledger, write_value
+
+__all__ = ["Load", "LoadedTopic"]
+
+#: What is due after each goes to one partition, and so into one batch.
+_TICK_S = 0.02
+#: Not longer, so that what an open transaction holds back can be told from lag.
+_TRANSACTION_S = (0.2, 0.8)
+_ABORTED = 0.15
+#: Of the records, in transactions.
+_TRANSACTIONAL = 0.15
+_BURST_EVERY_S = 5.0
+_BURST = 100
+_CALL_S = 60.0
+
+_PRODUCER: dict[str, object] = {
+    "linger.ms": 5,
+    "message.timeout.ms": 0,  # a broker that is away comes back
+    "topic.metadata.refresh.interval.ms": 5_000,
+    "topic.metadata.refresh.fast.interval.ms": 100,
+    "reconnect.backoff.max.ms": 1_000,
+    "retry.backoff.ms": 50,
+    "log_level": 0,  # of brokers that are away
+}
+
+
+@dataclass
+class LoadedTopic:
+    """
+    Attributes:
+        partitions: As many as records are sent to; may grow.
+        transactional: Whether its records are sent in transactions.
+    """
+
+    name: str
+    codec: Codec
+    partitions: int
+    transactional: bool = False
+
+
+class Load:
+    """Threads that send until they are told to stop; a context manager."""
+
+    def __init__(self, bootstrap: str, ledger: Ledger, seed: int, records_per_s: float) -> None:
+        self._bootstrap = bootstrap
+        self._ledger = ledger
+        self._dice = random.Random(seed)
+        self._rate = records_per_s
+        self._topics: list[LoadedTopic] = []
+        self._stop = threading.Event()
+        self._paddings = [self._padding() for _ in range(64)]
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(target,), name=target.__name__)
+            for target in (self._send_batches, self._send_transactions)
+        ]
+        self.errors: list[str] = []
+        self._fates = dict.fromkeys(Fate, 0)
+
+    def _padding(self) -> bytes:
+        size = self._dice.choice([20, 100, 300, 1000])
+        return self._dice.randbytes(size // 2) + b"soak " * (size // 10)
+
+    def __enter__(self) -> Load:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Send nothing more; return when the fate of all that was sent is known."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    @property
+    def transactions(self) -> tuple[int, int]:
+        """How many committed and how many aborted."""
+        return self._fates[Fate.COMMITTED], self._fates[Fate.ABORTED]
+
+    @property
+    def topics(self) -> list[LoadedTopic]:
+        return list(self._topics)
+
+    def add(self, topic: LoadedTopic) -> None:
+        """Send records to this topic, too; it exists."""
+        self._topics.append(topic)
+
+    def _guarded(self, send: Callable[[], None]) -> None:
+        try:
+            send()
+        except Exception as error:
+            self.errors.append(f"{type(error).__name__}: {error}")
+
+    # Batches
+
+    def _send_batches(self) -> None:
+        producers = {codec: self._producer(codec) for codec in CODECS}
+        rate = self._rate * (1 - _TRANSACTIONAL)
+        began, sent, burst_at = time.monotonic(), 0, _BURST_EVERY_S
+        while not self._stop.wait(_TICK_S):
+            elapsed = time.monotonic() - began
+            due = int(elapsed * rate) - sent
+            sent += due
+            if elapsed > burst_at:
+                due += _BURST
+                burst_at += _BURST_EVERY_S
+            topic, partition = self._choose(transactional=False)
+            for _ in range(due):
+                self._send(producers[topic.codec], topic, partition)
+            for producer in producers.values():
+                producer.poll(0)
+        for producer in producers.values():
+            if unsent := producer.flush(_CALL_S):
+                self.errors.append(f"{unsent} records were not acknowledged")
+
+    def _choose(self, *, transactional: bool) -> tuple[LoadedTopic, int]:
+        topic = self._dice.choice([each for each in self._topics if each.transactional is transactional])
+        return topic, self._dice.randrange(topic.partitions)
+
+    def _send(self, producer: Producer, topic: LoadedTopic, partition: int) -> tuple[str, int, int]:
+        number = self._ledger.open(topic.name, partition)
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if topic.transactional:
+                return  # the transaction's end says more
+            if error is not None:
+                self.errors.append(f"{topic.name}-{partition} {number}: {error}")
+            self._ledger.close(topic.name, partition, number, Fate.UNKNOWN if error else Fate.COMMITTED)
+
+        value = write_value(topic.name, partition, number, self._dice.choice(self._paddings))
+        while True:
+            try:
+                producer.produce(topic.name, value, b"%d" % number, partition, on_delivery=delivered)
+                return topic.name, partition, number
+            except BufferError:
+                producer.poll(0.05)
+            except KafkaException as error:
+                # This producer's metadata is older than the partition.
+                if error.args[0].code() != KafkaError._UNKNOWN_PARTITION:
+                    raise
+                with contextlib.suppress(KafkaException):
+                    producer.list_topics(topic.name, timeout=10)
+
+    def _producer(self, codec: Codec) -> Producer:
+        config = {**_PRODUCER, "bootstrap.servers": self._bootstrap, "compression.codec": codec}
+        return Producer({**config, "enable.idempotence": True})
+
+    # Transactions
+
+    def _send_transactions(self) -> None:
+        producer = self._transactional_producer()
+        while not self._stop.is_set():
+            records: list[tuple[str, int, int]] = []
+            duration_s = self._dice.uniform(*_TRANSACTION_S)
+            aborts = self._dice.random() < _ABORTED
+            fate = Fate.UNKNOWN
+            try:
+                producer.begin_transaction()
+                for _ in range(max(1, int(duration_s * self._rate * _TRANSACTIONAL))):
+                    records.append(self._send(producer, *self._choose(transactional=True)))
+                self._stop.wait(duration_s)
+                # What aborts is flushed first: else librdkafka would drop it before it reaches the log.
+                producer.flush(_CALL_S)
+                fate = self._abort(producer) if aborts else self._commit(producer, records)
+            except KafkaException as error:
+                if not error.args[0].txn_requires_abort():
+                    # Fenced, or in doubt: a new producer of the same id ends what the old one began.
+                    producer = self._transactional_producer()
+                else:
+                    fate = self._abort(producer)
+            self._fates[fate] += 1
+            for record in records:
+                self._ledger.close(*record, fate)
+
+    def _commit(self, producer: Producer, records: list[tuple[str, int, int]]) -> Fate:
+        for attempt in itertools.count():
+            try:
+                if not attempt:
+                    self._ledger.visible_from_now(records)
+                producer.commit_transaction(_CALL_S)
+                return Fate.COMMITTED
+            except KafkaException as error:
+                if not error.args[0].retriable():
+                    raise
+        raise AssertionError("unreachable")
+
+    def _abort(self, producer: Producer) -> Fate:
+        while True:
+            try:
+                producer.abort_transaction(_CALL_S)
+                return Fate.ABORTED
+            except KafkaException as error:
+                if not error.args[0].retriable():
+                    raise
+
+    def _transactional_producer(self) -> Producer:
+        producer = Producer(
+            {
+                **_PRODUCER,
+                "bootstrap.servers": self._bootstrap,
+                "compression.codec": "lz4",
+                "transactional.id": "soak",
+                "transaction.timeout.ms": 300_000,
+            }
+        )
+        while True:
+            try:
+                producer.init_transactions(_CALL_S)
+                return producer
+            except KafkaException as error:
+                if not error.args[0].retriable() or self._stop.is_set():
+                    raise

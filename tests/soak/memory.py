@@ -1,0 +1,102 @@
+"""The mirror's memory over time, and whether it is flat."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import combinations
+
+import psutil
+
+__all__ = ["GROWTH_PER_HOUR", "MemorySample", "MemoryWatch", "Role", "growth_per_hour"]
+
+_EVERY_S = 10.0
+_MEGABYTE = 1_000_000
+
+
+class Role(Enum):
+    """A part of the mirror."""
+
+    DRIVER = "driver"
+    JVM = "JVM"
+    WORKERS = "Python workers"
+
+
+GROWTH_PER_HOUR = {Role.DRIVER: 8 * _MEGABYTE, Role.JVM: 40 * _MEGABYTE, Role.WORKERS: 8 * _MEGABYTE}
+"""
+Bytes: what counts as flat, stated before the first run.
+
+A Python process that grows by 8 MB an hour would take a month to 6 GB, so less than that is called noise:
+of the allocator, and of topics that are added. A JVM grows into its heap of 512 MB, however little is in it.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySample:
+    """
+    Attributes:
+        at_s: On `time.monotonic`.
+        process_id: Of the mirror's first process, by which lives are told apart.
+        used: Bytes. Resident, for driver and JVM; for the workers, which share most of their pages with
+            their daemon, the proportional set size of all of them and the daemon.
+    """
+
+    at_s: float
+    process_id: int
+    used: Mapping[Role, int]
+
+
+class MemoryWatch:
+    """A thread that looks every ten seconds; a context manager."""
+
+    def __init__(self, process_id: Callable[[], int | None]) -> None:
+        """
+        Args:
+            process_id: Of the mirror that runs now, if one does.
+        """
+        self._process_id = process_id
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="memory")
+        self.samples: list[MemorySample] = []
+
+    def __enter__(self) -> MemoryWatch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(_EVERY_S):
+            process_id = self._process_id()
+            if process_id is not None:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    used = _used(psutil.Process(process_id))
+                    self.samples.append(MemorySample(time.monotonic(), process_id, used))
+
+
+def _used(driver: psutil.Process) -> dict[Role, int]:
+    used = dict.fromkeys(Role, 0) | {Role.DRIVER: driver.memory_info().rss}
+    for process in driver.children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.name() == "java":
+                used[Role.JVM] += process.memory_info().rss
+            else:
+                used[Role.WORKERS] += process.memory_full_info().pss
+    return used
+
+
+def growth_per_hour(samples: Sequence[MemorySample], role: Role) -> float:
+    """
+    Return by how many bytes an hour a part grows.
+
+    The median slope over all pairs of samples (Theil and Sen): a worker that comes or goes moves it little.
+    """
+    pairs = combinations(((each.at_s, each.used[role]) for each in samples), 2)
+    return 3600 * statistics.median((b - a) / (t - s) for (s, a), (t, b) in pairs)

@@ -1,0 +1,93 @@
+"""What the consumer at the destination calls lost, doubled and reordered."""
+
+from __future__ import annotations
+
+import pytest
+from soak.ledger import Fate, Ledger, Tally, read_value, write_value
+
+
+def sent(*fates: Fate) -> Ledger:
+    """Return a ledger with one partition, of whose records this became."""
+    ledger = Ledger()
+    for fate in fates:
+        ledger.close("t", 0, ledger.open("t", 0), fate)
+    return ledger
+
+
+def arrived(ledger: Ledger, *numbers: int) -> Tally:
+    for number in numbers:
+        ledger.arrive("t", 0, number)
+    return ledger.tally()
+
+
+THREE = (Fate.COMMITTED,) * 3
+
+
+def test_everything_once_and_in_order_is_exact() -> None:
+    tally = arrived(sent(*THREE), 0, 1, 2)
+    assert tally == Tally(committed=3, arrived=3)
+    assert tally.is_exact
+
+
+@pytest.mark.parametrize(
+    ("numbers", "wrong"),
+    [
+        ((0, 2), {"lost": 1}),
+        ((0, 1, 1, 2), {"doubled": 1}),
+        ((0, 1, 2, 0), {"doubled": 1}),
+        ((0, 2, 1), {"reordered": 1}),
+        ((0, 1, 2, 3), {"never_sent": 1}),
+    ],
+)
+def test_what_is_wrong_is_counted(numbers: tuple[int, ...], wrong: dict[str, int]) -> None:
+    tally = arrived(sent(*THREE), *numbers)
+    assert {name: getattr(tally, name) for name in ("lost", "doubled", "reordered", "never_sent")} == (
+        {"lost": 0, "doubled": 0, "reordered": 0, "never_sent": 0} | wrong
+    )
+    assert not tally.is_exact
+
+
+def test_what_was_aborted_must_not_arrive_and_is_not_missed() -> None:
+    assert arrived(sent(Fate.COMMITTED, Fate.ABORTED, Fate.COMMITTED), 0, 2).is_exact
+    assert arrived(sent(Fate.COMMITTED, Fate.ABORTED), 0, 1).never_sent == 1
+
+
+def test_what_nobody_can_tell_may_arrive_or_not() -> None:
+    assert arrived(sent(Fate.UNKNOWN), 0).is_exact
+    assert arrived(sent(Fate.UNKNOWN)).is_exact
+
+
+def test_a_record_may_arrive_before_its_producer_hears_that_it_is_committed() -> None:
+    ledger = Ledger()
+    number = ledger.open("t", 0)
+    ledger.arrive("t", 0, number)
+    ledger.close("t", 0, number, Fate.COMMITTED)
+    assert ledger.tally().is_exact
+
+
+def test_what_is_on_its_way_is_missing_until_it_arrives() -> None:
+    ledger = sent(Fate.COMMITTED, Fate.ABORTED, Fate.COMMITTED)
+    ledger.arrive("t", 0, 0)
+    assert ledger.missing() == {("t", 0): 2}
+    assert ledger.oldest_missing_s() > 0
+    ledger.arrive("t", 0, 2)
+    assert ledger.missing() == {}
+    assert ledger.oldest_missing_s() == 0
+
+
+def test_lag_begins_when_a_transaction_is_committed() -> None:
+    ledger = Ledger()
+    number = ledger.open("t", 0)
+    ledger.visible_from_now([("t", 0, number)])
+    ledger.arrive("t", 0, number)
+    (arrival,) = ledger.arrivals()
+    assert 0 <= arrival.lag_ms < 1000
+    assert ledger.first_arrival_ns("t", [0, 1]) == arrival.arrived_ns
+    assert ledger.first_arrival_ns("t", [1]) is None
+
+
+def test_a_value_says_where_it_belongs() -> None:
+    assert read_value(write_value("a.b", 3, 17, b"//x")) == ("a.b", 3, 17)
+    for other in (None, b"", b"a/b", b"a/x/1/"):
+        with pytest.raises(ValueError, match=r"unpack|invalid literal"):
+            read_value(other)

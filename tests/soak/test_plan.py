@@ -1,0 +1,37 @@
+"""What happens in a soak is drawn from its seed."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+from soak.plan import Kind, draw
+
+
+def test_a_seed_makes_the_same_plan_again_and_another_makes_another() -> None:
+    assert draw(1, 60) == draw(1, 60)
+    assert draw(1, 60) != draw(2, 60)
+
+
+def test_a_short_soak_has_what_each_must_have() -> None:
+    kinds = Counter(str(each) for each in draw(0, 2).disturbances)
+    assert kinds == {
+        "leaders move (source)": 1,
+        "leaders move (destination)": 1,
+        "clean restart of a broker (source)": 1,
+        "clean restart of a broker (destination)": 1,
+        "new topic (source)": 1,
+        "new partition (source)": 1,
+    }
+
+
+def test_a_long_soak_has_all_of_it_every_few_minutes_and_is_quiet_at_its_end() -> None:
+    for seed in range(10):
+        plan = draw(seed, 60)
+        moments = [each.at_s for each in plan.disturbances]
+        gaps = [after - before for before, after in itertools.pairwise(moments)]
+        assert {each.kind for each in plan.disturbances} == set(Kind)
+        assert 60 < min(gaps) <= max(gaps) < 180
+        assert moments[-1] < plan.seconds - 120
+        restarts = [each.at_s for each in plan.disturbances if each.kind is Kind.RESTART_MIRROR]
+        assert [300 < at_s < 900 for at_s in restarts] == [True]
