@@ -29,12 +29,18 @@ def fetcher_of(broker: Broker, cluster: Cluster, buffer_bytes: int = 4 * 1024 * 
     )
 
 
+def ask(fetcher: Fetcher, *wanted: FetchFrom) -> None:
+    for each in wanted:
+        fetcher.ask(each)
+    assert fetcher.send()
+
+
 def test_partitions_of_several_topics_come_in_one_answer(broker: Broker, cluster: Cluster) -> None:
     for partition in (FIRST, SECOND, OTHER):
         History(broker.log(*partition)).plain(2)
     fetcher = fetcher_of(broker, cluster)
     assert not fetcher.is_waiting
-    fetcher.send([FetchFrom(FIRST, 0), FetchFrom(OTHER, 0), FetchFrom(SECOND, 2)])
+    ask(fetcher, FetchFrom(FIRST, 0), FetchFrom(OTHER, 0), FetchFrom(SECOND, 2))
     assert fetcher.is_waiting
     response = fetcher.receive()
     assert not fetcher.is_waiting
@@ -47,7 +53,7 @@ def test_partitions_of_several_topics_come_in_one_answer(broker: Broker, cluster
 def test_record_sets_can_be_stamped_where_they_lie(broker: Broker, cluster: Cluster) -> None:
     History(broker.log(*FIRST)).plain(2)
     fetcher = fetcher_of(broker, cluster)
-    fetcher.send([FetchFrom(FIRST, 0)])
+    ask(fetcher, FetchFrom(FIRST, 0))
     (fetched,) = fetcher.receive().partitions
     assert not fetched.record_set.readonly
     fetcher.close()
@@ -59,7 +65,7 @@ def test_a_batch_larger_than_the_buffer_comes_whole(broker: Broker, cluster: Clu
     history.plain(1)
     fetcher = fetcher_of(broker, cluster, buffer_bytes=70_000)
     for offset, size in ((0, 900_000), (1, 1)):
-        fetcher.send([FetchFrom(FIRST, offset)])
+        ask(fetcher, FetchFrom(FIRST, offset))
         (fetched,) = fetcher.receive().partitions
         assert next(split(fetched.record_set)).header.base_offset == offset
         assert len(fetched.record_set) > size
@@ -70,7 +76,7 @@ def test_an_answer_is_never_larger_than_the_buffer_otherwise(broker: Broker, clu
     for partition in (FIRST, SECOND, OTHER):
         History(broker.log(*partition)).plain(*[100] * 100)
     fetcher = fetcher_of(broker, cluster, buffer_bytes=65_536 + 20_000)
-    fetcher.send([FetchFrom(each, 0) for each in (FIRST, SECOND, OTHER)])
+    ask(fetcher, *[FetchFrom(each, 0) for each in (FIRST, SECOND, OTHER)])
     assert sum(len(each.record_set) for each in fetcher.receive().partitions) <= 20_000
     fetcher.close()
 
@@ -78,7 +84,7 @@ def test_an_answer_is_never_larger_than_the_buffer_otherwise(broker: Broker, clu
 def test_an_error_is_its_partition_s(broker: Broker, cluster: Cluster) -> None:
     History(broker.log(*FIRST)).plain(2)
     fetcher = fetcher_of(broker, cluster)
-    fetcher.send([FetchFrom(FIRST, 0), FetchFrom(SECOND, 99)])
+    ask(fetcher, FetchFrom(FIRST, 0), FetchFrom(SECOND, 99))
     found = {each.partition: each for each in fetcher.receive().partitions}
     assert found[0].error_code == ErrorCode.NONE
     assert found[1].error_code == ErrorCode.OFFSET_OUT_OF_RANGE

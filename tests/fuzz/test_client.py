@@ -90,7 +90,8 @@ def _fetch(cluster: Cluster) -> None:
     )
     try:
         for _ in range(2):
-            fetcher.send([FetchFrom(PARTITION, 0)])
+            fetcher.ask(FetchFrom(PARTITION, 0))
+            fetcher.send()
             fetcher.receive()
     finally:
         fetcher.close()

@@ -50,6 +50,8 @@ class PartitionCopy:
         waiting_for: What it waits for, while it waits.
         empty_answers: How often in a row the source had nothing at ``fetch_offset``.
         out_of_range: Whether the source refused ``fetch_offset`` since the last alignment.
+        newest_ms: The newest timestamp of the batch that was acknowledged last,
+            or an older one; None before there is any, or where its header does not tell.
 
     """
 
@@ -70,7 +72,8 @@ class PartitionCopy:
         self._refusal: PartitionStopped | None = None
         self._next_destination = -1
         self._established = False
-        self._acknowledged_timestamp_ms = -1
+        self.newest_ms: int | None = None
+        self._heard_end = -1
         self._last: Outgoing | None = None
         self._rebuilder = Rebuilder(settings)
         self._source_leader_epoch = -1
@@ -78,10 +81,11 @@ class PartitionCopy:
         self._suspects: set[int] = set()
         self._backoff = Backoff()
         self._retry_at = 0.0
-        # Taken by whoever reports: what was acknowledged since the last report.
+        # Taken by whoever reports: what was fetched, and what was acknowledged, since the last report.
         self.decisions: Counter[Decision] = Counter()
         self.incidents: list[Incident] = []
         self.records = 0
+        self.bytes_in = 0
         self.bytes_out = 0
         self.runs: list[list[int]] = []
         self.retries = 0
@@ -102,6 +106,11 @@ class PartitionCopy:
     def position(self) -> int:
         """The first source offset that is not known to be mirrored."""
         return self.pair.source_offset if self.pair else self.range.start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """The range's end; of an open range, up to where the source said that there is something."""
+        return max(self.position, self._heard_end) if self.range.is_open else self.range.end_offset
 
     @property
     def wants_data(self) -> bool:
@@ -185,6 +194,10 @@ class PartitionCopy:
 
     # Fetched data
 
+    def hear(self, end_offset: int) -> None:
+        """Keep up to where the source says that there is something to fetch."""
+        self._heard_end = end_offset
+
     def take(self, fetched: FetchedPartition, isolation_level: IsolationLevel) -> bool:
         """
         Decide on each fetched batch, stamp those that are copied or made anew, and queue them.
@@ -197,6 +210,7 @@ class PartitionCopy:
             Whether there was any whole batch.
 
         """
+        self.bytes_in += len(fetched.record_set)
         found = False
         end_of_last = 0
         aborted = (
@@ -223,7 +237,7 @@ class PartitionCopy:
             self._queue_gathered()
             self._refuse(error.base_offset, str(error))
         except CorruptBatch as error:
-            self._queue_gathered()  # it has views of the fetch buffer
+            self._queue_gathered()
             found = True
             what = f"the source cluster sent the batch at offset {self.fetch_offset} damaged"
             self.suspect(self.fetch_offset, f"{what}: {error.reason}")
@@ -286,8 +300,10 @@ class PartitionCopy:
             self.wait(f"a second try: {reason}")
 
     def skip_gap(self) -> None:
-        """There is nothing between here and the range's end: compaction or deletion took it."""
-        self.fetch_offset = max(self.fetch_offset, self.range.end_offset)
+        """There is nothing between here and the end, as known now: compaction or deletion took it."""
+        self.fetch_offset = max(self.fetch_offset, self.end_offset)
+        self.empty_answers = 0
+        self.waiting_for = None
 
     # Sending
 
@@ -307,7 +323,8 @@ class PartitionCopy:
             return True
         return (
             self._established
-            and self._acknowledged_timestamp_ms > forgotten_up_to_ms
+            and self.newest_ms is not None
+            and self.newest_ms > forgotten_up_to_ms
             and all(each.newest_ms > forgotten_up_to_ms for each in self.in_flight)
         )
 
@@ -320,7 +337,7 @@ class PartitionCopy:
     def acknowledge(self, outgoing: Outgoing) -> None:
         """Count the oldest batch that was in flight: it landed where it should."""
         self._established = True
-        self._acknowledged_timestamp_ms = outgoing.newest_ms
+        self.newest_ms = outgoing.newest_ms if outgoing.newest_ms >= 0 else None
         self._last = outgoing
         self.decisions[outgoing.decision] += 1
         self.records += outgoing.records_count
@@ -374,6 +391,7 @@ class PartitionCopy:
         """Bring the pair up to date, before the next fetch is received, where nothing is left to send."""
         if not self.aligned or self.queue or self.in_flight or self.pair is None:
             return
+        before = self.pair.source_offset
         self._advance()
         self.pair = replace(
             self.pair,
@@ -385,5 +403,5 @@ class PartitionCopy:
         self._dropped.clear()
         if self._refusal is not None:
             self.stop_with(self._refusal)
-        elif self.is_done:
+        elif self.is_done or (self.is_due and self.pair.source_offset > before):
             self.waiting_for = None

@@ -55,11 +55,16 @@ def read_decided(
     empty_answers = throttled = 0
     connection = cluster.connect(cluster.partition(partition).leader)
     fetcher = Fetcher(
-        connection, buffer_bytes=buffer_bytes, isolation_level=isolation_level, max_wait_ms=_MAX_WAIT_MS
+        connection,
+        buffer_bytes=buffer_bytes,
+        isolation_level=isolation_level,
+        max_wait_ms=_MAX_WAIT_MS,
+        in_session=False,
     )
     try:
         while True:
-            fetcher.send([FetchFrom(partition, offset)])
+            fetcher.ask(FetchFrom(partition, offset))
+            fetcher.send()
             response = fetcher.receive()
             raise_for(response.error_code, where)
             if response.throttle_time_ms and not response.partitions:
@@ -82,7 +87,7 @@ def read_decided(
                 if batch.header.last_offset >= offset:
                     yield decision, batch
                     offset = batch.header.next_offset
-            if offset >= (fetched.last_stable_offset if committed else fetched.high_watermark):
+            if offset >= fetched.end_offset(committed=committed):
                 return
             if offset > started_at:
                 empty_answers = 0

@@ -6,6 +6,9 @@ they lie in the buffer and go out as views of it, one batch of a partition in
 a request (a stock broker takes no more), many partitions together, several
 requests in flight. The next fetch is already asked for. Before the buffer is
 used again, everything in it is acknowledged or given up.
+
+A turn of the loop looks at the partitions that an answer brought something
+for, and at those that wait, never at all: most of a thousand may be idle.
 """
 
 from __future__ import annotations
@@ -133,7 +136,10 @@ class Route:
         """
         self._copies = {copy.source: copy for copy in copies}
         self._by_destination = {copy.destination: copy for copy in copies}
-        self._order = deque(copies)
+        #: Partitions that may have to be asked for otherwise than before, in this order.
+        self._changed = dict.fromkeys(copies)
+        #: Aligned partitions that are not due.
+        self._waiting: dict[PartitionCopy, None] = {}
         self._fetcher = fetcher
         self._producer = producer
         self._source = source
@@ -142,7 +148,6 @@ class Route:
         self._control = control
         self._on_progress = on_progress
         self._should_yield = should_yield
-        self._asked: dict[TopicPartition, int] = {}
         self._remembered_for_ms = max(0, settings.producer_id_expiration_ms - _FORGETTING_MARGIN_MS)
 
     def run(self) -> None:
@@ -160,64 +165,90 @@ class Route:
             while self._fetcher.is_waiting and not self._control.stop_requested:
                 self._control.check_lease()
                 response = self._fetcher.receive()
-                self._take(response)
+                touched = self._take(response)
                 if not self._should_yield():
                     self._ask_for_more()
-                self._produce_all()
-                self._settle(sum(len(each.record_set) for each in response.partitions))
+                self._produce_all(touched)
+                self._settle(touched, sum(len(each.record_set) for each in response.partitions))
         except BaseException:
-            for copy in self._order:
+            for copy in self._copies.values():
                 copy.refetch()
             raise
 
     # Fetching
 
     def _ask_for_more(self) -> None:
-        wanted = [
-            FetchFrom(copy.source, copy.fetch_offset, self._source.partition(copy.source).leader_epoch)
-            for copy in self._order
-            if copy.wants_data and copy.is_due
-        ]
-        self._asked = {each.partition: each.offset for each in wanted}
-        if wanted:
-            self._fetcher.send(wanted)
+        for copy in self._waiting:
+            if copy.is_due or not copy.wants_data:
+                self._changed[copy] = None
+        for copy in self._changed:
+            self._ask(copy)
+        self._changed.clear()
+        self._fetcher.send()
 
-    def _take(self, response: FetchResponse) -> None:
+    def _ask(self, copy: PartitionCopy) -> None:
+        """Let the next request ask for what follows in a partition, or for nothing of it."""
+        self._waiting.pop(copy, None)
+        if not copy.wants_data:
+            self._fetcher.forget(copy.source)
+        elif not copy.is_due:
+            self._waiting[copy] = None
+            self._fetcher.forget(copy.source)
+        else:
+            leader_epoch = self._source.partition(copy.source).leader_epoch
+            known_end = -1 if copy.range.is_open else copy.range.end_offset
+            self._fetcher.ask(FetchFrom(copy.source, copy.fetch_offset, leader_epoch, known_end))
+            if copy.empty_answers:
+                # Only the answer to the first in a full request says something.
+                self._fetcher.start_over(copy.source)
+
+    def _take(self, response: FetchResponse) -> list[PartitionCopy]:
+        """Take what an answer brings; return the partitions that it matters for."""
         if response.error_code:
             raise ProtocolError(f"Fetch from {self._source}: error {response.error_code}")
+        touched = []
         for fetched in response.partitions:
-            partition = TopicPartition(fetched.topic, fetched.partition)
-            copy = self._copies.get(partition)
-            # A partition that failed since it was asked for has moved back.
-            if copy and copy.aligned and copy.fetch_offset == self._asked.get(partition):
-                self._take_partition(copy, fetched, throttled=response.throttle_time_ms > 0)
+            copy = self._copies.get(TopicPartition(fetched.topic, fetched.partition))
+            if copy and self._take_partition(copy, fetched, throttled=response.throttle_time_ms > 0):
+                touched.append(copy)
+                self._changed[copy] = None
+        return touched
 
-    def _take_partition(self, copy: PartitionCopy, fetched: FetchedPartition, *, throttled: bool) -> None:
+    def _take_partition(self, copy: PartitionCopy, fetched: FetchedPartition, *, throttled: bool) -> bool:
+        """Take a partition's part of an answer; return whether anything comes of it."""
+        size = len(fetched.record_set)
+        asked = self._fetcher.wanted.get(copy.source)
+        if not copy.aligned or asked is None or asked.offset != copy.fetch_offset:
+            # A partition that failed since it was asked for has moved back.
+            return bool(size or fetched.error_code)
         if fetched.error_code:
             self._source_refuses(copy, ErrorCode.of(fetched.error_code))
-        elif copy.take(fetched, self._settings.source.isolation_level):
-            self._stand_behind(copy)
-        elif not throttled and self._is_first(copy) and fetched.preferred_read_replica < 0:
+            return True
+        committed = self._settings.source.isolation_level is IsolationLevel.READ_COMMITTED
+        copy.hear(fetched.end_offset(committed=committed))
+        if size and copy.take(fetched, self._settings.source.isolation_level):
+            return True
+        if not throttled and self._is_first(copy) and fetched.preferred_read_replica < 0:
             self._nothing_for_the_first(copy, fetched)
-            self._stand_behind(copy)
-
-    def _stand_behind(self, copy: PartitionCopy) -> None:
-        """Let others be first the next time."""
-        self._order.remove(copy)
-        self._order.append(copy)
+            return True
+        if size:
+            self._fetcher.start_over(copy.source)  # cut short; the first's is not
+        return size > 0
 
     def _is_first(self, copy: PartitionCopy) -> bool:
-        return next(iter(self._asked)) == copy.source
+        return self._fetcher.first_of_full == copy.source
 
     def _nothing_for_the_first(self, copy: PartitionCopy, fetched: FetchedPartition) -> None:
-        """Find out why: the first in a request gets its next batch, whole, if there is one."""
+        """Find out why: the first in a full request gets its next batch, whole, if there is one."""
         committed = self._settings.source.isolation_level is IsolationLevel.READ_COMMITTED
-        end = fetched.last_stable_offset if committed else fetched.high_watermark
+        end = fetched.end_offset(committed=committed)
         if len(fetched.record_set):
             copy.suspect(
                 copy.fetch_offset, f"{self._source} sent the batch at offset {copy.fetch_offset} cut short"
             )
-        elif end >= copy.range.end_offset:
+        elif copy.range.is_open and end <= copy.fetch_offset:
+            pass  # that is all, for now
+        elif copy.range.is_open or end >= copy.range.end_offset:
             copy.empty_answers += 1
             if is_gap(self._source, copy.source, copy.fetch_offset, copy.empty_answers):
                 copy.skip_gap()
@@ -247,9 +278,9 @@ class Route:
 
     # Producing
 
-    def _produce_all(self) -> None:
+    def _produce_all(self, touched: Sequence[PartitionCopy]) -> None:
         """Send all that is queued, and wait until nothing is in flight."""
-        ready = deque(copy for copy in self._order if copy.queue)
+        ready = deque(copy for copy in touched if copy.queue)
         while True:
             if self._producer.in_flight <= _REFILL_AT:
                 self._send_some(ready)
@@ -295,6 +326,8 @@ class Route:
             copy.acknowledge(outgoing)
         else:
             self._landed_elsewhere(copy, outgoing, answer.base_offset)
+        if not copy.aligned:
+            self._changed[copy] = None
 
     def _landed_elsewhere(self, copy: PartitionCopy, outgoing: Outgoing, base_offset: int) -> None:
         expected = outgoing.destination_offset
@@ -348,8 +381,8 @@ class Route:
                 f"({outgoing.records_count} records, {size}) with {named}: {what_to_do}"
             )
 
-    def _settle(self, fetched_bytes: int) -> None:
-        for copy in self._order:
+    def _settle(self, touched: Sequence[PartitionCopy], fetched_bytes: int) -> None:
+        for copy in touched:
             if copy.aligned:
                 copy.settle(self._destination.partition(copy.destination).leader_epoch)
         self._on_progress(fetched_bytes)

@@ -63,6 +63,10 @@ class FetchedPartition:
     record_set: memoryview
     preferred_read_replica: int = -1
 
+    def end_offset(self, *, committed: bool) -> int:
+        """Return the offset up to which this fetch may read: with ``committed``, the last stable one."""
+        return self.last_stable_offset if committed else self.high_watermark
+
 
 @dataclass(frozen=True, slots=True)
 class FetchResponse:

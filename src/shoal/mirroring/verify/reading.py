@@ -148,7 +148,7 @@ class LogReader:
     def _until_broken(self, walk: _Walk) -> Iterator[Digest]:
         fetcher, self._idle = self._idle or self._fetcher(), None
         try:
-            fetcher.send([FetchFrom(self.partition, walk.offset)])
+            self._ask(fetcher, walk.offset)
             while True:
                 self._current = None
                 fetched = self._receive(fetcher, walk.offset)
@@ -161,7 +161,7 @@ class LogReader:
                 # Asked for before these are checked, so that nobody waits for the other.
                 is_last = following >= walk.end_offset
                 if not is_last:
-                    fetcher.send([FetchFrom(self.partition, following)])
+                    self._ask(fetcher, following)
                 yield from self._walk_through(walk, fetched)
                 if is_last:
                     break
@@ -225,7 +225,7 @@ class LogReader:
         self._fetched_again = {}
         fetcher, self._again = self._again or self._fetcher(_AGAIN_BYTES), None
         try:
-            fetcher.send([FetchFrom(self.partition, batch.next_offset - 1)])
+            self._ask(fetcher, batch.next_offset - 1)
             fetched = self._receive(fetcher, batch.base_offset)
         except BaseException:
             fetcher.close()
@@ -249,7 +249,12 @@ class LogReader:
             buffer_bytes=buffer_bytes or _BUFFER_BYTES,
             isolation_level=self._isolation_level,
             max_wait_ms=_MAX_WAIT_MS,
+            in_session=False,
         )
+
+    def _ask(self, fetcher: Fetcher, offset: int) -> None:
+        fetcher.ask(FetchFrom(self.partition, offset))
+        fetcher.send()
 
     def _receive(self, fetcher: Fetcher, offset: int) -> FetchedPartition:
         if self._stop.is_set():
@@ -292,7 +297,7 @@ class LogReader:
     def _second_look(self, batch: RecordBatch, first: CorruptBatch) -> tuple[RecordBatch, str | None]:
         fetcher = self._fetcher()
         try:
-            fetcher.send([FetchFrom(self.partition, batch.header.base_offset)])
+            self._ask(fetcher, batch.header.base_offset)
             again = next(split(self._receive(fetcher, batch.header.base_offset).record_set))
             verify_crc(again)
         except CorruptBatch as error:
