@@ -68,6 +68,7 @@ SAYINGS = {
     "metrics": ('"[::1]:9100"', ["[::1]:9100"]),
     "ui": ('"localhost:8080"', ["localhost:8080"]),
     "report": ('"../run.html"', ["DIRECTORY/../run.html"]),
+    "dry-run": ("true", []),
     "master": ('"local[2]"', ["local[2]"]),
     "checkpoint": ('"state"', ["DIRECTORY/state"]),
     "conf": ('{ "spark.a" = "1=2", spark.b.c = 3 }', ["spark.a=1=2", "spark.b.c=3"]),

@@ -18,6 +18,7 @@ from ..mirroring.options import (
 )
 from ..mirroring.progress import Progress
 from .config_file import add_config_option
+from .dry_run import print_dry_run
 from .options import (
     Subparsers,
     add_cluster_options,
@@ -64,6 +65,12 @@ def add_parser(verbs: Subparsers) -> None:
 
 def _add_mirror_options(group: argparse._ArgumentGroup) -> None:
     add_group_option(group)
+    group.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="print what would be copied, created and changed, and which ACLs each side needs, and do "
+        "nothing; exit code 2 where the mirror would not begin",
+    )
     group.add_argument(
         "--once", action="store_true", help="copy up to the end offsets seen at the start, then exit"
     )
@@ -220,6 +227,8 @@ def parse(args: argparse.Namespace) -> MirrorOptions:
 
 def run(args: argparse.Namespace) -> int:
     options = parse(args)
+    if args.dry_run:
+        return print_dry_run(options, as_json=args.json)
     # Spark takes a second to import: not for who made a mistake, or asked for help.
     from ..spark.job import mirror
 

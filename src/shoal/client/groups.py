@@ -27,6 +27,7 @@ __all__ = [
     "commit_offsets",
     "describe_holder",
     "fetch_offsets",
+    "has_coordinator",
 ]
 
 #: Codes after which the coordinator has to be looked up again.
@@ -162,6 +163,28 @@ def describe_holder(cluster: Cluster, group: str) -> str | None:
     if not members:
         return None
     return "; ".join(f"client {each.client_id!r} at {each.client_host.lstrip('/')}" for each in members)
+
+
+def has_coordinator(cluster: Cluster, group: str) -> bool:
+    """
+    Whether any broker answers for a group; where none does, the cluster has no groups yet.
+
+    To ask for the coordinator, as everything else here does, makes a broker create ``__consumer_offsets``.
+
+    Raises:
+        BrokerError: The group may not be described.
+        Disconnected: A broker does not answer.
+
+    """
+    for node_id in cluster.metadata.brokers:
+        response = cluster.connection(node_id).request(
+            ApiKey.DESCRIBE_GROUPS, groups=[group], include_authorized_operations=False
+        )
+        for described in response.groups:
+            if described.error_code not in _COORDINATOR_MOVED:
+                raise_for(described.error_code, f"group {group!r} on {cluster}")
+                return True
+    return False
 
 
 def _ask_coordinator(cluster: Cluster, group: str, api_key: ApiKey, **fields: Any) -> Any:

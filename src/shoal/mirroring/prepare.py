@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -37,6 +36,7 @@ __all__ = [
     "PreparedTopic",
     "look",
     "prepare",
+    "warning_of_others",
 ]
 
 #: Kafka's default; for brokers that do not tell.
@@ -266,6 +266,25 @@ def _await_leaders(plan: Plan, destination: Cluster, patience_s: float) -> None:
     patiently(check, patience_s=patience_s)
 
 
+def warning_of_others(group: str, offsets: Mapping[TopicPartition, int]) -> str | None:
+    """
+    Return a warning of offsets in the mirror's group that are no mirror's; None where there are none.
+
+    Args:
+        group: Its name.
+        offsets: What somebody else committed, by source partition.
+
+    """
+    if not offsets:
+        return None
+    partition, offset = min(offsets.items())
+    more = f" and {len(offsets) - 1} more" if len(offsets) > 1 else ""
+    return (
+        f"group {group!r} has committed offsets that are no mirror's ({offset} for {partition}{more}): they "
+        "say nothing about the destination and are not used; --start says where a partition begins"
+    )
+
+
 class _Look:
     """One run of :func:`look`: what it found so far."""
 
@@ -291,13 +310,14 @@ class _Look:
         topics = self._plan(names, source_configs)
         self._compare(topics, source_configs, self._configs_of_copies(topics))
         self._warn_of_growth(topics)
+        producer_id_expiration_ms = self._producer_id_expiration_ms()
         return Plan(
             group,
             self._source.metadata.cluster_id,
             self._destination.metadata.cluster_id,
             topics,
             tuple(self._warnings),
-            self._producer_id_expiration_ms(),
+            producer_id_expiration_ms,
         )
 
     # What is selected
@@ -508,10 +528,21 @@ class _Look:
     def _broker_configs(self) -> list[dict[str, str | None]]:
         """Of those destination brokers that tell."""
         told = []
+        refused = False
         for node_id in self._destination.metadata.brokers:
             # A broker that is down, or ACLs: neither is in the way of a mirror.
-            with suppress(ShoalError):
+            try:
                 told.append(describe_broker_config(self._destination, node_id))
+            except BrokerError as error:
+                refused = refused or error.code in _NOT_ALLOWED
+            except ShoalError:
+                continue
+        if refused:
+            self._warnings.append(
+                f"the brokers of {self._destination} may not be described by this principal, so Kafka's "
+                "defaults are assumed of producer.id.expiration.ms and of created topics' timestamps; allow "
+                "DESCRIBE_CONFIGS on the cluster"
+            )
         return told
 
     def _producer_id_expiration_ms(self) -> int:

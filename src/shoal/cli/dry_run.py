@@ -1,0 +1,169 @@
+"""``shoal mirror --dry-run``: what a mirror would do, for a person or as one JSON object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from ..client.config import ClientConfig
+from ..exit_codes import EXIT_DONE, EXIT_USAGE
+from ..mirroring.acls import acl_commands, acl_sentences
+from ..mirroring.dry_run import DryRun, TopicOutlook, dry_run
+from ..mirroring.incidents import IncidentKind
+from ..mirroring.options import MirrorOptions
+from .report import print_json, say, table, warn
+
+__all__ = ["print_dry_run"]
+
+
+def print_dry_run(options: MirrorOptions, *, as_json: bool) -> int:
+    """Look at both clusters, print what was found, and return the exit code."""
+    found = dry_run(options)
+    for warning in found.warnings:
+        warn(warning)
+    if as_json:
+        print_json(_json_object(options, found))
+    else:
+        print("\n".join(_lines(options, found)), flush=True)
+    if found.refusal is None:
+        return EXIT_DONE
+    say(found.refusal)
+    return EXIT_USAGE
+
+
+def _policies(options: MirrorOptions) -> dict[str, str]:
+    return {kind.value: "continue" if kind in options.continue_on else "fail" for kind in IncidentKind}
+
+
+def _servers(options: MirrorOptions) -> dict[str, str]:
+    return {"source": options.source.servers, "destination": options.destination.servers}
+
+
+# For a person
+
+
+def _lines(options: MirrorOptions, found: DryRun) -> Iterator[str]:
+    yield "dry run: nothing is created, joined, committed or copied"
+    yield ""
+    yield table(
+        [
+            ("source", _cluster(options.source, found.source_cluster_id)),
+            ("destination", _cluster(options.destination, found.destination_cluster_id)),
+            ("group", f"{found.group}, held by {found.holder or 'nobody'}"),
+            ("delivery", options.delivery.value),
+            *((f"on {kind}", policy) for kind, policy in _policies(options).items()),
+            ("ends", "at the ends of now" if options.once else "when it is told to"),
+        ]
+    )
+    if found.topics:
+        yield ""
+        yield table(
+            [("topic", "copy", "partitions", "begin at", "offsets", "at the destination")]
+            + [_row(options, topic) for topic in found.topics]
+        )
+        yield from _creations(found)
+    yield ""
+    yield "ACLs that the mirror's principal needs (READ, WRITE and ALTER imply DESCRIBE):"
+    yield from (f"  {sentence}" for sentence in acl_sentences(found.acls))
+    if not options.once:
+        yield f"  later: {'; '.join(_acls_of_later(options, found))}"
+    yield ""
+    yield "To grant them (where a login is asked for, with an administrator's --command-config):"
+    yield "  PRINCIPAL=User:..."
+    yield from (f"  {command}" for command in acl_commands(found.acls, _servers(options)))
+
+
+def _acls_of_later(options: MirrorOptions, found: DryRun) -> Iterator[str]:
+    yield "ALTER on copies, where a topic of the source gets more partitions"
+    if any(topic.plan.source not in options.topics.names for topic in found.topics):
+        yield "the same for topics that match later, and CREATE (--resource-pattern-type prefixed)"
+
+
+def _cluster(config: ClientConfig, cluster_id: str | None) -> str:
+    return f"{config.servers}, cluster id {cluster_id}" if cluster_id else config.servers
+
+
+def _row(options: MirrorOptions, topic: TopicOutlook) -> tuple[str, ...]:
+    plan = topic.plan
+    if plan.creation:
+        change = (
+            f"created: {plan.creation.partitions} partitions, "
+            f"replication factor {plan.creation.replication_factor}"
+        )
+    elif plan.added_partitions:
+        change = f"{plan.added_partitions} partitions added to {plan.present_partitions}"
+    else:
+        change = "as it is"
+    committed = sum(each.committed for each in topic.partitions)
+    begins = [f"position {committed}"] * bool(committed)
+    new = len(topic.partitions) - committed
+    begins += [f"{options.start} {new}"] * bool(new)
+    return (
+        plan.source,
+        plan.destination,
+        f"{plan.partitions}",
+        ", ".join(begins),
+        f"{topic.offsets:,}",
+        change,
+    )
+
+
+def _creations(found: DryRun) -> Iterator[str]:
+    creations = [topic.plan.creation for topic in found.topics if topic.plan.creation]
+    if creations:
+        yield ""
+        yield "configurations of the topics to be created:"
+        for creation in creations:
+            configs = ", ".join(f"{name}={value}" for name, value in sorted(creation.configs.items()))
+            yield f"  {creation.name}: {configs}"
+
+
+# For a program
+
+
+def _json_object(options: MirrorOptions, found: DryRun) -> dict[str, Any]:
+    servers = _servers(options)
+    return {
+        "type": "dry-run",
+        "source": {"servers": servers["source"], "cluster_id": found.source_cluster_id},
+        "destination": {"servers": servers["destination"], "cluster_id": found.destination_cluster_id},
+        "group": {"name": found.group, "held_by": found.holder},
+        "once": options.once,
+        "start": str(options.start),
+        "delivery": options.delivery.value,
+        "policies": _policies(options),
+        "topics": [_topic_object(topic) for topic in found.topics],
+        "acls": [asdict(acl) for acl in found.acls],
+        "acl_commands": acl_commands(found.acls, servers),
+        "warnings": list(found.warnings),
+        "refusal": found.refusal,
+    }
+
+
+def _topic_object(topic: TopicOutlook) -> dict[str, Any]:
+    plan = topic.plan
+    creation = None
+    if plan.creation:
+        creation = {
+            "partitions": plan.creation.partitions,
+            "replication_factor": plan.creation.replication_factor,
+            "configs": dict(plan.creation.configs),
+        }
+    return {
+        "source": plan.source,
+        "destination": plan.destination,
+        "created": creation,
+        "added_partitions": plan.added_partitions,
+        "offsets": topic.offsets,
+        "partitions": [
+            {
+                "partition": each.partition,
+                "from": each.start_offset,
+                "to": each.end_offset,
+                "offsets": each.offsets,
+                "committed": each.committed,
+            }
+            for each in topic.partitions
+        ],
+    }

@@ -1,0 +1,153 @@
+"""
+Which ACLs a mirror needs on each side: exactly those, whatever the principal is called.
+
+From the requests that are sent, and what Kafka asks for each ("Operations and
+Resources on Protocols" in its security documentation). READ, WRITE and ALTER
+imply DESCRIBE for Kafka's authorizers, so DESCRIBE stands for itself nowhere:
+
+| at the source | asks for |
+|---|---|
+| Metadata, ListOffsets, OffsetForLeaderEpoch | DESCRIBE on the topic |
+| Fetch | READ on the topic |
+| DescribeConfigs | DESCRIBE_CONFIGS on the topic |
+| FindCoordinator, DescribeGroups, OffsetFetch | DESCRIBE on the group (and the topic) |
+| JoinGroup, SyncGroup, Heartbeat, LeaveGroup, OffsetCommit | READ on the group (and the topic) |
+
+| at the destination | asks for |
+|---|---|
+| Metadata, ListOffsets, OffsetForLeaderEpoch | DESCRIBE on the topic |
+| Fetch, to see what is there already | READ on the topic |
+| Produce | WRITE on the topic |
+| InitProducerId | WRITE on any topic; before Kafka 2.8 IDEMPOTENT_WRITE on the cluster |
+| DescribeConfigs | DESCRIBE_CONFIGS on the topic, and on the cluster for its brokers |
+| CreateTopics | CREATE on the topic |
+| CreatePartitions | ALTER on the topic |
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+__all__ = ["Acl", "acl_commands", "acl_sentences", "needed_acls"]
+
+#: What Kafka calls the one resource of the type cluster.
+_THE_CLUSTER = "kafka-cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class Acl:
+    """
+    One thing that the mirror's principal has to be allowed.
+
+    Attributes:
+        cluster: ``source`` or ``destination``.
+        resource_type: ``topic``, ``group`` or ``cluster``.
+        resource: Its name.
+        operation: By Kafka's name, as ``READ``.
+
+    """
+
+    cluster: str
+    resource_type: str
+    resource: str
+    operation: str
+
+
+def needed_acls(
+    names: Mapping[str, str],
+    group: str,
+    *,
+    created: Collection[str],
+    grown: Collection[str],
+    before_2_8: bool,
+) -> tuple[Acl, ...]:
+    """
+    Return what a mirror needs.
+
+    Args:
+        names: The topics at the destination, by their names at the source.
+        group: The consumer group on the source cluster.
+        created: The topics at the destination that it has to create.
+        grown: Those that it adds partitions to.
+        before_2_8: Whether the destination's brokers want IDEMPOTENT_WRITE.
+
+    """
+    acls = [
+        Acl("source", "topic", name, operation)
+        for name in names
+        for operation in ("READ", "DESCRIBE_CONFIGS")
+    ]
+    acls.append(Acl("source", "group", group, "READ"))
+    for copy in names.values():
+        operations = ["WRITE", "READ", "DESCRIBE_CONFIGS"]
+        operations += ["CREATE"] * (copy in created) + ["ALTER"] * (copy in grown)
+        acls += [Acl("destination", "topic", copy, operation) for operation in operations]
+    acls.append(Acl("destination", "cluster", _THE_CLUSTER, "DESCRIBE_CONFIGS"))
+    if before_2_8:
+        acls.append(Acl("destination", "cluster", _THE_CLUSTER, "IDEMPOTENT_WRITE"))
+    return tuple(acls)
+
+
+@dataclass(frozen=True, slots=True)
+class _Grant:
+    """The same operations on several resources of a type."""
+
+    cluster: str
+    resource_type: str
+    operations: tuple[str, ...]
+    resources: tuple[str, ...]
+
+
+def _grants(acls: Iterable[Acl]) -> list[_Grant]:
+    operations: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for acl in acls:
+        operations[acl.cluster, acl.resource_type, acl.resource].append(acl.operation)
+    resources: dict[tuple[str, str, tuple[str, ...]], list[str]] = defaultdict(list)
+    for (cluster, resource_type, resource), allowed in operations.items():
+        resources[cluster, resource_type, tuple(allowed)].append(resource)
+    return [
+        _Grant(cluster, resource_type, allowed, tuple(together))
+        for (cluster, resource_type, allowed), together in resources.items()
+    ]
+
+
+def acl_sentences(acls: Iterable[Acl]) -> list[str]:
+    """``source: READ and DESCRIBE_CONFIGS on topics a, b``"""
+    return [f"{grant.cluster}: {_and(grant.operations)} on {_resources(grant)}" for grant in _grants(acls)]
+
+
+def _and(words: tuple[str, ...]) -> str:
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+
+
+def _resources(grant: _Grant) -> str:
+    if grant.resource_type == "cluster":
+        return "the cluster"
+    return f"{grant.resource_type}{'s' * (len(grant.resources) > 1)} {', '.join(grant.resources)}"
+
+
+def acl_commands(acls: Iterable[Acl], servers: Mapping[str, str]) -> list[str]:
+    """
+    Return what an administrator runs to grant them, to whom the shell's variable PRINCIPAL says.
+
+    Args:
+        acls: What to grant.
+        servers: The bootstrap servers, by cluster.
+
+    """
+    commands = []
+    for grant in _grants(acls):
+        words = ["kafka-acls.sh", "--bootstrap-server", shlex.quote(servers[grant.cluster]), "--add"]
+        words += ["--allow-principal", '"$PRINCIPAL"']
+        for operation in grant.operations:
+            words += ["--operation", operation.title().replace("_", "")]
+        if grant.resource_type == "cluster":
+            words.append("--cluster")
+        else:
+            for resource in grant.resources:
+                words += [f"--{grant.resource_type}", shlex.quote(resource)]
+        commands.append(" ".join(words))
+    return commands

@@ -1,0 +1,303 @@
+"""
+What a mirror would do: copy from where to where, create, change; and what it may do.
+
+Nothing is done: no topic is created (not even Kafka's own ``__consumer_offsets``),
+no group joined, nothing committed, no file made, and Spark is not started.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..client.cluster import Cluster, patiently
+from ..client.groups import describe_holder, fetch_offsets, has_coordinator
+from ..client.metadata import TopicPartition
+from ..client.offsets import EARLIEST, LATEST, list_offsets
+from ..errors import AccessRefused, ConfigError, ShoalError
+from ..protocol.apis import ApiKey
+from .acls import Acl, needed_acls
+from .incidents import Delivery, IncidentKind
+from .options import MirrorOptions, default_group
+from .pair import Pair
+from .plan import end_offsets, partitions_of, start_offsets
+from .prepare import Plan, PlannedTopic, look, warning_of_others
+
+__all__ = ["DryRun", "PartitionOutlook", "TopicOutlook", "dry_run"]
+
+_PATIENCE_S = 30.0
+
+#: The version of Produce that came with Kafka 2.8 (KAFKA-10729), as did the authorizer that lets
+#: whoever may WRITE to a topic have a producer id (KIP-679).
+_PRODUCE_OF_2_8 = 9
+
+#: So many partitions are named in one warning.
+_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOutlook:
+    """
+    Attributes:
+        partition: Its number.
+        start_offset: The first source offset to copy.
+        committed: Whether the group says so; else ``--start`` does.
+        end_offset: Up to where it can be copied now.
+    """
+
+    partition: int
+    start_offset: int
+    committed: bool
+    end_offset: int
+
+    @property
+    def offsets(self) -> int:
+        """So many records at most: some offsets may have none (transactions, compaction)."""
+        return max(0, self.end_offset - self.start_offset)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOutlook:
+    """A topic, and where each of its partitions would go on."""
+
+    plan: PlannedTopic
+    partitions: tuple[PartitionOutlook, ...]
+
+    @property
+    def offsets(self) -> int:
+        return sum(each.offsets for each in self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """
+    What was found.
+
+    Attributes:
+        group: The consumer group on the source cluster.
+        source_cluster_id: None where the cluster is too old to have one.
+        destination_cluster_id: Likewise.
+        holder: Who is in the group; None where nobody is.
+        topics: By their names at the source; none where the mirror was refused before.
+        acls: What the mirror's principal needs.
+        warnings: Sentences: what, where, what to do.
+        refusal: Why the mirror would not begin; None where it would.
+
+    """
+
+    group: str
+    source_cluster_id: str | None
+    destination_cluster_id: str | None
+    holder: str | None
+    topics: tuple[TopicOutlook, ...]
+    acls: tuple[Acl, ...]
+    warnings: tuple[str, ...]
+    refusal: str | None
+
+
+def dry_run(options: MirrorOptions, *, patience_s: float = _PATIENCE_S) -> DryRun:
+    """
+    Look at both clusters, as a mirror with these options would.
+
+    Args:
+        options: Of the mirror.
+        patience_s: How long brokers that do not answer are asked again.
+
+    Raises:
+        ShoalError: A cluster does not answer, or nothing is selected.
+
+    """
+    with Cluster(options.source) as source, Cluster(options.destination) as destination:
+        return _DryRun(options, source, destination, patience_s).run()
+
+
+class _DryRun:
+    def __init__(
+        self, options: MirrorOptions, source: Cluster, destination: Cluster, patience_s: float
+    ) -> None:
+        self._options = options
+        self._source = source
+        self._destination = destination
+        self._patience_s = patience_s
+        self._warnings: list[str] = []
+
+    def run(self) -> DryRun:
+        try:
+            plan = look(self._options, self._source, self._destination, patience_s=self._patience_s)
+        except AccessRefused:
+            raise
+        except ConfigError as error:
+            return self._refused(error)
+        self._warnings += plan.warnings
+        holder: str | None = None
+        refusal: str | None = None
+        topics: tuple[TopicOutlook, ...]
+        try:
+            pairs, holder = self._positions(plan)
+            topics = self._outlook(plan, pairs)
+            if holder:
+                refusal = f"group {plan.group!r} is held by {holder}; stop that mirror first, or give --group"
+        except AccessRefused:
+            raise
+        except ShoalError as error:
+            topics = tuple(TopicOutlook(topic, ()) for topic in plan.topics.values())
+            refusal = str(error)
+        return DryRun(
+            plan.group,
+            plan.source_cluster_id,
+            plan.destination_cluster_id,
+            holder,
+            topics,
+            self._acls(plan),
+            tuple(self._warnings),
+            refusal,
+        )
+
+    def _refused(self, error: ConfigError) -> DryRun:
+        """Say at least which ACLs are needed: one of them may be what is missing."""
+        names = self._options.topics.select(self._source.metadata.topics)
+        if not names:
+            raise error
+        source_id, destination_id = (
+            cluster.metadata.cluster_id for cluster in (self._source, self._destination)
+        )
+        group = self._options.group or default_group(source_id, destination_id)
+        unseen = [copy for copy in names.values() if copy not in self._destination.metadata.topics]
+        acls = needed_acls(names, group, created=unseen, grown=(), before_2_8=self._destination_before_2_8())
+        return DryRun(group, source_id, destination_id, None, (), acls, (), str(error))
+
+    def _acls(self, plan: Plan) -> tuple[Acl, ...]:
+        topics = plan.topics.values()
+        return needed_acls(
+            {topic.source: topic.destination for topic in topics},
+            plan.group,
+            created=[topic.destination for topic in topics if topic.creation],
+            grown=[topic.destination for topic in topics if topic.added_partitions],
+            before_2_8=self._destination_before_2_8(),
+        )
+
+    def _destination_before_2_8(self) -> bool:
+        return self._destination.any_connection().version(ApiKey.PRODUCE) < _PRODUCE_OF_2_8
+
+    # Positions
+
+    def _positions(self, plan: Plan) -> tuple[dict[TopicPartition, Pair], str | None]:
+        """Return the committed pairs, and who is in the group."""
+        if not patiently(lambda: has_coordinator(self._source, plan.group), patience_s=self._patience_s):
+            return {}, None
+        partitions = partitions_of(self._source, list(plan.topics))
+        committed = patiently(
+            lambda: fetch_offsets(self._source, plan.group, partitions), patience_s=self._patience_s
+        )
+        read = {partition: Pair.from_committed(each) for partition, each in committed.items()}
+        pairs = {partition: pair for partition, pair in read.items() if pair is not None}
+        others = warning_of_others(
+            plan.group,
+            {partition: each.offset for partition, each in committed.items() if read[partition] is None},
+        )
+        if others:
+            self._warnings.append(others)
+        return pairs, describe_holder(self._source, plan.group)
+
+    def _outlook(self, plan: Plan, pairs: Mapping[TopicPartition, Pair]) -> tuple[TopicOutlook, ...]:
+        level = self._options.source.isolation_level
+        partitions = partitions_of(self._source, list(plan.topics))
+        without = [partition for partition in partitions if partition not in pairs]
+        starts = patiently(
+            lambda: start_offsets(self._source, without, self._options.start.timestamp_ms, level),
+            patience_s=self._patience_s,
+        )
+        ends = patiently(lambda: end_offsets(self._source, partitions, level), patience_s=self._patience_s)
+        self._warn_of_partitions(plan, pairs, without)
+        return tuple(
+            TopicOutlook(
+                topic,
+                tuple(
+                    PartitionOutlook(
+                        each.partition,
+                        pairs[each].source_offset if each in pairs else starts[each],
+                        each in pairs,
+                        ends[each],
+                    )
+                    for each in partitions
+                    if each.topic == name
+                ),
+            )
+            for name, topic in plan.topics.items()
+        )
+
+    # What would stop partitions
+
+    def _warn_of_partitions(
+        self, plan: Plan, pairs: Mapping[TopicPartition, Pair], without: Sequence[TopicPartition]
+    ) -> None:
+        copies = {partition: _copy_of(plan, partition) for partition in [*pairs, *without]}
+        destination_ends = self._known_offsets(self._destination, copies.values(), LATEST)
+        first = self._known_offsets(self._source, pairs, EARLIEST)
+        by_finding: dict[str, list[TopicPartition]] = defaultdict(list)
+        for partition, pair in pairs.items():
+            end = destination_ends.get(copies[partition], 0)
+            for finding in self._findings(partition, copies[partition], pair, end, first.get(partition)):
+                by_finding[finding].append(partition)
+        if self._options.delivery is Delivery.EXACTLY_ONCE and not self._options.allow_nonempty:
+            for partition in without:
+                if destination_ends.get(copies[partition], 0):
+                    by_finding[
+                        "without a committed position, and the destination holds records: the mirror looks "
+                        "for the last of them in the source, and stops the partition where it is not there"
+                    ].append(partition)
+        self._warnings += [f"{_named(each)}: {finding}" for finding, each in by_finding.items()]
+
+    def _findings(
+        self, partition: TopicPartition, copy: TopicPartition, pair: Pair, end: int, first: int | None
+    ) -> Iterable[str]:
+        if pair.rules != self._options.rules():
+            yield (
+                "mirrored so far by other rules (isolation.level, --keep-append-time): stops; use the "
+                "options of then, or a new --group"
+            )
+        if _is_another(pair.destination_topic_id, self._destination, copy) or end < pair.destination_offset:
+            yield self._met(IncidentKind.DESTINATION_LOSS, "what was mirrored is not at the destination")
+        if _is_another(pair.source_topic_id, self._source, partition):
+            yield self._met(IncidentKind.SOURCE_RESET, "the topic was created anew at the source")
+        elif first is not None and first > pair.source_offset:
+            yield self._met(
+                IncidentKind.SOURCE_RETENTION, "the source deleted records that were not mirrored"
+            )
+
+    def _met(self, kind: IncidentKind, what: str) -> str:
+        goes_on = kind in self._options.continue_on
+        return f"{what}: {'goes on' if goes_on else 'stops'} ({kind.option} {_policy(goes_on=goes_on)})"
+
+    def _known_offsets(
+        self, cluster: Cluster, partitions: Iterable[TopicPartition], timestamp: int
+    ) -> dict[TopicPartition, int]:
+        """Return the offsets of the partitions that exist and whose leaders tell."""
+        topics = cluster.metadata.topics
+        existing = [
+            partition
+            for partition in partitions
+            if partition.topic in topics and partition.partition in topics[partition.topic].partitions
+        ]
+        answers = list_offsets(cluster, dict.fromkeys(existing, timestamp))
+        return {partition: answer for partition, answer in answers.items() if isinstance(answer, int)}
+
+
+def _copy_of(plan: Plan, partition: TopicPartition) -> TopicPartition:
+    return TopicPartition(plan.topics[partition.topic].destination, partition.partition)
+
+
+def _is_another(topic_id: str | None, cluster: Cluster, partition: TopicPartition) -> bool:
+    """Whether a topic that had an id has another one now."""
+    topic = cluster.metadata.topics.get(partition.topic)
+    return bool(topic_id and topic and topic.topic_id and topic_id != str(topic.topic_id))
+
+
+def _policy(*, goes_on: bool) -> str:
+    return "continue" if goes_on else "fail"
+
+
+def _named(partitions: Sequence[TopicPartition]) -> str:
+    named = ", ".join(map(str, partitions[:_NAMED]))
+    return f"{named} and {len(partitions) - _NAMED} more" if len(partitions) > _NAMED else named

@@ -1,0 +1,285 @@
+"""``shoal mirror --dry-run`` between embedded brokers: all is told, nothing is done."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+
+from shoal.broker import Broker
+from shoal.cli import main
+from shoal.client.cluster import Cluster
+from shoal.client.config import ClientConfig
+from shoal.client.groups import Committed, GroupMember, Membership, commit_offsets
+from shoal.client.metadata import TopicPartition
+from shoal.errors import ErrorCode
+from shoal.mirroring.options import MirrorOptions
+from shoal.mirroring.pair import Identity, Pair
+from shoal.mirroring.topics import TopicSelection
+from shoal.protocol.apis import ApiKey
+
+RECORDS = 100
+
+
+class Sides:
+    """Two brokers, a topic with 100 records in two partitions at the source, and the command line."""
+
+    def __init__(self, source: Broker, destination: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+        self.source = source
+        self.destination = destination
+        self._capsys = capsys
+        source.create_topic("orders", partitions=2)
+        self.load(source, "orders", 2)
+        self.group = f"shoal.{source.cluster_id}.{destination.cluster_id}"
+
+    @staticmethod
+    def load(broker: Broker, topic: str, partitions: int) -> None:
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        for number in range(RECORDS):
+            producer.produce(topic, f"record {number}", partition=number % partitions)
+        assert producer.flush(60) == 0
+
+    def options(self) -> MirrorOptions:
+        return MirrorOptions(
+            ClientConfig.from_properties("source", {"bootstrap.servers": self.source.bootstrap})[0],
+            ClientConfig.from_properties("destination", {"bootstrap.servers": self.destination.bootstrap})[0],
+            TopicSelection("orders"),
+        )
+
+    def run(self, *arguments: str, topics: str = "orders") -> tuple[int, str, str]:
+        """Return the exit code, stdout and stderr."""
+        clusters = ("--from", self.source.bootstrap, "--to", self.destination.bootstrap)
+        code = main(["mirror", *clusters, "--topics", topics, "--dry-run", *arguments])
+        out, err = self._capsys.readouterr()
+        return code, out, err
+
+    def found(self, *arguments: str, topics: str = "orders", code: int = 0) -> dict[str, Any]:
+        """Return the JSON object."""
+        exit_code, out, err = self.run("--json", *arguments, topics=topics)
+        assert exit_code == code, err
+        (line,) = out.splitlines()
+        found: dict[str, Any] = json.loads(line)
+        assert found["type"] == "dry-run"
+        return found
+
+    def commit(self, source_offset: int, metadata: str | None = None, **changes: Any) -> None:
+        """Commit the position of partition 0 in the mirror's group."""
+        pair = Pair(
+            source_offset, source_offset, Identity(1, 0), (0, 0), None, None, None, -1, self.options().rules()
+        )
+        committed = replace(pair, **changes).to_committed()
+        if metadata is not None:
+            committed = Committed(source_offset, metadata)
+        with Cluster(self.options().source) as cluster:
+            partition = TopicPartition("orders", 0)
+            assert commit_offsets(cluster, self.group, {partition: committed}, Membership()) == {}
+
+
+@pytest.fixture
+def sides(capsys: pytest.CaptureFixture[str]) -> Iterator[Sides]:
+    with Broker() as source, Broker() as destination:
+        yield Sides(source, destination, capsys)
+
+
+def test_what_would_be_copied_and_created_is_told(sides: Sides) -> None:
+    found = sides.found("--rename", r"(.*)=west.\1")
+    assert found["group"] == {"name": sides.group, "held_by": None}
+    assert found["source"] == {"servers": sides.source.bootstrap, "cluster_id": sides.source.cluster_id}
+    (topic,) = found["topics"]
+    assert (topic["source"], topic["destination"], topic["offsets"]) == ("orders", "west.orders", RECORDS)
+    assert topic["partitions"] == [
+        {"partition": number, "from": 0, "to": 50, "offsets": 50, "committed": False} for number in range(2)
+    ]
+    created = topic["created"]
+    assert (created["partitions"], created["replication_factor"]) == (2, 1)
+    assert created["configs"]["compression.type"] == "producer"
+    assert (found["warnings"], found["refusal"]) == ([], None)
+
+
+def test_nothing_is_done(sides: Sides, tmp_path: Path) -> None:
+    sides.destination.create_topic("orders")
+    sides.load(sides.destination, "orders", 1)
+    run = subprocess.run(
+        [
+            *(sys.executable, "-X", "importtime", "-m", "shoal", "mirror", "--dry-run", "--topics", ".*"),
+            *("--from", sides.source.bootstrap, "--to", sides.destination.bootstrap),
+            *("--checkpoint", str(tmp_path / "checkpoint"), "--report", str(tmp_path / "report.html")),
+        ],
+        env={"XDG_STATE_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert run.returncode == 0, run.stderr
+    assert "1 partitions added to 1" in run.stdout
+    assert "pyspark" not in run.stderr
+    assert list(tmp_path.iterdir()) == []
+    assert [topic.name for topic in sides.destination.topics] == ["orders"]
+    assert len(sides.destination.topics.topic("orders").logs) == 1
+    assert sides.destination.log("orders", 0).log_end_offset == RECORDS
+    assert (
+        AdminClient({"bootstrap.servers": sides.source.bootstrap}).list_consumer_groups().result(30).valid
+        == []
+    )
+
+
+def test_a_person_reads_a_table_and_commands(sides: Sides) -> None:
+    code, out, err = sides.run("--rename", r"(.*)=west.\1", "--start", "latest")
+    assert (code, err) == (0, "")
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert f"group {sides.group}, held by nobody" in lines
+    assert "orders west.orders 2 latest 2 0 created: 2 partitions, replication factor 1" in lines
+    assert "source: READ and DESCRIBE_CONFIGS on topic orders" in lines
+    assert "destination: WRITE, READ, DESCRIBE_CONFIGS and CREATE on topic west.orders" in lines
+    assert (
+        f"kafka-acls.sh --bootstrap-server {sides.source.bootstrap} --add --allow-principal "
+        f'"$PRINCIPAL" --operation Read --group {sides.group}' in lines
+    )
+
+
+def test_a_position_is_gone_on_from(sides: Sides) -> None:
+    sides.destination.create_topic("orders", partitions=2)
+    sides.load(sides.destination, "orders", 2)
+    sides.commit(20)
+    found = sides.found("--start", "latest", "--allow-nonempty")
+    (topic,) = found["topics"]
+    assert topic["partitions"] == [
+        {"partition": 0, "from": 20, "to": 50, "offsets": 30, "committed": True},
+        {"partition": 1, "from": 50, "to": 50, "offsets": 0, "committed": False},
+    ]
+    assert (topic["created"], topic["added_partitions"], found["warnings"]) == (None, 0, [])
+
+
+@pytest.mark.parametrize(
+    ("changes", "arguments", "warning"),
+    [
+        ({"rules": "others"}, (), "orders-0: mirrored so far by other rules"),
+        (
+            {"destination_offset": 60},
+            (),
+            "orders-0: what was mirrored is not at the destination: stops (--on-destination-loss fail)",
+        ),
+        (
+            {"source_topic_id": "another"},
+            ("--on-source-reset=continue",),
+            "orders-0: the topic was created anew at the source: goes on (--on-source-reset continue)",
+        ),
+        (
+            {"destination_topic_id": "another"},
+            (),
+            "orders-0: what was mirrored is not at the destination: stops (--on-destination-loss fail)",
+        ),
+    ],
+)
+def test_what_would_stop_a_partition_is_a_warning(
+    sides: Sides, changes: dict[str, Any], arguments: tuple[str, ...], warning: str
+) -> None:
+    sides.destination.create_topic("orders", partitions=2)
+    sides.load(sides.destination, "orders", 2)
+    sides.commit(20, **changes)
+    (found, other) = sides.found(*arguments)["warnings"]
+    assert found.startswith(warning)
+    assert other.startswith("orders-1: without a committed position, and the destination holds records")
+
+
+def test_retention_that_overtook_the_position_is_a_warning(sides: Sides) -> None:
+    sides.destination.create_topic("orders", partitions=2)
+    sides.commit(0)
+    sides.source.log("orders", 0).delete_records(30)
+    (warning,) = sides.found()["warnings"]
+    assert warning == (
+        "orders-0: the source deleted records that were not mirrored: stops (--on-source-retention fail)"
+    )
+
+
+def test_offsets_of_somebody_else_are_a_warning(sides: Sides) -> None:
+    sides.commit(20, metadata="a consumer's")
+    (warning,) = sides.found()["warnings"]
+    assert warning.startswith(f"group '{sides.group}' has committed offsets that are no mirror's (20 for")
+
+
+def test_a_position_of_a_newer_version_is_a_refusal(sides: Sides) -> None:
+    sides.commit(20, metadata='shoal9{"x":1}')
+    found = sides.found(code=2)
+    assert "position of another version of shoal" in found["refusal"]
+    assert [topic["source"] for topic in found["topics"]] == ["orders"]
+
+
+def test_a_group_that_somebody_holds_is_a_refusal_and_he_is_named(sides: Sides) -> None:
+    with Cluster(replace(sides.options().source, client_id="the other mirror")) as cluster:
+        member = GroupMember(
+            cluster, sides.group, protocol="other", instance_id="other", session_timeout_ms=45_000
+        )
+        member.join()
+        code, out, err = sides.run()
+        assert code == 2
+        assert "held by client 'the other mirror' at 127.0.0.1" in out
+        assert err.startswith(f"shoal: group '{sides.group}' is held by client 'the other mirror'")
+        assert len(err.splitlines()) == 1
+        # He was not disturbed.
+        member.heartbeat()
+
+
+def test_a_destination_that_cannot_take_a_topic_is_a_refusal_with_the_acls(sides: Sides) -> None:
+    sides.destination.create_topic("orders", partitions=2, config={"max.message.bytes": "1000"})
+    found = sides.found(code=2)
+    assert "max.message.bytes is 1000" in found["refusal"]
+    assert found["topics"] == []
+    assert {
+        "cluster": "source",
+        "resource_type": "topic",
+        "resource": "orders",
+        "operation": "READ",
+    } in found["acls"]
+
+
+def test_a_principal_that_sees_nothing_at_the_destination_is_told_what_it_needs(sides: Sides) -> None:
+    sides.destination.faults.add(
+        ApiKey.METADATA, times=None, topic="orders", error=ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    )
+    code, out, err = sides.run()
+    assert code == 2
+    assert "may not be seen by this principal" in err
+    assert "  destination: WRITE, READ, DESCRIBE_CONFIGS and CREATE on topic orders" in out.splitlines()
+
+
+def test_one_cluster_on_both_sides_is_refused_unless_a_rename_keeps_copies_apart(sides: Sides) -> None:
+    sides.destination = sides.source
+    assert "source and destination are the same cluster" in sides.found(code=2)["refusal"]
+    again = sides.found("--rename", r"(.*)=\1.copy", topics="orders.*", code=2)
+    assert "the copy of topic orders, orders.copy, would be mirrored again" in again["refusal"]
+    (topic,) = sides.found("--rename", r"(.*)=\1.copy")["topics"]
+    assert topic["destination"] == "orders.copy"
+
+
+def test_a_topic_that_is_not_there_is_an_error_as_without_it(sides: Sides) -> None:
+    code, out, err = sides.run("--once", topics="nothing")
+    assert (code, out) == (2, "")
+    assert "there is no topic nothing on the source cluster" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "topics", "expected"),
+    [
+        ((), "orders", ["ALTER on copies"]),
+        ((), "ord.*", ["ALTER on copies", "the same for topics that match later"]),
+        (("--once",), "ord.*", []),
+    ],
+)
+def test_a_mirror_that_goes_on_needs_acls_for_what_is_to_come(
+    sides: Sides, arguments: tuple[str, ...], topics: str, expected: list[str]
+) -> None:
+    _, out, _ = sides.run(*arguments, topics=topics)
+    (later,) = [line for line in out.splitlines() if "later:" in line] or [""]
+    assert [
+        part for part in ("ALTER on copies", "the same for topics that match later") if part in later
+    ] == (expected)
