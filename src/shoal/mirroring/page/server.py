@@ -102,6 +102,8 @@ class _Answers:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    # Connections that wait to be accepted; five, the default, are lost for seconds when many come at once.
+    request_queue_size = _MOST_CONNECTIONS
     # Its threads end with the process: who is being answered when the mirror ends does not hold it up.
     block_on_close = False
 

@@ -1,0 +1,431 @@
+"""What a mirror's page is made of, how it is served, and the report that is written: all but how it looks."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import socket
+import threading
+import urllib.request
+from dataclasses import replace
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+
+import pytest
+from two_brokers import ABORT, TwoBrokers, Watched, batches_of, wait_until
+
+from shoal.client.connection import Address
+from shoal.client.metadata import TopicPartition
+from shoal.errors import ConfigError
+from shoal.mirroring.metrics import Metrics
+from shoal.mirroring.page import About, Watch
+from shoal.mirroring.page.history import History as PageHistory
+from shoal.mirroring.page.history import Sample, columns
+from shoal.mirroring.page.report import check_report
+from shoal.mirroring.processes import LocalProcesses
+from shoal.mirroring.progress import Summary
+
+ABOUT = About("west:9092", "east:9092", "shoal.west.east", ("topic a: keeps less",))
+ANYWHERE = Address("127.0.0.1", 0)
+
+
+def watch(
+    metrics: Metrics | None = None,
+    *,
+    ui: Address | None = ANYWHERE,
+    report: Path | None = None,
+    warnings: list[str] | None = None,
+) -> Watch:
+    file = str(report) if report else None
+    said = [] if warnings is None else warnings
+    return Watch(ui, file, ABOUT, metrics or Metrics(), LocalProcesses(), said.append)
+
+
+def summary(**changes: Any) -> Summary:
+    known = Summary(
+        group="group",
+        topics={"topic": "topic"},
+        elapsed_s=10.0,
+        python_cpu_s=2.5,
+        jvm_cpu_s=4.0,
+        partitions=1,
+        stopped={},
+        warnings=(),
+        records=7,
+        batches=2,
+        bytes_in=100,
+        bytes_out=90,
+        decisions={"copied": 2},
+        retries=0,
+    )
+    return replace(known, **changes)
+
+
+def sample(number: int, **changes: Any) -> Sample:
+    return replace(
+        Sample(number * 1000, number, number, number, 0.5, 0.25, number, 0, None, 1, 2, 3), **changes
+    )
+
+
+# The history
+
+
+def test_the_history_is_bounded_however_long_a_mirror_runs() -> None:
+    history = PageHistory(recent_samples=10, whole_samples=100)
+    for number in range(100_000):
+        history.add(sample(number))
+    assert len(history.recent()) == 10
+    assert 50 <= len(history.whole()) <= 101
+
+
+@pytest.mark.parametrize("samples", [1, 2, 7, 8, 9, 10, 16, 17, 1000, 1001])
+def test_thinning_loses_nothing_of_what_only_grows(samples: int) -> None:
+    history = PageHistory(recent_samples=3, whole_samples=8)
+    for number in range(samples):
+        history.add(sample(number))
+    whole = history.whole()
+    assert (whole[0], whole[-1]) == (sample(0), sample(samples - 1))
+    assert [each.at_ms for each in whole] == sorted({each.at_ms for each in whole})
+
+
+def test_thinning_keeps_the_largest_lag_and_memory() -> None:
+    history = PageHistory(recent_samples=3, whole_samples=8)
+    for number in range(999):
+        peak = number == 500
+        history.add(
+            sample(number, lag_s=9.0 if peak else None, lag_records=90 * peak, tasks_rss_bytes=70 * peak)
+        )
+    kept = columns(history.whole())
+    assert max(kept["lag_records"]) == 90
+    assert max(kept["tasks_rss_bytes"]) == 70
+    assert [each for each in kept["lag_s"] if each is not None] == [9.0]
+
+
+# The server
+
+
+def get(address: Address | None, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
+    assert address is not None
+    connection = HTTPConnection(address.host, address.port, timeout=10)
+    try:
+        connection.request(
+            "GET", path, headers={key.replace("_", "-"): value for key, value in headers.items()}
+        )
+        answer = connection.getresponse()
+        return answer.status, dict(answer.headers), answer.read()
+    finally:
+        connection.close()
+
+
+def data(address: Address | None, query: str = "") -> dict[str, Any]:
+    status, _, body = get(address, f"/data.json{query}")
+    assert status == 200
+    found = json.loads(body)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_an_address_that_is_taken_is_refused_in_one_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(
+            ConfigError, match=rf"--ui 127\.0\.0\.1:{port}: cannot listen there: Address already in use"
+        ):
+            watch(ui=Address("127.0.0.1", port))
+
+
+def test_a_host_that_is_not_ours_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"--ui no-such-host\.invalid:1234: cannot listen there: "):
+        watch(ui=Address("no-such-host.invalid", 1234))
+
+
+def test_a_port_can_be_listened_at_again_at_once() -> None:
+    with watch() as first:
+        assert get(first.address, "/data.json")[0] == 200
+    with watch(ui=first.address) as second:
+        assert get(second.address, "/data.json")[0] == 200
+
+
+def test_the_page_listens_on_ipv6() -> None:
+    with watch(ui=Address("::1", 0)) as shown:
+        assert get(shown.address, "/data.json")[0] == 200
+
+
+def test_the_page_is_sent_compressed_and_only_once() -> None:
+    with watch() as shown:
+        status, headers, body = get(shown.address, "/", Accept_Encoding="gzip")
+        assert (status, headers["Content-Encoding"]) == (200, "gzip")
+        assert b"<!DOCTYPE html>" in gzip.decompress(body)
+        assert get(shown.address, "/")[2] == gzip.decompress(body)
+        assert get(shown.address, "/", If_None_Match=headers["ETag"])[0] == 304
+
+
+def test_nothing_else_is_served() -> None:
+    with watch() as shown, pytest.raises(HTTPError, match="404"):
+        urllib.request.urlopen(f"http://{shown.address}/etc/passwd", timeout=10)
+
+
+def test_who_says_nothing_does_not_hold_up_others_or_the_end() -> None:
+    with watch() as shown:
+        assert shown.address is not None
+        silent = [socket.create_connection(shown.address) for _ in range(5)]
+        assert get(shown.address, "/data.json")[0] == 200
+    for each in silent:
+        each.close()
+
+
+def test_more_connections_than_a_page_needs_are_closed() -> None:
+    with watch() as shown:
+        assert shown.address is not None
+        silent = [socket.create_connection(shown.address) for _ in range(100)]
+        # Those that are over the limit hear of it; the others are waited for.
+        closed = []
+        for each in silent[-10:]:
+            each.settimeout(10)
+            closed.append(each.recv(1))
+        assert closed == [b""] * 10
+        for each in silent:
+            each.close()
+        wait_until(lambda: is_served(shown.address))
+
+
+def is_served(address: Address | None) -> bool:
+    try:
+        return get(address, "/data.json")[0] == 200
+    except OSError:
+        return False
+
+
+def test_without_page_and_report_nobody_watches() -> None:
+    before = threading.active_count()
+    with watch(ui=None) as nothing:
+        assert nothing.address is None
+        assert threading.active_count() == before
+
+
+# What it shows
+
+
+class Told(Watched):
+    """A task's control that tells a registry."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        super().__init__()
+        self._metrics = metrics
+
+    def report(self, message: dict[str, Any]) -> None:
+        super().report(message)
+        self._metrics.apply(message)
+
+
+def copied(brokers: TwoBrokers, *topics: str) -> Metrics:
+    """Return the registry of a lane that copied all there is."""
+    metrics = Metrics()
+    ranges = brokers.ranges(*topics)
+    ends = {TopicPartition(each.topic, each.partition): each.end_offset for each in ranges}
+    metrics.expect(dict.fromkeys(ends, 0), ends)
+    brokers.run(ranges, Told(metrics))
+    return metrics
+
+
+def test_batches_and_their_sizes_are_counted_by_topic(brokers: TwoBrokers) -> None:
+    (large,), (small, _) = brokers.topic("large"), brokers.topic("small", 2)
+    large.plain(100, 100)
+    small.plain(1, 1, 1)
+    metrics = copied(brokers, "large", "small")
+    with watch(metrics) as shown:
+        topics = {row["topic"]: row for row in data(shown.address)["topics"]["rows"]}
+    stored = {
+        name: sum(
+            batch.header.size
+            for log in brokers.destination.topics.topic(name).logs
+            for batch in batches_of(log)
+        )
+        for name in topics
+    }
+    assert {name: row["bytes_out"] for name, row in topics.items()} == stored
+    assert topics["large"]["records_per_batch"] == 100
+    assert topics["large"]["bytes_per_batch"] == stored["large"] / 2
+    assert (topics["small"]["partitions"], topics["small"]["records_per_batch"]) == (2, 1)
+
+
+def test_bytes_passed_through_unopened_are_told_only_where_they_are_known(brokers: TwoBrokers) -> None:
+    (plain,), (holed,) = brokers.topic("plain"), brokers.topic("holed")
+    plain.plain(3).transaction(2, ends=ABORT)
+    holed.plain(3).holed(5, [2])
+    metrics = copied(brokers, "plain")
+    with watch(metrics) as shown:
+        known = data(shown.address)["conversions"]
+        assert known == {
+            "unopened": 1,
+            "unopened_bytes": metrics.progress().bytes_out,
+            "opened": 0,
+            "dropped": 2,
+        }
+    with watch(copied(brokers, "plain", "holed")) as shown:
+        conversions = data(shown.address)["conversions"]
+        assert (conversions["opened"], conversions["unopened_bytes"]) == (1, None)
+
+
+def report_of(partition: int, **changes: Any) -> dict[str, Any]:
+    """A task's report of one partition."""
+    each = {
+        "topic": "topic",
+        "partition": partition,
+        "source_offset": 10,
+        "end_offset": 10,
+        "decisions": {"copied": 1},
+        "records": 10,
+        "bytes_in": 1000,
+        "bytes_out": 1000,
+        "retries": 0,
+        "runs": [],
+        "waiting_for": None,
+        "stopped": None,
+        "incidents": [],
+        **changes,
+    }
+    task = {"bytes_in": 1000, "cpu_s": 0.5, "peak_rss_bytes": 9000, "rss_bytes": 8000}
+    return {**task, "pid_host": f"host:{partition % 2}", "partitions": [each]}
+
+
+def test_who_is_stopped_and_who_waits_are_named_by_reason() -> None:
+    metrics = Metrics()
+    for number in range(50):
+        metrics.apply(report_of(number, waiting_for="broker 3 does not answer"))
+    metrics.apply(report_of(50, stopped=[7, "the destination refuses it"]))
+    with watch(metrics) as shown:
+        found = data(shown.address)
+    assert found["stopped"] == {
+        "count": 1,
+        "reasons": [{"reason": "the destination refuses it", "partitions": ["topic-50"], "count": 1}],
+    }
+    (reason,) = found["waiting"]["reasons"]
+    assert (found["waiting"]["count"], reason["count"], len(reason["partitions"])) == (50, 50, 20)
+
+
+def test_the_slowest_partitions_come_first_and_all_on_demand() -> None:
+    metrics = Metrics()
+    for number in range(1200):
+        metrics.apply(report_of(number, end_offset=10 + number))
+    metrics.apply(report_of(1199, stopped=[7, "refused"], end_offset=10_000))
+    with watch(metrics) as shown:
+        slowest = data(shown.address)["partitions"]
+        every = data(shown.address, "?partitions=all")["partitions"]
+    assert slowest["count"] == every["count"] == len(every["rows"]) == 1200
+    assert [row["partition"] for row in every["rows"]][:20] == [row["partition"] for row in slowest["rows"]]
+    assert [row["state"] for row in slowest["rows"]] == ["copying"] * 20
+    assert (every["rows"][-1]["partition"], every["rows"][-1]["state"]) == ("topic-1199", "stopped")
+
+
+def test_a_lane_is_a_process_with_its_partitions_and_rate() -> None:
+    metrics = Metrics()
+    for number in range(5):
+        metrics.apply(report_of(number))
+    with watch(metrics) as shown:
+        first = lanes(shown.address)
+        assert {name: row["partitions"] for name, row in first.items()} == {"host:0": 3, "host:1": 2}
+        assert {row["bytes_per_s"] for row in first.values()} == {None}  # of one look there is no rate
+        metrics.apply(report_of(1))
+        wait_until(lambda: lanes(shown.address)["host:1"]["bytes_per_s"] is not None)
+        second = lanes(shown.address)
+        assert second["host:1"]["bytes_per_s"] > 0
+        assert second["host:1"]["cores"] > 0
+        assert second["host:0"]["bytes_per_s"] == 0
+
+
+def lanes(address: Address | None) -> dict[str, Any]:
+    return {row["name"]: row for row in data(address)["processes"] if row["kind"] == "lane"}
+
+
+def test_the_history_goes_on_while_nobody_looks() -> None:
+    with watch() as shown:
+        wait_until(lambda: len(data(shown.address)["history"]["at_ms"]) >= 3)
+        history = data(shown.address, "?range=whole")["history"]
+        assert history["driver_rss_bytes"][0] > 1_000_000
+        assert history["driver_cpu_s"] == sorted(history["driver_cpu_s"])
+
+
+# The report
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "report.html"
+
+
+def written(file: Path) -> dict[str, Any]:
+    """Return the object that a report shows."""
+    _, _, rest = file.read_text().partition('<script type="application/json" id="data">')
+    found = json.loads(rest.partition("</script>")[0])
+    assert isinstance(found, dict)
+    return found
+
+
+def test_the_report_says_how_the_mirror_ended(file: Path, brokers: TwoBrokers) -> None:
+    brokers.topic()[0].plain(3, 4)
+    with watch(copied(brokers), ui=None, report=file) as watching:
+        assert not file.exists()
+        watching.end(summary())
+    found = written(file)
+    assert found["ending"] == {"good": True, "sentence": "7 records in 2 batches were copied."}
+    assert (found["totals"]["records"], found["totals"]["batches"]) == (7, 2)
+    assert found["totals"]["cpu_s"] == 6.5
+    assert found["warnings"] == ["topic a: keeps less"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"stopped": {"topic-0": "refused"}}, "1 of 1 partitions stopped"),
+        ({"interrupted": True}, "ended before all were"),
+    ],
+)
+def test_a_report_says_where_not_all_is_well(file: Path, changes: dict[str, Any], words: str) -> None:
+    with watch(report=file) as watching:
+        watching.end(summary(**changes))
+    ending = written(file)["ending"]
+    assert not ending["good"]
+    assert words in ending["sentence"]
+
+
+def test_a_mirror_that_fails_leaves_a_report(file: Path) -> None:
+    with pytest.raises(ConfigError, match="no way"), watch(report=file):
+        raise ConfigError("no way </script><script>alert(1)</script>")
+    assert written(file)["ending"] == {
+        "good": False,
+        "sentence": "The mirror failed: no way </script><script>alert(1)</script>",
+    }
+
+
+def test_a_report_takes_the_place_of_an_older_one_at_the_end_only(file: Path) -> None:
+    file.write_text("older")
+    with watch(report=file) as watching:
+        assert file.read_text() == "older"
+        watching.end(summary())
+    assert written(file)["ending"]["good"]
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_a_report_that_could_not_be_written_is_refused_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"--report .*nowhere/report\.html: No such file or directory"):
+        check_report(str(tmp_path / "nowhere" / "report.html"))
+    with pytest.raises(ConfigError, match=r"--report .*: not a file"):
+        check_report(str(tmp_path))
+    with pytest.raises(ConfigError, match=r"--report /dev/null: not a file"):
+        check_report("/dev/null")
+    with pytest.raises(ConfigError, match=r"--report .*nowhere"):
+        watch(report=tmp_path / "nowhere" / "report.html")
+
+
+def test_a_report_that_cannot_be_written_after_all_is_a_warning(tmp_path: Path) -> None:
+    directory = tmp_path / "for a while"
+    directory.mkdir()
+    warnings: list[str] = []
+    with watch(report=directory / "report.html", warnings=warnings) as watching:
+        watching.end(summary())
+        directory.rmdir()
+    (warning,) = warnings
+    assert "for a while/report.html cannot be written: No such file or directory" in warning
