@@ -12,7 +12,7 @@ from shoal.client.config import ClientConfig
 from shoal.client.groups import Membership
 from shoal.client.metadata import TopicPartition
 from shoal.client.produce import Producer
-from shoal.mirroring import lane
+from shoal.mirroring import carrier
 from shoal.protocol.produce import ProduceOutcome
 
 __all__ = ["Doomed", "Requests", "arrive"]
@@ -40,7 +40,7 @@ class Requests:
                 requests._take(batches)
                 super().prepare(batches)
 
-        monkeypatch.setattr(lane, "Producer", Watched)
+        monkeypatch.setattr(carrier, "Producer", Watched)
 
     def die_after(self, requests: int) -> None:
         """Let a lane be killed when it has sent so many, and one more that never leaves."""

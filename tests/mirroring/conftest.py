@@ -7,7 +7,7 @@ import pytest
 from two_brokers import History, TwoBrokers
 
 from shoal.client.backoff import Backoff
-from shoal.mirroring import lane, partition_copy
+from shoal.mirroring import carrier, partition_copy
 
 
 @pytest.fixture
@@ -26,4 +26,4 @@ def history(brokers: TwoBrokers) -> History:
 def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let partitions and fetches wait for milliseconds where they would wait for seconds."""
     monkeypatch.setattr(partition_copy, "Backoff", partial(Backoff, 1, 20))
-    monkeypatch.setattr(lane, "FETCH_MAX_WAIT_MS", 20)
+    monkeypatch.setattr(carrier, "FETCH_MAX_WAIT_MS", 20)

@@ -14,13 +14,12 @@ from two_brokers import (
     Watched,
     answers,
     batches_of,
-    leads_elsewhere,
     let_pass,
     wait_until,
 )
 
 from shoal.errors import BrokerError, Disconnected, ErrorCode
-from shoal.mirroring import lane
+from shoal.mirroring import carrier
 from shoal.mirroring.ranges import CopyRange
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
@@ -234,7 +233,7 @@ def test_a_position_that_may_no_longer_be_committed_stops_its_partition_alone(br
 def test_the_last_commit_is_tried_again_with_pauses_also_after_a_request_to_stop(
     brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane, "_LAST_COMMIT_PATIENCE_S", 0.5)
+    monkeypatch.setattr(carrier, "_LAST_COMMIT_PATIENCE_S", 0.5)
     history.plain(1, 2)
     let_pass(brokers.source, ApiKey.OFFSET_COMMIT, 1)
     fault = brokers.source.faults.add(ApiKey.OFFSET_COMMIT, drop="before", times=None)
@@ -250,7 +249,7 @@ def test_the_last_commit_is_tried_again_with_pauses_also_after_a_request_to_stop
 def test_a_lane_waits_for_a_leader_and_says_so(
     brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane, "_REPORT_INTERVAL_S", 0.0)
+    monkeypatch.setattr(carrier, "_QUIET_REPORT_INTERVAL_S", 0.0)
 
     def leaderless(response: Any) -> Any:
         for topic in response.topics:
@@ -281,13 +280,3 @@ def test_a_topic_that_is_not_there_yet_is_waited_for_and_others_go_on(brokers: T
     assert brokers.copied("later") == later.committed
 
 
-def test_a_lane_of_a_stream_leaves_what_waits_to_the_next_one(brokers: TwoBrokers) -> None:
-    histories = brokers.topic("topic", 2)
-    for history in histories:
-        history.plain(1, 2)
-    leads_elsewhere(brokers.source, "topic", 0)
-    result = brokers.with_settings(leave_waiting=True).start().result()
-    assert not result.complete
-    assert result.stopped == ()
-    assert brokers.copied("topic", 0) == []
-    assert brokers.copied("topic", 1) == histories[1].committed

@@ -36,7 +36,7 @@ from shoal.client.connection import Connection
 from shoal.client.metadata import TopicPartition
 from shoal.client.produce import Producer
 from shoal.errors import ErrorCode
-from shoal.mirroring import lane
+from shoal.mirroring import carrier
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchedPartition, FetchResponse
 from shoal.protocol.produce import ProduceOutcome
@@ -235,7 +235,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Sent]:
             self.requests.popleft()
             return outcomes
 
-    monkeypatch.setattr(lane, "Producer", WatchedProducer)
+    monkeypatch.setattr(carrier, "Producer", WatchedProducer)
     return everything
 
 
@@ -314,7 +314,7 @@ def test_partitions_that_lost_a_connection_come_back_together(brokers: TwoBroker
 def test_a_leader_that_cannot_be_reached_holds_up_only_what_it_leads(
     brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch, side: str
 ) -> None:
-    monkeypatch.setattr(lane, "_TURN_S", 0.0)
+    monkeypatch.setattr(carrier, "_TURN_S", 0.0)
     histories = brokers.topic("topic", 3)
     for history in histories:
         history.plain(1, 2)

@@ -242,6 +242,8 @@ def run(args: argparse.Namespace) -> int:
                 # Nobody reads us any more (| head). It comes up again, and is dealt with, at the summary.
                 stop.set()
 
-        summary = mirror(options, on_progress=on_progress, on_warning=report.warning, stop=stop)
+        summary = mirror(
+            options, on_progress=on_progress, on_warning=report.warning, on_notice=report.notice, stop=stop
+        )
         report.summary(summary)
     return summary.exit_code

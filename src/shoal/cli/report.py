@@ -78,6 +78,8 @@ class Report(Protocol):
 
     def warning(self, sentence: str) -> None: ...
 
+    def notice(self, sentence: str) -> None: ...
+
     def summary(self, summary: Summary) -> None: ...
 
 
@@ -149,6 +151,9 @@ class PlainReport:
     def warning(self, sentence: str) -> None:
         warn(sentence)
 
+    def notice(self, sentence: str) -> None:
+        say(sentence)
+
     def summary(self, summary: Summary) -> None:
         print(table(summary_rows(summary)), flush=True)
 
@@ -208,6 +213,9 @@ class LiveReport:
     def warning(self, sentence: str) -> None:
         self._say(f"warning: {sentence}")
 
+    def notice(self, sentence: str) -> None:
+        self._say(sentence)
+
     def summary(self, summary: Summary) -> None:
         self._bar.stop()
         print(table(summary_rows(summary)), flush=True)
@@ -259,6 +267,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     if summary.log_file:
         rows.append(("Spark's log", summary.log_file))
     rows += [("stopped", f"{partition}: {reason}") for partition, reason in summary.stopped.items()]
+    rows += [("waiting", f"{partition}: {reason}") for partition, reason in summary.waiting.items()]
     rows += [
         ("went on", f"{each.partition} after {incident_text(each)}")
         for each in summary.incidents

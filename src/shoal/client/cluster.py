@@ -65,11 +65,19 @@ class Cluster:
 
     """
 
-    def __init__(self, config: ClientConfig) -> None:
+    def __init__(self, config: ClientConfig, known: Metadata | None = None) -> None:
+        """
+        Make connections when they are needed.
+
+        Args:
+            config: How to reach the cluster.
+            known: What another knows of it; to be refreshed as one's own would be.
+
+        """
         self.config = config
         self._connections: dict[int, Connection] = {}
         self._bootstrap: Connection | None = None
-        self._metadata: Metadata | None = None
+        self._metadata = known
         self._coordinators: dict[str, int] = {}
 
     @property
@@ -143,6 +151,11 @@ class Cluster:
                 self.config.servers,
                 f"{self} does not answer: " + "; ".join(dict.fromkeys(map(_reason, errors))),
             )
+
+    @property
+    def known(self) -> Metadata | None:
+        """The newest metadata, where there is any; asks nobody."""
+        return self._metadata
 
     @property
     def metadata(self) -> Metadata:
@@ -227,6 +240,16 @@ class Cluster:
 
     def forget_coordinator(self, group: str) -> None:
         self._coordinators.pop(group, None)
+
+    @property
+    def open(self) -> list[Connection]:
+        """The control-plane connections that are open; for another thread's look."""
+        return [each for each in [*self._connections.values(), self._bootstrap] if each and not each.closed]
+
+    def abort(self) -> None:
+        """Let another thread that waits for an answer fail at once (:meth:`Connection.abort`)."""
+        for connection in self.open:
+            connection.abort()
 
     def close(self) -> None:
         for connection in [*self._connections.values(), self._bootstrap]:

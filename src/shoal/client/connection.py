@@ -8,6 +8,7 @@ has an unknown outcome.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 import socket
@@ -163,6 +164,8 @@ class Connection:
         self._is_tls = security is not None and security.tls
         self._renew_at: float | None = None
         self._responses = 0
+        #: When the broker answered last, or was connected to; of the monotonic clock.
+        self.heard_at = time.monotonic()
         self._socket: socket.socket
         try:
             self._socket = socket.create_connection(address, timeout_s)
@@ -394,6 +397,7 @@ class Connection:
             )
         frame = self._receive_into(buffer.reserve(size)) if buffer else self._receive_small(size)
         self._responses += 1
+        self.heard_at = time.monotonic()
         expected, api_key, _ = self._in_flight.popleft()
         if codec.read_correlation_id(frame) != expected:
             self.close()
@@ -473,6 +477,12 @@ class Connection:
     def close(self) -> None:
         """Close the socket; harmless when it is closed already."""
         self._socket.close()
+
+    def abort(self) -> None:
+        """Let another thread that waits on this connection fail with :class:`Disconnected` at once."""
+        with contextlib.suppress(OSError):
+            # Not TLS's own, which says goodbye first, and is not for two threads.
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def __enter__(self) -> Connection:
         return self

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ..errors import ErrorCode, ProtocolError
 from .connection import Address
 
-__all__ = ["Metadata", "PartitionMetadata", "TopicMetadata", "TopicPartition", "read_metadata"]
+__all__ = ["Metadata", "PartitionMetadata", "TopicMetadata", "TopicPartition", "leader_in", "read_metadata"]
 
 
 class TopicPartition(NamedTuple):
@@ -77,6 +77,13 @@ class Metadata:
             if name not in self.topics and name not in self.errors
         }
         return replace(self, topics={**others, **self.topics})
+
+
+def leader_in(metadata: Metadata | None, partition: TopicPartition) -> int | None:
+    """Return a partition's leader by node id; None where it has none, or nobody knows."""
+    topic = metadata.topics.get(partition.topic) if metadata else None
+    found = topic.partitions.get(partition.partition) if topic else None
+    return found.leader if metadata and found and found.leader in metadata.brokers else None
 
 
 def read_metadata(response: Any) -> Metadata:

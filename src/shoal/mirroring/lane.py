@@ -1,49 +1,52 @@
 """
-What one task does: align its partitions, copy them by route, commit, until all are over.
+What one task does: share its partitions out to carriers by their leaders, and tell the driver.
 
-A partition that cannot go on for now waits by itself and comes back; the
-others go on. What time can heal is tried again for as long as it takes.
+Each carrier has a thread, so that one that waits for a leader holds up no
+other. Partitions that fail by themselves while others of the same leaders do
+not are carried on by one carrier more, the one in trouble.
 """
 
 from __future__ import annotations
 
-import resource
+import queue
+import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain
-from typing import Any
+from typing import Any, TypeAlias
 
-from ..client.cluster import Cluster, is_transient, patiently
-from ..client.fetch import Fetcher
-from ..client.groups import JOIN_AGAIN
-from ..client.produce import Producer
-from ..errors import BrokerError, CorruptBatch, PartitionStopped, ProtocolError, ShoalError
-from .control import Control
-from .pair import Pair
+from ..client.cluster import Cluster
+from ..client.metadata import Metadata, leader_in
+from ..errors import PartitionStopped, ShoalError
+from .carrier import Carrier
+from .control import CarrierControl, Control
 from .partition_copy import PartitionCopy
-from .positions import GroupPositions, Positions
 from .ranges import CopyRange
-from .realign import realign
-from .route import FETCH_MAX_WAIT_MS, Route
+from .reports import ProcessUse, waiting_report
 from .settings import CopySettings
 
 __all__ = ["LaneResult", "copy_lane"]
 
-#: How often the driver hears of the progress.
-_REPORT_INTERVAL_S = 0.5
+#: What partitions have in common that one carrier carries: leaders by node id, or a trouble of their own.
+_Place: TypeAlias = "tuple[int | None, int | None]"
+_TROUBLE: _Place = (None, None)
 
-#: How long one pair of leaders is served before the next; to change over takes milliseconds.
-_TURN_S = 5.0
+#: The least that a carrier fetches into, where its lane has so much: one batch of max.message.bytes' default.
+_LEAST_BUFFER_BYTES = 1024 * 1024
 
-#: How long the last commit of a task is tried before Spark has to repeat the task.
-_LAST_COMMIT_PATIENCE_S = 60.0
+#: A carrier that hears nothing for so long is stuck; a fetch without data is answered in half a second.
+_STALLED_S = 2.5
 
-#: How long a broker may wait for its in-sync replicas before it answers error 7; Kafka's producers' default.
-_PRODUCE_TIMEOUT_MS = 30_000
+#: How long after an end was requested a carrier may hear nothing; then what it waits for is given up.
+_END_PATIENCE_S = 1.5
+
+#: And how long it may take after that, as in a connect that cannot be given up; then nobody waits for it.
+_ABANDONED_PATIENCE_S = 0.5
+
+#: How often the task's own thread looks after the carriers.
+_LOOK_INTERVAL_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,289 +62,170 @@ def copy_lane(ranges: Sequence[CopyRange], settings: CopySettings, control: Cont
     Copy ranges of partitions, whatever a former attempt has copied of them.
 
     Returns:
-        When every partition is done or stopped, or a stop was requested. All
+        When every partition is done or stopped, or an end was requested. All
         that was acknowledged is committed then.
 
     Raises:
-        Stopped: The lease lapsed.
+        Stopped: The driver is gone.
         ShoalError: The last commit failed.
 
     """
-    with Cluster(settings.source) as source, Cluster(settings.destination) as destination:
-        positions = GroupPositions(source, settings.group, control.membership)
-        return _Lane(ranges, settings, control, source, destination, positions).run()
+    return _Lane(ranges, settings, control).run()
 
 
 class _Lane:
-    def __init__(
-        self,
-        ranges: Sequence[CopyRange],
-        settings: CopySettings,
-        control: Control,
-        source: Cluster,
-        destination: Cluster,
-        positions: Positions,
-    ) -> None:
-        self._copies = [PartitionCopy(each, settings) for each in ranges]
+    def __init__(self, ranges: Sequence[CopyRange], settings: CopySettings, control: Control) -> None:
         self._settings = settings
         self._control = control
-        self._source = source
-        self._destination = destination
-        self._positions = positions
-        self._committed: dict[PartitionCopy, Pair] = {}
-        self._committed_at = time.monotonic()
-        self._reported_at = 0.0
-        self._bytes_in = 0
-        self._cpu_s = _cpu_seconds()
-        self._metadata_is_stale = False
+        self._process = ProcessUse()
+        self._copies = [PartitionCopy(each, settings) for each in ranges]
+        self._known: tuple[Metadata | None, Metadata | None] = (None, None)
+        self._buffer_bytes = settings.fetch_buffer_bytes
+        self._carriers: list[Carrier] = []
+        self._in_trouble: Carrier | None = None
+        self._threads: dict[Carrier, threading.Thread] = {}
+        self._ended: queue.SimpleQueue[Carrier] = queue.SimpleQueue()
+        self._starting = threading.Lock()
+        self._reporting = threading.Lock()
+        self._dealing_anew = False
 
     def run(self) -> LaneResult:
-        self._report()  # the driver's clock starts here
-        try:
-            while self._unfinished() and not self._control.stop_requested:
-                self._step()
-                if self._settings.leave_waiting and self._only_waits():
-                    break
-                self._wait_until_due()
-        finally:
-            # Whatever the reason: what was acknowledged is committed.
-            self._commit_the_rest()
-            self._report()
-        stopped = tuple(copy.stopped for copy in self._copies if copy.stopped)
-        return LaneResult(stopped, complete=not self._unfinished())
-
-    def _unfinished(self) -> list[PartitionCopy]:
-        return [copy for copy in self._copies if not copy.is_over]
-
-    def _only_waits(self) -> bool:
-        """Whether nothing is left that a next micro-batch could not do as well."""
-        return not any(copy.is_due or copy.empty_answers for copy in self._unfinished())
-
-    def _step(self) -> None:
-        if self._control.begin():
-            # Somebody else may have had the group, and written.
-            for copy in self._unfinished():
-                copy.lose_track()
-        due = [copy for copy in self._unfinished() if copy.is_due]
-        self._attempt(self._check_lease, due)
-        self._attempt(self._refresh, due)
-        self._attempt(self._align, [copy for copy in due if not copy.aligned])
-        routes = list(self._by_route(due).values())
-        for copies in routes:
-            self._attempt(partial(self._run_route, alone=len(routes) == 1), copies)
-        self._report_now_and_then()
-
-    def _check_lease(self, copies: Sequence[PartitionCopy]) -> None:
-        self._control.check_lease()
-
-    def _attempt(
-        self, work: Callable[[Sequence[PartitionCopy]], None], copies: Sequence[PartitionCopy]
-    ) -> None:
-        """Do something with partitions; where it fails for a reason that time can heal, they wait."""
-        if not copies:
-            return
-        try:
-            work(copies)
-        except ShoalError as error:
-            if not _can_heal(error) and not isinstance(error, ProtocolError):
-                raise
-            self._metadata_is_stale = True
-            # They come back together: each by itself would be a route of its own.
-            delay_s = max(copy.next_delay_s() for copy in copies)
-            for copy in copies:
-                if not copy.is_over:
-                    copy.wait(str(error), delay_s)
-
-    def _wait_until_due(self) -> None:
-        waiting = self._unfinished()
-        if waiting:
-            until = min(copy.retry_at for copy in waiting)
-            delay_s = max(0.0, until - time.monotonic())
-            if delay_s >= _REPORT_INTERVAL_S:
-                self._report()  # what is waited for
-            self._control.wait(delay_s)
-            with suppress(BrokerError):
-                self._control.check_lease()  # an orphan waits for nothing
-
-    # Aligning
-
-    def _refresh(self, due: Sequence[PartitionCopy]) -> None:
-        """Ask for the leaders anew where any may have changed."""
-        if self._metadata_is_stale or not all(copy.aligned for copy in due):
-            self._source.refresh({copy.source.topic for copy in self._copies})
-            self._destination.refresh({copy.destination.topic for copy in self._copies})
-            self._metadata_is_stale = False
-
-    def _align(self, copies: Sequence[PartitionCopy]) -> None:
-        copies = [copy for copy in copies if copy.is_due]
-        errors = realign(copies, self._source, self._destination, self._positions, self._settings)
-        for copy in copies:
-            error = errors.get(copy.source)
-            if isinstance(error, PartitionStopped):
-                copy.stop_with(error)
-            elif error is not None and is_transient(error):
-                copy.wait(str(error))
-            elif isinstance(error, CorruptBatch | ProtocolError):
-                copy.suspect(copy.position, str(error))
-            elif error is not None:
-                copy.stop(str(error))
+        self._report([], 0)  # the driver's clock starts here
+        groups = self._share_out()
+        if len(groups) > 1:
+            share = self._settings.fetch_buffer_bytes // len(groups)
+            self._buffer_bytes = max(share, min(self._settings.fetch_buffer_bytes, _LEAST_BUFFER_BYTES))
+        for place, copies in groups.items():
+            if place is _TROUBLE:
+                self._carry_in_trouble(copies)
             else:
-                copy.waiting_for = None
-        if any(copy.incidents for copy in copies):
-            self._report()  # what was gone on from is committed, and met no second time
+                self._start(self._carrier(copies, give_away=self._carry_in_trouble))
+        self._wait_for_carriers()
+        for carrier in self._carriers:
+            if carrier.failure is not None:
+                raise carrier.failure
+        copies = [copy for carrier in self._carriers for copy in carrier.copies if not copy.departed]
+        self._leave()
+        stopped = tuple(copy.stopped for copy in copies if copy.stopped)
+        return LaneResult(stopped, complete=all(copy.is_over for copy in copies))
 
-    # Copying
+    # Carriers
 
-    def _by_route(self, due: Sequence[PartitionCopy]) -> dict[tuple[int, int], list[PartitionCopy]]:
-        """Group partitions by their leaders on both sides."""
-        routes: dict[tuple[int, int], list[PartitionCopy]] = defaultdict(list)
-        for copy in due:
-            if not copy.aligned or copy.is_over or not copy.is_due:
-                continue
-            try:
-                source_leader = self._source.partition(copy.source).leader
-                destination_leader = self._destination.partition(copy.destination).leader
-            except ShoalError as error:
-                copy.lose_track()
-                copy.wait(str(error))
-                continue
-            routes[source_leader, destination_leader].append(copy)
-        return routes
+    def _share_out(self) -> dict[_Place, list[PartitionCopy]]:
+        """Group the partitions by what may hold them up: their leaders, or a trouble of their own."""
+        handover = self._control.take([copy.source for copy in self._copies])
+        groups: dict[_Place, list[PartitionCopy]] = defaultdict(list)
+        with Cluster(self._settings.source) as source, Cluster(self._settings.destination) as destination:
+            with suppress(ShoalError):  # the carriers try again, and say what is wrong
+                source.refresh({copy.source.topic for copy in self._copies})
+                destination.refresh({copy.destination.topic for copy in self._copies})
+            self._known = source.known, destination.known
+        for copy in self._copies:
+            copy.left = handover.left.get(copy.source)
+            in_trouble = copy.source in handover.in_trouble
+            groups[_TROUBLE if in_trouble else self._leaders_of(copy)].append(copy)
+        return groups
 
-    def _run_route(self, copies: Sequence[PartitionCopy], *, alone: bool) -> None:
-        source_leader = self._source.partition(copies[0].source).leader
-        destination_leader = self._destination.partition(copies[0].destination).leader
-        fetcher = Fetcher(
-            self._source.connect(source_leader),
-            buffer_bytes=self._settings.fetch_buffer_bytes,
-            isolation_level=self._settings.source.isolation_level,
-            max_wait_ms=FETCH_MAX_WAIT_MS,
+    def _leaders_of(self, copy: PartitionCopy) -> _Place:
+        """Return the leaders of both sides; None stands for one that is not known, or that there is not."""
+        source, destination = self._known
+        return leader_in(source, copy.source), leader_in(destination, copy.destination)
+
+    def _carrier(
+        self,
+        copies: Sequence[PartitionCopy],
+        *,
+        give_away: Callable[[Sequence[PartitionCopy]], None] | None = None,
+    ) -> Carrier:
+        source, destination = self._known
+        return Carrier(
+            copies,
+            self._settings,
+            CarrierControl(self._control),
+            Cluster(self._settings.source, source),
+            Cluster(self._settings.destination, destination),
+            buffer_bytes=self._buffer_bytes,
+            report=self._report,
+            give_away=give_away,
         )
-        try:
-            # A produce request must not outlive its sender: aborted on close.
-            connection = self._destination.connect(destination_leader, abort_on_close=True)
-            producer = Producer(connection, timeout_ms=_PRODUCE_TIMEOUT_MS)
+
+    def _start(self, carrier: Carrier) -> None:
+        def run() -> None:
             try:
-                Route(
-                    copies,
-                    fetcher,
-                    producer,
-                    source=self._source,
-                    destination=self._destination,
-                    settings=self._settings,
-                    control=self._control,
-                    on_progress=self._progress,
-                    should_yield=self._yield_rule(copies, alone=alone),
-                ).run()
-            finally:
-                producer.close()
-        finally:
-            fetcher.close()
+                carrier.run()
+            except BaseException as error:  # raised again by the task's own thread
+                carrier.failure = error
+            self._ended.put(carrier)
 
-    def _yield_rule(self, copies: Sequence[PartitionCopy], *, alone: bool) -> Callable[[], bool]:
-        """Let a route end when its turn is over, or when a partition that waits has waited long enough."""
-        waiting = [copy for copy in self._unfinished() if not copy.is_due]
-        until = time.monotonic() + _TURN_S
+        thread = threading.Thread(target=run, name="shoal-carrier", daemon=True)
+        self._carriers.append(carrier)
+        self._threads[carrier] = thread
+        thread.start()
 
-        def should_yield() -> bool:
-            if not alone and time.monotonic() >= until:
-                return True
-            failed = (copy for copy in copies if not copy.aligned)
-            return any(not copy.is_over and copy.is_due for copy in chain(waiting, failed))
+    def _carry_in_trouble(self, copies: Sequence[PartitionCopy]) -> None:
+        """Carry partitions on that failed by themselves. Called from any carrier's thread."""
+        with self._starting:
+            if self._in_trouble is None:
+                self._in_trouble = self._carrier([])
+                self._in_trouble.stay()
+                self._start(self._in_trouble)
+            self._in_trouble.admit(copies)
 
-        return should_yield
+    # The task's own thread
 
-    def _progress(self, fetched_bytes: int) -> None:
-        self._bytes_in += fetched_bytes
-        if (time.monotonic() - self._committed_at) * 1000 >= self._settings.commit_interval_ms:
-            self._commit_now_and_then()
-        self._report_now_and_then()
+    def _wait_for_carriers(self) -> None:
+        """Wait until every carrier has ended; say what those wait for that do not move."""
+        ends_at: float | None = None
+        while self._threads:
+            with suppress(queue.Empty):
+                ended = self._ended.get(timeout=_LOOK_INTERVAL_S)
+                with self._starting:
+                    self._threads.pop(ended).join()
+                    if list(self._threads) == [self._in_trouble] and self._in_trouble:
+                        self._in_trouble.leave()  # nobody is left who could give it more
+            now = time.monotonic()
+            if any(carrier.failure for carrier in self._carriers):
+                for carrier in list(self._threads):
+                    carrier.end()
+            elif not self._control.stop_requested:
+                self._look_after_carriers()
+                continue
+            ends_at = now if ends_at is None else ends_at
+            self._hurry(now - ends_at)
 
-    # Committing
+    def _look_after_carriers(self) -> None:
+        for carrier in list(self._threads):
+            if carrier.unheard_s > _STALLED_S:
+                stuck = [copy for copy in list(carrier.copies) if not copy.is_over]
+                for copy in stuck:
+                    copy.told = None  # what the carrier says next is news again
+                reason = carrier.waits_for()
+                self._report([waiting_report(copy.source, reason) for copy in stuck], 0)
+        if not self._dealing_anew and any(carrier.serves_several_leaders for carrier in list(self._threads)):
+            self._dealing_anew = True
+            self._control.report(
+                {"deal_anew": True, "partitions": [], "bytes_in": 0, **self._process.report()}
+            )
 
-    def _commit_now_and_then(self) -> None:
-        # The next commit, or the last, covers one that fails; a group that is
-        # lost for good ends the lease.
-        with suppress(ShoalError):
-            self._commit()
-        # Counted from here: a coordinator that does not answer takes its time.
-        self._committed_at = time.monotonic()
+    def _hurry(self, since_s: float) -> None:
+        """An end was requested so long ago: give up what carriers wait for that hear nothing."""
+        for carrier in list(self._threads):
+            if since_s > _END_PATIENCE_S and carrier.unheard_s > _END_PATIENCE_S:
+                carrier.abandon()
+            if carrier.abandoned_s > _ABANDONED_PATIENCE_S:
+                carrier.disown()
+                del self._threads[carrier]
 
-    def _commit_the_rest(self) -> None:
-        def pause(seconds: float) -> None:
-            # Not the control's wait, which returns at once when the driver wants an end.
-            self._control.check_lease()
-            time.sleep(seconds)
-
-        patiently(self._commit, patience_s=_LAST_COMMIT_PATIENCE_S, pause=pause, can_heal=_can_heal)
-
-    def _commit(self) -> None:
-        pairs = {
-            copy: copy.pair for copy in self._copies if copy.pair and copy.pair != self._committed.get(copy)
-        }
-        if not pairs:
-            return
-        refused = self._positions.commit({copy.source: pair for copy, pair in pairs.items()})
-        for copy, pair in pairs.items():
-            error = refused.get(copy.source)
-            if error is None:
-                self._committed[copy] = pair
-            elif not is_transient(error) and not copy.stopped:
-                copy.stop(str(error))
-        for error in refused.values():
-            if is_transient(error):
-                raise error
+    def _leave(self) -> None:
+        """Tell the driver where the next task can go on without asking."""
+        left = [entry for carrier in self._carriers for entry in carrier.leaves()]
+        if left:
+            self._report([], 0, leaves=left)
 
     # Reporting
 
-    def _report_now_and_then(self) -> None:
-        if time.monotonic() - self._reported_at >= _REPORT_INTERVAL_S:
-            self._report()
-
-    def _report(self) -> None:
-        """Tell the driver what was done since the last report, and where each partition stands."""
-        self._reported_at = time.monotonic()
-        cpu_s = _cpu_seconds()
-        self._control.report(
-            {
-                "partitions": [_partition_report(copy) for copy in self._copies],
-                "bytes_in": self._bytes_in,
-                "cpu_s": cpu_s - self._cpu_s,
-                "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-            }
-        )
-        self._bytes_in = 0
-        self._cpu_s = cpu_s
-
-
-def _can_heal(error: ShoalError) -> bool:
-    """Whether time can heal it; so can the driver, who joins the group again and says so."""
-    return is_transient(error) or (isinstance(error, BrokerError) and error.code in JOIN_AGAIN)
-
-
-def _partition_report(copy: PartitionCopy) -> dict[str, Any]:
-    """Take a partition's counts since the last report."""
-    report = {
-        "topic": copy.source.topic,
-        "partition": copy.source.partition,
-        "source_offset": copy.pair.source_offset if copy.pair else None,
-        "end_offset": copy.range.end_offset,
-        "decisions": {decision.value: count for decision, count in copy.decisions.items()},
-        "records": copy.records,
-        "bytes_out": copy.bytes_out,
-        "retries": copy.retries,
-        "runs": copy.runs,
-        "waiting_for": copy.waiting_for,
-        "stopped": [copy.stopped.offset, copy.stopped.reason] if copy.stopped else None,
-        "incidents": [[each.kind.value, each.reason, each.lost, each.continued] for each in copy.incidents],
-    }
-    copy.decisions.clear()
-    copy.incidents = []
-    copy.runs = []
-    copy.records = copy.bytes_out = copy.retries = 0
-    return report
-
-
-def _cpu_seconds() -> float:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
+    def _report(self, partitions: Sequence[Mapping[str, Any]], bytes_in: int, **more: Any) -> None:
+        """Tell the driver; from any thread."""
+        with self._reporting:
+            use = self._process.report()
+        self._control.report({"partitions": partitions, "bytes_in": bytes_in, **use, **more})

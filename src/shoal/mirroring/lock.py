@@ -130,6 +130,7 @@ class GroupLock:
         self._released = threading.Event()
         self._thread: threading.Thread | None = None
         self._assignment: tuple[TopicPartition, ...] = ()
+        self._subscription_is_stale = False
         self.lost: ShoalError | None = None
 
     def acquire(self, assignment: Iterable[TopicPartition], patience_s: float) -> None:
@@ -150,7 +151,21 @@ class GroupLock:
         self._thread = threading.Thread(target=self._keep, name="shoal-group", daemon=True)
         self._thread.start()
 
+    def extend(self, assignment: Iterable[TopicPartition]) -> None:
+        """
+        Subscribe to more, with the next heartbeat; from any thread.
+
+        A group's committed offsets expire where no member subscribes to their topic.
+        The tasks have to realign then: the group's generation is a new one.
+
+        """
+        topics = {each.topic for each in self._assignment}
+        self._assignment += tuple(assignment)
+        if {each.topic for each in self._assignment} != topics:
+            self._subscription_is_stale = True
+
     def _join(self) -> None:
+        self._subscription_is_stale = False
         self._renew_after(lambda: self._member.join(self._assignment))
 
     def _renew_after(self, request: Callable[[], object]) -> None:
@@ -172,6 +187,9 @@ class GroupLock:
                     return
 
     def _heartbeat(self) -> None:
+        if self._subscription_is_stale:
+            self._join()
+            return
         try:
             self._renew_after(self._member.heartbeat)
         except BrokerError as error:

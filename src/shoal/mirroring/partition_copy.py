@@ -23,6 +23,7 @@ from ..records import (
     stamp,
     verify_crc,
 )
+from .handover import Left
 from .incidents import Incident
 from .outgoing import Outgoing, Rebuilder, copy_of
 from .pair import Pair
@@ -50,6 +51,11 @@ class PartitionCopy:
         waiting_for: What it waits for, while it waits.
         empty_answers: How often in a row the source had nothing at ``fetch_offset``.
         out_of_range: Whether the source refused ``fetch_offset`` since the last alignment.
+        left: Where a former task left it, until that was looked at.
+        leader_epoch: The destination leader's, in which it was aligned last.
+        committed_offset: The source offset that this task committed last; None before the first.
+        departed: Whether another copy of this partition goes on (:meth:`hand_on`).
+        told: What the driver was told last of where it stands.
         newest_ms: The newest timestamp of the batch that was acknowledged last,
             or an older one; None before there is any, or where its header does not tell.
 
@@ -69,6 +75,11 @@ class PartitionCopy:
         self.waiting_for: str | None = None
         self.empty_answers = 0
         self.out_of_range = False
+        self.left: Left | None = None
+        self.leader_epoch = -1
+        self.committed_offset: int | None = None
+        self.departed = False
+        self.told: object = None
         self._refusal: PartitionStopped | None = None
         self._next_destination = -1
         self._established = False
@@ -99,8 +110,8 @@ class PartitionCopy:
 
     @property
     def is_over(self) -> bool:
-        """Whether there is nothing left to do: done, or stopped."""
-        return self.stopped is not None or self.is_done
+        """Whether there is nothing left to do: done, stopped, or handed on."""
+        return self.departed or self.stopped is not None or self.is_done
 
     @property
     def position(self) -> int:
@@ -176,6 +187,28 @@ class PartitionCopy:
         self.waiting_for = reason
         self.retries += 1
         self._retry_at = time.monotonic() + (self.next_delay_s() if delay_s is None else delay_s)
+
+    def hand_on(self) -> PartitionCopy:
+        """
+        Give this partition up to another carrier. Nothing is in flight.
+
+        Returns:
+            The copy that goes on: not aligned, with what was learned of the
+            partition; this one only keeps what is to be reported.
+
+        """
+        self.lose_track()
+        heir = PartitionCopy(self.range, self._settings)
+        heir.pair = self.pair
+        heir.waiting_for = self.waiting_for
+        heir.out_of_range = self.out_of_range
+        heir._heard_end = self._heard_end
+        heir._suspects = self._suspects
+        heir._backoff = self._backoff
+        heir._retry_at = self._retry_at
+        heir._rebuilder.most_bytes = self._rebuilder.most_bytes
+        self.departed = True
+        return heir
 
     def stop(self, reason: str) -> None:
         """Give up on this partition, with a sentence."""

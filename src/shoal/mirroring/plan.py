@@ -58,17 +58,16 @@ def end_offsets(
 
     """
     answers = list_offsets(cluster, dict.fromkeys(partitions, LATEST), isolation_level)
-    if not all_of_them:
-        answers = {
-            partition: answer
-            for partition, answer in answers.items()
-            if not (isinstance(answer, ShoalError) and is_transient(answer))
-        }
-    return _all_answered(answers)
+    return _all_answered(answers if all_of_them else _those_that_answer(answers))
 
 
 def start_offsets(
-    cluster: Cluster, partitions: Sequence[TopicPartition], timestamp_ms: int, isolation_level: IsolationLevel
+    cluster: Cluster,
+    partitions: Sequence[TopicPartition],
+    timestamp_ms: int,
+    isolation_level: IsolationLevel,
+    *,
+    all_of_them: bool = True,
 ) -> dict[TopicPartition, int]:
     """
     Return where each partition begins: the first offset at or after a time.
@@ -79,14 +78,27 @@ def start_offsets(
         timestamp_ms: Or ``EARLIEST``, or ``LATEST``. Where there is no record
             at or after the time, the partition begins at its end.
         isolation_level: Decides what its end is.
+        all_of_them: False leaves out those whose leader does not answer now.
 
     Raises:
         ShoalError: A leader does not answer.
 
     """
-    starts = _all_answered(list_offsets(cluster, dict.fromkeys(partitions, timestamp_ms), isolation_level))
+    answers = list_offsets(cluster, dict.fromkeys(partitions, timestamp_ms), isolation_level)
+    starts = _all_answered(answers if all_of_them else _those_that_answer(answers))
     later = [partition for partition, offset in starts.items() if offset < 0]
-    return starts | end_offsets(cluster, later, isolation_level)
+    ends = end_offsets(cluster, later, isolation_level, all_of_them=all_of_them)
+    return {each: offset for each, offset in (starts | ends).items() if offset >= 0}
+
+
+def _those_that_answer(
+    answers: Mapping[TopicPartition, int | ShoalError],
+) -> dict[TopicPartition, int | ShoalError]:
+    return {
+        partition: answer
+        for partition, answer in answers.items()
+        if not (isinstance(answer, ShoalError) and is_transient(answer))
+    }
 
 
 def _all_answered(answers: Mapping[TopicPartition, int | ShoalError]) -> dict[TopicPartition, int]:
@@ -147,17 +159,22 @@ def lanes_worth_having(partitions: int, leaders: Mapping[TopicPartition, tuple[i
 
 
 def deal_lanes(
-    ranges: Sequence[CopyRange], lanes: int, leaders: Mapping[TopicPartition, tuple[int, int]]
+    ranges: Sequence[CopyRange],
+    lanes: int,
+    leaders: Mapping[TopicPartition, tuple[int, int]],
+    weights: Mapping[TopicPartition, int] | None = None,
 ) -> list[list[CopyRange]]:
     """
     Deal ranges to at most so many lanes of about equal weight.
 
     Args:
-        ranges: What to copy; the weight of one is its number of offsets.
+        ranges: What to copy.
         lanes: One for each Spark task that can run at a time.
         leaders: Source and destination leader by source partition.
             Partitions of the same pair stay together, so that one Fetch
             response becomes one Produce request.
+        weights: By source partition, 0 where it is not named; None stands for
+            the ranges' numbers of offsets.
 
     Returns:
         The lanes, none of them empty.
@@ -165,7 +182,8 @@ def deal_lanes(
     """
 
     def weight(each: CopyRange) -> int:
-        return each.end_offset - each.start_offset + 1
+        offsets = each.end_offset - each.start_offset if weights is None else weights.get(each.source, 0)
+        return offsets + 1
 
     together = sorted(ranges, key=lambda each: (leaders.get(each.source, (-1, -1)), -weight(each)))
     target = sum(map(weight, ranges)) / lanes

@@ -11,7 +11,7 @@ from ..client.metadata import TopicPartition
 from ..errors import ShoalError
 from .pair import Pair
 
-__all__ = ["GroupPositions", "Positions"]
+__all__ = ["GroupPositions", "NoPositions", "Positions"]
 
 
 class Positions(Protocol):
@@ -49,19 +49,32 @@ class GroupPositions:
         self._membership = membership
 
     def read(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Pair]:
-        committed = fetch_offsets(self._cluster, self._group, partitions)
-        pairs = {partition: Pair.from_committed(each) for partition, each in committed.items()}
-        return {partition: pair for partition, pair in pairs.items() if pair is not None}
+        return self.read_all(partitions)[0]
 
-    def read_others(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the offsets that somebody else committed in the group: they are no pairs, and not used."""
-        committed = fetch_offsets(self._cluster, self._group, partitions)
-        return {
-            partition: each.offset
-            for partition, each in committed.items()
-            if Pair.from_committed(each) is None
-        }
+    def read_all(
+        self, partitions: Iterable[TopicPartition]
+    ) -> tuple[dict[TopicPartition, Pair], dict[TopicPartition, int]]:
+        """Return the pairs; and the offsets that somebody else committed: they are no pairs, and not used."""
+        pairs: dict[TopicPartition, Pair] = {}
+        others: dict[TopicPartition, int] = {}
+        for partition, committed in fetch_offsets(self._cluster, self._group, partitions).items():
+            pair = Pair.from_committed(committed)
+            if pair is None:
+                others[partition] = committed.offset
+            else:
+                pairs[partition] = pair
+        return pairs, others
 
     def commit(self, pairs: Mapping[TopicPartition, Pair]) -> Mapping[TopicPartition, ShoalError]:
         positions = {partition: pair.to_committed() for partition, pair in pairs.items()}
         return commit_offsets(self._cluster, self._group, positions, self._membership())
+
+
+class NoPositions:
+    """For who may neither read nor commit any more."""
+
+    def read(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Pair]:
+        return {}
+
+    def commit(self, pairs: Mapping[TopicPartition, Pair]) -> Mapping[TopicPartition, ShoalError]:
+        return {}

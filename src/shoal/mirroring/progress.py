@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..exit_codes import EXIT_CONTINUED, EXIT_DONE, EXIT_FAILED
@@ -101,6 +101,7 @@ class Summary:
         jvm_cpu_s: Of Spark's JVM, likewise.
         partitions: How many were mirrored.
         stopped: Why, by partition: these need a person.
+        waiting: What for, by partition, at the end: time can heal these.
         warnings: Sentences: what, where, what to do.
         records: That were acknowledged at the destination.
         batches: Likewise.
@@ -129,6 +130,7 @@ class Summary:
     decisions: Mapping[str, int]
     retries: int
     incidents: tuple[PartitionIncident, ...] = ()
+    waiting: Mapping[str, str] = field(default_factory=dict)
     interrupted: bool = False
     log_file: str | None = None
     copying_s: float | None = None

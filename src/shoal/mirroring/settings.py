@@ -36,8 +36,6 @@ class CopySettings:
             records get the append time instead of their create times.
         max_decompressed_bytes: How large a batch that has to be decoded may
             become.
-        leave_waiting: End a lane when all that is left of it waits: a stream
-            plans it anew, and nobody else is held up.
     """
 
     source: ClientConfig
@@ -52,4 +50,3 @@ class CopySettings:
     continue_on: frozenset[IncidentKind] = frozenset()
     keep_append_time: bool = False
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
-    leave_waiting: bool = False

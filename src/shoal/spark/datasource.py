@@ -20,6 +20,7 @@ from shoal.mirroring.credentials import PROCESS_KEY
 from shoal.spark.options import ReadOptions, WriteOptions
 from shoal.spark.rows import BY_REFERENCE, BYTES
 from shoal.spark.sink import StreamWriter, Writer
+from shoal.spark.slices import SliceReader
 from shoal.spark.source import BatchReader, StreamReader
 
 __all__ = ["ShoalDataSource", "keyed_data_source"]
@@ -44,7 +45,8 @@ class ShoalDataSource(DataSource):
         return BatchReader(ReadOptions.parse(self.options, streaming=False, key=self._key))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return StreamReader(ReadOptions.parse(self.options, streaming=True, key=self._key))
+        options = ReadOptions.parse(self.options, streaming=True, key=self._key)
+        return SliceReader(options, options.control) if options.control else StreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         return Writer(WriteOptions.parse(self.options, key=self._key), schema.names)

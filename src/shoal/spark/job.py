@@ -12,10 +12,9 @@ import contextlib
 import re
 import secrets
 import signal
-import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -34,17 +33,24 @@ from shoal.client.metadata import TopicPartition
 from shoal.errors import ConfigError, ShoalError
 from shoal.mirroring.control import ControlServer
 from shoal.mirroring.credentials import PROCESS_KEY, Credentials
+from shoal.mirroring.discovery import Discovery
+from shoal.mirroring.exposition import MetricsServer
 from shoal.mirroring.lock import GroupLock, MirrorIdentity
 from shoal.mirroring.metrics import Metrics
 from shoal.mirroring.options import MirrorOptions, checkpoint_name
+from shoal.mirroring.page import About, Watch
+from shoal.mirroring.page.report import check_report
 from shoal.mirroring.plan import end_offsets, partitions_of, start_offsets
 from shoal.mirroring.positions import GroupPositions
-from shoal.mirroring.prepare import Prepared, prepare
+from shoal.mirroring.prepare import Prepared, PreparedTopic, prepare, warning_of_others
+from shoal.mirroring.processes import LocalProcesses
 from shoal.mirroring.progress import Progress, Summary
 from shoal.mirroring.runs import AcknowledgedRun
+from shoal.mirroring.slices import SliceClock
+from shoal.mirroring.work import Work
 from shoal.spark.datasource import keyed_data_source
 from shoal.spark.options import ControlAddress
-from shoal.spark.session import spark_session
+from shoal.spark.session import driver_host, spark_session
 
 __all__ = ["mirror"]
 
@@ -56,8 +62,14 @@ _PROGRESS_INTERVAL_S = 0.5
 #: How long tasks that were told to end may take to commit.
 _END_PATIENCE_S = 30.0
 
-#: Between the planning of two micro-batches, where nothing is new.
+#: How soon a stop is passed on.
+_LOOK_INTERVAL_S = 0.1
+
+#: Between the planning of two micro-batches, where there is nothing to copy.
 _TRIGGER = "1 second"
+
+#: A slice that would be over in less than this goes on where nothing happens.
+_PROLONGED_S = 1.0
 
 
 def mirror(
@@ -66,6 +78,7 @@ def mirror(
     on_run: Callable[[TopicPartition, AcknowledgedRun], object] | None = None,
     on_warning: Callable[[str], object] | None = None,
     stop: threading.Event | None = None,
+    on_notice: Callable[[str], object] | None = None,
 ) -> Summary:
     """
     Mirror topics from one cluster to another.
@@ -76,9 +89,10 @@ def mirror(
         on_run: Told of each run of source offsets that is acknowledged at the
             destination, from the threads that hear the tasks. With it,
             consumers' offsets can be translated.
-        on_warning: Told of what was found before anything is copied.
+        on_warning: Told of what is in the way of something, from any thread.
         stop: Set it to end the mirror: what is in flight is finished and
             committed. In the main thread SIGINT and SIGTERM do the same.
+        on_notice: Told where there is something to look at, and of new topics and partitions.
 
     Returns:
         What was done, when everything that ``once`` asks for is copied, or a stop was requested.
@@ -89,7 +103,9 @@ def mirror(
         ShoalError: The mirror failed. What was acknowledged is committed.
 
     """
-    return _Mirror(options, on_progress, on_run, on_warning, stop or threading.Event()).run()
+    return _Mirror(
+        options, on_progress, on_run, on_warning or _ignore, on_notice or _ignore, stop or threading.Event()
+    ).run()
 
 
 class _Mirror:
@@ -98,35 +114,49 @@ class _Mirror:
         options: MirrorOptions,
         on_progress: Callable[[Progress], object] | None,
         on_run: Callable[[TopicPartition, AcknowledgedRun], object] | None,
-        on_warning: Callable[[str], object] | None,
+        on_warning: Callable[[str], object],
+        on_notice: Callable[[str], object],
         stop: threading.Event,
     ) -> None:
         self._options = options
         self._on_progress = on_progress
         self._on_warning = on_warning
+        self._on_notice = on_notice
         self._stop = stop
         self._metrics = Metrics(on_run)
+        self._processes = LocalProcesses()
         self._started = time.monotonic()
         self._cpu_before = _cpu_seconds()
 
     def run(self) -> Summary:
+        if self._options.report is not None:
+            check_report(self._options.report)
         with _signals_set(self._stop):
             prepared = self._prepare()
             with contextlib.ExitStack() as resources:
                 checkpoint = self._checkpoint(prepared.group)
                 identity = MirrorIdentity(checkpoint)
                 resources.callback(identity.release)
+                watch = self._show(prepared, resources)
+                work = Work(prepared.topics, self._metrics)
                 control = ControlServer(
-                    _control_host(self._options.master),
+                    _listening_host(self._options),
                     secrets.token_hex(16),
                     self._metrics.apply,
                     _letter(self._options),
+                    slices=None if self._options.once else SliceClock(self._options.slice_s),
+                    on_plan=work.plan,
+                    in_trouble=work.in_trouble,
                 )
                 resources.callback(control.close)
                 lock = GroupLock(self._options.source, prepared.group, identity.name, control.renew)
                 resources.callback(lock.release)
                 lock.acquire(self._expect(prepared), _START_PATIENCE_S)
-                return self._run_on_spark(prepared, checkpoint, control, lock)
+                if not self._options.once:
+                    resources.enter_context(self._discover(prepared, work, control, lock))
+                summary = self._run_on_spark(prepared, work, checkpoint, control, lock)
+                watch.end(summary)
+                return summary
 
     # Before Spark
 
@@ -134,9 +164,33 @@ class _Mirror:
         with Cluster(self._options.source) as source, Cluster(self._options.destination) as destination:
             prepared = prepare(self._options, source, destination, patience_s=_START_PATIENCE_S)
         for warning in prepared.warnings:
-            if self._on_warning:
-                self._on_warning(warning)
+            self._on_warning(warning)
         return prepared
+
+    def _show(self, prepared: Prepared, resources: contextlib.ExitStack) -> Watch:
+        """Listen where somebody may look, before Spark starts: an address that is taken is told at once."""
+        options = self._options
+        if options.metrics is not None:
+            server = resources.enter_context(MetricsServer(options.metrics, self._metrics, self._processes))
+            self._on_notice(f"metrics at http://{server.address}/metrics")
+        about = About(options.source.servers, options.destination.servers, prepared.group, prepared.warnings)
+        watch = resources.enter_context(
+            Watch(options.ui, options.report, about, self._metrics, self._processes, self._on_warning)
+        )
+        if watch.address is not None:
+            self._on_notice(f"page at http://{watch.address}/")
+        return watch
+
+    def _discover(self, prepared: Prepared, work: Work, control: ControlServer, lock: GroupLock) -> Discovery:
+        def found(topic: PreparedTopic) -> None:
+            added = work.add(topic)
+            lock.extend(added)
+            control.end_slice()
+            self._on_notice(
+                f"{_named(added)} of topic {topic.source} found, and mirrored to {topic.destination}"
+            )
+
+        return Discovery(self._options, dict(prepared.topics), found, self._on_warning)
 
     def _checkpoint(self, group: str) -> Path:
         if self._options.checkpoint:
@@ -149,32 +203,25 @@ class _Mirror:
             level = cluster.config.isolation_level
             partitions = partitions_of(cluster, list(prepared.topics))
             committed = GroupPositions(cluster, prepared.group, Membership)
-            pairs = patiently(lambda: committed.read(partitions), patience_s=_START_PATIENCE_S)
-            self._warn_of_others(prepared.group, committed.read_others(partitions))
-            begins = start_offsets(cluster, partitions, self._options.start.timestamp_ms, level)
+            pairs, others = patiently(lambda: committed.read_all(partitions), patience_s=_START_PATIENCE_S)
+            if warning := warning_of_others(prepared.group, others):
+                self._on_warning(warning)
+            start_ms = self._options.start.timestamp_ms
+            begins = start_offsets(cluster, partitions, start_ms, level, all_of_them=False)
             positions = begins | {partition: pair.source_offset for partition, pair in pairs.items()}
-            self._metrics.expect(positions, end_offsets(cluster, partitions, level))
+            self._metrics.expect(positions, end_offsets(cluster, partitions, level, all_of_them=False))
         return partitions
-
-    def _warn_of_others(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        if offsets and self._on_warning:
-            partition, offset = min(offsets.items())
-            more = f" and {len(offsets) - 1} more" if len(offsets) > 1 else ""
-            self._on_warning(
-                f"group {group!r} has committed offsets that are no mirror's ({offset} for {partition}"
-                f"{more}): they say nothing about the destination and are not used; --start says where a "
-                "partition begins"
-            )
 
     # On Spark
 
     def _run_on_spark(
-        self, prepared: Prepared, checkpoint: Path, control: ControlServer, lock: GroupLock
+        self, prepared: Prepared, work: Work, checkpoint: Path, control: ControlServer, lock: GroupLock
     ) -> Summary:
         log_file = checkpoint / "spark.log"
         ours = SparkContext._active_spark_context is None
         spark = spark_session(self._options.master, dict(self._options.spark_conf), log_file, state_dir())
-        with _signals_set(self._stop), _Watcher(self._stop, control, lock, self._metrics, self._on_progress):
+        watcher = _Watcher(self._stop, control, lock, self._metrics, self._on_progress, self._options.slice_s)
+        with _signals_set(self._stop), watcher:
             try:
                 _refuse_speculation(spark)
                 job = _Job(self._options, prepared, control, spark)
@@ -195,19 +242,22 @@ class _Mirror:
                     spark.stop()
         if lock.lost is not None:
             raise _lost(lock)
-        return self._summary(prepared, python_cpu_s, jvm_cpu_s, log_file)
+        return self._summary(prepared, work, python_cpu_s, jvm_cpu_s, log_file)
 
-    def _summary(self, prepared: Prepared, python_cpu_s: float, jvm_cpu_s: float, log_file: Path) -> Summary:
+    def _summary(
+        self, prepared: Prepared, work: Work, python_cpu_s: float, jvm_cpu_s: float, log_file: Path
+    ) -> Summary:
         done = self._metrics.progress()
         unfinished = done.done + len(done.stopped) < done.partitions
         return Summary(
             group=prepared.group,
-            topics=prepared.names,
+            topics=work.names,
             elapsed_s=time.monotonic() - self._started,
             python_cpu_s=python_cpu_s,
             jvm_cpu_s=jvm_cpu_s,
             partitions=done.partitions,
             stopped=done.stopped,
+            waiting=done.waiting,
             warnings=prepared.warnings,
             records=done.records,
             batches=done.batches,
@@ -238,13 +288,14 @@ class _Job:
         rows.write.format("shoal").mode("append").options(**self._write_options()).save()
 
     def run_stream(self, checkpoint: Path, stop: threading.Event) -> None:
-        """Copy in micro-batches until ``stop`` is set and the one under way has ended."""
+        """Copy in slices of time until ``stop`` is set and the one under way has ended."""
         self.spark.dataSource.register(keyed_data_source())
         rows = self.spark.readStream.format("shoal").options(**self._read_options()).load()
         writer = rows.writeStream.format("shoal").options(**self._write_options())
         query = writer.option("checkpointLocation", str(checkpoint)).trigger(processingTime=_TRIGGER).start()
         while query.isActive and not stop.wait(0.2):
             pass
+        self.control.request_stop()
         # The tasks were told to end, and the source plans nothing new: a
         # query without an active trigger has nothing under way.
         while query.isActive and query.status["isTriggerActive"]:
@@ -282,12 +333,13 @@ class _Job:
             "keepAppendTime": str(options.keep_append_time).lower(),
             "maxDecompressedBytes": str(options.max_decompressed_bytes),
             "producerIdExpirationMs": str(self.prepared.producer_id_expiration_ms),
-            "leaveWaiting": str(not options.once).lower(),
             "control": self._control(),
         }
 
     def _control(self) -> str:
         host, port = self.control.address
+        if not _is_local(self.options.master):
+            host = driver_host(self.spark)
         locked = bool(Credentials.of(self.options.source, self.options.destination))
         return str(ControlAddress(host, port, self.control.token, locked))
 
@@ -313,7 +365,7 @@ def _rename(options: MirrorOptions) -> dict[str, str]:
 
 
 class _Watcher:
-    """A thread that reports progress, and passes on what the tasks and the planner should know."""
+    """A thread that reports progress, and passes on what the tasks should know."""
 
     def __init__(
         self,
@@ -322,33 +374,42 @@ class _Watcher:
         lock: GroupLock,
         metrics: Metrics,
         on_progress: Callable[[Progress], object] | None,
+        slice_s: float,
     ) -> None:
         self._stop = stop
         self._control = control
         self._lock = lock
         self._metrics = metrics
         self._on_progress = on_progress
+        self._slice_s = slice_s
         self._failed: Exception | None = None
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="shoal-progress", daemon=True)
 
     def _watch(self) -> None:
-        while not self._over.wait(_PROGRESS_INTERVAL_S):
+        told_at = time.monotonic()
+        records, moved_at = -1, told_at
+        while not self._over.wait(_LOOK_INTERVAL_S):
             if self._stop.is_set() and not self._control.stop_requested:
                 self._control.request_stop()
-            self._control.direct(
-                (TopicPartition(error.topic, error.partition) for error in self._metrics.stopped()),
-                waiting=self._metrics.waiting,
-            )
+            now = time.monotonic()
+            if now - told_at < _PROGRESS_INTERVAL_S:
+                continue
+            told_at = now
+            progress = self._metrics.progress()
+            if progress.records != records or progress.lag_records or progress.waiting:
+                records, moved_at = progress.records, now
+            if now - moved_at >= self._slice_s - _PROLONGED_S:
+                self._control.prolong_slice(_PROLONGED_S)
             if self._lock.lost is not None:
                 self._stop.set()  # nobody may go on; the mirror says why when it has ended
-            self._tell()
+            self._tell(progress)
 
-    def _tell(self) -> None:
+    def _tell(self, progress: Progress) -> None:
         if self._on_progress is None:
             return
         try:
-            self._on_progress(self._metrics.progress())
+            self._on_progress(progress)
         except Exception as error:
             # The caller's own: the mirror ends in good order, and then says so.
             self._on_progress = None
@@ -396,13 +457,26 @@ def _signals_set(stop: threading.Event) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _control_host(master: str) -> str:
-    """Where the driver listens: tasks of a local master are on this machine, those of a cluster are not."""
-    return "127.0.0.1" if master.strip().startswith("local") else _own_address()
+def _is_local(master: str) -> bool:
+    """Whether all tasks are on this machine, ``local-cluster`` included."""
+    return master.strip().startswith("local")
 
 
-def _own_address() -> str:
-    return socket.gethostbyname(socket.getfqdn())
+def _listening_host(options: MirrorOptions) -> str:
+    """Where to listen for the tasks: those of a cluster come to where Spark's own driver listens."""
+    if _is_local(options.master):
+        return "127.0.0.1"
+    return dict(options.spark_conf).get("spark.driver.bindAddress", "0.0.0.0")
+
+
+def _named(partitions: Sequence[TopicPartition]) -> str:
+    """``partition 3``, ``partitions 0 to 5``"""
+    first, last = partitions[0].partition, partitions[-1].partition
+    return f"partition {first}" if first == last else f"partitions {first} to {last}"
+
+
+def _ignore(sentence: str) -> None:
+    """Nobody wants to hear it."""
 
 
 def _lost(lock: GroupLock) -> ShoalError:
@@ -439,7 +513,11 @@ def _cpu_seconds() -> tuple[float, float]:
                 jvm_s += _seconds(child, with_children=False)
                 times = child.cpu_times()
                 python_s += times.children_user + times.children_system
-                python_s += sum(_seconds(each, with_children=True) for each in child.children(recursive=True))
+                for each in child.children(recursive=True):
+                    if each.name() == "java":  # an executor of a local cluster
+                        jvm_s += _seconds(each, with_children=False)
+                    else:
+                        python_s += _seconds(each, with_children=True)
     return python_s, jvm_s
 
 

@@ -224,7 +224,6 @@ def _copy_settings(source: ClientConfig, destination: ClientConfig, left: dict[s
         continue_on=frozenset(parse_incident_kind("option continueOn:", each) for each in continue_on),
         keep_append_time=keep_append_time,
         max_decompressed_bytes=_integer(left, "maxDecompressedBytes") or settings.max_decompressed_bytes,
-        leave_waiting=_choice(left, "leaveWaiting", "false", ("true", "false")) == "true",
         producer_id_expiration_ms=_integer(left, "producerIdExpirationMs")
         or settings.producer_id_expiration_ms,
     )

@@ -10,5 +10,6 @@ sentence or is gone on from, as its policy says.
 """
 
 from .align import realign
+from .takeover import take_over
 
-__all__ = ["realign"]
+__all__ = ["realign", "take_over"]

@@ -1,0 +1,471 @@
+"""
+Carries the partitions of one pair of leaders: aligns them, copies them by route, commits.
+
+A carrier has a thread and connections of its own, so that a leader that
+stalls holds up nobody else. A partition that cannot go on for now waits by
+itself and comes back; the others go on. What time can heal is tried again for
+as long as it takes.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import chain
+from typing import Any
+
+from ..client.cluster import Cluster, is_transient, patiently
+from ..client.connection import Connection
+from ..client.fetch import Fetcher
+from ..client.groups import JOIN_AGAIN
+from ..client.metadata import leader_in
+from ..client.produce import Producer
+from ..errors import BrokerError, CorruptBatch, PartitionStopped, ProtocolError, ShoalError
+from .control import CarrierControl
+from .handover import Left
+from .pair import Pair
+from .partition_copy import PartitionCopy
+from .positions import GroupPositions, NoPositions, Positions
+from .realign import realign, take_over
+from .reports import partition_report
+from .route import FETCH_MAX_WAIT_MS, Route
+from .settings import CopySettings
+
+__all__ = ["Carrier"]
+
+#: How often the driver hears of the progress; where nothing was fetched, of what else there is to say.
+_REPORT_INTERVAL_S = 0.5
+_QUIET_REPORT_INTERVAL_S = 2.0
+
+#: How soon partitions that are admitted are looked at, where there is nothing else to do.
+_ADMISSION_S = 0.1
+
+#: How long one pair of leaders is served before the next, where leaders moved; a change takes milliseconds.
+_TURN_S = 1.0
+
+#: How often it is looked for partitions that failed, or have waited long enough, while others are copied.
+_LOOK_INTERVAL_S = 0.05
+
+#: How long the last commit of a task is tried before Spark has to repeat the task.
+_LAST_COMMIT_PATIENCE_S = 60.0
+
+#: And that of a slice, behind which the mirror goes on.
+_SLICE_COMMIT_PATIENCE_S = 5.0
+
+#: How long a broker may wait for its in-sync replicas before it answers error 7; Kafka's producers' default.
+_PRODUCE_TIMEOUT_MS = 30_000
+
+
+class Carrier:
+    """
+    Some of a task's partitions, in a thread.
+
+    Attributes:
+        copies: The partitions; those that were given away to another carrier are over.
+        failure: What ended :meth:`run`, where that was an error.
+
+    """
+
+    def __init__(
+        self,
+        copies: Sequence[PartitionCopy],
+        settings: CopySettings,
+        control: CarrierControl,
+        source: Cluster,
+        destination: Cluster,
+        *,
+        buffer_bytes: int,
+        report: Callable[[Sequence[Mapping[str, Any]], int], None],
+        give_away: Callable[[Sequence[PartitionCopy]], None] | None = None,
+    ) -> None:
+        """
+        Take partitions over.
+
+        Args:
+            copies: Not aligned yet.
+            settings: Of the mirror.
+            control: Of this carrier alone.
+            source: For this carrier's thread alone; closed at its end.
+            destination: Likewise.
+            buffer_bytes: For fetches.
+            report: Tells the driver of partitions, and how many bytes were fetched.
+            give_away: Takes partitions that fail while the others go on. None: they stay.
+
+        """
+        self.copies = list(copies)
+        self.failure: BaseException | None = None
+        self._settings = settings
+        self._control = control
+        self._source = source
+        self._destination = destination
+        self._positions: Positions = GroupPositions(source, settings.group, control.membership)
+        self._buffer_bytes = buffer_bytes
+        self._tell = report
+        self._give_away = give_away
+        self._admitted: queue.SimpleQueue[PartitionCopy] = queue.SimpleQueue()
+        self._stays = False
+        self._committed: dict[PartitionCopy, Pair] = {}
+        self._committed_at = time.monotonic()
+        self._reported_at = 0.0
+        self._looked_at = 0.0
+        self._fetched_bytes = 0
+        self._metadata_is_stale = False
+        self._on_route: list[Connection] = []
+        self._heard_at = time.monotonic()
+        self._pauses = False
+        self._abandoned_at: float | None = None
+
+    # From any thread
+
+    def stay(self) -> None:
+        """Wait for partitions that are admitted, also where there is none, until :meth:`leave`."""
+        self._stays = True
+
+    def leave(self) -> None:
+        self._stays = False
+
+    def admit(self, copies: Sequence[PartitionCopy]) -> None:
+        """Take more partitions over."""
+        for copy in copies:
+            self._admitted.put(copy)
+
+    def end(self) -> None:
+        """Finish what is in flight, commit and end, as if the driver had asked for it."""
+        self._control.end_requested = True
+
+    def abandon(self) -> None:
+        """End now: whatever is waited for on a connection is given up."""
+        if self._abandoned_at is None:
+            self._abandoned_at = time.monotonic()
+            self.end()
+            for connection in self._on_route:
+                connection.abort()
+            self._destination.abort()
+            self._source.abort()
+
+    def disown(self) -> None:
+        """Nobody waits for this carrier any more: it commits nothing; its partitions will be realigned."""
+        self._positions = NoPositions()
+
+    @property
+    def abandoned_s(self) -> float:
+        """How long ago it was abandoned; 0 where it was not."""
+        return time.monotonic() - self._abandoned_at if self._abandoned_at else 0.0
+
+    @property
+    def unheard_s(self) -> float:
+        """How long no broker has answered, while an answer is waited for."""
+        if self._pauses:
+            return 0.0
+        heard = (each.heard_at for each in [*self._on_route, *self._source.open, *self._destination.open])
+        return time.monotonic() - max(heard, default=self._heard_at)
+
+    def waits_for(self) -> str:
+        """Say whose answer it waits for."""
+        for cluster, connections in (
+            (self._destination, [*self._on_route[1:], *self._destination.open]),
+            (self._source, [*self._on_route[:1], *self._source.open]),
+        ):
+            for connection in connections:
+                if connection.in_flight:
+                    return f"the {cluster.name} cluster's broker {connection.address} to answer"
+        return "a broker to answer"
+
+    @property
+    def serves_several_leaders(self) -> bool:
+        """Whether healthy partitions share this carrier with others that are not of their leaders."""
+        healthy = [copy for copy in list(self.copies) if copy.aligned and copy.waiting_for is None]
+        if self._stays:
+            return bool(healthy)
+        leaders = (
+            (leader_in(self._source.known, copy.source), leader_in(self._destination.known, copy.destination))
+            for copy in healthy
+        )
+        return len(set(leaders)) > 1
+
+    def leaves(self) -> list[list[Any]]:
+        """Say where the next task can go on, once this carrier has ended."""
+        return [
+            Left(copy.pair, copy.leader_epoch).to_json_object(copy.source)
+            for copy in self.copies
+            if copy.aligned and copy.pair and self._committed.get(copy) == copy.pair
+        ]
+
+    # Its own thread
+
+    def run(self) -> None:
+        """
+        Copy until every partition is over, or an end is requested; then commit all that was acknowledged.
+
+        Raises:
+            Stopped: The driver is gone.
+            ShoalError: The last commit failed.
+
+        """
+        with self._source, self._destination:
+            try:
+                while (self._stays or self._unfinished()) and not self._control.stop_requested:
+                    self._step()
+                    self._wait_until_due()
+            finally:
+                # Whatever the reason: what was acknowledged is committed.
+                self._commit_the_rest()
+                self._report()
+
+    def _unfinished(self) -> list[PartitionCopy]:
+        return [copy for copy in self.copies if not copy.is_over]
+
+    def _step(self) -> None:
+        self._heard_at = time.monotonic()
+        while not self._admitted.empty():
+            self.copies.append(self._admitted.get())
+            self._metadata_is_stale = True
+        if self._control.begin():
+            # Somebody else may have had the group, and written.
+            for copy in self._unfinished():
+                copy.lose_track()
+        due = [copy for copy in self._unfinished() if copy.is_due]
+        self._attempt(self._check_lease, due)
+        self._attempt(self._refresh, due)
+        self._attempt(self._align, [copy for copy in due if not copy.aligned])
+        routes = list(self._by_route(due).values())
+        for copies in routes:
+            self._attempt(partial(self._run_route, alone=len(routes) == 1), copies)
+        self._report_now_and_then()
+
+    def _check_lease(self, copies: Sequence[PartitionCopy]) -> None:
+        self._control.check_lease()
+
+    def _attempt(
+        self, work: Callable[[Sequence[PartitionCopy]], None], copies: Sequence[PartitionCopy]
+    ) -> None:
+        """Do something with partitions; where it fails for a reason that time can heal, they wait."""
+        if not copies or self._control.stop_requested:
+            return
+        try:
+            work(copies)
+        except ShoalError as error:
+            if not _can_heal(error) and not isinstance(error, ProtocolError):
+                raise
+            self._metadata_is_stale = True
+            # They come back together: each by itself would be a route of its own.
+            delay_s = max(copy.next_delay_s() for copy in copies)
+            for copy in copies:
+                if not copy.is_over:
+                    copy.wait(str(error), delay_s)
+
+    def _wait_until_due(self) -> None:
+        waiting = self._unfinished()
+        if not waiting and not self._stays:
+            return
+        now = time.monotonic()
+        delay_s = max(0.0, min((copy.retry_at for copy in waiting), default=now + _ADMISSION_S) - now)
+        if self._stays:
+            delay_s = min(delay_s, _ADMISSION_S)
+        elif delay_s >= _REPORT_INTERVAL_S:
+            self._report()  # what is waited for
+        self._pauses = True
+        self._control.wait(delay_s)
+        self._pauses = False
+        with suppress(BrokerError):
+            self._control.check_lease()  # an orphan waits for nothing
+
+    # Aligning
+
+    def _refresh(self, due: Sequence[PartitionCopy]) -> None:
+        """Ask for the leaders anew where any may have changed."""
+        if self._metadata_is_stale or any(copy.pair and not copy.aligned for copy in due):
+            self._source.refresh({copy.source.topic for copy in self._unfinished()})
+            self._destination.refresh({copy.destination.topic for copy in self._unfinished()})
+            self._metadata_is_stale = False
+
+    def _align(self, copies: Sequence[PartitionCopy]) -> None:
+        copies = [copy for copy in copies if copy.is_due]
+        for copy, pair in take_over(copies, self._source, self._destination, self._settings):
+            self._committed[copy] = pair
+        copies = [copy for copy in copies if not copy.aligned]
+        if not copies:
+            return
+        errors = realign(copies, self._source, self._destination, self._positions, self._settings)
+        self._metadata_is_stale = bool(errors)
+        for copy in copies:
+            error = errors.get(copy.source)
+            if isinstance(error, PartitionStopped):
+                copy.stop_with(error)
+            elif error is not None and is_transient(error):
+                copy.wait(str(error))
+            elif isinstance(error, CorruptBatch | ProtocolError):
+                copy.suspect(copy.position, str(error))
+            elif error is not None:
+                copy.stop(str(error))
+            else:
+                copy.waiting_for = None
+                copy.leader_epoch = self._destination.partition(copy.destination).leader_epoch
+        if any(copy.incidents for copy in copies):
+            self._report()  # what was gone on from is committed, and met no second time
+
+    # Copying
+
+    def _pair_of(self, copy: PartitionCopy) -> tuple[int, int]:
+        return self._source.partition(copy.source).leader, self._destination.partition(
+            copy.destination
+        ).leader
+
+    def _by_route(self, due: Sequence[PartitionCopy]) -> dict[tuple[int, int], list[PartitionCopy]]:
+        """Group partitions by their leaders on both sides."""
+        routes: dict[tuple[int, int], list[PartitionCopy]] = defaultdict(list)
+        for copy in due:
+            if not copy.aligned or copy.is_over or not copy.is_due:
+                continue
+            try:
+                routes[self._pair_of(copy)].append(copy)
+            except ShoalError as error:
+                self._metadata_is_stale = True
+                copy.lose_track()
+                copy.wait(str(error))
+        return routes
+
+    def _run_route(self, copies: Sequence[PartitionCopy], *, alone: bool) -> None:
+        source_leader, destination_leader = self._pair_of(copies[0])
+        fetch_connection = self._source.connect(source_leader)
+        self._on_route = [fetch_connection]
+        fetcher = Fetcher(
+            fetch_connection,
+            buffer_bytes=self._buffer_bytes,
+            isolation_level=self._settings.source.isolation_level,
+            max_wait_ms=FETCH_MAX_WAIT_MS,
+        )
+        try:
+            # A produce request must not outlive its sender: aborted on close.
+            connection = self._destination.connect(destination_leader, abort_on_close=True)
+            self._on_route.append(connection)
+            producer = Producer(connection, timeout_ms=_PRODUCE_TIMEOUT_MS)
+            try:
+                Route(
+                    copies,
+                    fetcher,
+                    producer,
+                    source=self._source,
+                    destination=self._destination,
+                    settings=self._settings,
+                    control=self._control,
+                    on_progress=self._progress,
+                    should_yield=self._yield_rule(copies, alone=alone),
+                ).run()
+            finally:
+                producer.close()
+        finally:
+            fetcher.close()
+            self._on_route = []
+
+    def _yield_rule(self, copies: Sequence[PartitionCopy], *, alone: bool) -> Callable[[], bool]:
+        """Let a route end when its turn is over, or when a partition that waits has waited long enough."""
+        until = time.monotonic() + _TURN_S
+        looked_at = 0.0
+        outside = [copy for copy in self._unfinished() if not copy.is_due]
+
+        def should_yield() -> bool:
+            nonlocal looked_at
+            now = time.monotonic()
+            if not alone and now >= until:
+                return True
+            if not self._admitted.empty():
+                return True
+            if now - looked_at < _LOOK_INTERVAL_S:
+                return False
+            looked_at = now
+            failed = (copy for copy in copies if not copy.aligned)
+            return any(not copy.is_over and copy.is_due for copy in chain(outside, failed))
+
+        return should_yield
+
+    def _progress(self, fetched_bytes: int) -> None:
+        """Nothing is in flight on the route."""
+        now = time.monotonic()
+        if self._give_away and now - self._looked_at >= _LOOK_INTERVAL_S:
+            self._looked_at = now
+            self._give_away_failed(self._give_away)
+        if (now - self._committed_at) * 1000 >= self._settings.commit_interval_ms:
+            self._commit_now_and_then()
+        self._fetched_bytes += fetched_bytes
+        self._report_now_and_then()
+
+    def _give_away_failed(self, give_away: Callable[[Sequence[PartitionCopy]], None]) -> None:
+        """Let partitions go that failed while others of the route did not: they must not hold these up."""
+        unfinished = self._unfinished()
+        failed = [copy for copy in unfinished if not copy.aligned]
+        if failed and len(failed) < len(unfinished):
+            heirs = [copy.hand_on() for copy in failed]
+            self._report()  # before the heirs do
+            give_away(heirs)
+
+    # Committing
+
+    def _commit_now_and_then(self) -> None:
+        # The next commit, or the last, covers one that fails; a group that is
+        # lost for good ends the lease.
+        with suppress(ShoalError):
+            self._commit()
+        # Counted from here: a coordinator that does not answer takes its time.
+        self._committed_at = time.monotonic()
+
+    def _commit_the_rest(self) -> None:
+        def pause(seconds: float) -> None:
+            # Not the control's wait, which returns at once when the driver wants an end.
+            self._control.check_lease()
+            time.sleep(seconds)
+
+        slice_is_over = self._control.slice_is_over
+        patience_s = _SLICE_COMMIT_PATIENCE_S if slice_is_over else _LAST_COMMIT_PATIENCE_S
+        self._pauses = True
+        try:
+            patiently(self._commit, patience_s=patience_s, pause=pause, can_heal=_can_heal)
+        except ShoalError as error:
+            # The next slice finds out where it stands, by realigning.
+            if not slice_is_over or not _can_heal(error):
+                raise
+
+    def _commit(self) -> None:
+        pairs = {
+            copy: copy.pair
+            for copy in self.copies
+            if copy.pair and not copy.departed and copy.pair != self._committed.get(copy)
+        }
+        if not pairs:
+            return
+        refused = self._positions.commit({copy.source: pair for copy, pair in pairs.items()})
+        for copy, pair in pairs.items():
+            error = refused.get(copy.source)
+            if error is None:
+                self._committed[copy] = pair
+                copy.committed_offset = pair.source_offset
+            elif not is_transient(error) and not copy.stopped:
+                copy.stop(str(error))
+        for error in refused.values():
+            if is_transient(error):
+                raise error
+
+    # Reporting
+
+    def _report_now_and_then(self) -> None:
+        interval_s = _REPORT_INTERVAL_S if self._fetched_bytes else _QUIET_REPORT_INTERVAL_S
+        if time.monotonic() - self._reported_at >= interval_s:
+            self._report()
+
+    def _report(self) -> None:
+        """Tell the driver what was done since the last report, and where partitions stand that moved."""
+        self._reported_at = time.monotonic()
+        told = (partition_report(copy) for copy in self.copies)
+        partitions = [each for each in told if each is not None]
+        if partitions or self._fetched_bytes:
+            self._tell(partitions, self._fetched_bytes)
+        self._fetched_bytes = 0
+
+
+def _can_heal(error: ShoalError) -> bool:
+    """Whether time can heal it; so can the driver, who joins the group again and says so."""
+    return is_transient(error) or (isinstance(error, BrokerError) and error.code in JOIN_AGAIN)

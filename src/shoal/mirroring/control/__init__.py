@@ -1,0 +1,37 @@
+"""
+The control connection: from each task, and from the planner, to the driver.
+
+Spark gives a Python task neither a signal to stop nor a way to report. One
+TCP connection serves for all: the driver says who commits, renews the lease,
+says when the slice of time is over, and asks for an end; the task reports
+what it did. When it breaks, the task is an orphan and stops producing.
+
+Lines of JSON. The first one is ``{"hello": token}``, and the driver answers with its
+state, and again whenever that changes::
+
+    {"shoal": "0.1.0", "stop": false, "lease_s": 20.0, "membership": ["member-id", 7, "instance-id"],
+     "ends_in_s": 14.9}
+
+``{"takes": [["topic", 3], …]}`` from a task is answered with what former tasks know of these
+partitions (:class:`~shoal.mirroring.handover.Handover`); every other line of a task is a report.
+
+Who asks one question says what it is ``for``. ``{"hello": token, "for": "plan"}`` is answered with
+``{"plan": …}`` (:class:`~shoal.mirroring.slices.SlicePlan`), or null where nothing more is to be
+planned; the planner may report what it left out. ``"credentials"`` is answered with
+``{"credentials": "…"}``, sealed (:mod:`~shoal.mirroring.credentials`).
+"""
+
+from .driver import ControlServer
+from .lines import lease_clock_s
+from .task import CarrierControl, Control, ControlConnection, Uncontrolled, ask_letter, planning
+
+__all__ = [
+    "CarrierControl",
+    "Control",
+    "ControlConnection",
+    "ControlServer",
+    "Uncontrolled",
+    "ask_letter",
+    "lease_clock_s",
+    "planning",
+]

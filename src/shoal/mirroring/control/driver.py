@@ -1,0 +1,243 @@
+"""The driver's end of the control connections."""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import logging
+import socket
+import socketserver
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ...client.groups import Membership
+from ...client.metadata import TopicPartition
+from ...errors import Disconnected
+from ..handover import Handovers
+from ..slices import SliceClock, SlicePlan
+from .lines import INSTALLED, NOT_UNDERSTOOD, lease_clock_s, line, partition_of
+
+__all__ = ["ControlServer"]
+
+#: How long the driver tries to tell a task something; one that does not read is given up.
+_TELL_TIMEOUT_S = 5
+
+_IDLE_LOOK_S = 0.02
+
+#: So long the end of the server may take.
+_POLL_INTERVAL_S = 0.1
+
+#: The longest first line of a task; a stranger may connect.
+_LONGEST_HELLO = 4096
+
+#: A stranger who connects and says nothing is not waited for.
+_HELLO_TIMEOUT_S = 10.0
+
+_TIMEVAL = struct.Struct("@ll")
+
+_log = logging.getLogger("shoal.control")
+
+
+class ControlServer:
+    """
+    The driver's end: listens in threads, calls the callbacks from any of them.
+
+    Attributes:
+        address: Host and port for the tasks.
+        token: What a task must say first.
+
+    """
+
+    def __init__(
+        self,
+        host: str,
+        token: str,
+        on_report: Callable[[dict[str, Any]], None],
+        letter: str = "",
+        *,
+        slices: SliceClock | None = None,
+        on_plan: Callable[[], SlicePlan] = lambda: SlicePlan({}),
+        in_trouble: Callable[[], Iterable[TopicPartition]] = lambda: (),
+    ) -> None:
+        """
+        Listen.
+
+        Args:
+            host: Where.
+            token: What a task must say first.
+            on_report: Told what a task did.
+            letter: Handed to who asks for the credentials: they are sealed in it.
+            slices: When tasks are to end; None where they end with their work.
+            on_plan: Says what the next slice is to copy.
+            in_trouble: Says which partitions wait for something.
+
+        Raises:
+            Disconnected: The host is not one to listen at.
+
+        """
+        self.token = token
+        self._letter = letter
+        self._on_report = on_report
+        self._on_plan = on_plan
+        self._in_trouble = in_trouble
+        self._slices = slices
+        self._handovers = Handovers()
+        self._lock = threading.Lock()
+        self._tasks: set[socket.socket] = set()
+        self._stop = False
+        self._membership = Membership()
+        self._lease_until = lease_clock_s()
+        serve = self._serve
+
+        class Handler(socketserver.StreamRequestHandler):
+            def handle(self) -> None:
+                serve(self.connection, self.rfile)
+
+        class Server(socketserver.ThreadingTCPServer):
+            daemon_threads = True
+            allow_reuse_address = True
+
+        try:
+            self._server = Server((host, 0), Handler)
+        except OSError as error:
+            raise Disconnected(host, f"cannot listen for the tasks: {error}") from error
+        self.address: tuple[str, int] = (host, self._server.server_address[1])
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(_POLL_INTERVAL_S,), name="shoal-control", daemon=True
+        )
+        self._thread.start()
+
+    # One connection
+
+    def _serve(self, connection: socket.socket, lines: Any) -> None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(_TELL_TIMEOUT_S, 0))
+        try:
+            connection.settimeout(_HELLO_TIMEOUT_S)
+            words = json.loads(lines.readline(_LONGEST_HELLO))
+            if not hmac.compare_digest(words["hello"].encode(), self.token.encode()):
+                return
+            subject = words.get("for")
+            if subject is not None:
+                connection.sendall(line({subject: self._answer(subject)}))
+            else:
+                self._begin(connection)
+            connection.settimeout(None)
+            for each in lines:
+                self._hear(connection, json.loads(each))
+        except NOT_UNDERSTOOD:
+            return  # a stranger, or a task that went away; Spark knows what to do about it
+        finally:
+            with self._lock:
+                self._tasks.discard(connection)
+
+    def _answer(self, subject: str) -> Any:
+        if subject == "credentials":
+            return self._letter
+        if self._stop:
+            return None
+        if self._slices:
+            with self._lock:
+                # Before the driver is asked: what it learns from now on is not in the plan.
+                self._slices.plan()
+        return self._on_plan().to_json_object()
+
+    def _begin(self, connection: socket.socket) -> None:
+        with self._lock:
+            if self._slices:
+                self._slices.begin()
+            self._tasks.add(connection)
+            connection.sendall(self._state())
+
+    def _hear(self, connection: socket.socket, said: dict[str, Any]) -> None:
+        if "takes" in said:
+            wanted = [partition_of(each) for each in said["takes"]]
+            answer = {
+                "left": self._handovers.take(wanted, connection),
+                "in_trouble": sorted(set(self._in_trouble()) & set(wanted)),
+            }
+            with self._lock:
+                connection.sendall(line({"handover": answer}))
+            return
+        self._handovers.leave(said.get("leaves", ()), connection)
+        if said.get("deal_anew"):
+            self.end_slice()
+        try:
+            self._on_report(said)
+        except Exception:
+            # Somebody's callback: the task that reports has no part in it, and goes on.
+            _log.exception("a report of a task could not be handled")
+
+    def _state(self) -> bytes:
+        membership = self._membership
+        return line(
+            {
+                "shoal": INSTALLED,
+                "stop": self._stop,
+                "lease_s": max(0.0, self._lease_until - lease_clock_s()),
+                "membership": [membership.member_id, membership.generation, membership.instance_id],
+                "ends_in_s": self._slices.remaining_s if self._slices else None,
+            }
+        )
+
+    # To all tasks
+
+    def renew(self, membership: Membership, lease_s: float) -> None:
+        """Let the tasks produce for so long, and commit as this member."""
+        with self._lock:
+            if membership != self._membership or lease_clock_s() >= self._lease_until:
+                self._handovers.forget()
+            self._membership = membership
+            self._lease_until = lease_clock_s() + lease_s
+            self._tell_all()
+
+    def end_slice(self) -> None:
+        """Let the tasks end soon: there is something to deal anew."""
+        with self._lock:
+            if self._slices and self._slices.end():
+                self._tell_all()
+
+    def prolong_slice(self, shorter_than_s: float) -> None:
+        """Let a slice go on that would be over in less than so many seconds: nothing happens."""
+        with self._lock:
+            if self._slices and self._slices.remaining_s < shorter_than_s and self._slices.prolong():
+                self._tell_all()
+
+    def request_stop(self) -> None:
+        """Ask all tasks, and those to come, to finish what is in flight, commit and end."""
+        with self._lock:
+            self._stop = True
+            self._tell_all()
+
+    def _tell_all(self) -> None:
+        for connection in self._tasks:
+            try:
+                connection.sendall(self._state())
+            except OSError:
+                # It may have half a line: nothing more can be said to it.
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+    def wait_until_idle(self, seconds: float) -> bool:
+        """Wait until no task is connected; return whether that came true in time."""
+        deadline = time.monotonic() + seconds
+        while self._tasks and time.monotonic() < deadline:
+            time.sleep(_IDLE_LOOK_S)
+        return not self._tasks
+
+    @property
+    def stop_requested(self) -> bool:
+        return self._stop
+
+    def close(self) -> None:
+        """Stop listening; tasks that still run are orphans then."""
+        self._server.shutdown()
+        self._server.server_close()
+        with self._lock:
+            for connection in self._tasks:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+        self._thread.join()

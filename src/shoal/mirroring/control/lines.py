@@ -1,0 +1,73 @@
+"""What both ends of a control connection share: lines of JSON, bounds, and a clock."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import time
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from ...client.metadata import TopicPartition
+
+__all__ = [
+    "INSTALLED",
+    "LONGEST_LEASE_S",
+    "LONGEST_LINE",
+    "NOT_UNDERSTOOD",
+    "lease_clock_s",
+    "line",
+    "of",
+    "partition_of",
+    "seconds_of",
+]
+
+#: The longest line of the driver, which names partitions; another may listen at its address.
+LONGEST_LINE = 64 * 1024 * 1024
+
+#: No lease and no slice lasts longer, in seconds.
+LONGEST_LEASE_S = 100_000.0
+
+#: What comes of a connection that breaks, and of lines that are not ours, such as brackets by the thousand.
+NOT_UNDERSTOOD = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+
+#: The version of shoal: driver and tasks speak to each other only in the same one.
+INSTALLED = importlib.metadata.version("shoal")
+
+T = TypeVar("T")
+
+
+def lease_clock_s() -> float:
+    """
+    Return the time by which leases are measured.
+
+    Where there is one, a clock that goes on while the machine sleeps, as the
+    group's coordinator does; a process that is stopped for long is covered by any.
+
+    """
+    boot_time = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if boot_time is None else time.clock_gettime(boot_time)
+
+
+def line(message: Mapping[str, Any]) -> bytes:
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+
+
+def of(kind: type[T], value: Any) -> T:
+    """Return a value that is exactly of this kind; raises TypeError."""
+    if type(value) is not kind:
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return value
+
+
+def partition_of(value: Any) -> TopicPartition:
+    topic, partition = value
+    return TopicPartition(of(str, topic), of(int, partition))
+
+
+def seconds_of(value: Any) -> float:
+    """Return a time span; raises ValueError where it is none that the driver says."""
+    seconds = of(float, value)
+    if not 0 <= seconds <= LONGEST_LEASE_S:  # nor is NaN
+        raise ValueError(f"a span of {seconds} s")
+    return seconds

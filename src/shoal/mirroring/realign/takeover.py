@@ -1,0 +1,55 @@
+"""Go on where a former task left a partition, without asking what both clusters hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...client.cluster import Cluster
+from ...errors import ShoalError
+from ..handover import Left
+from ..pair import Pair
+from ..partition_copy import PartitionCopy
+from ..settings import CopySettings
+from .begin import topic_id
+
+__all__ = ["take_over"]
+
+
+def take_over(
+    copies: Sequence[PartitionCopy], source: Cluster, destination: Cluster, settings: CopySettings
+) -> list[tuple[PartitionCopy, Pair]]:
+    """
+    Align the partitions that a former task left, where nothing happened to either cluster since.
+
+    Nobody is asked. What is not taken over now has to be realigned, now and later.
+
+    Returns:
+        The partitions that are aligned now, and their pairs, which are committed.
+
+    """
+    taken = []
+    for copy in copies:
+        left, copy.left = copy.left, None
+        if left is not None and _still_holds(left, copy, source, destination, settings):
+            copy.align(left.pair)
+            copy.leader_epoch = left.leader_epoch
+            taken.append((copy, left.pair))
+    return taken
+
+
+def _still_holds(
+    left: Left, copy: PartitionCopy, source: Cluster, destination: Cluster, settings: CopySettings
+) -> bool:
+    """Whether both topics are those of then, and the destination has had no election since."""
+    pair = left.pair
+    try:
+        leader_epoch = destination.partition(copy.destination).leader_epoch
+    except ShoalError:
+        return False
+    return (
+        copy.pair is None
+        and pair.rules == settings.rules
+        and pair.source_topic_id == topic_id(source, copy.source)
+        and pair.destination_topic_id == topic_id(destination, copy.destination)
+        and left.leader_epoch == leader_epoch
+    )

@@ -1,0 +1,110 @@
+"""
+Slices of time: what a mirror without an end is cut into.
+
+In a slice the tasks copy whatever comes, until the driver's clock says that it
+is over. Its end is the occasion to deal the partitions anew: to count in new
+ones, and those whose leaders moved. For a moment nothing is copied then, so a
+slice in which nothing happens goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..client.metadata import TopicPartition
+
+__all__ = ["SliceClock", "SlicePlan"]
+
+#: While there is nothing to deal anew a slice lasts up to so many times its length.
+_LONGEST_QUIET = 8
+
+#: A slice that was asked to end early lasts at least so long: partitions in trouble must not stop the others.
+_SHORTEST_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class SlicePlan:
+    """
+    What the driver wants to be copied in the next slice.
+
+    Attributes:
+        topics: For each source topic its name at the destination, and how
+            many partitions are ready there.
+        excluded: Source partitions that are stopped.
+        weights: How much a source partition had to copy of late; those that
+            had nothing are left out.
+
+    """
+
+    topics: Mapping[str, tuple[str, int]]
+    excluded: frozenset[TopicPartition] = frozenset()
+    weights: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    def to_json_object(self) -> dict[str, Any]:
+        return {
+            "topics": dict(self.topics),
+            "excluded": sorted(self.excluded),
+            "weights": [[*partition, weight] for partition, weight in self.weights.items()],
+        }
+
+    @classmethod
+    def from_json_object(cls, values: Mapping[str, Any]) -> SlicePlan:
+        return cls(
+            {topic: (name, count) for topic, (name, count) in values["topics"].items()},
+            frozenset(TopicPartition(*each) for each in values["excluded"]),
+            {TopicPartition(topic, number): weight for topic, number, weight in values["weights"]},
+        )
+
+
+class SliceClock:
+    """
+    When the slice under way is over; kept by the driver. Not for several threads at once.
+
+    A slice begins with its first task, and not when it is planned: Spark takes its time in between.
+
+    """
+
+    def __init__(self, length_s: float, now: Callable[[], float] = time.monotonic) -> None:
+        self._length_s = length_s
+        self._now = now
+        self._began_at: float | None = None
+        self._ends_at = 0.0
+        self._stale = False
+
+    def plan(self) -> None:
+        """A next slice is planned: what was known until now is in the plan."""
+        self._began_at = None
+        self._stale = False
+
+    def begin(self) -> None:
+        """A task begins; the first one begins the slice."""
+        if self._began_at is None:
+            self._began_at = self._now()
+            self._ends_at = self._began_at + (0.0 if self._stale else self._length_s)
+
+    @property
+    def remaining_s(self) -> float:
+        """How long tasks go on."""
+        return self._length_s if self._began_at is None else max(0.0, self._ends_at - self._now())
+
+    def end(self) -> bool:
+        """There is something to deal anew: end the slice, or the planned one; return whether that is news."""
+        now = self._now()
+        if self._began_at is None:
+            self._stale = True
+            return False
+        ends_at = min(self._ends_at, max(now, self._began_at + min(_SHORTEST_S, self._length_s)))
+        changed, self._ends_at = ends_at < self._ends_at, ends_at
+        return changed
+
+    def prolong(self) -> bool:
+        """Nothing happens: let the slice go on for its length from now; return whether it does."""
+        if self._began_at is None or self._now() >= self._ends_at:
+            return False
+        limit = self._began_at + _LONGEST_QUIET * self._length_s
+        ends_at = min(limit, self._now() + self._length_s)
+        changed, self._ends_at = ends_at > self._ends_at, max(ends_at, self._ends_at)
+        return changed

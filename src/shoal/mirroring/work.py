@@ -1,0 +1,60 @@
+"""What the driver of a mirror wants to be copied, as of now."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+from ..client.metadata import TopicPartition
+from .metrics import Metrics
+from .prepare import PreparedTopic
+from .slices import SlicePlan
+
+__all__ = ["Work"]
+
+
+class Work:
+    """The topics of a mirror without an end, and what is known of their partitions. For any thread."""
+
+    def __init__(self, topics: Mapping[str, PreparedTopic], metrics: Metrics) -> None:
+        self._lock = threading.Lock()
+        self._topics = dict(topics)
+        self._metrics = metrics
+        self._records: dict[TopicPartition, int] = {}
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The destination's names by the source's."""
+        with self._lock:
+            return {name: topic.destination for name, topic in self._topics.items()}
+
+    def add(self, topic: PreparedTopic) -> list[TopicPartition]:
+        """Count in a topic that is new, or has new partitions; return these."""
+        with self._lock:
+            known = self._topics.get(topic.source)
+            self._topics[topic.source] = topic
+        first = known.partitions if known else 0
+        added = [TopicPartition(topic.source, number) for number in range(first, topic.partitions)]
+        self._metrics.expect({}, dict.fromkeys(added, 0))
+        return added
+
+    def plan(self) -> SlicePlan:
+        """Say what the next slice is to copy; weights: what was copied since the last, and lag."""
+        now = self._metrics.partitions()
+        records = {partition: each.records for partition, each in now.items()}
+        weights = {
+            partition: each.records - self._records.get(partition, 0) + (each.lag_records or 0)
+            for partition, each in now.items()
+        }
+        self._records = records
+        with self._lock:
+            topics = {name: (topic.destination, topic.partitions) for name, topic in self._topics.items()}
+        return SlicePlan(
+            topics,
+            frozenset(partition for partition, each in now.items() if each.stopped),
+            {partition: weight for partition, weight in weights.items() if weight},
+        )
+
+    def in_trouble(self) -> list[TopicPartition]:
+        """Return the partitions that waited for something when they were heard of last."""
+        return [partition for partition, each in self._metrics.partitions().items() if each.waiting_for]

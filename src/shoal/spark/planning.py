@@ -1,0 +1,138 @@
+"""Plan, on the driver, what tasks read: which offsets of which partitions, and who reads them together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from pyspark.sql.datasource import InputPartition
+
+from shoal.client.cluster import Cluster
+from shoal.client.groups import Membership
+from shoal.client.metadata import TopicPartition, leader_in
+from shoal.client.offsets import EARLIEST, list_offsets
+from shoal.errors import ConfigError, PartitionStopped, ShoalError
+from shoal.mirroring.plan import (
+    deal_lanes,
+    lanes_worth_having,
+    partitions_of,
+    plan_ranges,
+    start_offsets,
+)
+from shoal.mirroring.positions import GroupPositions
+from shoal.mirroring.ranges import CopyRange
+from shoal.mirroring.topics import TopicSelection
+from shoal.spark.options import Offsets, ReadOptions
+from shoal.spark.unlocking import unlocked
+
+__all__ = ["PATIENCE_S", "Lane", "Planner", "leaders_of", "reference_rows"]
+
+#: How long a plan waits for brokers that do not answer.
+PATIENCE_S = 60.0
+
+
+class Lane(InputPartition):
+    """What one task reads: pickled on the driver, unpickled in the task."""
+
+    def __init__(self, ranges: Sequence[CopyRange]) -> None:
+        super().__init__(tuple(ranges))
+
+
+def reference_rows(lane: InputPartition) -> Iterator[tuple[str, int, int, int]]:
+    """Yield a lane's rows by reference. Runs in the task."""
+    for each in lane.value or ():
+        yield (each.topic, each.partition, each.start_offset, each.end_offset)
+
+
+class Planner:
+    """Asks the clusters what there is. Runs on the driver, in a process that Spark makes for it."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+
+    def partitions(self, cluster: Cluster) -> list[TopicPartition]:
+        options = self._options
+        if options.topics is None:
+            found = partitions_of(cluster, sorted({each.topic for each in options.assigned}))
+            return [each for each in options.assigned if each in found]
+        selected = options.topics.select(cluster.refresh().topics)
+        missing = options.topics.missing(selected)
+        if missing:
+            raise ConfigError(f"topics {', '.join(missing)} are not on {cluster}")
+        return partitions_of(cluster, list(selected))
+
+    def bounds(
+        self, cluster: Cluster, partitions: Sequence[TopicPartition], offsets: Offsets
+    ) -> dict[TopicPartition, int]:
+        """Return the offsets that an option stands for."""
+        level = cluster.config.isolation_level
+        bounds = start_offsets(cluster, partitions, offsets.timestamp_ms, level)
+        for partition, offset in (offsets.named or {}).items():
+            if partition in bounds:
+                named = (
+                    start_offsets(cluster, [partition], offset, level)[partition] if offset < 0 else offset
+                )
+                bounds[partition] = named
+        return bounds
+
+    def lanes(
+        self,
+        cluster: Cluster,
+        starts: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+    ) -> list[Lane]:
+        options = self._options
+        destinations = self._destinations(cluster, {each.topic for each in ends})
+        positions = {}
+        if options.group:
+            pairs = GroupPositions(cluster, options.group, Membership).read(ends)
+            positions = {partition: pair.source_offset for partition, pair in pairs.items()}
+        ranges = plan_ranges(starts, ends, positions, destinations)
+        if not options.group:
+            ranges = [each for each in ranges if each.start_offset < each.end_offset]
+            self._check_present(cluster, ranges)
+        leaders = self._leaders(cluster, ranges)
+        lanes = lanes_worth_having(len(ranges), leaders, options.lanes) if options.group else options.lanes
+        return [Lane(lane) for lane in deal_lanes(ranges, lanes, leaders)]
+
+    def _destinations(self, cluster: Cluster, topics: set[str]) -> dict[str, str]:
+        mapping = TopicSelection("(.*)", rename=self._options.rename)
+        known = cluster.metadata.topics
+        return mapping.select({name: known[name] for name in topics if name in known})
+
+    def _check_present(self, cluster: Cluster, ranges: list[CopyRange]) -> None:
+        """Refuse, or move, starts that the log does not reach back to any more (``failOnDataLoss``)."""
+        earliest = list_offsets(cluster, dict.fromkeys([each.source for each in ranges], EARLIEST))
+        for index, each in enumerate(ranges):
+            begins = earliest[each.source]
+            if isinstance(begins, ShoalError):
+                raise begins
+            if each.start_offset >= begins:
+                continue
+            if self._options.fail_on_data_loss:
+                raise PartitionStopped(
+                    *each.source,
+                    each.start_offset,
+                    f"{cluster} holds only what is from offset {begins} on; "
+                    "failOnDataLoss=false reads on from there",
+                )
+            ranges[index] = each._replace(start_offset=min(begins, each.end_offset))
+
+    def _leaders(
+        self, cluster: Cluster, ranges: Sequence[CopyRange]
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        destination_config = unlocked(self._options).destination
+        if destination_config is None:
+            return {each.source: (cluster.partition(each.source).leader, -1) for each in ranges}
+        with Cluster(destination_config) as destination:
+            destination.refresh({each.destination_topic for each in ranges})
+            return {each.source: leaders_of(each, cluster, destination) for each in ranges}
+
+
+def leaders_of(each: CopyRange, source: Cluster, destination: Cluster) -> tuple[int, int]:
+    """Return the leaders on both sides, as far as the clusters' metadata tell."""
+    source_leader = leader_in(source.known, each.source)
+    destination_leader = leader_in(destination.known, each.destination)
+    # Without a leader for now: the task waits for it.
+    if source_leader is None or destination_leader is None:
+        return -1, -1
+    return source_leader, destination_leader

@@ -1,0 +1,180 @@
+"""Plan slices of time: the source half of a mirror without an end."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from shoal.client.cluster import Cluster, patiently
+from shoal.client.groups import Membership
+from shoal.client.metadata import TopicPartition
+from shoal.client.offsets import EARLIEST
+from shoal.errors import Stopped
+from shoal.mirroring.control import planning
+from shoal.mirroring.plan import deal_lanes, lanes_worth_having, start_offsets
+from shoal.mirroring.positions import GroupPositions
+from shoal.mirroring.ranges import OPEN_END, CopyRange
+from shoal.mirroring.reports import left_out_report
+from shoal.mirroring.slices import SlicePlan
+from shoal.spark.limits import ReadLimit
+from shoal.spark.options import ControlAddress, ReadOptions
+from shoal.spark.planning import Lane, leaders_of, reference_rows
+from shoal.spark.unlocking import unlocked
+
+__all__ = ["SliceReader"]
+
+#: In the offsets of a mirror's stream: a number that is new for each slice.
+_SLICE = "slice"
+
+
+class SliceReader(DataSourceStreamReader):
+    """
+    ``spark.readStream`` of a mirror: each micro-batch is a slice of time, and all of its ranges are open.
+
+    What is to be copied, the driver says; where it goes on, its tasks and the group know. Spark's
+    log only counts slices.
+
+    One object serves the whole query, in a process on the driver; copies of it read in the tasks.
+
+    """
+
+    def __init__(self, options: ReadOptions, control: ControlAddress) -> None:
+        self._options = options
+        self._driver = (control.host, control.port), control.token
+        self._planner: _SlicePlanner | None = None
+        self._last: dict[str, Any] = {}
+        self._nothing_to_do: SlicePlan | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What a task needs; connections stay where they are.
+        return {"_options": self._options}
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Say where the stream begins; called once in its life."""
+        return {_SLICE: 0}
+
+    def latestOffset(
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        """
+        Count one slice more, unless there is nothing to copy, or the driver wants to stop.
+
+        The number is the time, in nanoseconds: PySpark before 4.2 does not tell where its log ended.
+        """
+        start = self._last if start is None else start
+        plan = self._plan()
+        if plan is None or plan == self._nothing_to_do:
+            return start
+        self._last = {_SLICE: time.time_ns()}
+        return self._last
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return the lanes of a slice."""
+        if self._planner is None:
+            self._planner = _SlicePlanner(unlocked(self._options))
+        try:
+            with planning(*self._driver) as (plan, report):
+                if plan is None:
+                    return []
+                lanes = self._planner.lanes(plan, self._pause)
+                if self._planner.left_out:
+                    report(left_out_report(self._planner.left_out))
+        except Stopped:
+            return []  # what is not copied now is planned by the next process
+        self._nothing_to_do = None if lanes else plan
+        return lanes
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Yield a lane's rows. Runs in the task."""
+        return reference_rows(partition)
+
+    def _plan(self) -> SlicePlan | None:
+        try:
+            with planning(*self._driver) as (plan, _):
+                return plan
+        except Stopped:
+            return None
+
+    def _pause(self, seconds: float) -> None:
+        if self._plan() is None:
+            raise Stopped("the mirror was stopped while it waited for its clusters")
+        time.sleep(seconds)
+
+
+class _SlicePlanner:
+    """
+    Deals a slice's partitions to lanes; keeps its connections, and what it has asked once.
+
+    Attributes:
+        left_out: Partitions whose beginning could not be asked for now, and why.
+
+    """
+
+    def __init__(self, options: ReadOptions) -> None:
+        assert options.destination is not None  # a mirror gives them both
+        assert options.group is not None
+        self._options = options
+        self._group = options.group
+        self._source = Cluster(options.source)
+        self._destination = Cluster(options.destination)
+        self._starts: dict[TopicPartition, int] = {}
+        self._first: frozenset[TopicPartition] | None = None
+        self.left_out: dict[TopicPartition, str] = {}
+
+    def lanes(self, plan: SlicePlan, pause: Callable[[float], object]) -> list[Lane]:
+        """Return the lanes of the next slice; waits for the clusters until ``pause`` raises."""
+        return patiently(lambda: self._lanes(plan), patience_s=math.inf, pause=pause)
+
+    def _lanes(self, plan: SlicePlan) -> list[Lane]:
+        self._source.refresh(plan.topics)
+        self._destination.refresh({name for name, _ in plan.topics.values()})
+        wanted = [each for each in self._partitions(plan) if each not in plan.excluded]
+        if self._first is None:
+            self._first = frozenset(wanted)
+        self._find_starts([each for each in wanted if each not in self._starts])
+        self.left_out = {
+            each: f"{self._source} to say where it begins" for each in wanted if each not in self._starts
+        }
+        ranges = [
+            CopyRange(*each, plan.topics[each.topic][0], self._starts[each], OPEN_END)
+            for each in wanted
+            if each in self._starts
+        ]
+        leaders = {each.source: leaders_of(each, self._source, self._destination) for each in ranges}
+        lanes = lanes_worth_having(len(ranges), leaders, self._options.lanes)
+        return [Lane(lane) for lane in deal_lanes(ranges, lanes, leaders, plan.weights)]
+
+    def _partitions(self, plan: SlicePlan) -> list[TopicPartition]:
+        """Return what is ready at the destination, and is still at the source."""
+        topics = self._source.metadata.topics
+        return [
+            TopicPartition(topic, number)
+            for topic, (_, count) in plan.topics.items()
+            if topic in topics
+            for number in sorted(topics[topic].partitions)
+            if number < count
+        ]
+
+    def _find_starts(self, unknown: Sequence[TopicPartition]) -> None:
+        """
+        Find out where partitions begin: from their pairs, or as the options say.
+
+        What the options say is asked once in the life of this process: ``latest`` must not run away.
+        Partitions that came into being later are mirrored whole.
+        """
+        if not unknown:
+            return
+        pairs = GroupPositions(self._source, self._group, Membership).read(unknown)
+        self._starts |= {each: pair.source_offset for each, pair in pairs.items()}
+        level = self._source.config.isolation_level
+        assert self._first is not None
+        for begin_at, partitions in (
+            (self._options.starting.timestamp_ms, self._first),
+            (EARLIEST, frozenset(unknown) - self._first),
+        ):
+            without = [each for each in unknown if each in partitions and each not in pairs]
+            self._starts |= start_offsets(self._source, without, begin_at, level, all_of_them=False)
