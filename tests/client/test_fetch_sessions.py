@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -451,7 +452,7 @@ def test_a_request_can_wait_for_less_time_than_usual(new_fetcher: NewFetcher, br
     broker.apis = {**broker.apis, ApiKey.FETCH: replace(before, handle=handle)}
     fetcher = new_fetcher()
     fetcher.ask(FetchFrom(FIRST, 0))
-    for wait in (None, 3, 0):
-        fetcher.send(wait)
+    for at_most_ms in (3.9, 0, 20, math.inf):
+        fetcher.send(at_most_ms)
         fetcher.receive()
-    assert waits == [10, 3, 0]
+    assert waits == [3, 0, 10, 10]

@@ -8,6 +8,7 @@ something new. A thousand idle partitions then cost next to nothing.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -187,12 +188,12 @@ class Fetcher:
 
     # Requests
 
-    def send(self, max_wait_ms: int | None = None) -> bool:
+    def send(self, at_most_ms: float = math.inf) -> bool:
         """
         Send the next request, if anything is wanted.
 
         Args:
-            max_wait_ms: How long the broker may wait for the first byte, if not as long as ever.
+            at_most_ms: How long the broker may wait for the first byte, where that is less than ever.
 
         Returns:
             Whether there is one, and so an answer to receive.
@@ -210,7 +211,7 @@ class Fetcher:
         else:
             self._first_of_request = None
         epoch = self._next_epoch if self._in_session else _WITHOUT_SESSION_EPOCH
-        self._send(listed, forgotten, epoch, self._max_wait_ms if max_wait_ms is None else max_wait_ms)
+        self._send(listed, forgotten, epoch, int(min(self._max_wait_ms, at_most_ms)))
         return True
 
     def _everything(self) -> list[FetchFrom]:

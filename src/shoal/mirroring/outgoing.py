@@ -93,7 +93,7 @@ class Rebuilder:
     Makes new batches of those that cannot go out as they are.
 
     Messages of magic 0 and 1 are gathered: :meth:`gathered` has to be called
-    before anything else goes out, and before the fetch buffer is used again.
+    before anything else goes out, and before the partition counts as copied up to here.
 
     Attributes:
         most_bytes: The largest batch to make, unless one record is larger.

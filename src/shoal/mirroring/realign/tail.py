@@ -289,8 +289,7 @@ class _Walk:
     def _expect(self, records: Sequence[Record]) -> None:
         for index, record in enumerate(records, self._count):
             if index >= self._tail_index:
-                # The view of the fetch buffer ends with this batch.
-                self._expected[index] = record._replace(body=bytes(record.body))
+                self._expected[index] = record
 
     def _add_runs(self, header: BatchHeader, records: Sequence[Record] | None) -> None:
         if records is None:
@@ -410,8 +409,7 @@ class _Window:
         """Go on by the records of a batch; return the places behind those with which the tail may end."""
         places = []
         for record in records:
-            # The view of the fetch buffer ends with this batch.
-            self._records.append(record._replace(body=bytes(record.body)))
+            self._records.append(record)
             if self._matches():
                 end = batch.header.next_offset if record is records[-1] else record.offset + 1
                 places.append(Place(end, batch.header.leader_epoch))

@@ -1,0 +1,324 @@
+"""Ranges without an end, in a fetch session: what comes is copied, and what is idle is not asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from two_brokers import (
+    ABORT,
+    History,
+    TwoBrokers,
+    Watched,
+    answers,
+    begin_at,
+    wait_until,
+)
+
+from shoal.broker.call import Call
+from shoal.client import fetch
+from shoal.errors import ErrorCode
+from shoal.mirroring.lane import LaneResult
+from shoal.mirroring.partition_copy import PartitionCopy
+from shoal.mirroring.ranges import OPEN_END, CopyRange
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.fetch import FetchResponse
+
+pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
+
+PARTITIONS = 8
+
+
+def open_ranges(brokers: TwoBrokers, topic: str = "topic") -> list[CopyRange]:
+    return [each._replace(end_offset=OPEN_END) for each in brokers.ranges(topic)]
+
+
+@pytest.fixture
+def histories(brokers: TwoBrokers) -> list[History]:
+    return brokers.topic("topic", PARTITIONS)
+
+
+class Mirror:
+    """A lane that runs until it is told to end."""
+
+    def __init__(self, brokers: TwoBrokers, histories: list[History]) -> None:
+        self._brokers = brokers
+        self._histories = histories
+        self.control = Watched()
+        self._running = brokers.start(open_ranges(brokers), self.control)
+
+    def wait_until_copied(self) -> None:
+        wait_until(lambda: not self._running.is_running or self._is_copied())
+        assert self._running.is_running, self._running.result()
+
+    def _is_copied(self) -> bool:
+        return all(
+            self._brokers.copied("topic", number) == history.committed
+            for number, history in enumerate(self._histories)
+        )
+
+    def end(self) -> LaneResult:
+        self.control.request_stop()
+        return self._running.result()
+
+
+@pytest.fixture
+def mirror(brokers: TwoBrokers, histories: list[History]) -> Iterator[Mirror]:
+    running = Mirror(brokers, histories)
+    yield running
+    running.end()
+
+
+@pytest.fixture
+def listed(brokers: TwoBrokers) -> list[list[int]]:
+    """Which partitions each Fetch request lists."""
+    seen: list[list[int]] = []
+    before = brokers.source.apis[ApiKey.FETCH]
+
+    def handle(broker: Any, call: Call, request: Any) -> Any:
+        seen.append([each.partition for topic in request.topics for each in topic.partitions])
+        return before.handle(broker, call, request)
+
+    brokers.source.apis = {**brokers.source.apis, ApiKey.FETCH: replace(before, handle=handle)}
+    return seen
+
+
+def test_what_comes_is_copied_until_the_end_is_requested(
+    brokers: TwoBrokers, histories: list[History], mirror: Mirror
+) -> None:
+    for round in range(5):
+        histories[round].plain(1, 2)
+        histories[0].plain(1).transaction(2, ends=ABORT)
+        mirror.wait_until_copied()
+    result = mirror.end()
+    assert result.stopped == ()
+    assert not result.complete
+    for number, history in enumerate(histories):
+        assert brokers.pair("topic", number).source_offset == history.next_offset
+    assert mirror.control.total("retries") == 0
+    assert mirror.control.waited_for == set()
+
+
+def test_requests_list_only_partitions_that_had_something(
+    brokers: TwoBrokers, histories: list[History], listed: list[list[int]]
+) -> None:
+    mirror = Mirror(brokers, histories)
+    wait_until(lambda: len(listed) > 3)
+    for _ in range(20):
+        histories[3].plain(1)
+        mirror.wait_until_copied()
+    mirror.end()
+    full = [each for each in listed if len(each) > 1]
+    assert len(full) == 1
+    assert {tuple(each) for each in listed if each not in full} == {(), (3,)}
+
+
+def test_a_session_that_the_source_forgets_costs_a_request(
+    brokers: TwoBrokers, histories: list[History], mirror: Mirror, listed: list[list[int]]
+) -> None:
+    for number in range(4):
+        histories[number].plain(1, 2)
+        mirror.wait_until_copied()
+        before = len(listed)
+        brokers.source.fetch_sessions.forget_all()
+        wait_until(lambda: PARTITIONS in map(len, listed[before:]))  # noqa: B023
+    mirror.end()
+    assert mirror.control.total("retries") == 0
+
+
+def test_a_source_without_room_for_sessions_is_copied_as_well(
+    brokers: TwoBrokers, histories: list[History], listed: list[list[int]]
+) -> None:
+    brokers.source.fetch_sessions.slots = 0
+    mirror = Mirror(brokers, histories)
+    for history in histories:
+        history.plain(2)
+        mirror.wait_until_copied()
+    mirror.end()
+    assert {len(each) for each in listed} == {PARTITIONS}
+
+
+def test_a_source_that_starts_again_is_copied_on(
+    brokers: TwoBrokers, histories: list[History], mirror: Mirror
+) -> None:
+    for history in histories:
+        history.plain(1)
+    mirror.wait_until_copied()
+    brokers.source.stop()
+    for history in histories:
+        history.plain(2)
+    brokers.source.start()
+    mirror.wait_until_copied()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"error": ErrorCode.NOT_LEADER_OR_FOLLOWER},
+        {"error": ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, "effect": "after"},
+        {"error": ErrorCode.CORRUPT_MESSAGE},
+        {"drop": "before"},
+        {"drop": "after"},
+    ],
+    ids=str,
+)
+def test_a_partition_that_failed_comes_back(
+    brokers: TwoBrokers, histories: list[History], mirror: Mirror, fault: dict[str, Any]
+) -> None:
+    for history in histories:
+        history.plain(1)
+    mirror.wait_until_copied()
+    failure = brokers.destination.faults.add(ApiKey.PRODUCE, partition=2, **fault)
+    for _ in range(3):
+        for history in histories:
+            history.plain(1, 2)
+        mirror.wait_until_copied()
+    assert failure.hits == 1
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.CORRUPT_MESSAGE, ErrorCode.OFFSET_NOT_AVAILABLE]
+)
+def test_a_partition_that_the_source_refuses_for_once_comes_back(
+    brokers: TwoBrokers, histories: list[History], mirror: Mirror, code: ErrorCode
+) -> None:
+    for history in histories:
+        history.plain(1)
+    mirror.wait_until_copied()
+    failure = brokers.source.faults.add(ApiKey.FETCH, partition=2, error=code)
+    wait_until(lambda: failure.hits == 1)
+    for history in histories:
+        history.plain(2)
+    mirror.wait_until_copied()
+
+
+# What an answer leaves out
+
+
+def without_records(response: FetchResponse) -> FetchResponse:
+    """Leave records out as a broker does that has none to send."""
+    return replace(response, partitions=[each for each in response.partitions if not len(each.record_set)])
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_records_that_an_answer_leaves_out_are_copied_later(
+    brokers: TwoBrokers, histories: list[History], mirror: Mirror, times: int
+) -> None:
+    for history in histories:
+        history.plain(1)
+    mirror.wait_until_copied()
+    answers(brokers.source, ApiKey.FETCH, without_records, times)
+    histories[5].plain(2)
+    mirror.wait_until_copied()
+
+
+def test_a_gap_at_the_end_is_passed_and_what_comes_after_it_is_copied(
+    brokers: TwoBrokers, histories: list[History], mirror: Mirror
+) -> None:
+    for history in histories[:3]:
+        history.plain(3)
+    mirror.wait_until_copied()
+    for length in (4, 2):
+        for history in histories[:2]:
+            history.gap_at_the_end(length)
+        for number, history in enumerate(histories[:2]):
+            wait_until(lambda: position_of(mirror, number) == history.next_offset)  # noqa: B023
+        histories[1].plain(2)
+        mirror.wait_until_copied()
+    histories[0].plain(2)
+    mirror.wait_until_copied()
+    assert mirror.end().stopped == ()
+    assert brokers.pair("topic", 0).source_offset == histories[0].next_offset
+
+
+def position_of(mirror: Mirror, partition: int) -> int | None:
+    """Return the source offset that was reported last."""
+    offsets: list[int] = [
+        each["source_offset"]
+        for report in list(mirror.control.reports)
+        for each in report["partitions"]
+        if each["partition"] == partition and each["source_offset"] is not None
+    ]
+    return offsets[-1] if offsets else None
+
+
+def test_a_gap_is_passed_while_others_are_busy(
+    brokers: TwoBrokers, histories: list[History], mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "_LONGEST_LEFT_OUT_S", 0.05)
+    histories[0].plain(3).gap_at_the_end(4)
+
+    def passed() -> bool:
+        histories[1].plain(1)
+        return position_of(mirror, 0) == 7
+
+    wait_until(passed)
+    mirror.wait_until_copied()
+
+
+def test_an_end_that_the_source_takes_back_is_waited_for_by_name(
+    brokers: TwoBrokers, histories: list[History]
+) -> None:
+    for history in histories[:2]:
+        history.plain(2)
+    ranges = [each._replace(end_offset=5) if each.partition == 1 else each for each in open_ranges(brokers)]
+    control = Watched()
+    running = brokers.start(ranges, control)
+    wait_until(
+        lambda: any("to have it up to offset 5 again, not to 2" in each for each in control.waited_for)
+    )
+    histories[1].plain(3)
+    wait_until(lambda: brokers.copied("topic", 1) == histories[1].committed)
+    control.request_stop()
+    assert running.result().stopped == ()
+
+
+# One partition, from inside
+
+
+Copy = Callable[..., PartitionCopy]
+
+
+@pytest.fixture
+def copy_of(brokers: TwoBrokers) -> Copy:
+    def make(end_offset: int = OPEN_END) -> PartitionCopy:
+        return PartitionCopy(CopyRange("topic", 0, "copy", 3, end_offset), brokers.settings)
+
+    return make
+
+
+def test_the_end_of_an_open_range_is_what_the_source_said_last(copy_of: Copy) -> None:
+    copy = copy_of()
+    assert copy.end_offset == 3, "where it begins, as long as nothing is known"
+    copy.hear(12)
+    assert copy.end_offset == 12
+    copy.hear(10)
+    assert copy.end_offset == 10
+    copy.hear(1)
+    assert copy.end_offset == 3, "never before the position"
+    assert not copy.is_done
+
+
+def test_the_end_of_another_range_is_its_own(copy_of: Copy) -> None:
+    copy = copy_of(end_offset=8)
+    copy.hear(12)
+    assert copy.end_offset == 8
+
+
+def test_a_gap_ends_where_the_source_ended_when_it_was_found(copy_of: Copy) -> None:
+    for end_offset, reached in ((OPEN_END, 12), (8, 8)):
+        copy = copy_of(end_offset)
+        copy.fetch_offset = 5
+        copy.empty_answers = 5
+        copy.hear(12)
+        copy.skip_gap()
+        assert (copy.fetch_offset, copy.empty_answers) == (reached, 0)
+
+
+def test_an_empty_partition_begins_where_its_log_does(brokers: TwoBrokers, histories: list[History]) -> None:
+    begin_at(brokers.source.log("topic", 4), 50)
+    mirror = Mirror(brokers, histories)
+    wait_until(lambda: position_of(mirror, 4) == 50)
+    assert mirror.end().stopped == ()
