@@ -37,7 +37,7 @@ from ..errors import ConfigError, ShoalError
 from .gateway import Jvm, conf_dir, during, start_jvm
 from .java import find_java
 
-__all__ = ["spark_session"]
+__all__ = ["driver_host", "is_on_this_machine", "spark_session"]
 
 _DEFAULTS = {
     "spark.app.name": "shoal",
@@ -86,7 +86,7 @@ def spark_session(master: str, conf: Mapping[str, str], log_file: Path, state_di
         return SparkSession(SparkContext._active_spark_context)
     _check(conf)
     master = retrying(master)
-    local = master.startswith("local")
+    local = is_on_this_machine(master)
     environ = _environment(local, conf, state_dir)
     settings = {**_defaults(local, environ), **conf, "spark.master": master}
     jvm = None
@@ -96,6 +96,21 @@ def spark_session(master: str, conf: Mapping[str, str], log_file: Path, state_di
         jvm = start_jvm(java, settings, environ, log_file, state_dir.resolve())
     with during(PYSPARK_PYTHON=environ["PYSPARK_PYTHON"]):
         return _session(jvm, settings, log_file)
+
+
+def is_on_this_machine(master: str) -> bool:
+    """Whether all of Spark runs here: ``local[…]``, and ``local-cluster[…]`` with executors of their own."""
+    return master.strip().startswith("local")
+
+
+def driver_host(spark: SparkSession) -> str:
+    """
+    Return the address at which executors reach this machine.
+
+    It is that of Spark's own driver: ``spark.driver.host``, or what Spark found for it, which is not what the
+    machine's own name resolves to (127.0.1.1 on many).
+    """
+    return str(spark.sparkContext.getConf().get("spark.driver.host"))
 
 
 def retrying(master: str) -> str:
