@@ -1,0 +1,309 @@
+"""
+``shoal mirror --metrics``, scraped by a real Prometheus, which is then asked all that the dashboard asks.
+
+Where there is no Prometheus the tests that need it are skipped, but not in CI.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from integration.mirror_process import MirrorProcess, shoal
+from prometheus_client.parser import text_string_to_metric_families
+from two_brokers import wait_until
+
+from shoal.broker import Broker
+
+DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana-dashboard.json"
+
+TIMEOUT_S = 120.0
+
+RECORD = b"x" * 100
+
+
+class Load:
+    """Somebody who goes on producing, until stopped."""
+
+    def __init__(self, broker: Broker, topic: str) -> None:
+        self._producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 20})
+        self._topic = topic
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        number = 0
+        while not self._over.wait(0.02):
+            self._producer.produce(self._topic, RECORD, partition=number % 2)
+            self._producer.poll(0)
+            number += 1
+
+    def stop(self) -> None:
+        self._over.set()
+        self._thread.join()
+        assert self._producer.flush(60) == 0
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port: int = unused.getsockname()[1]
+        return port
+
+
+@pytest.fixture(scope="module")
+def brokers() -> Iterator[tuple[Broker, Broker]]:
+    with Broker() as source, Broker() as destination:
+        source.create_topic("orders", partitions=2)
+        source.create_topic("idle", partitions=3)
+        yield source, destination
+
+
+@pytest.fixture(scope="module")
+def command(brokers: tuple[Broker, Broker]) -> list[str]:
+    source, destination = brokers
+    return [
+        *("--from", source.bootstrap, "--to", destination.bootstrap, "--topics", "orders,idle"),
+        *("--master", "local[2]", "--commit-interval-ms", "1000"),
+    ]
+
+
+@pytest.fixture(scope="module")
+def mirror(
+    brokers: tuple[Broker, Broker], command: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """A mirror that is at work; where it serves its metrics."""
+    address = f"127.0.0.1:{free_port()}"
+    state = tmp_path_factory.mktemp("state")
+    load = Load(brokers[0], "orders")
+    try:
+        with MirrorProcess(*command, "--metrics", address, state=state) as process:
+            process.wait_for(lambda progress: progress["records"] > 0)
+            yield address
+            load.stop()
+            process.send_signal(signal.SIGTERM)
+            process.wait()
+            assert process.exit_code == 0, process.stderr
+    finally:
+        load.stop()
+    with pytest.raises(OSError, match="refused"):
+        scrape(address)
+
+
+def scrape(address: str) -> str:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=20) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+def values(address: str, name: str, *labels: str) -> dict[tuple[str, ...], float]:
+    """Return the values of a metric by some of its labels, summed over the others."""
+    sums: dict[tuple[str, ...], float] = {}
+    for family in text_string_to_metric_families(scrape(address)):
+        for sample in family.samples:
+            if sample.name == name:
+                key = tuple(sample.labels[each] for each in labels)
+                sums[key] = sums.get(key, 0.0) + sample.value
+    return sums
+
+
+def test_a_mirror_at_work_is_scraped(mirror: str, brokers: tuple[Broker, Broker]) -> None:
+    def copied() -> int:
+        return sum(brokers[1].log("orders", partition).log_end_offset for partition in range(2))
+
+    before = copied()
+    wait_until(lambda: values(mirror, "shoal_records_total", "topic")["orders",] > before + 20, TIMEOUT_S)
+    assert values(mirror, "shoal_records_total", "topic")["orders",] <= copied()
+    assert values(mirror, "shoal_records_total", "topic")["idle",] == 0
+    assert set(values(mirror, "shoal_lag_records", "topic", "partition")) == {
+        *(("orders", str(number)) for number in range(2)),
+        *(("idle", str(number)) for number in range(3)),
+    }
+    wait_until(
+        lambda: len(values(mirror, "shoal_last_commit_timestamp_seconds", "topic", "partition")) >= 2,
+        TIMEOUT_S,
+    )
+    last_commit = min(values(mirror, "shoal_last_commit_timestamp_seconds", "topic", "partition").values())
+    assert abs(time.time() - last_commit) < TIMEOUT_S
+    fetched, produced = (values(mirror, f"shoal_{name}_bytes_total")[()] for name in ("fetched", "produced"))
+    assert fetched >= produced > len(RECORD) * before
+    assert set(values(mirror, "shoal_process_cpu_seconds_total", "role")) == {
+        ("driver",),
+        ("jvm",),
+        ("worker",),
+    }
+    for role, rss_bytes in values(mirror, "shoal_process_resident_memory_bytes", "role").items():
+        assert rss_bytes > 10_000_000, role
+
+
+def test_lag_in_seconds_stays_small_while_the_mirror_keeps_up(mirror: str) -> None:
+    for _ in range(5):
+        assert max(values(mirror, "shoal_lag_seconds", "topic", "partition").values()) < 10
+
+
+def test_an_address_that_is_taken_is_exit_code_2_and_one_sentence(
+    mirror: str, command: list[str], tmp_path: Path
+) -> None:
+    run = shoal("mirror", *command, "--once", "--group", "another", "--metrics", mirror, state=tmp_path)
+    assert run.returncode == 2
+    assert run.stderr == (
+        f"shoal: --metrics {mirror}: cannot listen there (Address already in use); give an address of this "
+        "machine, and a port that nobody has\n"
+    )
+
+
+# With a real Prometheus
+
+
+def program(name: str) -> str:
+    found = shutil.which(name, path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    if found is None:
+        if os.environ.get("CI"):
+            pytest.fail(f"there is no {name} here; scripts/install-prometheus brings it")
+        pytest.skip(f"there is no {name} here; scripts/install-prometheus brings it")
+    return found
+
+
+def test_promtool_has_nothing_to_say_against_a_scrape(mirror: str) -> None:
+    check = subprocess.run(
+        [program("promtool"), "check", "metrics"],
+        input=scrape(mirror),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (check.returncode, check.stdout + check.stderr) == (0, "")
+
+
+class Prometheus:
+    """A server that scrapes one target each second."""
+
+    def __init__(self, target: str, directory: Path) -> None:
+        self.target = target
+        self._address = f"127.0.0.1:{free_port()}"
+        config = directory / "prometheus.yml"
+        # A subset of YAML.
+        config.write_text(
+            json.dumps(
+                {
+                    "global": {"scrape_interval": "1s"},
+                    "scrape_configs": [{"job_name": "shoal", "static_configs": [{"targets": [target]}]}],
+                }
+            )
+        )
+        self._log = (directory / "log").open("w")
+        self._process = subprocess.Popen(
+            [
+                program("prometheus"),
+                f"--config.file={config}",
+                f"--storage.tsdb.path={directory / 'data'}",
+                f"--web.listen-address={self._address}",
+            ],
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+        )
+
+    def get(self, path: str, **parameters: str) -> Any:
+        """Return the data of an answer of its API; None as long as it does not answer."""
+        url = f"http://{self._address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
+        try:
+            with urllib.request.urlopen(url, timeout=20) as answer:
+                return json.load(answer)["data"]
+        except urllib.error.HTTPError as error:
+            if error.code == HTTPStatus.SERVICE_UNAVAILABLE:
+                return None  # it starts
+            raise AssertionError(f"{parameters}: {error.read().decode()}") from error
+        except OSError:
+            return None
+
+    def ask(self, expression: str) -> list[dict[str, Any]]:
+        data = self.get("query", query=expression)
+        result: list[dict[str, Any]] = data["result"] if data else []
+        return result
+
+    def __enter__(self) -> Prometheus:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._process.terminate()
+        self._process.wait(30)
+        self._log.close()
+
+
+@pytest.fixture(scope="module")
+def prometheus(mirror: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    with Prometheus(mirror, tmp_path_factory.mktemp("prometheus")) as server:
+        # A rate needs several scrapes.
+        wait_until(lambda: bool(server.ask("rate(shoal_records_total{topic='orders'}[10s]) > 0")), TIMEOUT_S)
+        yield server
+
+
+def test_prometheus_takes_every_sample(prometheus: Prometheus, mirror: str) -> None:
+    (target,) = prometheus.get("targets")["activeTargets"]
+    assert (target["health"], target["lastError"]) == ("up", "")
+    (scraped,) = prometheus.ask("scrape_samples_scraped")
+    served = [line for line in scrape(mirror).splitlines() if not line.startswith("#")]
+    assert abs(int(scraped["value"][1]) - len(served)) <= 4  # a decision may be new, or a worker
+
+
+def dashboard_queries() -> Iterator[tuple[str, str]]:
+    for panel in json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]:
+        for query in panel.get("targets", ()):
+            yield panel["title"], query["expr"]
+
+
+#: Where nothing is wrong there is nothing to show.
+MAY_BE_EMPTY = frozenset({"Partitions that are furthest behind", "Stuck partitions"})
+
+
+def test_every_panel_of_the_dashboard_has_something_to_show(prometheus: Prometheus) -> None:
+    variables = {
+        "$__rate_interval": "10s",
+        "$job": "shoal",
+        "$instance": prometheus.target,
+        "$topic": "orders|idle",
+    }
+
+    def expanded(query: str) -> str:
+        for name, value in variables.items():
+            query = query.replace(name, value)
+        return query
+
+    def has_values(title: str, query: str) -> bool:
+        result = prometheus.ask(expanded(query))
+        values = [each["value"][1] for each in result]
+        return "NaN" not in values and (bool(values) or title in MAY_BE_EMPTY)
+
+    left = list(dashboard_queries())
+    assert len(left) > 20
+    deadline = time.monotonic() + TIMEOUT_S
+    while left and time.monotonic() < deadline:
+        left = [(title, query) for title, query in left if not has_values(title, query)]
+        time.sleep(0.2)
+    assert left == []
+
+
+def test_the_variables_of_the_dashboard_find_the_mirror(prometheus: Prometheus) -> None:
+    for label, metric, values_expected in (
+        ("job", "shoal_build_info", ["shoal"]),
+        ("instance", "shoal_build_info", [prometheus.target]),
+        ("topic", "shoal_lag_records", ["idle", "orders"]),
+    ):
+        assert prometheus.get(f"label/{label}/values", **{"match[]": metric}) == values_expected
