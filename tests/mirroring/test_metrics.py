@@ -193,7 +193,10 @@ def test_what_was_taken_of_the_partitions_stays_as_it_was() -> None:
     metrics.apply(report())
     before, version = metrics.partitions(), metrics.version
     metrics.apply({**report(), "partitions": []})
+    nothing_new = {"decisions": {}, "records": 0, "bytes_in": 0, "bytes_out": 0, "retries": 0}
+    metrics.apply(report(**nothing_new) | {"pid_host": "other:1"})
     assert metrics.version == version
+    assert metrics.partitions()[FIRST].process == "other:1"
     metrics.apply(report())
     metrics.apply(report(SECOND))
     assert metrics.version > version

@@ -80,7 +80,7 @@ class PartitionMetrics:
     retries: int = 0
     waiting_for: str | None = None
     stopped: PartitionStopped | None = None
-    process: str | None = None
+    process: str | None = field(default=None, compare=False)
 
     @property
     def batches(self) -> int:
@@ -131,12 +131,12 @@ class PartitionMetrics:
         return max(newest, behind_since) if self.was_up_to_date else newest
 
     def after(self, report: Mapping[str, Any], process: str | None, now: float) -> PartitionMetrics:
-        """Return what a task's report (its shape: ``lane._partition_report``) makes of it."""
+        """Return what a task's report (its shape: ``reports.partition_report``) makes of it."""
         decisions = report["decisions"]
-        newest_ms = report.get("newest_ms")
+        newest_ms = report["newest_ms"]
         if newest_ms is not None and not 0 <= newest_ms / 1000 <= now + _CLOCK_SKEW_S:
             newest_ms = None
-        committed = _newer(report.get("committed_offset"), self.committed_offset)
+        committed = _newer(report["committed_offset"], self.committed_offset)
         stopped = None
         if report["stopped"]:
             stopped = PartitionStopped(report["topic"], report["partition"], *report["stopped"])
@@ -148,7 +148,7 @@ class PartitionMetrics:
             committed_at=self.committed_at if committed == self.committed_offset else now,
             newest_ms=_newer(newest_ms, self.newest_ms),
             records=self.records + report["records"],
-            bytes_in=self.bytes_in + report.get("bytes_in", 0),
+            bytes_in=self.bytes_in + report["bytes_in"],
             bytes_out=self.bytes_out + report["bytes_out"],
             decisions=_sum(self.decisions, decisions) if decisions else self.decisions,
             retries=self.retries + report["retries"],
@@ -228,7 +228,7 @@ class Metrics:
                 self._set(partition, replace(known, source_offset=position, end_offset=end).seen_at(now))
 
     def apply(self, report: Mapping[str, Any]) -> None:
-        """Add a task's report (its shape: ``lane._report``)."""
+        """Add a task's report (its shape: ``lane._Lane._report``)."""
         monotonic, now = time.monotonic(), time.time()
         process = report.get("pid_host")
         with self._lock:
@@ -267,9 +267,11 @@ class Metrics:
     def _set(self, partition: TopicPartition, metrics: PartitionMetrics) -> None:
         """Take a partition's new state; what is counted of states follows."""
         before = self._partitions.get(partition)
+        self._partitions[partition] = metrics
+        if metrics == before:
+            return  # each slice begins with a report of every partition
         if before is not None:
             self._count(before, -1)
-        self._partitions[partition] = metrics
         self._count(metrics, 1)
         _keep(self._stopped, str(partition), metrics.stopped)
         _keep(self._waiting, str(partition), metrics.waiting_for)
@@ -284,7 +286,7 @@ class Metrics:
 
     @property
     def version(self) -> int:
-        """A number that grows whenever anything of a partition changes."""
+        """A number that grows whenever anything of a partition changes, but for who spoke of it."""
         with self._lock:
             return self._version
 
