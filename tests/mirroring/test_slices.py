@@ -1,0 +1,322 @@
+"""When a slice of time is over, and what one task leaves to the next."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from two_brokers import History, RunningLane, TwoBrokers, lose_tail, wait_until
+
+from shoal.client.groups import Membership
+from shoal.client.metadata import TopicPartition
+from shoal.errors import Stopped
+from shoal.mirroring.control import ControlConnection, ControlServer, planning
+from shoal.mirroring.lane import copy_lane
+from shoal.mirroring.ranges import OPEN_END, CopyRange
+from shoal.mirroring.slices import SliceClock, SlicePlan
+from shoal.protocol.apis import ApiKey
+
+pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
+
+
+class Time:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class TestClock:
+    def test_a_slice_begins_with_its_first_task_and_not_with_its_plan(self) -> None:
+        time = Time()
+        clock = SliceClock(15.0, time)
+        clock.plan()
+        time.now += 5
+        clock.begin()
+        assert clock.remaining_s == 15.0
+        time.now += 4
+        clock.begin()  # a second task, or the first one's second attempt
+        assert clock.remaining_s == 11.0
+        time.now += 12
+        assert clock.remaining_s == 0.0
+
+    def test_a_slice_in_which_nothing_happens_goes_on_for_up_to_eight_times_its_length(self) -> None:
+        time = Time()
+        clock = SliceClock(15.0, time)
+        clock.begin()
+        lasted = 0.0
+        while clock.remaining_s > 0:
+            time.now += 0.5
+            lasted += 0.5
+            if clock.remaining_s < 1.0:
+                clock.prolong()
+        assert lasted == 8 * 15.0
+
+    def test_a_slice_that_is_over_is_not_prolonged(self) -> None:
+        time = Time()
+        clock = SliceClock(15.0, time)
+        assert not clock.prolong()
+        clock.begin()
+        time.now += 15
+        assert not clock.prolong()
+
+    def test_what_is_found_ends_a_slice_early_but_not_at_once(self) -> None:
+        time = Time()
+        clock = SliceClock(15.0, time)
+        clock.begin()
+        time.now += 1
+        assert clock.end()
+        assert clock.remaining_s == 2.0
+        assert not clock.end()  # no news
+        time.now += 5
+        assert clock.remaining_s == 0.0
+
+    def test_what_is_found_between_plan_and_begin_is_not_missed(self) -> None:
+        clock = SliceClock(15.0, Time())
+        clock.plan()
+        clock.end()
+        clock.begin()
+        assert clock.remaining_s == 0.0
+        clock.plan()
+        clock.begin()
+        assert clock.remaining_s == 15.0
+
+
+def test_a_plan_survives_its_way_to_the_planner() -> None:
+    plan = SlicePlan(
+        {"orders": ("copy.orders", 3)},
+        frozenset({TopicPartition("orders", 1)}),
+        {TopicPartition("orders", 2): 17},
+    )
+    assert SlicePlan.from_json_object(plan.to_json_object()) == plan
+
+
+class Driver:
+    """What a mirror's driver does for its tasks, slice by slice."""
+
+    def __init__(self, brokers: TwoBrokers, slice_s: float = 60.0) -> None:
+        self.brokers = brokers
+        self.reports: list[dict[str, Any]] = []
+        self.in_trouble: list[TopicPartition] = []
+        self.plan = SlicePlan({"topic": ("topic", 1)})
+        self.server = ControlServer(
+            "127.0.0.1",
+            "secret",
+            self.reports.append,
+            slices=SliceClock(slice_s),
+            on_plan=lambda: self.plan,
+            in_trouble=lambda: self.in_trouble,
+        )
+        self.server.renew(Membership(), 60.0)
+
+    def connect(self) -> ControlConnection:
+        return ControlConnection(self.server.address, "secret")
+
+    @contextmanager
+    def slice(self, partitions: int = 1) -> Iterator[RunningLane]:
+        """Run a lane with open ranges; end its slice at the end of the block, and wait for the lane's."""
+        ranges = [CopyRange("topic", number, "topic", 0, OPEN_END) for number in range(partitions)]
+        with planning(self.server.address, "secret"):
+            pass
+        with self.connect() as control:
+            running = RunningLane(lambda: copy_lane(ranges, self.brokers.settings, control))
+            yield running
+            self.server.end_slice()
+            running.result()
+            # What it said last has arrived when a next question is answered.
+        with self.connect():
+            pass
+
+
+@pytest.fixture
+def driver(brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
+    monkeypatch.setattr("shoal.mirroring.slices._SHORTEST_S", 0.0)
+    started = Driver(brokers)
+    yield started
+    started.server.close()
+
+
+def test_a_slice_copies_what_comes_until_it_is_over(
+    brokers: TwoBrokers, history: History, driver: Driver
+) -> None:
+    history.plain(2)
+    with driver.slice() as running:
+        wait_until(lambda: brokers.copied() == history.committed)
+        for _ in range(3):
+            history.plain(1)
+            wait_until(lambda: brokers.copied() == history.committed)
+        assert running.is_running
+    assert brokers.pair().source_offset == history.next_offset
+
+
+def test_tasks_of_a_slice_end_by_themselves_when_its_time_is_over(
+    brokers: TwoBrokers, history: History
+) -> None:
+    driver = Driver(brokers, slice_s=0.5)
+    history.plain(2)
+    with driver.connect() as control:
+        ranges = [CopyRange("topic", 0, "topic", 0, OPEN_END)]
+        started = time.monotonic()
+        result = RunningLane(lambda: copy_lane(ranges, brokers.settings, control)).result()
+    assert not result.complete
+    assert 0.4 < time.monotonic() - started < 5.0
+    assert brokers.copied() == history.committed
+    driver.server.close()
+
+
+def test_a_prolonged_slice_goes_on(brokers: TwoBrokers, driver: Driver) -> None:
+    with driver.connect() as control:
+        before = control.remaining_s
+        time.sleep(0.01)
+        assert control.remaining_s < before
+        driver.server.prolong_slice(shorter_than_s=1.0)
+        assert control.remaining_s < before
+        driver.server.prolong_slice(shorter_than_s=100.0)
+        wait_until(lambda: control.remaining_s > before - 0.01)
+
+
+def asked(brokers: TwoBrokers, api: ApiKey) -> Any:
+    """Count requests, and let them pass."""
+    return brokers.destination.faults.add(api, times=None)
+
+
+def test_the_next_task_goes_on_without_asking_the_destination_anything(
+    brokers: TwoBrokers, history: History, driver: Driver
+) -> None:
+    history.plain(2, 3)
+    with driver.slice():
+        wait_until(lambda: brokers.copied() == history.committed)
+    ends = asked(brokers, ApiKey.OFFSET_FOR_LEADER_EPOCH)
+    positions = brokers.source.faults.add(ApiKey.OFFSET_FETCH, times=None)
+    history.plain(1)
+    with driver.slice():
+        wait_until(lambda: brokers.copied() == history.committed)
+        assert (ends.hits, positions.hits) == (0, 0)
+    assert brokers.pair().destination_offset == 6
+
+
+def test_an_idle_partition_is_handed_over_too(brokers: TwoBrokers, history: History, driver: Driver) -> None:
+    history.plain(2)
+    for _ in range(3):
+        with driver.slice():
+            wait_until(lambda: len(brokers.copied()) == 2)
+            wait_until(lambda: any(report.get("partitions") for report in driver.reports))
+        ends = asked(brokers, ApiKey.OFFSET_FOR_LEADER_EPOCH)
+    assert ends.hits == 0
+
+
+def test_a_task_that_is_repeated_realigns(brokers: TwoBrokers, history: History, driver: Driver) -> None:
+    """The first attempt took what the last slice left, copied, and died."""
+    history.plain(2, 3)
+    with driver.slice():
+        wait_until(lambda: brokers.copied() == history.committed)
+    with driver.connect() as dying:
+        assert dying.take([TopicPartition("topic", 0)]).left
+    history.plain(1)
+    ends = asked(brokers, ApiKey.OFFSET_FOR_LEADER_EPOCH)
+    with driver.slice():
+        wait_until(lambda: brokers.copied() == history.committed)
+        assert ends.hits == 1
+
+
+def test_what_an_older_attempt_leaves_is_not_believed(
+    brokers: TwoBrokers, history: History, driver: Driver
+) -> None:
+    history.plain(2)
+    with driver.slice():
+        wait_until(lambda: brokers.copied() == history.committed)
+    partition = TopicPartition("topic", 0)
+    with driver.connect() as older, driver.connect() as younger:
+        left = older.take([partition]).left
+        assert not younger.take([partition]).left
+        older.report({"leaves": [left[partition].to_json_object(partition)], "partitions": []})
+        wait_until(lambda: "leaves" in driver.reports[-1])
+        with driver.connect() as next_task:
+            assert not next_task.take([partition]).left
+
+
+def test_after_an_interruption_nothing_is_handed_over(
+    brokers: TwoBrokers, history: History, driver: Driver
+) -> None:
+    history.plain(2)
+    with driver.slice():
+        wait_until(lambda: brokers.copied() == history.committed)
+    driver.server.renew(Membership("another", 2), 60.0)
+    with driver.connect() as control:
+        assert not control.take([TopicPartition("topic", 0)]).left
+
+
+def test_a_task_that_began_before_an_interruption_leaves_nothing(
+    brokers: TwoBrokers, history: History, driver: Driver
+) -> None:
+    history.plain(2)
+    partition = TopicPartition("topic", 0)
+    with driver.slice():
+        wait_until(lambda: brokers.copied() == history.committed)
+    with driver.connect() as before:
+        left = before.take([partition]).left
+        driver.server.renew(Membership("another", 2), 60.0)
+        before.report({"leaves": [left[partition].to_json_object(partition)], "partitions": []})
+        wait_until(lambda: "leaves" in driver.reports[-1])
+    with driver.connect() as control:
+        assert not control.take([partition]).left
+
+
+def test_a_destination_that_had_an_election_is_asked(
+    brokers: TwoBrokers, history: History, driver: Driver
+) -> None:
+    history.plain(2, 3)
+    with driver.slice():
+        wait_until(lambda: brokers.copied() == history.committed)
+    lose_tail(brokers.destination, "topic", 2)
+    with driver.slice() as running:
+        result = running.result()
+    (stopped,) = result.stopped
+    assert "lost its tail" in stopped.reason
+
+
+def test_a_destination_topic_that_was_created_anew_is_noticed(
+    brokers: TwoBrokers, history: History, driver: Driver
+) -> None:
+    history.plain(2, 3)
+    with driver.slice():
+        wait_until(lambda: brokers.copied() == history.committed)
+    brokers.destination.topics.delete(brokers.destination.topics.topic("topic"))
+    brokers.destination.create_topic("topic")
+    with driver.slice() as running:
+        result = running.result()
+    assert "created again" in result.stopped[0].reason
+
+
+def test_nothing_is_planned_once_the_driver_wants_to_stop(driver: Driver) -> None:
+    with planning(driver.server.address, "secret") as (plan, _):
+        assert plan == driver.plan
+    driver.server.request_stop()
+    with planning(driver.server.address, "secret") as (plan, _):
+        assert plan is None
+
+
+def test_a_planner_whose_driver_is_gone_is_told_so(driver: Driver) -> None:
+    driver.server.close()
+    with pytest.raises(Stopped), planning(driver.server.address, "secret"):
+        pass
+
+
+def test_a_stop_ends_a_lane_of_open_ranges_and_commits(
+    brokers: TwoBrokers, history: History, driver: Driver
+) -> None:
+    history.plain(2)
+    with driver.connect() as control:
+        ranges = [CopyRange("topic", 0, "topic", 0, OPEN_END)]
+        running = RunningLane(lambda: copy_lane(ranges, brokers.settings, control))
+        wait_until(lambda: brokers.copied() == history.committed)
+        started = time.monotonic()
+        threading.Thread(target=driver.server.request_stop).start()
+        running.result()
+        assert time.monotonic() - started < 3.0
+    assert brokers.pair().source_offset == 2

@@ -1,0 +1,216 @@
+"""A partition that is stuck is alone: the others of its lane go on, and it is named."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from two_brokers import History, RunningLane, TwoBrokers, Watched, second_node, wait_until
+
+from shoal.broker import Broker
+from shoal.broker.call import Call
+from shoal.errors import ErrorCode
+from shoal.mirroring import carrier, lane
+from shoal.mirroring.ranges import OPEN_END, CopyRange
+from shoal.protocol.apis import ApiKey
+
+pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
+
+
+@contextmanager
+def led_by_a_second(first: Broker, partition: int) -> Iterator[Broker]:
+    """Let a second broker of the cluster lead one of the partitions of each topic."""
+    with second_node(first) as second:
+        api = first.apis[ApiKey.METADATA]
+
+        def handle(broker: Broker, call: Call, request: Any) -> Any:
+            response = api.handle(first, call, request)
+            here = response.brokers[0]
+            response.brokers.append(
+                type(here)(node_id=second.node_id, host=second.host, port=second.port, rack=None)
+            )
+            for topic in response.topics:
+                for each in topic.partitions:
+                    if each.partition_index == partition:
+                        each.leader_id = second.node_id
+            return response
+
+        for broker in (first, second):
+            broker.apis = {**broker.apis, ApiKey.METADATA: replace(api, handle=handle)}
+        yield second
+
+
+def open_ranges(partitions: int) -> list[CopyRange]:
+    return [CopyRange("topic", number, "topic", 0, OPEN_END) for number in range(partitions)]
+
+
+def is_copied(brokers: TwoBrokers, history: History, partition: int) -> bool:
+    return len(brokers.copied("topic", partition)) == len(history.committed)
+
+
+def end(running: RunningLane, control: Watched) -> None:
+    control.request_stop()
+    running.result()
+
+
+def test_a_destination_leader_that_stalls_holds_up_only_its_own_partitions(
+    brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane, "_STALLED_S", 0.3)
+    well, stuck = brokers.topic("topic", 2)
+    with led_by_a_second(brokers.destination, 1) as second:
+        control = Watched()
+        stall = second.faults.add(ApiKey.PRODUCE, times=None, delay_s=3.0)
+        running = brokers.start(open_ranges(2), control)
+        stuck.plain(1)
+        assert second.faults.wait_for(stall)
+        for _ in range(20):  # each at once, while the other leader does not answer
+            well.plain(1)
+            wait_until(lambda: is_copied(brokers, well, 0), timeout_s=1.0)
+        assert not brokers.copied("topic", 1)
+        address = f"127.0.0.1:{second.port}"
+        wait_until(lambda: f"the destination cluster's broker {address} to answer" in control.waited_for)
+        second.faults.clear()
+        wait_until(lambda: is_copied(brokers, stuck, 1))
+        wait_until(lambda: _last_word_of(control, 1) is None)
+        end(running, control)
+    assert brokers.copied("topic", 1) == stuck.committed
+
+
+def _last_word_of(control: Watched, partition: int) -> str | None:
+    words = [
+        each["waiting_for"]
+        for report in list(control.reports)
+        for each in report["partitions"]
+        if each["partition"] == partition
+    ]
+    return words[-1] if words else None
+
+
+def test_a_source_leader_that_stalls_holds_up_only_its_own_partitions(
+    brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane, "_STALLED_S", 0.3)
+    well, stuck = brokers.topic("topic", 2)
+    with led_by_a_second(brokers.source, 1) as second:
+        control = Watched()
+        stall = second.faults.add(ApiKey.FETCH, times=None, delay_s=3.0)
+        running = brokers.start(open_ranges(2), control)
+        assert second.faults.wait_for(stall)
+        stuck.plain(1)
+        for _ in range(20):
+            well.plain(1)
+            wait_until(lambda: is_copied(brokers, well, 0), timeout_s=1.0)
+        wait_until(lambda: any("source cluster's broker" in reason for reason in control.waited_for))
+        second.faults.clear()
+        wait_until(lambda: is_copied(brokers, stuck, 1))
+        end(running, control)
+
+
+@pytest.mark.parametrize("error", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR])
+def test_a_partition_whose_destination_refuses_for_long_is_carried_by_itself(
+    brokers: TwoBrokers, error: ErrorCode
+) -> None:
+    well, stuck = brokers.topic("topic", 2)
+    control = Watched()
+    refused = brokers.destination.faults.add(ApiKey.PRODUCE, times=None, error=error, partition=1)
+    running = brokers.start(open_ranges(2), control)
+    stuck.plain(1)
+    assert brokers.destination.faults.wait_for(refused, 2)
+    for _ in range(30):
+        well.plain(1)
+        wait_until(lambda: is_copied(brokers, well, 0), timeout_s=1.0)
+    assert brokers.destination.faults.wait_for(refused, 5)  # it is tried again and again
+    assert not brokers.copied("topic", 1)
+    wait_until(lambda: error.name in str(control.waited_for))
+    brokers.destination.faults.clear()
+    wait_until(lambda: is_copied(brokers, stuck, 1))
+    wait_until(lambda: _last_word_of(control, 1) is None)
+    end(running, control)
+    assert brokers.copied("topic", 0) == well.committed
+    assert brokers.copied("topic", 1) == stuck.committed
+
+
+def test_while_one_is_tried_again_slowly_the_others_do_not_wait_for_its_alignment(
+    brokers: TwoBrokers,
+) -> None:
+    """To align it, its leader is asked; where that takes long, it is its own time."""
+    well, stuck = brokers.topic("topic", 2)
+    control = Watched()
+    refused = brokers.destination.faults.add(
+        ApiKey.PRODUCE, times=None, error=ErrorCode.NOT_ENOUGH_REPLICAS, partition=1
+    )
+    slow = brokers.destination.faults.add(
+        ApiKey.OFFSET_FOR_LEADER_EPOCH, times=None, delay_s=2.0, partition=1
+    )
+    brokers.destination.faults.remove(slow)
+    running = brokers.start(open_ranges(2), control)
+    stuck.plain(1)
+    assert brokers.destination.faults.wait_for(refused, 1)
+    slow = brokers.destination.faults.add(
+        ApiKey.OFFSET_FOR_LEADER_EPOCH, times=None, delay_s=2.0, partition=1
+    )
+    assert brokers.destination.faults.wait_for(slow, 1)
+    for _ in range(10):
+        well.plain(1)
+        wait_until(lambda: is_copied(brokers, well, 0), timeout_s=1.0)
+    brokers.destination.faults.clear()
+    wait_until(lambda: is_copied(brokers, stuck, 1))
+    end(running, control)
+
+
+def test_a_partition_that_is_refused_for_good_stops_and_the_others_go_on(brokers: TwoBrokers) -> None:
+    well, refused = brokers.topic("topic", 2)
+    control = Watched()
+    brokers.destination.faults.add(
+        ApiKey.PRODUCE, times=None, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED, partition=1
+    )
+    running = brokers.start(open_ranges(2), control)
+    refused.plain(1)
+    for _ in range(10):
+        well.plain(1)
+        wait_until(lambda: is_copied(brokers, well, 0), timeout_s=2.0)
+    wait_until(lambda: any(each["stopped"] for report in control.reports for each in report["partitions"]))
+    control.request_stop()
+    (stopped,) = running.result().stopped
+    assert (stopped.topic, stopped.partition) == ("topic", 1)
+    assert "allow WRITE on the destination topic" in stopped.reason
+
+
+def test_an_end_is_not_held_up_by_a_leader_that_stalls(
+    brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane, "_END_PATIENCE_S", 0.3)
+    well, stuck = brokers.topic("topic", 2)
+    with led_by_a_second(brokers.destination, 1) as second:
+        control = Watched()
+        stall = second.faults.add(ApiKey.PRODUCE, times=None, delay_s=20.0)
+        running = brokers.start(open_ranges(2), control)
+        stuck.plain(1)
+        well.plain(3)
+        assert second.faults.wait_for(stall)
+        wait_until(lambda: is_copied(brokers, well, 0))
+        started = time.monotonic()
+        end(running, control)
+        assert time.monotonic() - started < 3.0
+        assert brokers.pair("topic", 0).source_offset == 3
+        assert brokers.pair("topic", 1).source_offset == 0  # its outcome is not known
+
+
+def test_a_failed_partition_is_carried_to_its_end_without_a_driver(
+    brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bounded ranges, as with --once: the carrier of those in trouble ends with the last of them."""
+    monkeypatch.setattr(carrier, "_LOOK_INTERVAL_S", 0.0)
+    histories = brokers.topic("topic", 3)
+    for history in histories:
+        history.plain(*[2] * 200)
+    brokers.destination.faults.add(ApiKey.PRODUCE, times=7, error=ErrorCode.NOT_ENOUGH_REPLICAS, partition=1)
+    result = brokers.start().result()
+    assert result.complete
+    for number, history in enumerate(histories):
+        assert brokers.copied("topic", number) == history.committed
