@@ -124,6 +124,15 @@ def test_processes_are_served_by_name_and_role() -> None:
     assert served["process_resident_memory_bytes", ()] > 1024 * 1024
 
 
+def test_when_a_task_was_heard_last_is_served_and_a_planner_is_none() -> None:
+    name = ("shoal_last_report_timestamp_seconds", ())
+    metrics = Metrics()
+    metrics.apply({"partitions": [], "bytes_in": 0, "cpu_s": 0.0, "peak_rss_bytes": 0})
+    assert name not in samples(metrics)
+    metrics.apply({**report(), "partitions": []})
+    assert samples(metrics)[name] == pytest.approx(time.time(), abs=10)
+
+
 def test_names_are_those_of_prometheus_s_conventions() -> None:
     text = Exposition(busy_metrics(), LocalProcesses()).text().decode()
     families = list(text_string_to_metric_families(text))

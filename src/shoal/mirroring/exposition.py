@@ -105,6 +105,7 @@ class Exposition:
         processes = [*self._local_processes(), *self._metrics.workers()]
         others = [
             _incidents(self._metrics),
+            _last_report(self._metrics),
             _build(self._version),
             *_of_processes(processes),
             *self._own_process.collect(),
@@ -214,6 +215,15 @@ def _incidents(metrics: Metrics) -> Metric:
     )
     for kind, count in metrics.incidents().items():
         family.add_metric((kind.value,), count)
+    return family
+
+
+def _last_report(metrics: Metrics) -> Metric:
+    family = GaugeMetricFamily(
+        "shoal_last_report_timestamp_seconds", "When a task was heard last, as Unix time.", labels=()
+    )
+    if (heard_at := metrics.task_heard_at) is not None:
+        family.add_metric((), heard_at)
     return family
 
 
