@@ -2,13 +2,18 @@
 
 import importlib.util
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from cli.sentences import ANYTHING, sentences
 
 from shoal.cli import VERBS, make_parser
 from shoal.cli.config_file import with_config_file
+from shoal.exit_codes import EXIT_CONTINUED, EXIT_USAGE
 from shoal.mirroring.topic_configs import COPIED_ALWAYS, COPIED_WHERE_SET
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -62,3 +67,58 @@ def test_the_file_in_the_documentation_is_read_as_it_says(tmp_path):
     assert args.topics == r"orders,payments\..*"
     assert args.rename == r"(.*)=west.\1"
     assert args.conf == ["spark.executor.memory=2g"]
+
+
+@pytest.fixture(scope="module")
+def explained() -> list[str]:
+    """What the tables of docs/operating.md quote, as expressions that find the sentences meant."""
+    page = (DOCS / "operating.md").read_text(encoding="utf-8")
+    _, _, tables = page.partition("\n## What it says\n")
+    tables, _, _ = tables.partition("\n## ")
+    quoted = [
+        phrase
+        for line in tables.splitlines()
+        if line.startswith("| `")
+        for phrase in re.findall("`([^`]+)`", line.split(" | ")[0])
+    ]
+    return [".*".join(map(re.escape, phrase.split(ANYTHING))) for phrase in quoted]
+
+
+def test_everything_that_a_mirror_says_of_a_partition_or_a_topic_is_explained(explained):
+    said = sentences()
+    assert len(said) > 30
+    unexplained = [each for each in said if not any(re.search(phrase, each) for phrase in explained)]
+    assert unexplained == []
+
+
+#: Said by what is quoted in a sentence: errors of connections and brokers, and other parts of the program.
+SAID_ELSEWHERE = (": error ", "no connection to", "does not answer", "shoal does not know the property")
+
+
+def test_nothing_is_explained_that_nobody_says(explained):
+    said = "\n".join(sentences())
+    unsaid = [phrase for phrase in explained if not re.search(phrase, said)]
+    assert [each for each in unsaid if not any(re.escape(part) in each for part in SAID_ELSEWHERE)] == []
+
+
+def systemd_unit() -> str:
+    text = re.search(r"```ini\n(.*?)```", (DOCS / "operating.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert text
+    return text[1]
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
+def test_systemd_takes_the_unit(tmp_path):
+    unit = tmp_path / "shoal-mirror@orders.service"
+    # What it starts has to be there.
+    unit.write_text(systemd_unit().replace("/opt/shoal/bin/shoal", sys.executable))
+    run = subprocess.run(
+        ["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+
+
+def test_the_unit_knows_the_exit_codes():
+    lines = systemd_unit().splitlines()
+    assert f"RestartPreventExitStatus={EXIT_USAGE}" in lines
+    assert f"SuccessExitStatus={EXIT_CONTINUED}" in lines

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..client.cluster import Cluster, patiently
-from ..client.groups import describe_holder, fetch_offsets, has_coordinator
+from ..client.groups import Membership, describe_holder, has_coordinator
 from ..client.metadata import TopicPartition
 from ..client.offsets import EARLIEST, LATEST, list_offsets
 from ..errors import AccessRefused, ConfigError, ShoalError
@@ -22,6 +22,7 @@ from .incidents import Delivery, IncidentKind
 from .options import MirrorOptions, default_group
 from .pair import Pair
 from .plan import end_offsets, partitions_of, start_offsets
+from .positions import GroupPositions
 from .prepare import Plan, PlannedTopic, look, warning_of_others
 
 __all__ = ["DryRun", "PartitionOutlook", "TopicOutlook", "dry_run"]
@@ -187,15 +188,9 @@ class _DryRun:
         if not patiently(lambda: has_coordinator(self._source, plan.group), patience_s=self._patience_s):
             return {}, None
         partitions = partitions_of(self._source, list(plan.topics))
-        committed = patiently(
-            lambda: fetch_offsets(self._source, plan.group, partitions), patience_s=self._patience_s
-        )
-        read = {partition: Pair.from_committed(each) for partition, each in committed.items()}
-        pairs = {partition: pair for partition, pair in read.items() if pair is not None}
-        others = warning_of_others(
-            plan.group,
-            {partition: each.offset for partition, each in committed.items() if read[partition] is None},
-        )
+        committed = GroupPositions(self._source, plan.group, Membership)
+        pairs, foreign = patiently(lambda: committed.read_all(partitions), patience_s=self._patience_s)
+        others = warning_of_others(plan.group, foreign)
         if others:
             self._warnings.append(others)
         return pairs, describe_holder(self._source, plan.group)

@@ -328,7 +328,7 @@ class _Look:
         missing = [self._describe_missing(name) for name in self._options.topics.missing(topics)]
         if missing and (self._options.once or not names):
             raise ConfigError(f"--topics: {'; '.join(missing)}")
-        self._warnings += [f"{each}; it is left out until the mirror is started again" for each in missing]
+        self._warnings += [f"{each}; it is left out until that changes" for each in missing]
         if not names:
             raise ConfigError(f"--topics {self._options.topics.topics}: matches no topic of {self._source}")
         return names

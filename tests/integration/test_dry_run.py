@@ -1,0 +1,227 @@
+"""What ``--dry-run`` says of ACLs and does to a cluster, against real Kafka with an authorizer."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+from integration.mirror_process import shoal
+
+from rig import KafkaCluster, create_topic
+from rig.cluster import java_properties
+from rig.jars import class_path, java
+from rig.locked import LockedKafka, jaas, locked_kafka
+from rig.read import digest_topic
+from rig.wait import wait_until
+from shoal.client.cluster import Cluster
+from shoal.client.config import ClientConfig
+from shoal.errors import ShoalError
+from shoal.mirroring.control import Uncontrolled
+from shoal.mirroring.lane import copy_lane
+from shoal.mirroring.lock import GroupLock
+from shoal.mirroring.options import MirrorOptions
+from shoal.mirroring.plan import end_offsets, partitions_of
+from shoal.mirroring.prepare import prepare
+from shoal.mirroring.ranges import CopyRange
+from shoal.mirroring.settings import CopySettings
+from shoal.mirroring.topics import TopicSelection
+
+TOPIC, COPY = "orders", "copy.orders"
+RENAME = r"(.*)=copy.\1"
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[LockedKafka]:
+    with locked_kafka() as running:
+        create_topic(running.cluster.bootstrap, TOPIC, partitions=2)
+        load(running)
+        yield running
+
+
+def load(kafka: LockedKafka) -> None:
+    producer = Producer({"bootstrap.servers": kafka.cluster.bootstrap})
+    for number in range(100):
+        producer.produce(TOPIC, f"record {number}", partition=number % 2)
+    assert producer.flush(60) == 0
+
+
+def properties(kafka: LockedKafka, user: str) -> dict[str, str]:
+    return {
+        "bootstrap.servers": kafka.cluster.listener("SASL"),
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": jaas("PLAIN", user),
+    }
+
+
+def written(path: Path, values: Mapping[str, str]) -> str:
+    path.write_text(java_properties(values))
+    return str(path)
+
+
+def arguments(kafka: LockedKafka, user: str, directory: Path) -> list[str]:
+    file = written(directory / f"{user}.properties", properties(kafka, user))
+    return ["mirror", "--from-config", file, "--to-config", file, "--topics", TOPIC, "--rename", RENAME]
+
+
+def planned(kafka: LockedKafka, directory: Path) -> dict[str, Any]:
+    """Return what a dry run of Alice, who may do everything, says."""
+    run = shoal(*arguments(kafka, "alice", directory), "--dry-run", "--once", "--json", state=directory)
+    assert (run.returncode, run.stderr) == (0, "")
+    found: dict[str, Any] = json.loads(run.stdout)
+    return found
+
+
+def granted_to_bob(kafka: LockedKafka, found: Mapping[str, Any], directory: Path) -> None:
+    """Run the printed commands with Kafka's own tool."""
+    admin = written(directory / "admin.properties", properties(kafka, "alice"))
+    tool = directory / "kafka-acls.sh"
+    tool.write_text(
+        f'#!/bin/sh\nexec {java()} -cp "{class_path()}" org.apache.kafka.tools.AclCommand '
+        f'--command-config {admin} "$@"\n'
+    )
+    tool.chmod(0o755)
+    for command in found["acl_commands"]:
+        environment = {**os.environ, "PATH": f"{directory}:{os.environ['PATH']}", "PRINCIPAL": "User:bob"}
+        run = subprocess.run(
+            ["sh", "-c", command], env=environment, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert run.returncode == 0, run.stdout + run.stderr
+        assert "Adding ACLs" in run.stdout, run.stdout + run.stderr
+
+
+class Acls:
+    """Bob's ACLs at the brokers."""
+
+    def __init__(self, kafka: LockedKafka) -> None:
+        self._kafka = kafka
+        self._admin = AdminClient({"bootstrap.servers": kafka.cluster.bootstrap})
+
+    def all(self) -> set[tuple[str, str, str]]:
+        every = AclBindingFilter(
+            ResourceType.ANY,
+            None,
+            ResourcePatternType.ANY,
+            "User:bob",
+            None,
+            AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+        found: list[AclBinding] = self._admin.describe_acls(every).result(30)
+        return {(_TYPE_NAMES[each.restype], each.name, each.operation.name) for each in found}
+
+    def remove(self, resource_type: str, name: str, operation: str) -> None:
+        one = AclBindingFilter(
+            _TYPES[resource_type],
+            name,
+            ResourcePatternType.LITERAL,
+            "User:bob",
+            None,
+            AclOperation[operation],
+            AclPermissionType.ALLOW,
+        )
+        assert len(self._admin.delete_acls([one])[one].result(30)) == 1
+
+    def add(self, resource_type: str, name: str, operation: str) -> None:
+        self._kafka.allow("bob", _TYPES[resource_type], name, AclOperation[operation])
+
+
+_TYPES = {"topic": ResourceType.TOPIC, "group": ResourceType.GROUP, "cluster": ResourceType.BROKER}
+_TYPE_NAMES = {value: key for key, value in _TYPES.items()}
+
+
+def mirrored(kafka: LockedKafka, group: str) -> list[str]:
+    """Do as Bob what a mirror does, without Spark; return the warnings and what stopped it."""
+    source, destination = (
+        ClientConfig.from_properties(name, properties(kafka, "bob"))[0] for name in ("source", "destination")
+    )
+    options = MirrorOptions(source, destination, TopicSelection(TOPIC, rename=RENAME), group=group)
+    complaints: list[str] = []
+    try:
+        with Cluster(source) as left, Cluster(destination) as right:
+            complaints += prepare(options, left, right, patience_s=10.0).warnings
+            partitions = partitions_of(left, [TOPIC])
+            ends = end_offsets(left, partitions, source.isolation_level)
+        with GroupLock(source, group, "test", lambda *_: None) as lock:
+            lock.acquire(partitions, 10.0)
+        ranges = [CopyRange(TOPIC, each.partition, COPY, 0, ends[each]) for each in partitions]
+        result = copy_lane(ranges, CopySettings(source, destination, group, options.rules()), Uncontrolled())
+        complaints += map(str, result.stopped)
+    except ShoalError as error:
+        complaints.append(str(error))
+    return complaints
+
+
+def test_who_has_exactly_the_printed_acls_can_mirror_and_lacks_each_of_them(
+    kafka: LockedKafka, tmp_path: Path
+) -> None:
+    found = planned(kafka, tmp_path)
+    group = found["group"]["name"]
+    printed = {(acl["resource_type"], acl["resource"], acl["operation"]) for acl in found["acls"]}
+    acls = Acls(kafka)
+    granted_to_bob(kafka, found, tmp_path)
+    wait_until(lambda: acls.all() == printed, 30)
+
+    # Without CREATE the missing copy stays missing; with it, all goes without a word.
+    creation = ("topic", COPY, "CREATE")
+    acls.remove(*creation)
+    wait_until(lambda: any("TOPIC_AUTHORIZATION_FAILED" in each for each in mirrored(kafka, group)), 30)
+    assert COPY not in AdminClient({"bootstrap.servers": kafka.cluster.bootstrap}).list_topics().topics
+    acls.add(*creation)
+    wait_until(lambda: acls.all() == printed, 30)
+    run = shoal(*arguments(kafka, "bob", tmp_path), "--once", "--json", state=tmp_path)
+    assert run.returncode == 0, run.stderr
+    # A cluster's first producer id may have to be waited for; nothing else is worth a word.
+    assert all("waiting: a producer id" in line for line in run.stderr.splitlines()), run.stderr
+    assert_copied(kafka, 100)
+
+    # Each of the others is missed by a mirror that goes on.
+    for acl in sorted(printed - {creation}):
+        load(kafka)
+        acls.remove(*acl)
+        wait_until(lambda: mirrored(kafka, group), 30)
+        acls.add(*acl)
+        wait_until(lambda: not mirrored(kafka, group), 30)
+    # And CREATE by none that has its topics.
+    acls.remove(*creation)
+    load(kafka)
+    assert mirrored(kafka, group) == []
+    assert_copied(kafka, 100 * (len(printed) + 1))
+
+
+def assert_copied(kafka: LockedKafka, records: int) -> None:
+    source, copy = (digest_topic(kafka.cluster.bootstrap, each) for each in (TOPIC, COPY))
+    assert source == copy
+    assert sum(each.count for each in source.values()) == records
+
+
+def test_a_cluster_is_as_it_was_after_a_dry_run(tmp_path: Path) -> None:
+    with KafkaCluster() as cluster:
+        create_topic(cluster.bootstrap, TOPIC)
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        run = shoal(
+            *("mirror", "--from", cluster.bootstrap, "--to", cluster.bootstrap, "--dry-run"),
+            *("--topics", TOPIC, "--rename", RENAME),
+            state=tmp_path,
+        )
+        assert (run.returncode, run.stderr) == (0, "")
+        assert f"{TOPIC}  {COPY}" in run.stdout
+        # Not even Kafka's own topic for groups.
+        assert set(admin.list_topics(timeout=30).topics) == {TOPIC}
+        assert admin.list_consumer_groups().result(30).valid == []
+        assert list(tmp_path.iterdir()) == []
