@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from selenium import webdriver
-from selenium.common.exceptions import NoAlertPresentException
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 
@@ -64,7 +63,6 @@ for (const element of document.querySelectorAll("body *")) {
   if (!own || !box.width || !box.height || element.closest("noscript, script")) continue;
   const style = getComputedStyle(element);
   const isSvg = element instanceof SVGElement;
-  if (isSvg && element.closest(".hoverlayer, .bars")) continue;  // a bar's label lies on the bar
   const one = luminance(channels(isSvg ? style.fill : style.color).rgb) + 0.05;
   const other = luminance(ground(element)) + 0.05;
   found.push([Math.max(one, other) / Math.min(one, other), element.textContent.trim().slice(0, 60)]);
@@ -140,12 +138,6 @@ class Browser:
     def contrasts(self) -> list[tuple[float, str]]:
         """Return the contrast and the text of everything that is written, the least first."""
         return sorted((float(contrast), str(text)) for contrast, text in self.script(_CONTRASTS))
-
-    def alert_is_open(self) -> bool:
-        try:
-            return bool(self.driver.switch_to.alert.text)
-        except NoAlertPresentException:
-            return False
 
     def screenshot(self, file: Path) -> None:
         """Keep the whole page as a picture."""

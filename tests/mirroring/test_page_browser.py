@@ -1,0 +1,426 @@
+"""The page and the report in a real browser: what a person sees, and that nobody else is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import Browser, started_browser
+from two_brokers import ABORT, TwoBrokers, Watched, leads_elsewhere, wait_until
+
+from shoal.client.connection import Address
+from shoal.client.metadata import TopicPartition
+from shoal.mirroring.metrics import Metrics
+from shoal.mirroring.page import About, Watch
+from shoal.mirroring.processes import LocalProcesses
+from shoal.mirroring.progress import PartitionIncident, Summary
+from shoal.mirroring.ranges import CopyRange
+from shoal.records import Codec
+
+pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("quick_retries")]
+
+FIGURES = ["throughput", "lag", "cpu", "memory", "decisions", "batches"]
+
+#: What WCAG 2 asks of text (AA).
+READABLE = 4.5
+
+SCHEMES = ["light", "dark"]
+
+HOSTILE = """</script><script>document.title='taken'</script><img src=x onerror="document.title='taken'">"""
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with started_browser(tmp_path_factory.mktemp("profile")) as started:
+        yield started
+
+
+@pytest.fixture
+def browser(chromium: Browser) -> Browser:
+    """A window as large as most are, of a user who prefers light."""
+    chromium.resize(1280)
+    chromium.prefer("light")
+    return chromium
+
+
+class Told(Watched):
+    """A task's control that tells a registry."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        super().__init__()
+        self._metrics = metrics
+
+    def report(self, message: dict[str, Any]) -> None:
+        super().report(message)
+        self._metrics.apply(message)
+
+
+def expected(ranges: list[CopyRange]) -> Metrics:
+    """Return a registry that knows what there is to copy."""
+    metrics = Metrics()
+    ends = {TopicPartition(each.topic, each.partition): each.end_offset for each in ranges}
+    metrics.expect(dict.fromkeys(ends, 0), ends)
+    return metrics
+
+
+def watch(
+    metrics: Metrics, report: Path | None = None, address: Address | None = None, *warnings: str
+) -> Watch:
+    about = About("west.example:9092", "east.example:9092", "shoal.west.east", warnings)
+    ui = address or Address("127.0.0.1", 0)
+    return Watch(ui, str(report) if report else None, about, metrics, LocalProcesses())
+
+
+def report_of(*partitions: dict[str, Any], **task: Any) -> dict[str, Any]:
+    """A task's report."""
+    known = {"bytes_in": 120_000, "cpu_s": 0.5, "peak_rss_bytes": 90_000_000, "rss_bytes": 80_000_000}
+    return {**known, "pid_host": "executor-1:4242", "partitions": list(partitions), **task}
+
+
+def partition_of(topic: str, partition: int, **changes: Any) -> dict[str, Any]:
+    """What a task reports of one partition."""
+    return {
+        "topic": topic,
+        "partition": partition,
+        "source_offset": 1000,
+        "end_offset": 1500,
+        "decisions": {"copied": 20, "rebuilt: holes": 1, "dropped: control": 3},
+        "records": 1000,
+        "bytes_in": 120_000,
+        "bytes_out": 110_000,
+        "retries": 1,
+        "runs": [],
+        "waiting_for": None,
+        "stopped": None,
+        "incidents": [],
+        **changes,
+    }
+
+
+def busy() -> Metrics:
+    """A mirror of 1,200 partitions with all there can be to tell."""
+    metrics = Metrics()
+    rows = [
+        partition_of(f"topic-{number // 24:02}", number % 24, end_offset=1500 + number)
+        for number in range(1200)
+    ]
+    rows[3].update(stopped=[1000, "the destination refuses a batch: 10 (MESSAGE_TOO_LARGE)"])
+    rows[7].update(waiting_for="broker 3 of the destination does not answer: timed out")
+    rows[9].update(incidents=[["source-retention", "the source deleted records before they came", 200, True]])
+    for lane in range(4):
+        metrics.apply(report_of(*rows[lane::4], pid_host=f"executor-{lane}:4242"))
+    return metrics
+
+
+def url(shown: Watch) -> str:
+    return f"http://{shown.address}/"
+
+
+def is_drawn(browser: Browser) -> bool:
+    drawn = browser.script(
+        "const charts = [...document.querySelectorAll('.chart')];"
+        "return charts.filter((each) => each.querySelector('.subplot')).length"
+    )
+    return bool(drawn == len(FIGURES))
+
+
+def traces(browser: Browser, figure: str) -> dict[str, list[Any]]:
+    """Return what a figure draws: its values by the traces' names."""
+    found = browser.script(
+        "return document.getElementById(arguments[0]).data.map((each) => [each.name || '', [...each.y]])",
+        f"chart-{figure}",
+    )
+    return {str(name): list(values) for name, values in found}
+
+
+def bars(browser: Browser, figure: str) -> dict[str, float]:
+    names, values = browser.script(
+        "const [bar] = document.getElementById(arguments[0]).data; return [bar.y, bar.x]", f"chart-{figure}"
+    )
+    return dict(zip(names, values, strict=True))
+
+
+# The live page
+
+
+def test_a_lane_at_work_is_seen_from_its_start_to_its_end(browser: Browser, brokers: TwoBrokers) -> None:
+    orders, clicks = brokers.topic("orders", 2), brokers.topic("clicks")
+    for history in (*orders, *clicks):
+        history.plain(50, 70, codec=Codec.LZ4).transaction(3, ends=ABORT)
+    clicks[0].holed(5, [2])
+    ranges = brokers.ranges("orders", "clicks")
+    metrics = expected(ranges)
+    with watch(metrics) as shown:
+        browser.open(url(shown))
+        browser.wait_for_text("Starting", "#state")
+        browser.wait_for_text("no task has reported yet", "#headline")
+        brokers.run(ranges, Told(metrics))
+        browser.wait_for_text("Up to date", "#state")
+        browser.wait_for(is_drawn)
+        assert browser.text("#title") == "west.example:9092 → east.example:9092"
+        assert "group shoal.west.east" in browser.text("#about")
+        assert "Everything that is known of is copied" in browser.text("#headline")
+        assert "All 3 partitions" in browser.text("#partitions")
+        assert {
+            name for name in ("orders-0", "orders-1", "clicks-0") if name in browser.text("#partitions")
+        } == {
+            "orders-0",
+            "orders-1",
+            "clicks-0",
+        }
+        assert bars(browser, "decisions") == metrics.progress().decisions
+        assert set(bars(browser, "batches")) == {"orders", "clicks"}
+        assert browser.complaints() == []
+        assert {each.partition("?")[0] for each in browser.requests()} == {
+            url(shown),
+            url(shown) + "data.json",
+        }
+
+
+def test_the_figures_draw_what_was_copied(browser: Browser, brokers: TwoBrokers) -> None:
+    history = brokers.topic()[0]
+    for _ in range(50):
+        history.plain(20)
+    metrics = expected(brokers.ranges())
+    with watch(metrics) as shown:
+        browser.open(url(shown))
+        brokers.run(control=Told(metrics))
+        total = metrics.progress().bytes_in
+
+        def all_of_it(browser: Browser) -> bool:
+            if not is_drawn(browser):
+                return False
+            # The rates, each times the time for which it held, are what came in.
+            drawn = browser.script(
+                "const {x, y} = document.getElementById('chart-throughput').data[0];"
+                "const times = [latest.history.at_ms[0], ...x.map(Number)];"
+                "return y.reduce((sum, rate, at) => sum + rate * 1000 * (times[at + 1] - times[at]), 0)"
+            )
+            return bool(abs(drawn - total) < 1)
+
+        browser.wait_for(all_of_it)
+        assert max(traces(browser, "lag")["records"]) == 1000
+        assert max(traces(browser, "memory")["driver"]) > 10
+        assert max(traces(browser, "cpu")["driver"]) > 0
+
+
+def test_who_is_stuck_and_why_comes_before_everything_else(browser: Browser, brokers: TwoBrokers) -> None:
+    fine, foreign, gone = brokers.topic("topic", 3)
+    for history in (fine, foreign, gone):
+        history.plain(3)
+    brokers.destination.log("topic", 1).store(memoryview(foreign.batch(1, base_offset=0)))
+    leads_elsewhere(brokers.destination, "topic", 2)
+    ranges = brokers.ranges()
+    metrics = expected(ranges)
+    control = Told(metrics)
+    with watch(metrics) as shown:
+        browser.open(url(shown))
+        lane = brokers.start(ranges, control)
+        browser.wait_for_text("1 partition stopped", "#state")
+        browser.wait_for_text("topic-2", "#waiting")
+        reason = metrics.progress().stopped["topic-1"]
+        assert reason in " ".join(browser.text("#stopped").split())
+        positions = browser.script(
+            "return ['stopped', 'waiting', 'tiles', 'figures'].map("
+            "(id) => document.getElementById(id).getBoundingClientRect().top)"
+        )
+        assert positions == sorted(positions)
+        control.request_stop()
+        wait_until(lambda: not lane.is_running)
+
+
+def test_words_of_others_are_shown_and_never_run(browser: Browser, tmp_path: Path) -> None:
+    metrics = Metrics()
+    metrics.apply(
+        report_of(
+            partition_of("one", 0, stopped=[7, f"stopped {HOSTILE}"]),
+            partition_of("two", 0, waiting_for=f"waiting {HOSTILE}"),
+            partition_of("three", 0, incidents=[["source-reset", f"incident {HOSTILE}", None, True]]),
+            partition_of(f"topic {HOSTILE}", 0),
+            pid_host=f"host {HOSTILE}",
+        )
+    )
+    report = tmp_path / "report.html"
+    with watch(metrics, report, None, f"warning {HOSTILE}") as shown:
+        for address in (url(shown), report.as_uri()):
+            if address == report.as_uri():
+                shown.end(ended(stopped={"one-0": HOSTILE}))
+                shown.__exit__(None, None, None)
+            browser.open(address)
+            browser.wait_for(is_drawn)
+            for section, word in (
+                ("stopped", "stopped"),
+                ("waiting", "waiting"),
+                ("incidents", "incident"),
+                ("warnings", "warning"),
+                ("topics", "topic"),
+                ("processes", "host"),
+            ):
+                assert f"{word} {HOSTILE}" in browser.text(f"#{section}"), section
+            assert browser.script("return document.querySelectorAll('main img, main script').length") == 0
+            assert "taken" not in browser.script("return document.title")
+            assert browser.complaints() == []
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_everything_that_is_written_can_be_read(browser: Browser, scheme: str) -> None:
+    with watch(busy(), None, None, "topic orders: the destination keeps less") as shown:
+        browser.prefer(scheme)
+        browser.open(url(shown))
+        browser.wait_for(is_drawn)
+        contrasts = browser.contrasts()
+        assert len(contrasts) > 300
+        assert contrasts[0][0] >= READABLE, contrasts[:5]
+        assert (ground(browser) < 100) == (scheme == "dark")
+
+
+def ground(browser: Browser) -> int:
+    """Return how bright the page is, from 0 to 255."""
+    colour = browser.script("return getComputedStyle(document.body).backgroundColor")
+    return int(str(colour).strip("rgb()").split(",")[0])
+
+
+def test_figures_follow_when_the_system_turns_dark(browser: Browser) -> None:
+    with watch(busy()) as shown:
+        browser.open(url(shown))
+        browser.wait_for(is_drawn)
+        browser.prefer("dark")
+        browser.wait_for(lambda browser: browser.contrasts()[0][0] >= READABLE)
+
+
+@pytest.mark.parametrize("width", [320, 700])
+def test_a_narrow_window_scrolls_only_down(browser: Browser, width: int) -> None:
+    with watch(busy()) as shown:
+        browser.resize(width)
+        browser.open(url(shown))
+        browser.wait_for(is_drawn)
+        assert browser.script("return document.documentElement.scrollWidth") <= width
+        widths = browser.script(
+            "return [...document.querySelectorAll('.chart .main-svg')].map("
+            "(svg) => svg.getBoundingClientRect().width)"
+        )
+        assert max(widths) <= width
+
+
+def test_a_mirror_of_1200_partitions_is_shown_whole_on_demand(browser: Browser) -> None:
+    with watch(busy()) as shown:
+        browser.open(url(shown))
+        browser.wait_for_text("The 20 furthest behind of 1,200", "#partitions")
+        assert rows(browser) == 20
+        browser.click("#all")
+        browser.wait_for(lambda browser: rows(browser) == 1200)
+        browser.click("#all")
+        browser.wait_for(lambda browser: rows(browser) == 20)
+
+
+def rows(browser: Browser) -> int:
+    return int(browser.script("return document.querySelectorAll('#partitions tbody tr').length"))
+
+
+def test_the_whole_run_is_shown_on_demand(browser: Browser) -> None:
+    with watch(busy()) as shown:
+        browser.open(url(shown))
+        browser.wait_for(is_drawn)
+        browser.requests()
+        browser.click("#ranges button:last-child")
+        browser.wait_for_text("Since the start", "#ranges button[aria-pressed=true]")
+        browser.wait_for(lambda browser: any("range=whole" in each for each in browser.requests()))
+
+
+def test_a_page_says_when_the_mirror_is_gone_and_when_it_is_back(browser: Browser) -> None:
+    with watch(busy()) as shown:
+        browser.open(url(shown))
+        browser.wait_for_text("1 partition stopped", "#state")
+    browser.wait_for_text("Not answering", "#state")
+    assert "What is below was so at" in browser.text("#headline")
+    with watch(Metrics(), None, shown.address):
+        browser.wait_for_text("Starting", "#state")
+
+
+def test_what_did_not_change_is_left_as_it_is(browser: Browser) -> None:
+    """A reason that somebody is selecting does not go away under the pointer."""
+    with watch(busy()) as shown:
+        browser.open(url(shown))
+        browser.wait_for(is_drawn)
+        browser.script(
+            "document.querySelector('#stopped td').dataset.mine = 'yes'; window.drawn = latest.now_ms"
+        )
+        browser.wait_for(lambda browser: browser.script("return latest.now_ms > window.drawn"))
+        assert browser.script("return document.querySelector('#stopped td').dataset.mine") == "yes"
+
+
+# The report
+
+
+def ended(**changes: Any) -> Summary:
+    known: dict[str, Any] = {
+        "group": "shoal.west.east",
+        "topics": {"topic": "topic"},
+        "elapsed_s": 10.0,
+        "python_cpu_s": 2.5,
+        "jvm_cpu_s": 4.0,
+        "partitions": 1200,
+        "stopped": {},
+        "warnings": (),
+        "records": 1_200_000,
+        "batches": 25_200,
+        "bytes_in": 480_000,
+        "bytes_out": 132_000_000,
+        "decisions": {"copied": 24_000},
+        "retries": 0,
+    }
+    return Summary(**{**known, **changes})
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Path:
+    return tmp_path / "report.html"
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_report_has_the_figures_and_asks_nobody(browser: Browser, report: Path, scheme: str) -> None:
+    incident = PartitionIncident("topic-00-9", "source-retention", "deleted", 200, True)
+    with watch(busy(), report) as shown:
+        shown.end(ended(stopped={"topic-00-3": "refused"}, incidents=(incident,)))
+    browser.prefer(scheme)
+    browser.open(report.as_uri())
+    browser.wait_for(is_drawn)
+    headings = browser.script(
+        "return [...document.querySelectorAll('#figures h2')].map((each) => each.innerText)"
+    )
+    assert headings == [
+        "Bytes in against bytes out",
+        "Lag",
+        "CPU of the mover",
+        "Memory of the mover",
+        "Conversions avoided",
+        "Batch sizes by topic",
+    ]
+    assert [bool(traces(browser, figure)) for figure in FIGURES] == [True] * 6
+    assert max(traces(browser, "memory")["tasks"]) == 320.0
+    assert "Ended: not all is well" in browser.text("#state")
+    assert "1,200,000 records in 25,200 batches were copied; 1 of 1,200 partitions stopped." in browser.text()
+    assert "24,000 batches went through as they were" in browser.text("#says-decisions")
+    assert "1,200 had to be decoded; 3,600 were dropped by their headers" in browser.text("#says-decisions")
+    assert "95.2 %" in browser.text("#tiles")
+    assert rows(browser) == 1200
+    assert browser.contrasts()[0][0] >= READABLE, browser.contrasts()[:5]
+    assert browser.requests() == [report.as_uri()]
+    assert browser.complaints() == []
+
+
+def test_a_report_could_not_ask_anybody_if_it_wanted_to(browser: Browser, report: Path) -> None:
+    with watch(busy()) as elsewhere:
+        with watch(busy(), report) as shown:
+            shown.end(ended())
+        browser.open(report.as_uri())
+        browser.wait_for(is_drawn)
+        outcome = browser.driver.execute_async_script(
+            "const [url, done] = arguments;"
+            "fetch(url, { mode: 'no-cors' }).then(() => done('answered'), () => done('refused'))",
+            url(elsewhere) + "data.json",
+        )
+        assert outcome == "refused"
+        assert any("Content Security Policy" in each for each in browser.complaints())
