@@ -23,7 +23,7 @@ help:
 demo: $(VENV)/for-demo
 	@$(BIN)/shoal demo $(ARGS)
 
-test: check kafka-tools browser
+test: check kafka-tools browser prometheus
 	$(BIN)/python -m pytest --cov=shoal --cov-branch --cov-report=term $(ARGS)
 
 test-long: $(VENV)/for-test kafka-tools
@@ -62,6 +62,10 @@ kafka-tools:
 .PHONY: browser
 browser:
 	@scripts/install-chromium
+
+.PHONY: prometheus
+prometheus: $(VENV)/for-test
+	@scripts/install-prometheus
 
 # The environment is made, or brought up to date, when pyproject.toml is newer than it.
 $(VENV)/for-%: pyproject.toml

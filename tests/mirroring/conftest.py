@@ -27,3 +27,5 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let partitions and fetches wait for milliseconds where they would wait for seconds."""
     monkeypatch.setattr(partition_copy, "Backoff", partial(Backoff, 1, 20))
     monkeypatch.setattr(carrier, "FETCH_MAX_WAIT_MS", 20)
+    monkeypatch.setattr(carrier, "_LOOK_INTERVAL_S", 0.0)
+    monkeypatch.setattr(carrier, "_ADMISSION_S", 0.005)

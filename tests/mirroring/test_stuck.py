@@ -14,7 +14,7 @@ from two_brokers import History, RunningLane, TwoBrokers, Watched, second_node, 
 from shoal.broker import Broker
 from shoal.broker.call import Call
 from shoal.errors import ErrorCode
-from shoal.mirroring import carrier, lane
+from shoal.mirroring import lane
 from shoal.mirroring.ranges import OPEN_END, CopyRange
 from shoal.protocol.apis import ApiKey
 
@@ -201,11 +201,8 @@ def test_an_end_is_not_held_up_by_a_leader_that_stalls(
         assert brokers.pair("topic", 1).source_offset == 0  # its outcome is not known
 
 
-def test_a_failed_partition_is_carried_to_its_end_without_a_driver(
-    brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_partition_is_carried_to_its_end_without_a_driver(brokers: TwoBrokers) -> None:
     """Bounded ranges, as with --once: the carrier of those in trouble ends with the last of them."""
-    monkeypatch.setattr(carrier, "_LOOK_INTERVAL_S", 0.0)
     histories = brokers.topic("topic", 3)
     for history in histories:
         history.plain(*[2] * 200)

@@ -208,22 +208,26 @@ class Carrier:
         """
         with self._source, self._destination:
             try:
-                while (self._stays or self._unfinished()) and not self._control.stop_requested:
+                while self._has_work and not self._control.stop_requested:
                     self._step()
                     self._wait_until_due()
             finally:
+                self._take_admitted()  # they are not done
                 # Whatever the reason: what was acknowledged is committed.
                 self._commit_the_rest()
                 self._report()
+
+    @property
+    def _has_work(self) -> bool:
+        # Asked in this order: who admits partitions does so before it lets this carrier leave.
+        return self._stays or not self._admitted.empty() or bool(self._unfinished())
 
     def _unfinished(self) -> list[PartitionCopy]:
         return [copy for copy in self.copies if not copy.is_over]
 
     def _step(self) -> None:
         self._heard_at = time.monotonic()
-        while not self._admitted.empty():
-            self.copies.append(self._admitted.get())
-            self._metadata_is_stale = True
+        self._take_admitted()
         if self._control.begin():
             # Somebody else may have had the group, and written.
             for copy in self._unfinished():
@@ -236,6 +240,11 @@ class Carrier:
         for copies in routes:
             self._attempt(partial(self._run_route, alone=len(routes) == 1), copies)
         self._report_now_and_then()
+
+    def _take_admitted(self) -> None:
+        while not self._admitted.empty():
+            self.copies.append(self._admitted.get())
+            self._metadata_is_stale = True
 
     def _check_lease(self, copies: Sequence[PartitionCopy]) -> None:
         self._control.check_lease()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import resource
-import socket
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +10,7 @@ import psutil
 
 from ..client.metadata import TopicPartition
 from .partition_copy import PartitionCopy
+from .processes import process_name
 
 __all__ = ["ProcessUse", "left_out_report", "partition_report", "waiting_report"]
 
@@ -86,7 +85,7 @@ class ProcessUse:
 
     def __init__(self) -> None:
         self._process = psutil.Process()
-        self._name = f"{socket.gethostname()}:{os.getpid()}"
+        self._name = process_name()
         self._cpu_s = _cpu_seconds()
 
     def report(self) -> Mapping[str, Any]:

@@ -184,7 +184,8 @@ class Route:
         for copy in self._changed:
             self._ask(copy)
         self._changed.clear()
-        self._fetcher.send()
+        # A slice ends together: who waits longer keeps the others from the next one.
+        self._fetcher.send(self._control.remaining_s * 1000)
 
     def _ask(self, copy: PartitionCopy) -> None:
         """Let the next request ask for what follows in a partition, or for nothing of it."""

@@ -131,32 +131,32 @@ class _Mirror:
     def run(self) -> Summary:
         if self._options.report is not None:
             check_report(self._options.report)
-        with _signals_set(self._stop):
+        with _signals_set(self._stop), contextlib.ExitStack() as resources:
+            self._serve_metrics(resources)
             prepared = self._prepare()
-            with contextlib.ExitStack() as resources:
-                checkpoint = self._checkpoint(prepared.group)
-                identity = MirrorIdentity(checkpoint)
-                resources.callback(identity.release)
-                watch = self._show(prepared, resources)
-                work = Work(prepared.topics, self._metrics)
-                control = ControlServer(
-                    _listening_host(self._options),
-                    secrets.token_hex(16),
-                    self._metrics.apply,
-                    _letter(self._options),
-                    slices=None if self._options.once else SliceClock(self._options.slice_s),
-                    on_plan=work.plan,
-                    in_trouble=work.in_trouble,
-                )
-                resources.callback(control.close)
-                lock = GroupLock(self._options.source, prepared.group, identity.name, control.renew)
-                resources.callback(lock.release)
-                lock.acquire(self._expect(prepared), _START_PATIENCE_S)
-                if not self._options.once:
-                    resources.enter_context(self._discover(prepared, work, control, lock))
-                summary = self._run_on_spark(prepared, work, checkpoint, control, lock)
-                watch.end(summary)
-                return summary
+            checkpoint = self._checkpoint(prepared.group)
+            identity = MirrorIdentity(checkpoint)
+            resources.callback(identity.release)
+            watch = self._show(prepared, resources)
+            work = Work(prepared.topics, self._metrics)
+            control = ControlServer(
+                _listening_host(self._options),
+                secrets.token_hex(16),
+                self._metrics.apply,
+                _letter(self._options),
+                slices=None if self._options.once else SliceClock(self._options.slice_s),
+                on_plan=work.plan,
+                in_trouble=work.in_trouble,
+            )
+            resources.callback(control.close)
+            lock = GroupLock(self._options.source, prepared.group, identity.name, control.renew)
+            resources.callback(lock.release)
+            lock.acquire(self._expect(prepared), _START_PATIENCE_S)
+            if not self._options.once:
+                resources.enter_context(self._discover(prepared, work, control, lock))
+            summary = self._run_on_spark(prepared, work, checkpoint, control, lock)
+            watch.end(summary)
+            return summary
 
     # Before Spark
 
@@ -167,12 +167,14 @@ class _Mirror:
             self._on_warning(warning)
         return prepared
 
+    def _serve_metrics(self, resources: contextlib.ExitStack) -> None:
+        """Listen before anything is created: an address that is taken is told at once."""
+        if self._options.metrics is not None:
+            server = MetricsServer(self._options.metrics, self._metrics, self._processes)
+            self._on_notice(f"metrics at http://{resources.enter_context(server).address}/metrics")
+
     def _show(self, prepared: Prepared, resources: contextlib.ExitStack) -> Watch:
-        """Listen where somebody may look, before Spark starts: an address that is taken is told at once."""
         options = self._options
-        if options.metrics is not None:
-            server = resources.enter_context(MetricsServer(options.metrics, self._metrics, self._processes))
-            self._on_notice(f"metrics at http://{server.address}/metrics")
         about = About(options.source.servers, options.destination.servers, prepared.group, prepared.warnings)
         watch = resources.enter_context(
             Watch(options.ui, options.report, about, self._metrics, self._processes, self._on_warning)
