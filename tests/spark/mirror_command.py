@@ -1,0 +1,108 @@
+"""``shoal mirror`` as its user runs it: a process of its own, between two embedded brokers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+from confluent_kafka import Producer
+from two_brokers import TwoBrokers, content_of
+
+__all__ = [
+    "RECORDS",
+    "TIMEOUT_S",
+    "Mirror",
+    "assert_copied",
+    "brokers_with_orders",
+    "copied",
+    "load",
+    "running",
+]
+
+#: A machine that does much else takes ten times as long as an idle one.
+TIMEOUT_S = 280
+PARTITIONS = 4
+RECORDS = 1_000
+
+
+@contextmanager
+def brokers_with_orders() -> Iterator[TwoBrokers]:
+    """Two brokers; the source has a topic with so many records."""
+    with TwoBrokers.started() as brokers:
+        brokers.source.create_topic("orders", PARTITIONS)
+        load(brokers)
+        yield brokers
+
+
+def load(brokers: TwoBrokers) -> None:
+    """Add records to the source's topic."""
+    producer = Producer({"bootstrap.servers": brokers.source.bootstrap, "compression.type": "lz4"})
+    for number in range(RECORDS):
+        producer.produce("orders", f"record {number}", key=f"{number}", partition=number % PARTITIONS)
+    assert producer.flush(60) == 0
+
+
+def copied(brokers: TwoBrokers) -> int:
+    """Return how many records the destination has by now."""
+    topic = brokers.destination.topics.get("orders")
+    return sum(log.log_end_offset for log in topic.logs) if topic else 0
+
+
+def assert_copied(brokers: TwoBrokers, records: int) -> None:
+    """Compare record by record, as another client decodes them."""
+    copies = [content_of(brokers.destination.log("orders", each)) for each in range(PARTITIONS)]
+    assert copies == [content_of(brokers.source.log("orders", each)) for each in range(PARTITIONS)]
+    assert sum(map(len, copies)) == records
+
+
+class Mirror:
+    """A running ``shoal mirror``, by default of the Python that runs the tests; its state is in ``room``."""
+
+    def __init__(self, brokers: TwoBrokers, room: Path, *args: str, python: str = sys.executable) -> None:
+        # A file where their directory should be: no class data archive is made after each test.
+        for home in ("state", "cache"):
+            (room / home / "shoal").mkdir(parents=True, exist_ok=True)
+            (room / home / "shoal" / "class-archives").touch()
+        between = ["--from", brokers.source.bootstrap, "--to", brokers.destination.bootstrap]
+        self.process = subprocess.Popen(
+            [python, "-m", "shoal", "mirror", *between, "--topics", "orders", "--json", *args],
+            env={**os.environ, "XDG_STATE_HOME": str(room / "state"), "XDG_CACHE_HOME": str(room / "cache")},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def result(self) -> tuple[int, str, dict[str, Any]]:
+        """Wait for its end; return its exit code, what it said on stderr and its last line."""
+        out, err = self.process.communicate(timeout=TIMEOUT_S)
+        lines = out.splitlines()
+        return self.process.returncode, err, json.loads(lines[-1]) if lines else {}
+
+    def executors(self) -> int:
+        """Return how many executors of their own its tasks have on this machine."""
+        return sum("CoarseGrainedExecutorBackend" in each for each in self._command_lines())
+
+    def _command_lines(self) -> Iterator[str]:
+        for process in psutil.Process(self.process.pid).children(recursive=True):
+            try:
+                yield " ".join(process.cmdline())
+            except psutil.NoSuchProcess:
+                continue
+
+
+@contextmanager
+def running(mirror: Mirror) -> Iterator[Mirror]:
+    """Kill it at the end if it still runs."""
+    try:
+        yield mirror
+    finally:
+        if mirror.process.poll() is None:
+            mirror.process.kill()
+            mirror.process.communicate()

@@ -1,0 +1,82 @@
+"""The oldest PySpark that has Python data sources, installed as a user would, mirrors too."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from shutil import rmtree
+
+import pytest
+from spark.mirror_command import (
+    RECORDS,
+    TIMEOUT_S,
+    Mirror,
+    assert_copied,
+    brokers_with_orders,
+    copied,
+    load,
+    running,
+)
+from two_brokers import TwoBrokers, wait_until
+
+import shoal
+
+OLDEST = "4.0"
+REPOSITORY = Path(shoal.__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """An environment of its own, with shoal and what it needs: 40 s, and half of that the second time."""
+    environment = tmp_path_factory.mktemp("oldest")
+    python = environment / "bin" / "python"
+    for command in (
+        [sys.executable, "-m", "venv", environment],
+        [
+            *(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
+            *("--editable", REPOSITORY, f"pyspark=={OLDEST}.*"),
+        ],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        assert done.returncode == 0, done.stderr
+    yield str(python)
+    rmtree(environment)
+
+
+@pytest.fixture
+def brokers() -> Iterator[TwoBrokers]:
+    with brokers_with_orders() as started:
+        yield started
+
+
+def test_it_is_the_oldest(python: str) -> None:
+    said = subprocess.run(
+        [python, "-c", "import pyspark; print(pyspark.__version__)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert said.stdout.startswith(f"{OLDEST}.")
+
+
+def test_it_copies_once(python: str, brokers: TwoBrokers, tmp_path: Path) -> None:
+    with running(Mirror(brokers, tmp_path, "--once", python=python)) as mirror:
+        code, err, summary = mirror.result()
+    assert (code, err, summary["records"]) == (0, "", RECORDS)
+    assert_copied(brokers, RECORDS)
+
+
+def test_it_runs_on_and_a_restart_goes_on_where_it_was(
+    python: str, brokers: TwoBrokers, tmp_path: Path
+) -> None:
+    """Spark does not tell this PySpark's reader where its log ended."""
+    for records in (RECORDS, 2 * RECORDS):
+        with running(Mirror(brokers, tmp_path, "--slice", "2", python=python)) as mirror:
+            wait_until(lambda wanted=records: copied(brokers) == wanted, TIMEOUT_S)  # type: ignore[misc]
+            mirror.process.terminate()
+            code, err, _ = mirror.result()
+        assert (code, err) == (0, "")
+        assert_copied(brokers, records)
+        load(brokers)
