@@ -117,11 +117,12 @@ class LockedClusters:
             disturbance.down_s,
         )
         moves = disturbance.kind is Kind.MOVE_LEADERS
-        for topic in self._topics(disturbance.side) if moves else [""]:
+        for topic in self.topics(disturbance.side) if moves else [""]:
             self.arena.bring_about(event, topic)
         self.arena.heal()
 
-    def _topics(self, side: Side) -> list[str]:
+    def topics(self, side: Side) -> list[str]:
+        """Return the names of the topics that are for the mirror."""
         return [name for name in self.admins[side].list_topics(timeout=30).topics if name.startswith(PREFIX)]
 
     def _await_leaders(self, topic: str, partitions: int) -> None:
