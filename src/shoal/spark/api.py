@@ -56,6 +56,7 @@ def mirror(
     on_progress: Callable[[Progress], object] | None = None,
     on_run: Callable[[TopicPartition, AcknowledgedRun], object] | None = None,
     on_warning: Callable[[str], object] | None = None,
+    on_notice: Callable[[str], object] | None = None,
     stop: threading.Event | None = None,
 ) -> Summary:
     """
@@ -73,7 +74,9 @@ def mirror(
         on_progress: Called about twice a second, from a thread of its own.
         on_run: Told of each run of offsets that was acknowledged; translates
             consumers' offsets. Called from other threads, too.
-        on_warning: Told of what was found before anything is copied.
+        on_warning: Told of what is in the way of something; from any thread.
+        on_notice: Told where there is something to look at (``metrics``, ``ui``), and of new topics and
+            partitions; likewise.
         stop: Set it to end the mirror: what is in flight is finished and committed.
 
     Returns:
@@ -110,7 +113,7 @@ def mirror(
         checkpoint=checkpoint,
         spark_conf=tuple((conf or {}).items()),
     )
-    return job.mirror(options, on_progress, on_run, on_warning, stop)
+    return job.mirror(options, on_progress, on_run, on_warning, stop, on_notice)
 
 
 def _client(

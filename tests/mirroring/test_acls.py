@@ -1,0 +1,43 @@
+"""The ACLs that a mirror needs, in sentences and as commands (that they suffice: tests/integration)."""
+
+from __future__ import annotations
+
+from shoal.mirroring.acls import Acl, acl_commands, acl_sentences, needed_acls
+
+SERVERS = {"source": "a:1", "destination": "b:1,b:2"}
+
+ACLS = needed_acls(
+    {"a": "west.a", "b": "west.b", "c": "west.c"},
+    "a group's",
+    created=["west.a"],
+    grown=["west.b"],
+    before_2_8=False,
+)
+
+
+def test_resources_with_the_same_operations_share_a_sentence() -> None:
+    assert acl_sentences(ACLS) == [
+        "source: READ and DESCRIBE_CONFIGS on topics a, b, c",
+        "source: READ on group a group's",
+        "destination: WRITE, READ, DESCRIBE_CONFIGS and CREATE on topic west.a",
+        "destination: WRITE, READ, DESCRIBE_CONFIGS and ALTER on topic west.b",
+        "destination: WRITE, READ and DESCRIBE_CONFIGS on topic west.c",
+        "destination: DESCRIBE_CONFIGS on the cluster",
+    ]
+
+
+def test_a_command_grants_what_its_sentence_says_to_whom_the_shell_names() -> None:
+    grant = 'kafka-acls.sh --bootstrap-server {} --add --allow-principal "$PRINCIPAL" --operation'
+    source, destination = grant.format("a:1"), grant.format("b:1,b:2")
+    commands = acl_commands(ACLS, SERVERS)
+    assert commands[0] == f"{source} Read --operation DescribeConfigs --topic a --topic b --topic c"
+    assert commands[1] == f"{source} Read --group 'a group'\"'\"'s'"
+    assert commands[-1] == f"{destination} DescribeConfigs --cluster"
+    assert len(commands) == len(acl_sentences(ACLS))
+
+
+def test_brokers_before_2_8_want_idempotent_write_too() -> None:
+    acls = needed_acls({"a": "a"}, "g", created=(), grown=(), before_2_8=True)
+    assert acls[-1] == Acl("destination", "cluster", "kafka-cluster", "IDEMPOTENT_WRITE")
+    assert acl_sentences(acls)[-1] == "destination: DESCRIBE_CONFIGS and IDEMPOTENT_WRITE on the cluster"
+    assert acl_commands(acls, SERVERS)[-1].endswith("DescribeConfigs --operation IdempotentWrite --cluster")
