@@ -95,7 +95,7 @@ class Browser:
     def click(self, selector: str) -> None:
         self.script("document.querySelector(arguments[0]).click()", selector)
 
-    def wait_for(self, condition: Callable[[Browser], bool], timeout_s: float = 20.0) -> None:
+    def wait_for(self, condition: Callable[[Browser], bool], timeout_s: float = 60.0) -> None:
         deadline = time.monotonic() + timeout_s
         while not condition(self):
             assert time.monotonic() < deadline, f"it does not happen; the page says {self.text()[:2000]}"

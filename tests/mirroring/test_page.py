@@ -14,10 +14,10 @@ from typing import Any
 from urllib.error import HTTPError
 
 import pytest
-from two_brokers import ABORT, TwoBrokers, Watched, batches_of, wait_until
+from mirroring.page_reports import Told, expected, partition_of, report_of
+from two_brokers import ABORT, TwoBrokers, batches_of, wait_until
 
 from shoal.client.connection import Address
-from shoal.client.metadata import TopicPartition
 from shoal.errors import ConfigError
 from shoal.mirroring.metrics import Metrics
 from shoal.mirroring.page import About, Watch
@@ -208,24 +208,10 @@ def test_without_page_and_report_nobody_watches() -> None:
 # What it shows
 
 
-class Told(Watched):
-    """A task's control that tells a registry."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        super().__init__()
-        self._metrics = metrics
-
-    def report(self, message: dict[str, Any]) -> None:
-        super().report(message)
-        self._metrics.apply(message)
-
-
 def copied(brokers: TwoBrokers, *topics: str) -> Metrics:
     """Return the registry of a lane that copied all there is."""
-    metrics = Metrics()
     ranges = brokers.ranges(*topics)
-    ends = {TopicPartition(each.topic, each.partition): each.end_offset for each in ranges}
-    metrics.expect(dict.fromkeys(ends, 0), ends)
+    metrics = expected(ranges)
     brokers.run(ranges, Told(metrics))
     return metrics
 
@@ -269,33 +255,17 @@ def test_bytes_passed_through_unopened_are_told_only_where_they_are_known(broker
         assert (conversions["opened"], conversions["unopened_bytes"]) == (1, None)
 
 
-def report_of(partition: int, **changes: Any) -> dict[str, Any]:
-    """A task's report of one partition."""
-    each = {
-        "topic": "topic",
-        "partition": partition,
-        "source_offset": 10,
-        "end_offset": 10,
-        "decisions": {"copied": 1},
-        "records": 10,
-        "bytes_in": 1000,
-        "bytes_out": 1000,
-        "retries": 0,
-        "runs": [],
-        "waiting_for": None,
-        "stopped": None,
-        "incidents": [],
-        **changes,
-    }
-    task = {"bytes_in": 1000, "cpu_s": 0.5, "peak_rss_bytes": 9000, "rss_bytes": 8000}
-    return {**task, "pid_host": f"host:{partition % 2}", "partitions": [each]}
+def told(metrics: Metrics, number: int, **changes: Any) -> None:
+    """Let one of two tasks tell of a partition."""
+    partition = partition_of("topic", number, **{"source_offset": 10, "end_offset": 10, **changes})
+    metrics.apply(report_of(partition, pid_host=f"host:{number % 2}"))
 
 
 def test_who_is_stopped_and_who_waits_are_named_by_reason() -> None:
     metrics = Metrics()
     for number in range(50):
-        metrics.apply(report_of(number, waiting_for="broker 3 does not answer"))
-    metrics.apply(report_of(50, stopped=[7, "the destination refuses it"]))
+        told(metrics, number, waiting_for="broker 3 does not answer")
+    told(metrics, 50, stopped=[7, "the destination refuses it"])
     with watch(metrics) as shown:
         found = data(shown.address)
     assert found["stopped"] == {
@@ -309,8 +279,8 @@ def test_who_is_stopped_and_who_waits_are_named_by_reason() -> None:
 def test_the_slowest_partitions_come_first_and_all_on_demand() -> None:
     metrics = Metrics()
     for number in range(1200):
-        metrics.apply(report_of(number, end_offset=10 + number))
-    metrics.apply(report_of(1199, stopped=[7, "refused"], end_offset=10_000))
+        told(metrics, number, end_offset=10 + number)
+    told(metrics, 1199, stopped=[7, "refused"], end_offset=10_000)
     with watch(metrics) as shown:
         slowest = data(shown.address)["partitions"]
         every = data(shown.address, "?partitions=all")["partitions"]
@@ -323,12 +293,12 @@ def test_the_slowest_partitions_come_first_and_all_on_demand() -> None:
 def test_a_lane_is_a_process_with_its_partitions_and_rate() -> None:
     metrics = Metrics()
     for number in range(5):
-        metrics.apply(report_of(number))
+        told(metrics, number)
     with watch(metrics) as shown:
         first = lanes(shown.address)
         assert {name: row["partitions"] for name, row in first.items()} == {"host:0": 3, "host:1": 2}
         assert {row["bytes_per_s"] for row in first.values()} == {None}  # of one look there is no rate
-        metrics.apply(report_of(1))
+        told(metrics, 1)
         wait_until(lambda: lanes(shown.address)["host:1"]["bytes_per_s"] is not None)
         second = lanes(shown.address)
         assert second["host:1"]["bytes_per_s"] > 0

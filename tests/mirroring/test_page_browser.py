@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from browser import Browser, started_browser
-from two_brokers import ABORT, TwoBrokers, Watched, leads_elsewhere, wait_until
+from mirroring.page_reports import Told, expected, partition_of, report_of
+from two_brokers import ABORT, TwoBrokers, leads_elsewhere, wait_until
 
 from shoal.client.connection import Address
-from shoal.client.metadata import TopicPartition
 from shoal.mirroring.metrics import Metrics
 from shoal.mirroring.page import About, Watch
 from shoal.mirroring.processes import LocalProcesses
 from shoal.mirroring.progress import PartitionIncident, Summary
-from shoal.mirroring.ranges import CopyRange
 from shoal.records import Codec
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("quick_retries")]
@@ -45,58 +45,12 @@ def browser(chromium: Browser) -> Browser:
     return chromium
 
 
-class Told(Watched):
-    """A task's control that tells a registry."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        super().__init__()
-        self._metrics = metrics
-
-    def report(self, message: dict[str, Any]) -> None:
-        super().report(message)
-        self._metrics.apply(message)
-
-
-def expected(ranges: list[CopyRange]) -> Metrics:
-    """Return a registry that knows what there is to copy."""
-    metrics = Metrics()
-    ends = {TopicPartition(each.topic, each.partition): each.end_offset for each in ranges}
-    metrics.expect(dict.fromkeys(ends, 0), ends)
-    return metrics
-
-
 def watch(
     metrics: Metrics, report: Path | None = None, address: Address | None = None, *warnings: str
 ) -> Watch:
     about = About("west.example:9092", "east.example:9092", "shoal.west.east", warnings)
     ui = address or Address("127.0.0.1", 0)
     return Watch(ui, str(report) if report else None, about, metrics, LocalProcesses())
-
-
-def report_of(*partitions: dict[str, Any], **task: Any) -> dict[str, Any]:
-    """A task's report."""
-    known = {"bytes_in": 120_000, "cpu_s": 0.5, "peak_rss_bytes": 90_000_000, "rss_bytes": 80_000_000}
-    return {**known, "pid_host": "executor-1:4242", "partitions": list(partitions), **task}
-
-
-def partition_of(topic: str, partition: int, **changes: Any) -> dict[str, Any]:
-    """What a task reports of one partition."""
-    return {
-        "topic": topic,
-        "partition": partition,
-        "source_offset": 1000,
-        "end_offset": 1500,
-        "decisions": {"copied": 20, "rebuilt: holes": 1, "dropped: control": 3},
-        "records": 1000,
-        "bytes_in": 120_000,
-        "bytes_out": 110_000,
-        "retries": 1,
-        "runs": [],
-        "waiting_for": None,
-        "stopped": None,
-        "incidents": [],
-        **changes,
-    }
 
 
 def busy() -> Metrics:
@@ -337,6 +291,17 @@ def test_a_page_says_when_the_mirror_is_gone_and_when_it_is_back(browser: Browse
     assert "What is below was so at" in browser.text("#headline")
     with watch(Metrics(), None, shown.address):
         browser.wait_for_text("Starting", "#state")
+
+
+def test_a_page_says_when_no_task_reports(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics = busy()
+    with watch(metrics) as shown:
+        browser.open(url(shown))
+        browser.wait_for_text("1 partition stopped", "#state")
+        now = time.time()
+        monkeypatch.setattr("shoal.mirroring.page.data.time.time", lambda: now + 45)
+        browser.wait_for_text("Silent", "#state")
+        assert "No task has reported for 4" in browser.text("#headline")
 
 
 def test_what_did_not_change_is_left_as_it_is(browser: Browser) -> None:

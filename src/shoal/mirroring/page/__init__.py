@@ -5,7 +5,7 @@ Both are one HTML file without outside resources, which shows one object
 (``data.py``): asked for once a second, or written into the file.
 """
 
-from .data import About
+from .observer import About
 from .watch import Watch
 
 __all__ = ["About", "Watch"]

@@ -23,7 +23,7 @@ from ..progress import Progress, Summary
 from .history import Sample, columns
 from .observer import Observer
 
-__all__ = ["About", "Ending", "PageData"]
+__all__ = ["Ending", "PageData"]
 
 #: So many partitions are shown unless all are asked for.
 _SLOWEST = 20
@@ -36,25 +36,6 @@ _TOPICS = 100
 #: Rates are those between two looks that lie so far apart, where the page was looked at for so long.
 _RATE_WINDOW_S = 10.0
 _LEAST_RATE_WINDOW_S = 0.9
-
-
-@dataclass(frozen=True, slots=True)
-class About:
-    """
-    Which mirror it is.
-
-    Attributes:
-        source: Where the source cluster is, as the user wrote it.
-        destination: Likewise.
-        group: The consumer group that holds the position.
-        warnings: Sentences, as in the summary.
-
-    """
-
-    source: str
-    destination: str
-    group: str
-    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +87,7 @@ class _Look:
 class PageData:
     """Makes the object, for any number of threads that ask."""
 
-    def __init__(self, about: About, observer: Observer) -> None:
-        self._about = about
+    def __init__(self, observer: Observer) -> None:
         self._observer = observer
         self._looks: deque[_Look] = deque()
         self._lock = threading.Lock()
@@ -136,7 +116,7 @@ class PageData:
 
     def _object(self, samples: Sequence[Sample], every_partition: bool) -> dict[str, Any]:
         now = time.time()
-        metrics = self._observer.metrics
+        about, metrics = self._observer.about, self._observer.metrics
         progress = metrics.progress()
         processes = self._observer.processes()
         look = _Look(time.monotonic(), metrics.partitions(), {each.name: each.cpu_s for each in processes})
@@ -145,16 +125,16 @@ class PageData:
         shown = slowest if every_partition else slowest[:_SLOWEST]
         return {
             "about": {
-                "source": self._about.source,
-                "destination": self._about.destination,
-                "group": self._about.group,
+                "source": about.source,
+                "destination": about.destination,
+                "group": about.group,
                 "version": importlib.metadata.version("shoal"),
             },
             "started_ms": int(self._observer.started_at * 1000),
             "now_ms": int(now * 1000),
             "ending": None,
-            "warnings": list(self._about.warnings),
-            "totals": _totals(progress, samples[-1], heard=metrics.copying_s is not None),
+            "warnings": list(about.warnings),
+            "totals": _totals(progress, samples[-1], metrics.task_heard_at, now),
             "stopped": _named(progress.stopped),
             "waiting": _named(progress.waiting),
             "incidents": [asdict(each) for each in progress.incidents[-_INCIDENTS:]],
@@ -207,10 +187,10 @@ class _Rates:
         return self.now.at_s - self.before.at_s
 
 
-def _totals(progress: Progress, sample: Sample, *, heard: bool) -> dict[str, Any]:
+def _totals(progress: Progress, sample: Sample, heard_at: float | None, now: float) -> dict[str, Any]:
     return {
         "elapsed_s": progress.elapsed_s,
-        "heard": heard,
+        "heard_age_s": None if heard_at is None else max(0.0, now - heard_at),
         "partitions": progress.partitions,
         "done": progress.done,
         "records": progress.records,

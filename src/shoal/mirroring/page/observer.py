@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TypeAlias
 
@@ -12,7 +13,7 @@ from ..metrics import Metrics
 from ..processes import ProcessRole, ProcessUsage
 from .history import History, Sample
 
-__all__ = ["Observer", "Processes"]
+__all__ = ["About", "Observer", "Processes"]
 
 _INTERVAL_S = 1.0
 
@@ -23,18 +24,42 @@ _SILENT_S = 60.0
 Processes: TypeAlias = Callable[[], Sequence[ProcessUsage]]
 
 
+@dataclass(frozen=True, slots=True)
+class About:
+    """
+    Which mirror it is.
+
+    Attributes:
+        source: Where the source cluster is, as the user wrote it.
+        destination: Likewise.
+        group: The consumer group that holds the position; None until it is
+            known.
+        warnings: Sentences, as in the summary.
+
+    """
+
+    source: str
+    destination: str
+    group: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
 class Observer:
     """
     A thread that keeps the :class:`History` of a mirror.
 
     Attributes:
+        about: Which mirror it is; may be set anew, from any thread.
         metrics: The registry that it reads.
         history: What it saw.
         started_at: When the mirror began, in seconds since 1970.
 
     """
 
-    def __init__(self, metrics: Metrics, processes: Processes, interval_s: float = _INTERVAL_S) -> None:
+    def __init__(
+        self, about: About, metrics: Metrics, processes: Processes, interval_s: float = _INTERVAL_S
+    ) -> None:
+        self.about = about
         self.metrics = metrics
         self.history = History()
         self.started_at = time.time()

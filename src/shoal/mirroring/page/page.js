@@ -3,6 +3,8 @@
 
 const POLL_MS = 1000;
 const POLL_TIMEOUT_MS = 10000;
+// Between two slices tasks are silent for seconds.
+const SILENT_S = 30;
 
 const written = JSON.parse(document.getElementById("data").textContent);
 const isReport = written !== null;
@@ -79,16 +81,20 @@ function state(data) {
   const { totals, ending } = data;
   const stopped = data.stopped.count;
   if (ending) return ending.good ? ["good", "Ended"] : ["bad", "Ended: not all is well"];
+  if (totals.heard_age_s > SILENT_S) return ["warn", "Silent"];
   if (stopped) return ["bad", plural(stopped, "partition") + " stopped"];
   if (data.waiting.count) return ["warn", plural(data.waiting.count, "partition") + " waiting"];
-  if (!totals.heard) return ["busy", "Starting"];
+  if (totals.heard_age_s === null) return ["busy", "Starting"];
   return totals.done === totals.partitions ? ["good", "Up to date"] : ["busy", "Copying"];
 }
 
 function headline(data) {
   const { totals, ending } = data;
   if (ending) return ending.sentence;
-  if (!totals.heard) return "Spark is starting; no task has reported yet.";
+  if (totals.heard_age_s === null) return "Spark is starting; no task has reported yet.";
+  if (totals.heard_age_s > SILENT_S) {
+    return `No task has reported for ${duration(totals.heard_age_s)}, where each does twice a second: what is below may be old.`;
+  }
   const speed = `${integer(totals.records_per_s)} records/s, ${bytes(totals.bytes_per_s)}/s`;
   if (!totals.lag_records) return `Everything that is known of is copied. ${speed}.`;
   const behind = [plural(totals.lag_records, "record")];
@@ -145,7 +151,7 @@ function showWords(data) {
   show("title", `${about.source} → ${about.destination}`, (text) => [text]);
   document.title = `${word} – ${about.source} → ${about.destination} – shoal`;
   const until = isReport ? ` to ${time(data.now_ms)}` : "";
-  show("about", `group ${about.group} · ${isReport ? "from" : "since"} ${time(data.started_ms)}${until} · shoal ${about.version}`,
+  show("about", `${about.group === null ? "being prepared" : `group ${about.group}`} · ${isReport ? "from" : "since"} ${time(data.started_ms)}${until} · shoal ${about.version}`,
     (text) => [text]);
   show("headline", headline(data), (text) => [text]);
   show("tiles", tiles(data), (all) => all.map(([name, value, more]) =>

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from ...errors import ConfigError, ShoalError
-from .data import About, Ending, PageData
+from .data import Ending, PageData
 from .html import html
 from .observer import Observer
 
@@ -33,7 +33,7 @@ def check_report(file: str) -> None:
         raise ConfigError(f"--report {file}: {error.strerror}") from None
 
 
-def write_report(file: str, about: About, observer: Observer, ending: Ending) -> None:
+def write_report(file: str, observer: Observer, ending: Ending) -> None:
     """
     Write the report of a mirror that has ended, in one step.
 
@@ -42,7 +42,7 @@ def write_report(file: str, about: About, observer: Observer, ending: Ending) ->
 
     """
     path = Path(file).resolve()
-    page = html(PageData(about, observer).at_the_end(ending))
+    page = html(PageData(observer).at_the_end(ending))
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         try:

@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from ...client.connection import Address
 from ...errors import ConfigError
-from .data import About, PageData
+from .data import PageData
 from .html import html
 from .observer import Observer
 
@@ -43,12 +43,12 @@ class PageServer:
 
     """
 
-    def __init__(self, address: Address, about: About, observer: Observer) -> None:
+    def __init__(self, address: Address, observer: Observer) -> None:
         """
         Raises:
             ConfigError: It cannot listen there.
         """
-        self._answers = _Answers(PageData(about, observer))
+        self._answers = _Answers(PageData(observer))
         try:
             self._server = _Server(address, self._answers)
         except OSError as error:

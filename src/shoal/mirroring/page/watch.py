@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from dataclasses import replace
 from types import TracebackType
 
 from ...client.connection import Address
 from ...errors import ShoalError
 from ..metrics import Metrics
 from ..progress import Summary
-from .data import About, Ending
-from .observer import Observer, Processes
+from .data import Ending
+from .observer import About, Observer, Processes
 from .report import check_report, write_report
 from .server import PageServer
 
@@ -42,7 +43,7 @@ class Watch:
         Args:
             ui: Where browsers are answered.
             report: The file.
-            about: Which mirror it is.
+            about: Which mirror it is, as far as that is known.
             metrics: What it does.
             processes: Returns what the driver and its JVMs take.
             on_warning: Told where the report could not be written after all.
@@ -54,13 +55,16 @@ class Watch:
         if report is not None:
             check_report(report)
         self._report = report
-        self._about = about
         self._on_warning = on_warning
-        self._observer = Observer(metrics, processes)
-        self._page = PageServer(ui, about, self._observer) if ui else None
+        self._observer = Observer(about, metrics, processes)
+        self._page = PageServer(ui, self._observer) if ui else None
         self.address = self._page.address if self._page else None
         self._ending: Ending | None = None
         self._running = ExitStack()
+
+    def know(self, group: str, warnings: Iterable[str]) -> None:
+        """Say what is known of the mirror once it is prepared; warnings may come again, with more."""
+        self._observer.about = replace(self._observer.about, group=group, warnings=tuple(warnings))
 
     def end(self, summary: Summary) -> None:
         """Say how the mirror ended; where nobody does, an error ended it."""
@@ -81,7 +85,7 @@ class Watch:
             return
         ending = self._ending or Ending.failed(str(error) or type(error).__name__)
         try:
-            write_report(self._report, self._about, self._observer, ending)
+            write_report(self._report, self._observer, ending)
         except ShoalError as problem:
             if self._on_warning:
                 self._on_warning(str(problem))

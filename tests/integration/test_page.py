@@ -1,0 +1,141 @@
+"""``shoal mirror --ui --report`` as its user runs it: looked at while it works, read when it has ended."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from browser import Browser, started_browser
+from confluent_kafka import Producer
+from integration.mirror_process import MirrorProcess, shoal
+
+from shoal.broker import Broker
+from shoal.exit_codes import EXIT_USAGE
+
+RECORDS = 3000
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with started_browser(tmp_path_factory.mktemp("profile")) as started:
+        started.resize(1280)
+        yield started
+
+
+@pytest.fixture
+def brokers() -> Iterator[tuple[Broker, Broker]]:
+    with Broker() as source, Broker() as destination:
+        source.create_topic("orders", partitions=2)
+        load(source)
+        yield source, destination
+
+
+def load(broker: Broker) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "compression.type": "zstd", "linger.ms": 50})
+    for number in range(RECORDS):
+        producer.produce("orders", f"record {number}" * 10, partition=number % 2)
+    assert producer.flush(60) == 0
+
+
+@pytest.fixture
+def command(brokers: tuple[Broker, Broker]) -> list[str]:
+    source, destination = brokers
+    return [
+        *("--from", source.bootstrap, "--to", destination.bootstrap, "--topics", "orders"),
+        *("--master", "local[2]", "--commit-interval-ms", "500"),
+    ]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port: int = unused.getsockname()[1]
+        return port
+
+
+def test_a_mirror_is_looked_at_stopped_and_reported(
+    browser: Browser, brokers: tuple[Broker, Broker], command: list[str], tmp_path: Path
+) -> None:
+    address, report = f"127.0.0.1:{free_port()}", tmp_path / "report.html"
+    with MirrorProcess(*command, "--ui", address, "--report", str(report), state=tmp_path) as mirror:
+        mirror.wait_for(lambda progress: progress["records"] == RECORDS)
+        browser.open(f"http://{address}/")
+        browser.wait_for_text("Up to date", "#state")
+        browser.wait_for_text("100.0 %", "#tiles")
+        # The driver, Spark's JVM and at least one lane, with what they take.
+        browser.wait_for(
+            lambda browser: {"driver", "Spark's JVM", "lane"} <= set(cells(browser, "#processes", 2))
+        )
+        browser.wait_for(lambda browser: all("ago" in each for each in cells(browser, "#partitions", 7)))
+        load(brokers[0])
+        mirror.wait_for(lambda progress: progress["records"] == 2 * RECORDS)
+        browser.wait_for_text(f"{RECORDS:,}", "#partitions")
+        assert browser.complaints() == []
+        mirror.send_signal(signal.SIGTERM)
+        summary = mirror.wait()
+    assert mirror.exit_code == 0, mirror.stderr
+    assert f"page at http://{address}/" in mirror.stderr
+    browser.wait_for_text("Not answering", "#state")
+
+    browser.open(report.as_uri())
+    browser.wait_for_text("Ended", "#state")
+    assert f"{2 * RECORDS:,} records in {summary['batches']:,} batches were copied." in browser.text(
+        "#headline"
+    )
+    assert f"{summary['batches']:,} batches with " in browser.text("#says-decisions")
+    seconds = summary["python_cpu_s"] + summary["jvm_cpu_s"]
+    assert f"{seconds:.1f} CPU-seconds in all" in browser.text("#tiles")
+    for figure, least in (("cpu", 0.1), ("memory", 100.0)):
+        jvm = browser.script(
+            "return document.getElementById(arguments[0]).data.find((each) => each.name === arguments[1]).y",
+            f"chart-{figure}",
+            "Spark's JVM",
+        )
+        assert max(jvm) > least
+    assert browser.complaints() == []
+    assert browser.requests() == [report.as_uri()]
+
+
+def cells(browser: Browser, table: str, column: int) -> list[str]:
+    """Return what stands in a column, counted from 1."""
+    return list(
+        browser.script(
+            "return [...document.querySelectorAll(arguments[0])].map((each) => each.innerText)",
+            f"{table} tbody td:nth-child({column})",
+        )
+    )
+
+
+def test_a_mirror_of_which_a_partition_stops_is_reported(
+    browser: Browser, brokers: tuple[Broker, Broker], command: list[str], tmp_path: Path
+) -> None:
+    _, destination = brokers
+    destination.create_topic("orders", partitions=2)
+    producer = Producer({"bootstrap.servers": destination.bootstrap})
+    producer.produce("orders", "somebody else's", partition=1)
+    assert producer.flush(60) == 0
+    report = tmp_path / "report.html"
+    run = shoal("mirror", *command, "--once", "--report", str(report), state=tmp_path)
+    assert run.returncode == 1, run.stderr
+    browser.open(report.as_uri())
+    browser.wait_for_text("Ended: not all is well", "#state")
+    assert "1 of 2 partitions stopped" in browser.text("#headline")
+    assert "orders-1" in browser.text("#stopped")
+    assert f"{RECORDS // 2:,}" in browser.text("#partitions")
+
+
+@pytest.mark.parametrize("option", ["--ui", "--report"])
+def test_what_cannot_be_served_or_written_is_refused_at_the_start(
+    option: str, command: list[str], tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        values = {
+            "--ui": f"127.0.0.1:{taken.getsockname()[1]}",
+            "--report": str(tmp_path / "nowhere" / "report.html"),
+        }
+        run = shoal("mirror", *command, "--once", option, values[option], state=tmp_path)
+    assert run.returncode == EXIT_USAGE
+    assert f"{option} {values[option]}: " in run.stderr
+    assert "Traceback" not in run.stderr

@@ -1,0 +1,62 @@
+"""What tasks tell a registry that the page reads: of a lane at work, or made up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from two_brokers import Watched
+
+from shoal.client.metadata import TopicPartition
+from shoal.mirroring.metrics import Metrics
+from shoal.mirroring.ranges import CopyRange
+
+__all__ = ["Told", "expected", "partition_of", "report_of"]
+
+
+class Told(Watched):
+    """A task's control that tells a registry."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        super().__init__()
+        self._metrics = metrics
+
+    def report(self, message: dict[str, Any]) -> None:
+        super().report(message)
+        self._metrics.apply(message)
+
+
+def expected(ranges: Sequence[CopyRange]) -> Metrics:
+    """Return a registry that knows what there is to copy."""
+    metrics = Metrics()
+    ends = {TopicPartition(each.topic, each.partition): each.end_offset for each in ranges}
+    metrics.expect(dict.fromkeys(ends, 0), ends)
+    return metrics
+
+
+def report_of(*partitions: dict[str, Any], **task: Any) -> dict[str, Any]:
+    """A task's report."""
+    known = {"bytes_in": 120_000, "cpu_s": 0.5, "peak_rss_bytes": 90_000_000, "rss_bytes": 80_000_000}
+    return {**known, "pid_host": "executor-1:4242", "partitions": list(partitions), **task}
+
+
+def partition_of(topic: str, partition: int, **changes: Any) -> dict[str, Any]:
+    """What a task reports of one partition."""
+    return {
+        "topic": topic,
+        "partition": partition,
+        "source_offset": 1000,
+        "end_offset": 1500,
+        "committed_offset": 1000,
+        "newest_ms": None,
+        "decisions": {"copied": 20, "rebuilt: holes": 1, "dropped: control": 3},
+        "records": 1000,
+        "bytes_in": 120_000,
+        "bytes_out": 110_000,
+        "retries": 1,
+        "runs": [],
+        "waiting_for": None,
+        "stopped": None,
+        "incidents": [],
+        **changes,
+    }
