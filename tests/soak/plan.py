@@ -76,16 +76,20 @@ class Plan:
         seconds: How long the load lasts, from when the mirror has caught up with it.
         records_per_s: Over all topics.
         refresh_s: The mirror's ``--refresh``.
+        ends_within_s: From SIGTERM to the mirror's end, at most.
     """
 
     seed: int
     seconds: float
     records_per_s: int
     refresh_s: int
+    ends_within_s: float
     disturbances: tuple[Disturbance, ...]
 
 
-def draw(seed: int, minutes: float, records_per_s: int = 200, refresh_s: int = 30) -> Plan:
+def draw(
+    seed: int, minutes: float, records_per_s: int = 200, refresh_s: int = 30, ends_within_s: float = 3.0
+) -> Plan:
     """Draw a plan: the same arguments make the same one."""
     dice = random.Random(seed)
     seconds = minutes * 60
@@ -96,6 +100,7 @@ def draw(seed: int, minutes: float, records_per_s: int = 200, refresh_s: int = 3
         seconds,
         records_per_s,
         refresh_s,
+        ends_within_s,
         tuple(_disturbance(dice, *what, (number + 0.2) * step) for number, what in enumerate(kinds)),
     )
 

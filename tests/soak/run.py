@@ -23,10 +23,7 @@ from .mirror import Ended, Mirror
 from .plan import Disturbance, Kind, Plan
 from .watch import Watch
 
-__all__ = ["ENDS_WITHIN_S", "NOTICED_AFTER_REFRESH_S", "Outcome", "Window", "soak"]
-
-ENDS_WITHIN_S = 3.0
-"""From SIGTERM to the mirror's end."""
+__all__ = ["NOTICED_AFTER_REFRESH_S", "Outcome", "Window", "soak"]
 
 NOTICED_AFTER_REFRESH_S = 15.0
 """On top of ``--refresh``: until the first record of a new topic or partition has arrived."""
@@ -309,7 +306,7 @@ class _Soak:
             if window.noticed_s is not None and window.noticed_s > limit_s
         ]
         outcome.problems += [
-            f"the mirror ended {end.seconds:.1f} s after SIGTERM, not within {ENDS_WITHIN_S:g}"
+            f"the mirror ended {end.seconds:.1f} s after SIGTERM, not within {self._plan.ends_within_s:g}"
             for end in outcome.ends
-            if end.seconds > ENDS_WITHIN_S
+            if end.seconds > self._plan.ends_within_s
         ]
