@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -31,7 +32,9 @@ from two_brokers import wait_until
 
 from shoal.broker import Broker
 
-DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana-dashboard.json"
+DOCS = Path(__file__).parents[2] / "docs"
+DASHBOARD = DOCS / "grafana-dashboard.json"
+PAGE = DOCS / "metrics.md"
 
 TIMEOUT_S = 120.0
 
@@ -190,6 +193,21 @@ def test_promtool_has_nothing_to_say_against_a_scrape(mirror: str) -> None:
         check=False,
     )
     assert (check.returncode, check.stdout + check.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(("begins", "what"), [("groups:", "rules"), ("scrape_configs:", "config")])
+def test_promtool_takes_what_the_page_says_to_configure(begins: str, what: str, tmp_path: Path) -> None:
+    (block,) = re.findall(rf"```yaml\n({begins}\n.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    file = tmp_path / "example.yml"
+    file.write_text(block)
+    check = subprocess.run(
+        [program("promtool"), "check", what, str(file)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert check.returncode == 0, check.stdout + check.stderr
 
 
 class Prometheus:
