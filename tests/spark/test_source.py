@@ -55,10 +55,10 @@ def test_without_a_group_sparks_log_says_where_to_go_on(brokers: TwoBrokers) -> 
 
 def test_a_new_process_plans_once_even_where_nothing_is_new(brokers: TwoBrokers) -> None:
     brokers.topic()[0].plain(3)
-    logged = {"topic": {"0": 3}, "#slice": 7}
+    logged = {"topic": {"0": 3}, "#begun": 7}
     reader = StreamReader(options(brokers, group="group"))
     first = reader.latestOffset(logged, ReadAllAvailable())
-    assert first == {"topic": {"0": 3}, "#slice": 8}
+    assert first == {"topic": {"0": 3}, "#begun": 8}
     assert reader.latestOffset(first, ReadAllAvailable()) == first
 
 

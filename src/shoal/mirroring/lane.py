@@ -45,6 +45,9 @@ _END_PATIENCE_S = 1.5
 #: And how long it may take after that, as in a connect that cannot be given up; then nobody waits for it.
 _ABANDONED_PATIENCE_S = 0.5
 
+#: A lane in which nothing happens says at least so often that it is there, and what it takes.
+_SIGN_OF_LIFE_S = 15.0
+
 #: How often the task's own thread looks after the carriers.
 _LOOK_INTERVAL_S = 0.25
 
@@ -88,6 +91,7 @@ class _Lane:
         self._starting = threading.Lock()
         self._reporting = threading.Lock()
         self._dealing_anew = False
+        self._told_at = 0.0
 
     def run(self) -> LaneResult:
         self._report([], 0)  # the driver's clock starts here
@@ -201,6 +205,8 @@ class _Lane:
                     copy.told = None  # what the carrier says next is news again
                 reason = carrier.waits_for()
                 self._report([waiting_report(copy.source, reason) for copy in stuck], 0)
+        if time.monotonic() - self._told_at >= _SIGN_OF_LIFE_S:
+            self._report([], 0)
         if not self._dealing_anew and any(carrier.serves_several_leaders for carrier in list(self._threads)):
             self._dealing_anew = True
             self._control.report(
@@ -227,5 +233,6 @@ class _Lane:
     def _report(self, partitions: Sequence[Mapping[str, Any]], bytes_in: int, **more: Any) -> None:
         """Tell the driver; from any thread."""
         with self._reporting:
+            self._told_at = time.monotonic()
             use = self._process.report()
         self._control.report({"partitions": partitions, "bytes_in": bytes_in, **use, **more})

@@ -39,7 +39,6 @@ from shoal.mirroring.lock import GroupLock, MirrorIdentity
 from shoal.mirroring.metrics import Metrics
 from shoal.mirroring.options import MirrorOptions, checkpoint_name
 from shoal.mirroring.page import About, Watch
-from shoal.mirroring.page.report import check_report
 from shoal.mirroring.plan import end_offsets, partitions_of, start_offsets
 from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.prepare import Prepared, PreparedTopic, prepare, warning_of_others
@@ -129,15 +128,13 @@ class _Mirror:
         self._cpu_before = _cpu_seconds()
 
     def run(self) -> Summary:
-        if self._options.report is not None:
-            check_report(self._options.report)
         with _signals_set(self._stop), contextlib.ExitStack() as resources:
-            self._serve_metrics(resources)
+            watch = self._show(resources)
             prepared = self._prepare()
+            watch.know(prepared.group, prepared.warnings)
             checkpoint = self._checkpoint(prepared.group)
             identity = MirrorIdentity(checkpoint)
             resources.callback(identity.release)
-            watch = self._show(prepared, resources)
             work = Work(prepared.topics, self._metrics)
             control = ControlServer(
                 _listening_host(self._options),
@@ -167,15 +164,13 @@ class _Mirror:
             self._on_warning(warning)
         return prepared
 
-    def _serve_metrics(self, resources: contextlib.ExitStack) -> None:
-        """Listen before anything is created: an address that is taken is told at once."""
-        if self._options.metrics is not None:
-            server = MetricsServer(self._options.metrics, self._metrics, self._processes)
-            self._on_notice(f"metrics at http://{resources.enter_context(server).address}/metrics")
-
-    def _show(self, prepared: Prepared, resources: contextlib.ExitStack) -> Watch:
+    def _show(self, resources: contextlib.ExitStack) -> Watch:
+        """Listen where somebody may look; before anything is created, since an address may be taken."""
         options = self._options
-        about = About(options.source.servers, options.destination.servers, prepared.group, prepared.warnings)
+        if options.metrics is not None:
+            server = resources.enter_context(MetricsServer(options.metrics, self._metrics, self._processes))
+            self._on_notice(f"metrics at http://{server.address}/metrics")
+        about = About(options.source.servers, options.destination.servers)
         watch = resources.enter_context(
             Watch(options.ui, options.report, about, self._metrics, self._processes, self._on_warning)
         )
