@@ -274,8 +274,12 @@ def prometheus(mirror: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def test_prometheus_takes_every_sample(prometheus: Prometheus, mirror: str) -> None:
-    (target,) = prometheus.get("targets")["activeTargets"]
-    assert (target["health"], target["lastError"]) == ("up", "")
+    def target() -> dict[str, Any]:
+        (active,) = prometheus.get("targets")["activeTargets"]
+        return dict(active)
+
+    # A scrape may have taken too long on a machine that has much to do; never for its samples.
+    wait_until(lambda: target()["health"] == "up", TIMEOUT_S)
     (scraped,) = prometheus.ask("scrape_samples_scraped")
     served = [line for line in scrape(mirror).splitlines() if not line.startswith("#")]
     assert abs(int(scraped["value"][1]) - len(served)) <= 4  # a decision may be new, or a worker
