@@ -194,6 +194,22 @@ def test_a_partition_that_the_source_refuses_for_once_comes_back(
     mirror.wait_until_copied()
 
 
+def test_who_ends_while_a_fetch_waits_leaves_no_session_behind(
+    brokers: TwoBrokers, histories: list[History], mirror: Mirror
+) -> None:
+    histories[0].plain(1)
+    mirror.wait_until_copied()
+    assert len(brokers.source.fetch_sessions) == 1
+
+    def stop(response: FetchResponse) -> FetchResponse:
+        mirror.control.request_stop()
+        return response
+
+    answers(brokers.source, ApiKey.FETCH, stop)
+    mirror.end()
+    wait_until(lambda: len(brokers.source.fetch_sessions) == 0)
+
+
 # What an answer leaves out
 
 

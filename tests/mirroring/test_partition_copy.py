@@ -74,8 +74,9 @@ def test_decisions_are_counted_once_each_also_where_requests_fail(
     brokers.run(control=control)
     decisions: dict[str, int] = {}
     for report in control.reports:
-        for name, count in report["partitions"][0]["decisions"].items():
-            decisions[name] = decisions.get(name, 0) + count
+        for each in report["partitions"]:
+            for name, count in each["decisions"].items():
+                decisions[name] = decisions.get(name, 0) + count
     assert decisions == {
         Decision.COPY.value: 3,
         Decision.DROP_ABORTED.value: 1,
@@ -89,7 +90,7 @@ def test_acknowledged_runs_translate_source_offsets(brokers: TwoBrokers, history
     history.plain(2, 3).transaction(2, ends=0).plain(1).gap(4).plain(1, 1)
     control = Watched()
     brokers.run(control=control)
-    runs = [run for report in control.reports for run in report["partitions"][0]["runs"]]
+    runs = [run for report in control.reports for each in report["partitions"] for run in each["runs"]]
     assert runs == [[0, 5, 0], [8, 9, 5], [13, 15, 6]]
 
 

@@ -166,7 +166,7 @@ class Route:
                 self._control.check_lease()
                 response = self._fetcher.receive()
                 touched = self._take(response)
-                if not self._should_yield():
+                if not (self._control.stop_requested or self._should_yield()):
                     self._ask_for_more()
                 self._produce_all(touched)
                 self._settle(touched, sum(len(each.record_set) for each in response.partitions))
