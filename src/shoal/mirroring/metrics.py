@@ -233,11 +233,11 @@ class Metrics:
         monotonic, now = time.monotonic(), time.time()
         process = report.get("pid_host")
         with self._lock:
-            self._heard = (self._heard[0] if self._heard else monotonic, monotonic)
             self._bytes_in += report["bytes_in"]
             self.task_cpu_s += report["cpu_s"]
             self.task_peak_rss_bytes = max(self.task_peak_rss_bytes, report["peak_rss_bytes"])
-            if process is not None:
+            if process is not None:  # else it is the planner's
+                self._heard = (self._heard[0] if self._heard else monotonic, monotonic)
                 self._apply_worker(process, report["cpu_s"], report["rss_bytes"], now)
             for each in report["partitions"]:
                 self._apply_partition(each, process, now)
