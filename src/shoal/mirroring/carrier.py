@@ -22,7 +22,6 @@ from ..client.cluster import Cluster, is_transient, patiently
 from ..client.connection import Connection
 from ..client.fetch import Fetcher
 from ..client.groups import JOIN_AGAIN
-from ..client.metadata import leader_in
 from ..client.produce import Producer
 from ..errors import BrokerError, CorruptBatch, PartitionStopped, ProtocolError, ShoalError
 from .control import CarrierControl
@@ -114,6 +113,7 @@ class Carrier:
         self._looked_at = 0.0
         self._fetched_bytes = 0
         self._metadata_is_stale = False
+        self._routes = 0
         self._on_route: list[Connection] = []
         self._heard_at = time.monotonic()
         self._pauses = False
@@ -176,16 +176,11 @@ class Carrier:
         return "a broker to answer"
 
     @property
-    def serves_several_leaders(self) -> bool:
+    def could_be_dealt_anew(self) -> bool:
         """Whether healthy partitions share this carrier with others that are not of their leaders."""
-        healthy = [copy for copy in list(self.copies) if copy.aligned and copy.waiting_for is None]
         if self._stays:
-            return bool(healthy)
-        leaders = (
-            (leader_in(self._source.known, copy.source), leader_in(self._destination.known, copy.destination))
-            for copy in healthy
-        )
-        return len(set(leaders)) > 1
+            return any(copy.aligned and copy.waiting_for is None for copy in list(self.copies))
+        return self._routes > 1
 
     def leaves(self) -> list[list[Any]]:
         """Say where the next task can go on, once this carrier has ended."""
@@ -237,6 +232,7 @@ class Carrier:
         self._attempt(self._refresh, due)
         self._attempt(self._align, [copy for copy in due if not copy.aligned])
         routes = list(self._by_route(due).values())
+        self._routes = len(routes)
         for copies in routes:
             self._attempt(partial(self._run_route, alone=len(routes) == 1), copies)
         self._report_now_and_then()

@@ -207,7 +207,7 @@ class _Lane:
                 self._report([waiting_report(copy.source, reason) for copy in stuck], 0)
         if time.monotonic() - self._told_at >= _SIGN_OF_LIFE_S:
             self._report([], 0)
-        if not self._dealing_anew and any(carrier.serves_several_leaders for carrier in list(self._threads)):
+        if not self._dealing_anew and any(carrier.could_be_dealt_anew for carrier in list(self._threads)):
             self._dealing_anew = True
             self._control.report(
                 {"deal_anew": True, "partitions": [], "bytes_in": 0, **self._process.report()}

@@ -64,6 +64,9 @@ _END_PATIENCE_S = 30.0
 #: How soon a stop is passed on.
 _LOOK_INTERVAL_S = 0.1
 
+#: How soon it is noticed that a query has failed; each look is a call of the JVM.
+_QUERY_LOOK_INTERVAL_S = 1.0
+
 #: Between the planning of two micro-batches, where there is nothing to copy.
 _TRIGGER = "1 second"
 
@@ -290,7 +293,7 @@ class _Job:
         rows = self.spark.readStream.format("shoal").options(**self._read_options()).load()
         writer = rows.writeStream.format("shoal").options(**self._write_options())
         query = writer.option("checkpointLocation", str(checkpoint)).trigger(processingTime=_TRIGGER).start()
-        while query.isActive and not stop.wait(0.2):
+        while query.isActive and not stop.wait(_QUERY_LOOK_INTERVAL_S):
             pass
         self.control.request_stop()
         # The tasks were told to end, and the source plans nothing new: a
