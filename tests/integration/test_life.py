@@ -1,0 +1,136 @@
+"""A mirror that goes on while leaders move, brokers restart, topics gain partitions and new topics appear."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
+from integration.mirror_process import MirrorProcess
+
+from rig import wait_until
+from rig.cluster import KafkaCluster, start_in_parallel
+from rig.load import create_topic, load_plain
+from rig.read import digest_topic
+from tests.chaos.arena import Arena
+from tests.chaos.plan import BROKERS, Event, EventKind, Side
+
+pytestmark = pytest.mark.timeout(600)
+
+REFRESH_S = 5
+#: From the creation of something to its first mirrored record, on top of the refresh: on a busy machine.
+NOTICED_WITHIN_S = 45.0
+MIRRORED_WITHIN_S = 120.0
+
+CONFIG = {"default.replication.factor": BROKERS, "min.insync.replicas": 2, "num.io.threads": 4}
+
+
+@pytest.fixture(scope="module")
+def arena() -> Iterator[Arena]:
+    clusters = {side: KafkaCluster(brokers=BROKERS, config=CONFIG, heap="256m") for side in Side}
+    with start_in_parallel(*clusters.values()):
+        yield Arena(clusters, {})
+
+
+@pytest.fixture(scope="module")
+def mirror(arena: Arena, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MirrorProcess]:
+    """One mirror for all tests: it has to live through everything that they do."""
+    create_topic(arena.bootstrap(Side.SOURCE), "life.first", 3, BROKERS)
+    load(arena, "life.first", 300)
+    between = ["--from", arena.bootstrap(Side.SOURCE), "--to", arena.bootstrap(Side.DESTINATION)]
+    what = ["--topics", r"life\..*", "--refresh", str(REFRESH_S)]
+    with MirrorProcess(*between, *what, state=tmp_path_factory.mktemp("state")) as running:
+        running.wait_for(lambda line: line["records"] >= 300)
+        yield running
+
+
+def load(arena: Arena, topic: str, records: int, partitions: int = 3, seed: int = 0) -> None:
+    bootstrap = arena.bootstrap(Side.SOURCE)
+    load_plain(bootstrap, topic, "lz4", 10, records * 1000, partitions, seed, create=False)
+
+
+def await_mirrored(arena: Arena, topic: str, records: int, within_s: float = MIRRORED_WITHIN_S) -> float:
+    """Return after how many seconds the copy had all records, the same in the same order."""
+    began = time.monotonic()
+    admin = AdminClient({"bootstrap.servers": arena.bootstrap(Side.DESTINATION), "log_level": 0})
+    wait_until(lambda: topic in admin.list_topics(timeout=10).topics, f"{topic} at the destination", within_s)
+
+    def is_mirrored() -> bool:
+        copy = digest_topic(arena.bootstrap(Side.DESTINATION), topic)
+        return sum(each.count for each in copy.values()) >= records
+
+    wait_until(is_mirrored, f"{records} records of {topic} at the destination", within_s, 0.2)
+    took_s = time.monotonic() - began
+    source, copy = (digest_topic(arena.bootstrap(side), topic) for side in Side)
+    assert source == copy
+    return took_s
+
+
+def partitions_of(admin: AdminClient, topic: str) -> int:
+    return len(admin.list_topics(topic, timeout=10).topics[topic].partitions)
+
+
+def assert_lives(mirror: MirrorProcess) -> None:
+    assert mirror.wait_for(lambda line: True, timeout_s=5)["stopped"] == {}
+    assert mirror.exit_code is None
+
+
+@pytest.mark.parametrize("side", Side)
+@pytest.mark.parametrize(
+    "kind",
+    [EventKind.MOVE_LEADERS, EventKind.RESTART_BROKER, EventKind.KILL_BROKER],
+    ids=lambda each: each.name,
+)
+def test_records_go_on_to_arrive_once_and_in_order(
+    arena: Arena, mirror: MirrorProcess, kind: EventKind, side: Side, topic: str
+) -> None:
+    name = f"life.{topic}"
+    create_topic(arena.bootstrap(Side.SOURCE), name, 3, BROKERS)
+    load(arena, name, 30)
+    await_mirrored(arena, name, 30)
+    event, over = Event(kind, 0, side, node_id=2, down_s=0.5), threading.Event()
+
+    def load_meanwhile() -> int:
+        for rounds in itertools.count(1):
+            load(arena, name, 30, seed=rounds)
+            if over.wait(0.1):
+                return 30 * rounds
+        raise AssertionError("unreachable")
+
+    with ThreadPoolExecutor() as threads:
+        loaded = threads.submit(load_meanwhile)
+        try:
+            arena.bring_about(event, name)
+            arena.heal()
+        finally:
+            over.set()
+        await_mirrored(arena, name, 30 + loaded.result())
+    assert_lives(mirror)
+
+
+def test_a_new_topic_that_matches_is_noticed_and_another_is_not(arena: Arena, mirror: MirrorProcess) -> None:
+    create_topic(arena.bootstrap(Side.SOURCE), "other", 1, BROKERS)
+    create_topic(arena.bootstrap(Side.SOURCE), "life.new", 3, BROKERS)
+    load(arena, "life.new", 300)
+    assert await_mirrored(arena, "life.new", 300) < REFRESH_S + NOTICED_WITHIN_S
+    admin = AdminClient({"bootstrap.servers": arena.bootstrap(Side.DESTINATION), "log_level": 0})
+    assert "other" not in admin.list_topics(timeout=30).topics
+    assert_lives(mirror)
+
+
+def test_new_partitions_are_noticed_and_the_old_ones_go_on(arena: Arena, mirror: MirrorProcess) -> None:
+    admin = AdminClient({"bootstrap.servers": arena.bootstrap(Side.SOURCE), "log_level": 0})
+    create_topic(arena.bootstrap(Side.SOURCE), "life.grows", 2, BROKERS)
+    load(arena, "life.grows", 200, partitions=2)
+    await_mirrored(arena, "life.grows", 200)
+    admin.create_partitions([NewPartitions("life.grows", 5)])["life.grows"].result(60)
+    wait_until(lambda: partitions_of(admin, "life.grows") == 5, "five partitions")
+    load(arena, "life.grows", 500, partitions=5, seed=2)
+    assert await_mirrored(arena, "life.grows", 700) < REFRESH_S + NOTICED_WITHIN_S
+    copy = digest_topic(arena.bootstrap(Side.DESTINATION), "life.grows")
+    assert [each.count for each in copy.values()] == [200, 200, 100, 100, 100]
+    assert_lives(mirror)
