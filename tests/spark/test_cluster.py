@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,6 +51,28 @@ def test_a_mirror_runs_on_by_executors_of_their_own_and_ends_well(
         code, err, summary = mirror.result()
     assert (code, err, summary["records"]) == (0, "", 2 * RECORDS)
     assert_copied(brokers, 2 * RECORDS)
+
+
+EXECUTORS = 3
+
+START = f"""
+import sys
+from pathlib import Path
+from shoal.spark.session import spark_session
+
+spark = spark_session("local-cluster[{EXECUTORS},1,1024]", {{}}, Path("spark.log"), Path(sys.argv[1]))
+print(spark.sparkContext.defaultParallelism)
+spark.stop()
+"""
+
+
+def test_a_session_has_waited_for_all_its_executors(tmp_path: Path) -> None:
+    """Or Spark would say 2, and a mirror would have that many tasks for good."""
+    command = [sys.executable, "-c", START, str(tmp_path)]
+    run = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    assert (run.returncode, run.stdout.strip()) == (0, str(EXECUTORS)), run.stderr
 
 
 @contextmanager

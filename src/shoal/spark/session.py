@@ -23,6 +23,7 @@ import re
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -55,6 +56,13 @@ _LOCAL_DEFAULTS = {
     "spark.driver.host": "localhost",
     "spark.driver.bindAddress": "127.0.0.1",
 }
+
+_EXECUTORS_PATIENCE_S = 30.0
+
+_EXECUTORS_SETTLE_S = 1.5
+"""On an idle machine 0.3 s lie between two executors that were started together."""
+
+_EXECUTORS_LOOK_S = 0.1
 
 
 def spark_session(master: str, conf: Mapping[str, str], log_file: Path, state_dir: Path) -> SparkSession:
@@ -200,7 +208,10 @@ def _session(jvm: Jvm | None, settings: Mapping[str, str], log_file: Path) -> Sp
     try:
         SparkContext._ensure_initialized(gateway=jvm and jvm.gateway)
         conf = SparkConf(_jvm=SparkContext._jvm).setAll(list(settings.items()))
-        return SparkSession(SparkContext(conf=conf))
+        context = SparkContext(conf=conf)
+        if not settings["spark.master"].startswith("local["):
+            _wait_for_executors(context)
+        return SparkSession(context)
     except Exception as error:
         reason = _reason(error, settings["spark.master"])
         _abandon(jvm)
@@ -210,6 +221,26 @@ def _session(jvm: Jvm | None, settings: Mapping[str, str], log_file: Path) -> Sp
     except BaseException:
         _abandon(jvm)
         raise
+
+
+def _wait_for_executors(context: SparkContext) -> None:
+    """
+    Wait for a cluster's executors, which come one by one and late.
+
+    Until then Spark believes that there are 2 cores, and a mirror would be dealt to 2 tasks for good.
+    Nothing is lost by it, since no task runs before.
+    Where none comes, Spark itself waits on, and its log says why.
+    """
+    begin = changed_at = time.monotonic()
+    cores, known = 0, False
+    while (now := time.monotonic()) < begin + _EXECUTORS_PATIENCE_S:
+        if (found := context.defaultParallelism) != cores:
+            cores, changed_at = found, now
+        # The driver is one of them.
+        known = known or len(context._jsc.sc().statusTracker().getExecutorInfos()) > 1
+        if known and now >= changed_at + _EXECUTORS_SETTLE_S:
+            return
+        time.sleep(_EXECUTORS_LOOK_S)
 
 
 def _abandon(jvm: Jvm | None) -> None:
