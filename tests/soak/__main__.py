@@ -8,6 +8,7 @@ quick as promised.
 from __future__ import annotations
 
 import argparse
+import pickle
 import signal
 import sys
 import tempfile
@@ -53,6 +54,8 @@ def main() -> int:
 
     say(f"seed {plan.seed}, {len(plan.disturbances)} disturbances, logs in {logs}")
     outcome = soak(plan, logs, say)
+    # Whole: an hour is not to be repeated for the sake of a table.
+    (logs / "outcome.pickle").write_bytes(pickle.dumps(outcome))
     text, picture = markdown(outcome), chart(outcome)
     (logs / "soak.md").write_text(text, encoding="utf-8")
     (logs / "soak.svg").write_text(picture, encoding="utf-8")

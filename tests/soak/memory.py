@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import statistics
 import threading
 import time
@@ -44,11 +45,13 @@ class MemorySample:
         process_id: Of the mirror's first process, by which lives are told apart.
         used: Bytes. Resident, for driver and JVM; for the workers, which share most of their pages with
             their daemon, the proportional set size of all of them and the daemon.
+        load: The machine's load average over a minute: whether something else ran beside the soak.
     """
 
     at_s: float
     process_id: int
     used: Mapping[Role, int]
+    load: float
 
 
 class MemoryWatch:
@@ -78,7 +81,7 @@ class MemoryWatch:
             if process_id is not None:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     used = _used(psutil.Process(process_id))
-                    self.samples.append(MemorySample(time.monotonic(), process_id, used))
+                    self.samples.append(MemorySample(time.monotonic(), process_id, used, os.getloadavg()[0]))
 
 
 def _used(driver: psutil.Process) -> dict[Role, int]:

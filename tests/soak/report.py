@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -50,6 +51,7 @@ def markdown(outcome: Outcome) -> str:
             (f"memory of the {role.value}", f"{_last(outcome, role)}, {growth / 1e6:+.1f} MB an hour")
             for role, growth in outcome.growth.items()
         ),
+        ("load average of the machine", _load(outcome)),
         ("problems", f"{len(outcome.problems)}"),
     ]
     lags = [
@@ -175,6 +177,11 @@ def _cpu(outcome: Outcome, minutes: float) -> str:
         for name in ("python_cpu_s", "jvm_cpu_s")
     )
     return f"{python:.0f} s Python, {jvm:.0f} s JVM: {(python + jvm) / minutes / 60:.0%} of a core"
+
+
+def _load(outcome: Outcome) -> str:
+    loads = [each.load for each in outcome.memory]
+    return f"median {statistics.median(loads):.1f}, highest {max(loads):.1f}" if loads else "unknown"
 
 
 def _last(outcome: Outcome, role: Role) -> str:
