@@ -252,6 +252,27 @@ def test_a_principal_that_sees_nothing_at_the_destination_is_told_what_it_needs(
     assert "  destination: WRITE, READ, DESCRIBE_CONFIGS and CREATE on topic orders" in out.splitlines()
 
 
+def test_a_group_that_may_not_be_described_is_a_refusal_with_all_that_was_found(sides: Sides) -> None:
+    sides.source.faults.add(ApiKey.DESCRIBE_GROUPS, times=None, error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    found = sides.found(code=2)
+    assert "grant READ on the group at the source" in found["refusal"]
+    assert [topic["source"] for topic in found["topics"]] == ["orders"]
+    assert found["missing_acls"] == [
+        {"cluster": "source", "resource_type": "group", "resource": sides.group, "operation": "READ"}
+    ]
+    assert f"missing for this principal: source: READ on group {sides.group}\n" in sides.run()[2]
+
+
+def test_a_dry_run_can_be_asked_for_in_a_file(sides: Sides, tmp_path: Path, capsys: Any) -> None:
+    file = tmp_path / "mirror.toml"
+    file.write_text(
+        f'from = "{sides.source.bootstrap}"\nto = "{sides.destination.bootstrap}"\n'
+        'topics = ["orders"]\ndry-run = true\njson = true\n'
+    )
+    assert main(["mirror", "--config", str(file)]) == 0
+    assert json.loads(capsys.readouterr().out)["topics"][0]["source"] == "orders"
+
+
 def test_one_cluster_on_both_sides_is_refused_unless_a_rename_keeps_copies_apart(sides: Sides) -> None:
     sides.destination = sides.source
     assert "source and destination are the same cluster" in sides.found(code=2)["refusal"]

@@ -167,6 +167,17 @@ def mirrored(kafka: LockedKafka, group: str) -> list[str]:
     return complaints
 
 
+def dry_run_of_bob(kafka: LockedKafka, directory: Path) -> str:
+    return shoal(*arguments(kafka, "bob", directory), "--dry-run", state=directory).stderr
+
+
+def _complaint_of(acl: tuple[str, str, str]) -> str:
+    resource_type, name, operation = acl
+    if resource_type == "cluster":
+        return f"allow {operation} on the cluster"
+    return f"{resource_type} {name}"
+
+
 def test_who_has_exactly_the_printed_acls_can_mirror_and_lacks_each_of_them(
     kafka: LockedKafka, tmp_path: Path
 ) -> None:
@@ -190,13 +201,15 @@ def test_who_has_exactly_the_printed_acls_can_mirror_and_lacks_each_of_them(
     assert all("waiting: a producer id" in line for line in run.stderr.splitlines()), run.stderr
     assert_copied(kafka, 100)
 
-    # Each of the others is missed by a mirror that goes on.
+    # Each of the others is missed by a mirror that goes on, and by a dry run of the same user.
     for acl in sorted(printed - {creation}):
         load(kafka)
         acls.remove(*acl)
         wait_until(lambda: mirrored(kafka, group), 30)
+        assert _complaint_of(acl) in dry_run_of_bob(kafka, tmp_path)
         acls.add(*acl)
         wait_until(lambda: not mirrored(kafka, group), 30)
+    assert dry_run_of_bob(kafka, tmp_path) == ""
     # And CREATE by none that has its topics.
     acls.remove(*creation)
     load(kafka)

@@ -5,7 +5,8 @@ A verb parses, calls and prints; each is a module here, with ``add_parser`` and
 ``run``. What was asked for goes to stdout, everything else to stderr.
 
 Exit codes: 0 done; 1 failed, also where any partition was stopped; 2 usage or
-configuration; 3 (``verify``) could not compare.
+configuration; 3 (``verify``) could not compare; 4 (``mirror``) done, but after
+incidents that its options let it go on from.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="shoal",
         description="Mirror Kafka topics by whole record batches, on Spark.",
-        epilog="Exit codes: 0 done; 1 failed; 2 usage or configuration; 3 could not compare (verify).",
+        epilog="Exit codes: 0 done; 1 failed; 2 usage or configuration; 3 could not compare (verify); 4 "
+        "done, but after incidents (mirror).",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"shoal {importlib.metadata.version('shoal')}")

@@ -22,6 +22,8 @@ def print_dry_run(options: MirrorOptions, *, as_json: bool) -> int:
     found = dry_run(options)
     for warning in found.warnings:
         warn(warning)
+    for sentence in acl_sentences(found.missing_acls):
+        warn(f"missing for this principal: {sentence}")
     if as_json:
         print_json(_json_object(options, found))
     else:
@@ -135,6 +137,7 @@ def _json_object(options: MirrorOptions, found: DryRun) -> dict[str, Any]:
         "policies": _policies(options),
         "topics": [_topic_object(topic) for topic in found.topics],
         "acls": [asdict(acl) for acl in found.acls],
+        "missing_acls": [asdict(acl) for acl in found.missing_acls],
         "acl_commands": acl_commands(found.acls, servers),
         "warnings": list(found.warnings),
         "refusal": found.refusal,

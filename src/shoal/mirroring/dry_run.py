@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ..client.authorized import group_operations, topic_operations
 from ..client.cluster import Cluster, patiently
 from ..client.groups import Membership, describe_holder, has_coordinator
 from ..client.metadata import TopicPartition
@@ -82,6 +83,8 @@ class DryRun:
         holder: Who is in the group; None where nobody is.
         topics: By their names at the source; none where the mirror was refused before.
         acls: What the mirror's principal needs.
+        missing_acls: Those of them that this principal has not, as far as the clusters tell: of topics
+            that exist, and of the group.
         warnings: Sentences: what, where, what to do.
         refusal: Why the mirror would not begin; None where it would.
 
@@ -93,6 +96,7 @@ class DryRun:
     holder: str | None
     topics: tuple[TopicOutlook, ...]
     acls: tuple[Acl, ...]
+    missing_acls: tuple[Acl, ...]
     warnings: tuple[str, ...]
     refusal: str | None
 
@@ -144,13 +148,15 @@ class _DryRun:
         except ShoalError as error:
             topics = tuple(TopicOutlook(topic, ()) for topic in plan.topics.values())
             refusal = str(error)
+        acls = self._acls(plan)
         return DryRun(
             plan.group,
             plan.source_cluster_id,
             plan.destination_cluster_id,
             holder,
             topics,
-            self._acls(plan),
+            acls,
+            self._missing(acls),
             tuple(self._warnings),
             refusal,
         )
@@ -166,7 +172,8 @@ class _DryRun:
         group = self._options.group or default_group(source_id, destination_id)
         unseen = [copy for copy in names.values() if copy not in self._destination.metadata.topics]
         acls = needed_acls(names, group, created=unseen, grown=(), before_2_8=self._destination_before_2_8())
-        return DryRun(group, source_id, destination_id, None, (), acls, (), str(error))
+        missing = self._missing(acls)
+        return DryRun(group, source_id, destination_id, None, (), acls, missing, (), str(error))
 
     def _acls(self, plan: Plan) -> tuple[Acl, ...]:
         topics = plan.topics.values()
@@ -177,6 +184,25 @@ class _DryRun:
             grown=[topic.destination for topic in topics if topic.added_partitions],
             before_2_8=self._destination_before_2_8(),
         )
+
+    def _missing(self, acls: Sequence[Acl]) -> tuple[Acl, ...]:
+        """Return those that this principal has not."""
+        clusters = {"source": self._source, "destination": self._destination}
+        allowed: dict[tuple[str, str, str], frozenset[str] | None] = {}
+        for name, cluster in clusters.items():
+            topics = {acl.resource for acl in acls if (acl.cluster, acl.resource_type) == (name, "topic")}
+            for topic, operations in topic_operations(cluster, topics).items():
+                allowed[name, "topic", topic] = operations
+            for group in {
+                acl.resource for acl in acls if (acl.cluster, acl.resource_type) == (name, "group")
+            }:
+                allowed[name, "group", group] = group_operations(cluster, group)
+        missing = []
+        for acl in acls:
+            operations = allowed.get((acl.cluster, acl.resource_type, acl.resource))
+            if operations is not None and acl.operation not in operations:
+                missing.append(acl)
+        return tuple(missing)
 
     def _destination_before_2_8(self) -> bool:
         return self._destination.any_connection().version(ApiKey.PRODUCE) < _PRODUCE_OF_2_8
@@ -205,6 +231,9 @@ class _DryRun:
         )
         ends = patiently(lambda: end_offsets(self._source, partitions, level), patience_s=self._patience_s)
         self._warn_of_partitions(plan, pairs, without)
+        by_topic: dict[str, list[TopicPartition]] = defaultdict(list)
+        for partition in partitions:
+            by_topic[partition.topic].append(partition)
         return tuple(
             TopicOutlook(
                 topic,
@@ -215,8 +244,7 @@ class _DryRun:
                         each in pairs,
                         ends[each],
                     )
-                    for each in partitions
-                    if each.topic == name
+                    for each in by_topic[name]
                 ),
             )
             for name, topic in plan.topics.items()

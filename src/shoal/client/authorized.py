@@ -1,0 +1,79 @@
+"""What the clusters say that this principal may do (KIP-430)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..errors import ErrorCode
+from ..protocol.apis import ApiKey
+from ..protocol.codec import request_class
+from .cluster import Cluster
+
+__all__ = ["group_operations", "topic_operations"]
+
+#: The bits of Kafka's AclOperation.
+_OPERATIONS = {
+    3: "READ",
+    4: "WRITE",
+    5: "CREATE",
+    6: "DELETE",
+    7: "ALTER",
+    8: "DESCRIBE",
+    9: "CLUSTER_ACTION",
+    10: "DESCRIBE_CONFIGS",
+    11: "ALTER_CONFIGS",
+    12: "IDEMPOTENT_WRITE",
+}
+
+_REFUSED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED})
+
+
+def topic_operations(cluster: Cluster, topics: Iterable[str]) -> dict[str, frozenset[str] | None]:
+    """
+    Return by topic what may be done; None where the cluster does not tell.
+
+    It tells of topics that exist, since Kafka 2.3; of others only that they may not even be described.
+
+    Raises:
+        Disconnected: The cluster does not answer.
+
+    """
+    topic = request_class(ApiKey.METADATA).MetadataRequestTopic
+    response = cluster.ask_anyone(
+        ApiKey.METADATA,
+        topics=[topic(name=name) for name in topics],
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=True,
+    )
+    return {each.name: _read(each.error_code, each.authorized_operations) for each in response.topics}
+
+
+def group_operations(cluster: Cluster, group: str) -> frozenset[str] | None:
+    """
+    Return what may be done to a group; None where the cluster does not tell.
+
+    Asks each broker, not the group's coordinator: see :func:`~.groups.has_coordinator`.
+
+    Raises:
+        ShoalError: A broker does not answer.
+
+    """
+    for node_id in cluster.metadata.brokers:
+        response = cluster.connection(node_id).request(
+            ApiKey.DESCRIBE_GROUPS, groups=[group], include_authorized_operations=True
+        )
+        for described in response.groups:
+            told = _read(described.error_code, described.authorized_operations)
+            if told is not None:
+                return told
+    return None
+
+
+def _read(error_code: int, bits: Any) -> frozenset[str] | None:
+    """Read a set of bits; a broker that does not tell, or is too old to, leaves no set."""
+    if error_code in _REFUSED:
+        return frozenset()
+    if error_code or not isinstance(bits, (set, frozenset)):
+        return None
+    return frozenset(_OPERATIONS[bit] for bit in bits if bit in _OPERATIONS)
