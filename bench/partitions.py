@@ -12,6 +12,7 @@ of the one that has it is taken, from before the first record is loaded until it
 """
 
 import argparse
+import itertools
 import os
 import random
 import signal
@@ -60,6 +61,8 @@ _ENDS_S = 30.0
 #: So long a mover has to be quiet before it counts as idle: longer than it commits and reports.
 _QUIET_S = 10.0
 
+_IDLE_PER_TOPIC = 50
+
 
 @dataclass
 class _Runner:
@@ -69,7 +72,7 @@ class _Runner:
     Attributes:
         name: For the table.
         busy: The topic that gets records.
-        idle: The topic that gets none, if there is one.
+        idle: The topics that get none.
         backlog: CPU-seconds per GB of each backlog.
         steady: CPU-seconds per GB of each steady load.
         idle_minute: CPU-seconds of each minute without records.
@@ -78,7 +81,7 @@ class _Runner:
 
     name: str
     busy: str
-    idle: str | None
+    idle: Sequence[str]
     process: subprocess.Popen[bytes]
     log: Path
     backlog: list[float] = field(default_factory=list)
@@ -216,10 +219,9 @@ def _arguments(
 
 @contextmanager
 def _running(
-    bench: _Bench, mover: str, name: str, busy: str, idle: str | None, directory: Path
+    bench: _Bench, mover: str, name: str, busy: str, idle: Sequence[str], directory: Path
 ) -> Iterator[_Runner]:
-    topics = [busy] if idle is None else [busy, idle]
-    arguments = _arguments(mover, bench.source, bench.destination, topics)
+    arguments = _arguments(mover, bench.source, bench.destination, [busy, *idle])
     log = directory / f"{busy}.log"
     process = spawn(arguments, log, {"XDG_STATE_HOME": str(directory / busy)})
     runner = _Runner(name, busy, idle, process, log)
@@ -324,19 +326,18 @@ def main() -> None:
     ):
         bench = _Bench(*clusters, arguments.busy)
         _say("creating topics")
-        for cluster in clusters:
-            for topic in ("few_busy", "many_busy"):
-                create_topic(
-                    cluster.bootstrap, topic, arguments.busy, config={"compression.type": "producer"}
-                )
-            create_topic(
-                cluster.bootstrap, "many_idle", arguments.idle, config={"compression.type": "producer"}
-            )
+        idle_topics = {
+            f"many_idle_{number}": min(_IDLE_PER_TOPIC, arguments.idle - first)
+            for number, first in enumerate(range(0, arguments.idle, _IDLE_PER_TOPIC))
+        }
+        topics = {"few_busy": arguments.busy, "many_busy": arguments.busy, **idle_topics}
+        for cluster, (topic, partitions) in itertools.product(clusters, topics.items()):
+            create_topic(cluster.bootstrap, topic, partitions, config={"compression.type": "producer"})
         few = f"{arguments.busy} busy partitions"
         many = f"{few} and {arguments.idle:,} idle ones"
         runners = [
             stack.enter_context(_running(bench, arguments.mover, name, busy, idle, Path(directory)))
-            for name, busy, idle in ((few, "few_busy", None), (many, "many_busy", "many_idle"))
+            for name, busy, idle in ((few, "few_busy", ()), (many, "many_busy", list(idle_topics)))
         ]
         _measure(bench, runners, arguments)
         text = table(runners, (load_before, os.getloadavg()[0]))

@@ -436,6 +436,24 @@ def test_who_has_something_shares_a_response_with_nobody_who_has_not(
     assert asked[-1].max_bytes == {FIRST: all_of_it}
 
 
+@pytest.mark.parametrize(("busy_for_s", "share"), [(60.0, 2), (0.0, 1)])
+def test_who_had_something_lately_is_supposed_to_have_more_soon(
+    new_fetcher: NewFetcher,
+    broker: Broker,
+    asked: list[Asked],
+    monkeypatch: pytest.MonkeyPatch,
+    busy_for_s: float,
+    share: int,
+) -> None:
+    monkeypatch.setattr(fetch, "_BUSY_FOR_S", busy_for_s)
+    fetcher = new_fetcher(buffer_bytes=8 * MIB)
+    for partition in (FIRST, SECOND):
+        history(broker, partition, 1)
+    turn(fetcher, *[FetchFrom(each, 0) for each in (FIRST, SECOND, THIRD, OTHER)])
+    turn(fetcher, FetchFrom(FIRST, 1), FetchFrom(SECOND, 1))
+    assert set(asked[-1].max_bytes.values()) == {(8 * MIB - 65_536) // share}
+
+
 def test_nobody_gets_less_than_a_batch_of_the_usual_size(new_fetcher: NewFetcher, asked: list[Asked]) -> None:
     turn(new_fetcher(buffer_bytes=2 * MIB), *[FetchFrom(each, 0) for each in (FIRST, SECOND, THIRD)])
     assert min(asked[-1].max_bytes.values()) > MIB

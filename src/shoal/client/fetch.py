@@ -45,6 +45,9 @@ _LARGEST_EPOCH = 2**31 - 1
 #: A broker serves who has data by turns. Who is left out for so long is asked for first, in a full request.
 _LONGEST_LEFT_OUT_S = 5.0
 
+#: Who had records so lately is supposed to have more soon.
+_BUSY_FOR_S = 10.0
+
 
 class FetchFrom(NamedTuple):
     """
@@ -123,6 +126,8 @@ class Fetcher:
         self._ends: dict[TopicPartition, int] = {}
         #: Which have more than was sent, and since when, the longest first.
         self._behind: dict[TopicPartition, float] = {}
+        #: Which brought records, and when, the longest ago first.
+        self._busy: dict[TopicPartition, float] = {}
         self._begin_with: TopicPartition | None = None
         self._first_of_request: TopicPartition | None = None
         self._first_of_full: TopicPartition | None = None
@@ -167,6 +172,7 @@ class Fetcher:
             before = self._wanted.pop(partition, None)
             if wanted is None:
                 self._behind.pop(partition, None)
+                self._busy.pop(partition, None)
                 if before is not None:
                     forgotten.append(partition)
                 continue
@@ -224,9 +230,7 @@ class Fetcher:
         self, listed: Iterable[FetchFrom], forgotten: Iterable[TopicPartition], epoch: int, max_wait_ms: int
     ) -> None:
         request = request_class(ApiKey.FETCH)
-        # Nobody shares a response but those that have something to send.
-        share = self._max_bytes // max(1, len(self._behind))
-        partition_max_bytes = max(_SMALLEST_PARTITION_MAX_BYTES, share)
+        partition_max_bytes = self._partition_max_bytes()
         entries = defaultdict(list)
         for (name, number), offset, leader_epoch, _ in listed:
             entries[name].append(
@@ -254,6 +258,14 @@ class Fetcher:
             ],
             rack_id="",
         )
+
+    def _partition_max_bytes(self) -> int:
+        """Divide a response among those that have something to send, or had it lately."""
+        busy_since = time.monotonic() - _BUSY_FOR_S
+        while self._busy and next(iter(self._busy.values())) < busy_since:
+            self._busy.pop(next(iter(self._busy)))
+        share = self._max_bytes // max(1, len(self._behind), len(self._busy))
+        return max(_SMALLEST_PARTITION_MAX_BYTES, share)
 
     # Answers
 
@@ -311,6 +323,8 @@ class Fetcher:
                 self._ends[wanted.partition] = fetched.end_offset(committed=committed)
                 if len(fetched.record_set):
                     self._behind.pop(wanted.partition, None)  # it had its turn
+                    self._busy.pop(wanted.partition, None)
+                    self._busy[wanted.partition] = now
                 self._look_behind(wanted, now)
 
     def _look_for_the_left_out(self, response: FetchResponse) -> None:
