@@ -19,7 +19,7 @@ from ...client.metadata import TopicPartition
 from ...records import Decision
 from ..metrics import PartitionMetrics
 from ..processes import ProcessRole, ProcessUsage
-from ..progress import Progress, Summary
+from ..progress import PartitionIncident, Progress, Summary
 from .history import Sample, columns
 from .observer import Observer
 
@@ -134,10 +134,13 @@ class PageData:
             "now_ms": int(now * 1000),
             "ending": None,
             "warnings": list(about.warnings),
-            "totals": _totals(progress, samples[-1], metrics.task_heard_at, now),
+            "totals": {
+                **_totals(progress, samples[-1], metrics.task_heard_at, now),
+                "up_to_date": sum(each.is_done and not each.stopped for each in look.partitions.values()),
+            },
             "stopped": _named(progress.stopped),
             "waiting": _named(progress.waiting),
-            "incidents": [asdict(each) for each in progress.incidents[-_INCIDENTS:]],
+            "incidents": _gone_on_from(progress.incidents),
             "decisions": dict(progress.decisions),
             "conversions": _conversions(progress),
             "partitions": {
@@ -192,7 +195,6 @@ def _totals(progress: Progress, sample: Sample, heard_at: float | None, now: flo
         "elapsed_s": progress.elapsed_s,
         "heard_age_s": None if heard_at is None else max(0.0, now - heard_at),
         "partitions": progress.partitions,
-        "done": progress.done,
         "records": progress.records,
         "batches": progress.batches,
         "bytes_in": progress.bytes_in,
@@ -226,6 +228,11 @@ def _named(reasons: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
+def _gone_on_from(incidents: Sequence[PartitionIncident]) -> list[dict[str, Any]]:
+    """Return the last incidents; one that stopped its partition is told as the reason of that."""
+    return [asdict(each) for each in incidents if each.continued][-_INCIDENTS:]
+
+
 def _conversions(progress: Progress) -> dict[str, Any]:
     """
     Return how many batches went through as they were, and how many could not.
@@ -252,8 +259,9 @@ def _partition(name: TopicPartition, metrics: PartitionMetrics, rates: _Rates, n
     return {
         "partition": str(name),
         "state": _state(metrics),
-        "lag_records": metrics.lag_records,
-        "lag_s": metrics.lag_s(now),
+        # Where the end of a stopped one is, nobody looks.
+        "lag_records": None if metrics.stopped else metrics.lag_records,
+        "lag_s": None if metrics.stopped else metrics.lag_s(now),
         "records": metrics.records,
         "bytes_out": metrics.bytes_out,
         "bytes_per_s": rates.bytes_per_s(name),

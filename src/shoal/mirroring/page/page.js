@@ -85,7 +85,7 @@ function state(data) {
   if (stopped) return ["bad", plural(stopped, "partition") + " stopped"];
   if (data.waiting.count) return ["warn", plural(data.waiting.count, "partition") + " waiting"];
   if (totals.heard_age_s === null) return ["busy", "Starting"];
-  return totals.done === totals.partitions ? ["good", "Up to date"] : ["busy", "Copying"];
+  return totals.up_to_date === totals.partitions ? ["good", "Up to date"] : ["busy", "Copying"];
 }
 
 function headline(data) {
@@ -96,7 +96,10 @@ function headline(data) {
     return `No task has reported for ${duration(totals.heard_age_s)}, where each does twice a second: what is below may be old.`;
   }
   const speed = `${integer(totals.records_per_s)} records/s, ${bytes(totals.bytes_per_s)}/s`;
-  if (!totals.lag_records) return `Everything that is known of is copied. ${speed}.`;
+  if (!totals.lag_records) {
+    const but = data.stopped.count ? `, but for ${plural(data.stopped.count, "stopped partition")}` : "";
+    return `Everything that is known of is copied${but}. ${speed}.`;
+  }
   const behind = [plural(totals.lag_records, "record")];
   if (totals.lag_s) behind.push(duration(totals.lag_s));
   const left = totals.remaining_s === null ? "" : `, about ${duration(totals.remaining_s)} to go`;
@@ -113,12 +116,12 @@ function tiles(data) {
       : ["Throughput", `${bytes(totals.bytes_per_s)}/s`, `${integer(totals.records_per_s)} records/s`],
     ["Lag", compact(totals.lag_records), totals.lag_s === null ? "records" : `records, ${duration(totals.lag_s)}`],
     ["Partitions", integer(totals.partitions),
-      `${integer(totals.done)} up to date, ${integer(data.waiting.count)} waiting, ${integer(data.stopped.count)} stopped`],
+      `${integer(totals.up_to_date)} up to date, ${integer(data.waiting.count)} waiting, ${integer(data.stopped.count)} stopped`],
     ["Passed through unopened", share(data.conversions.unopened, data.conversions.unopened + opened),
       `${plural(opened, "batch", "batches")} decoded`],
     isReport
       ? ["CPU per GB copied", totals.bytes_out ? `${(totals.cpu_s / (totals.bytes_out / 1e9)).toFixed(2)} s` : "–",
-        `${totals.cpu_s.toFixed(1)} CPU-seconds in all`]
+        `${totals.cpu_s.toFixed(1)} CPU-seconds in all, from the start on`]
       : ["CPU", cpu === null ? "–" : cpu.toFixed(2), "cores at work, of late"],
     ["Memory", bytes(totals.rss_bytes), isReport ? "at most, of all processes" : "of all processes"],
     [isReport ? "Ran for" : "Up for", duration(totals.elapsed_s), plural(totals.retries, "retry", "retries")],
@@ -161,11 +164,10 @@ function showWords(data) {
   show("waiting", troubles("Waiting", "Time can heal these: they are tried again and again.", data.waiting), troubleSection);
   show("incidents", data.incidents.length ? data.incidents : null, (rows) => [
     element("h2", {}, "What happened to the clusters"),
-    table("Incidents that cannot be made good.", [
+    table("The mirror went on after these; what is lost is lost.", [
       ["Partition", "name", (row) => row.partition],
       ["Incident", "", (row) => row.kind],
       ["Lost", "number", (row) => orDash(row.lost, integer)],
-      ["Went on", "", (row) => (row.continued ? "yes" : "no")],
       ["Reason", "reason", (row) => row.reason],
     ], rows),
   ]);
@@ -187,7 +189,7 @@ function showTables(data) {
       ["Records", "number", (row) => integer(row.records)],
       ["Bytes out", "number", (row) => bytes(row.bytes_out)],
       ["Rate", "number", (row) => orDash(row.bytes_per_s, (value) => `${bytes(value)}/s`)],
-      ["Last commit", "number", (row) => orDash(row.commit_age_s, (age) => `${duration(age)} ago`)],
+      ["Last commit", "number", (row) => orDash(row.commit_age_s, (age) => `${duration(age)} ${isReport ? "before the end" : "ago"}`)],
       ["State", "", partitionState],
       ["Lane", "", (row) => orDash(row.process, String)],
     ].filter(([heading]) => !(isReport && heading === "Rate"));
@@ -290,9 +292,10 @@ function bars(names, values, texts) {
   }];
 }
 
-const barLayout = (xTitle, many) => layout({
-  showlegend: false, hovermode: "closest", height: Math.max(220, 26 * many + 60),
-  xaxis: { title: { text: xTitle }, rangemode: "tozero" },
+// To the right of the longest bar there is room for its label.
+const barLayout = (xTitle, values) => layout({
+  showlegend: false, hovermode: "closest", height: Math.max(130, 28 * values.length + 70),
+  xaxis: { title: { text: xTitle }, range: [0, 1.2 * Math.max(1, ...values)] },
   yaxis: { autorange: "reversed", type: "category", title: { text: "" } },
 });
 
@@ -322,12 +325,12 @@ function figures(data) {
   const decisions = Object.entries(data.decisions).sort((one, other) => other[1] - one[1]);
   made.push(["decisions", isReport ? "Conversions avoided" : "Decisions", conversionSentence(conversions),
     bars(decisions.map(([name]) => name), decisions.map(([, count]) => count), decisions.map(([, count]) => integer(count))),
-    barLayout("batches", decisions.length)]);
+    barLayout("batches", decisions.map(([, count]) => count))]);
   const topics = data.topics.rows.filter((row) => row.bytes_per_batch !== null).slice(0, 12);
   made.push(["batches", "Batch sizes by topic",
     "Bytes a batch on average, headers included: small batches are what makes a mirror slow.",
     bars(topics.map((row) => row.topic), topics.map((row) => row.bytes_per_batch), topics.map((row) => bytes(row.bytes_per_batch))),
-    barLayout("bytes a batch", topics.length)]);
+    barLayout("bytes a batch", topics.map((row) => row.bytes_per_batch))]);
   return made;
 }
 
