@@ -307,6 +307,18 @@ def _measure(bench: _Bench, runners: Sequence[_Runner], arguments: argparse.Name
         bench.verify(runner)
 
 
+def _create_topics(clusters: Sequence[KafkaCluster], busy: int, idle: int) -> list[str]:
+    """Create all topics on both sides; return those that get no records."""
+    idle_topics = {
+        f"many_idle_{number}": min(_IDLE_PER_TOPIC, idle - first)
+        for number, first in enumerate(range(0, idle, _IDLE_PER_TOPIC))
+    }
+    topics = {"few_busy": busy, "many_busy": busy, **idle_topics}
+    for cluster, (topic, partitions) in itertools.product(clusters, topics.items()):
+        create_topic(cluster.bootstrap, topic, partitions, config={"compression.type": "producer"})
+    return list(idle_topics)
+
+
 def _say(line: str) -> None:
     print(time.strftime("%X"), line, file=sys.stderr, flush=True)
 
@@ -326,18 +338,12 @@ def main() -> None:
     ):
         bench = _Bench(*clusters, arguments.busy)
         _say("creating topics")
-        idle_topics = {
-            f"many_idle_{number}": min(_IDLE_PER_TOPIC, arguments.idle - first)
-            for number, first in enumerate(range(0, arguments.idle, _IDLE_PER_TOPIC))
-        }
-        topics = {"few_busy": arguments.busy, "many_busy": arguments.busy, **idle_topics}
-        for cluster, (topic, partitions) in itertools.product(clusters, topics.items()):
-            create_topic(cluster.bootstrap, topic, partitions, config={"compression.type": "producer"})
+        idle = _create_topics(clusters, arguments.busy, arguments.idle)
         few = f"{arguments.busy} busy partitions"
         many = f"{few} and {arguments.idle:,} idle ones"
         runners = [
-            stack.enter_context(_running(bench, arguments.mover, name, busy, idle, Path(directory)))
-            for name, busy, idle in ((few, "few_busy", ()), (many, "many_busy", list(idle_topics)))
+            stack.enter_context(_running(bench, arguments.mover, name, busy, others, Path(directory)))
+            for name, busy, others in ((few, "few_busy", ()), (many, "many_busy", idle))
         ]
         _measure(bench, runners, arguments)
         text = table(runners, (load_before, os.getloadavg()[0]))
