@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -13,8 +13,15 @@ from two_brokers import History, RunningLane, TwoBrokers, Watched, second_node, 
 
 from shoal.broker import Broker
 from shoal.broker.call import Call
-from shoal.errors import ErrorCode
+from shoal.client.cluster import Cluster
+from shoal.client.groups import fetch_offsets
+from shoal.client.metadata import TopicPartition
+from shoal.errors import ErrorCode, Stopped
 from shoal.mirroring import lane
+from shoal.mirroring.carrier import Carrier
+from shoal.mirroring.control import CarrierControl, Uncontrolled
+from shoal.mirroring.handover import Handover
+from shoal.mirroring.partition_copy import PartitionCopy
 from shoal.mirroring.ranges import OPEN_END, CopyRange
 from shoal.protocol.apis import ApiKey
 
@@ -211,3 +218,45 @@ def test_a_failed_partition_is_carried_to_its_end_without_a_driver(brokers: TwoB
     assert result.complete
     for number, history in enumerate(histories):
         assert brokers.copied("topic", number) == history.committed
+
+
+class InTrouble(Watched):
+    """A task's control that says of all partitions that they waited for something."""
+
+    def take(self, partitions: Sequence[TopicPartition]) -> Handover:
+        return Handover(in_trouble=frozenset(partitions))
+
+
+def test_a_lane_whose_partitions_are_all_in_trouble_from_the_start_ends(brokers: TwoBrokers) -> None:
+    """As the second attempt of a task: the first was killed while they waited."""
+    histories = brokers.topic("topic", 2)
+    for history in histories:
+        history.plain(2, 3)
+    assert brokers.start(control=InTrouble()).result().complete
+    for number, history in enumerate(histories):
+        assert brokers.copied("topic", number) == history.committed
+
+
+def test_a_carrier_that_nobody_waits_for_any_more_neither_commits_nor_leaves_anything(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(2)
+    control = CarrierControl(Uncontrolled())
+    disowned = Carrier(
+        [PartitionCopy(brokers.ranges()[0], brokers.settings)],
+        brokers.settings,
+        control,
+        Cluster(brokers.settings.source),
+        Cluster(brokers.settings.destination),
+        buffer_bytes=1024 * 1024,
+        report=lambda partitions, fetched_bytes: None,
+    )
+    disowned.disown()
+    with pytest.raises(Stopped):
+        disowned.run()
+    assert disowned.leaves() == []
+    assert brokers.copied() == []
+    with Cluster(brokers.settings.source) as cluster:
+        assert not fetch_offsets(cluster, "mirror", [TopicPartition("topic", 0)])
+    brokers.run()
+    assert brokers.copied() == history.committed

@@ -28,7 +28,7 @@ from .control import CarrierControl
 from .handover import Left
 from .pair import Pair
 from .partition_copy import PartitionCopy
-from .positions import GroupPositions, NoPositions, Positions
+from .positions import GroupPositions
 from .realign import realign, take_over
 from .reports import partition_report
 from .route import FETCH_MAX_WAIT_MS, Route
@@ -101,7 +101,9 @@ class Carrier:
         self._control = control
         self._source = source
         self._destination = destination
-        self._positions: Positions = GroupPositions(source, settings.group, control.membership)
+        # Apart from the rest: a coordinator that stalls must not take a minute from the copying.
+        self._coordinator = Cluster(settings.source.impatient(), source.known)
+        self._positions = GroupPositions(self._coordinator, settings.group, control.membership)
         self._buffer_bytes = buffer_bytes
         self._tell = report
         self._give_away = give_away
@@ -142,14 +144,13 @@ class Carrier:
         if self._abandoned_at is None:
             self._abandoned_at = time.monotonic()
             self.end()
-            for connection in self._on_route:
-                connection.abort()
-            self._destination.abort()
-            self._source.abort()
+            for connection in self._connections():
+                if connection.in_flight:
+                    connection.abort()
 
     def disown(self) -> None:
-        """Nobody waits for this carrier any more: it commits nothing; its partitions will be realigned."""
-        self._positions = NoPositions()
+        """Nobody waits for this carrier any more: it does nothing more; its partitions will be realigned."""
+        self._control.disowned = True
 
     @property
     def abandoned_s(self) -> float:
@@ -161,8 +162,11 @@ class Carrier:
         """How long no broker has answered, while an answer is waited for."""
         if self._pauses:
             return 0.0
-        heard = (each.heard_at for each in [*self._on_route, *self._source.open, *self._destination.open])
-        return time.monotonic() - max(heard, default=self._heard_at)
+        return time.monotonic() - max(self._heard_at, *(each.heard_at for each in self._connections()), 0.0)
+
+    def _connections(self) -> list[Connection]:
+        """Return those that something may be waited for on; the coordinator's has a time-out of its own."""
+        return [*self._on_route, *self._source.open, *self._destination.open]
 
     def waits_for(self) -> str:
         """Say whose answer it waits for."""
@@ -183,7 +187,9 @@ class Carrier:
         return self._routes > 1
 
     def leaves(self) -> list[list[Any]]:
-        """Say where the next task can go on, once this carrier has ended."""
+        """Say where the next task can go on, once this carrier has ended in good order."""
+        if self._control.disowned or self.failure is not None:
+            return []
         return [
             Left(copy.pair, copy.leader_epoch).to_json_object(copy.source)
             for copy in self.copies
@@ -201,7 +207,7 @@ class Carrier:
             ShoalError: The last commit failed.
 
         """
-        with self._source, self._destination:
+        with self._source, self._destination, self._coordinator:
             try:
                 while self._has_work and not self._control.stop_requested:
                     self._step()

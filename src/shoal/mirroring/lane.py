@@ -3,7 +3,7 @@ What one task does: share its partitions out to carriers by their leaders, and t
 
 Each carrier has a thread, so that one that waits for a leader holds up no
 other. Partitions that fail by themselves while others of the same leaders do
-not are carried on by one carrier more, the one in trouble.
+not are in trouble, and carried on by one carrier more.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ from .settings import CopySettings
 
 __all__ = ["LaneResult", "copy_lane"]
 
-#: What partitions have in common that one carrier carries: leaders by node id, or a trouble of their own.
-_Place: TypeAlias = "tuple[int | None, int | None]"
-_TROUBLE: _Place = (None, None)
+#: Of the source and of the destination, by node id; None where there is none, or nobody knows.
+_Leaders: TypeAlias = "tuple[int | None, int | None]"
 
 #: The least that a carrier fetches into, where its lane has so much: one batch of max.message.bytes' default.
 _LEAST_BUFFER_BYTES = 1024 * 1024
@@ -39,7 +38,7 @@ _LEAST_BUFFER_BYTES = 1024 * 1024
 #: A carrier that hears nothing for so long is stuck; a fetch without data is answered in half a second.
 _STALLED_S = 2.5
 
-#: How long after an end was requested a carrier may hear nothing; then what it waits for is given up.
+#: How long a carrier may hear nothing once an end was requested; then what it waits for is given up.
 _END_PATIENCE_S = 1.5
 
 #: And how long it may take after that, as in a connect that cannot be given up; then nobody waits for it.
@@ -85,7 +84,7 @@ class _Lane:
         self._known: tuple[Metadata | None, Metadata | None] = (None, None)
         self._buffer_bytes = settings.fetch_buffer_bytes
         self._carriers: list[Carrier] = []
-        self._in_trouble: Carrier | None = None
+        self._in_trouble: dict[_Leaders, Carrier] = {}
         self._threads: dict[Carrier, threading.Thread] = {}
         self._ended: queue.SimpleQueue[Carrier] = queue.SimpleQueue()
         self._starting = threading.Lock()
@@ -99,8 +98,8 @@ class _Lane:
         if len(groups) > 1:
             share = self._settings.fetch_buffer_bytes // len(groups)
             self._buffer_bytes = max(share, min(self._settings.fetch_buffer_bytes, _LEAST_BUFFER_BYTES))
-        for place, copies in groups.items():
-            if place is _TROUBLE:
+        for (_, in_trouble), copies in groups.items():
+            if in_trouble:
                 self._carry_in_trouble(copies)
             else:
                 self._start(self._carrier(copies, give_away=self._carry_in_trouble))
@@ -115,10 +114,10 @@ class _Lane:
 
     # Carriers
 
-    def _share_out(self) -> dict[_Place, list[PartitionCopy]]:
-        """Group the partitions by what may hold them up: their leaders, or a trouble of their own."""
+    def _share_out(self) -> dict[tuple[_Leaders, bool], list[PartitionCopy]]:
+        """Group the partitions by what may hold them up: their leaders, and whether they are in trouble."""
         handover = self._control.take([copy.source for copy in self._copies])
-        groups: dict[_Place, list[PartitionCopy]] = defaultdict(list)
+        groups: dict[tuple[_Leaders, bool], list[PartitionCopy]] = defaultdict(list)
         with Cluster(self._settings.source) as source, Cluster(self._settings.destination) as destination:
             with suppress(ShoalError):  # the carriers try again, and say what is wrong
                 source.refresh({copy.source.topic for copy in self._copies})
@@ -126,12 +125,11 @@ class _Lane:
             self._known = source.known, destination.known
         for copy in self._copies:
             copy.left = handover.left.get(copy.source)
-            in_trouble = copy.source in handover.in_trouble
-            groups[_TROUBLE if in_trouble else self._leaders_of(copy)].append(copy)
+            leaders = self._leaders_of(copy)
+            groups[leaders, copy.source in handover.in_trouble or None in leaders].append(copy)
         return groups
 
-    def _leaders_of(self, copy: PartitionCopy) -> _Place:
-        """Return the leaders of both sides; None stands for one that is not known, or that there is not."""
+    def _leaders_of(self, copy: PartitionCopy) -> _Leaders:
         source, destination = self._known
         return leader_in(source, copy.source), leader_in(destination, copy.destination)
 
@@ -169,33 +167,39 @@ class _Lane:
     def _carry_in_trouble(self, copies: Sequence[PartitionCopy]) -> None:
         """Carry partitions on that failed by themselves. Called from any carrier's thread."""
         with self._starting:
-            if self._in_trouble is None:
-                self._in_trouble = self._carrier([])
-                self._in_trouble.stay()
-                self._start(self._in_trouble)
-            self._in_trouble.admit(copies)
+            for copy in copies:
+                leaders = self._leaders_of(copy)
+                if leaders not in self._in_trouble:
+                    self._in_trouble[leaders] = self._carrier([])
+                    self._in_trouble[leaders].stay()
+                    self._start(self._in_trouble[leaders])
+                self._in_trouble[leaders].admit([copy])
 
     # The task's own thread
 
     def _wait_for_carriers(self) -> None:
         """Wait until every carrier has ended; say what those wait for that do not move."""
-        ends_at: float | None = None
         while self._threads:
+            self._let_go_of_those_in_trouble()
             with suppress(queue.Empty):
                 ended = self._ended.get(timeout=_LOOK_INTERVAL_S)
                 with self._starting:
                     self._threads.pop(ended).join()
-                    if list(self._threads) == [self._in_trouble] and self._in_trouble:
-                        self._in_trouble.leave()  # nobody is left who could give it more
-            now = time.monotonic()
             if any(carrier.failure for carrier in self._carriers):
                 for carrier in list(self._threads):
                     carrier.end()
             elif not self._control.stop_requested:
                 self._look_after_carriers()
                 continue
-            ends_at = now if ends_at is None else ends_at
-            self._hurry(now - ends_at)
+            self._hurry()
+
+    def _let_go_of_those_in_trouble(self) -> None:
+        """Where nobody is left who could give them more, they end with their last partition."""
+        with self._starting:
+            in_trouble = set(self._in_trouble.values())
+            if in_trouble.issuperset(self._threads):
+                for carrier in in_trouble:
+                    carrier.leave()
 
     def _look_after_carriers(self) -> None:
         for carrier in list(self._threads):
@@ -213,10 +217,10 @@ class _Lane:
                 {"deal_anew": True, "partitions": [], "bytes_in": 0, **self._process.report()}
             )
 
-    def _hurry(self, since_s: float) -> None:
-        """An end was requested so long ago: give up what carriers wait for that hear nothing."""
+    def _hurry(self) -> None:
+        """An end was requested: give up what carriers wait for that hear nothing."""
         for carrier in list(self._threads):
-            if since_s > _END_PATIENCE_S and carrier.unheard_s > _END_PATIENCE_S:
+            if carrier.unheard_s > _END_PATIENCE_S:
                 carrier.abandon()
             if carrier.abandoned_s > _ABANDONED_PATIENCE_S:
                 carrier.disown()

@@ -118,7 +118,7 @@ class GroupLock:
         """
         # DescribeGroups shows the client id to who is refused.
         client_id = f"{source.client_id}@{socket.gethostname()}[{os.getpid()}]"
-        self._cluster = Cluster(replace(source, client_id=client_id))
+        self._cluster = Cluster(replace(source.impatient(), client_id=client_id))
         self._member = GroupMember(
             self._cluster,
             group,

@@ -11,7 +11,7 @@ from ..client.metadata import TopicPartition
 from ..errors import ShoalError
 from .pair import Pair
 
-__all__ = ["GroupPositions", "NoPositions", "Positions"]
+__all__ = ["GroupPositions", "Positions"]
 
 
 class Positions(Protocol):
@@ -68,13 +68,3 @@ class GroupPositions:
     def commit(self, pairs: Mapping[TopicPartition, Pair]) -> Mapping[TopicPartition, ShoalError]:
         positions = {partition: pair.to_committed() for partition, pair in pairs.items()}
         return commit_offsets(self._cluster, self._group, positions, self._membership())
-
-
-class NoPositions:
-    """For who may neither read nor commit any more."""
-
-    def read(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Pair]:
-        return {}
-
-    def commit(self, pairs: Mapping[TopicPartition, Pair]) -> Mapping[TopicPartition, ShoalError]:
-        return {}

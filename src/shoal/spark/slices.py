@@ -119,8 +119,9 @@ class _SlicePlanner:
         assert options.group is not None
         self._options = options
         self._group = options.group
-        self._source = Cluster(options.source)
-        self._destination = Cluster(options.destination)
+        # Who does not answer at once is left out of this slice, or asked again.
+        self._source = Cluster(options.source.impatient())
+        self._destination = Cluster(options.destination.impatient())
         self._starts: dict[TopicPartition, int] = {}
         self._first: frozenset[TopicPartition] | None = None
         self.left_out: dict[TopicPartition, str] = {}

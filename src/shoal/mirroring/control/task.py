@@ -87,6 +87,7 @@ class CarrierControl:
 
     Attributes:
         end_requested: Set it to let this carrier alone end.
+        disowned: Set it where nobody waits for this carrier any more: it neither commits nor produces.
 
     """
 
@@ -94,6 +95,7 @@ class CarrierControl:
         self._control = control
         self._seen = control.interruptions
         self.end_requested = False
+        self.disowned = False
 
     @property
     def stop_requested(self) -> bool:
@@ -105,6 +107,7 @@ class CarrierControl:
 
     def check_lease(self) -> None:
         """Raise as the task's does; a retriable BrokerError after an interruption until :meth:`begin`."""
+        self._check_owned()
         self._control.check_lease()
         if self._control.interruptions != self._seen:
             raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS, "the mirror's place in its consumer group")
@@ -126,7 +129,13 @@ class CarrierControl:
         return self._control.take(partitions)
 
     def membership(self) -> Membership:
+        """Return the task's; raises Stopped where this carrier is disowned: asked for each commit."""
+        self._check_owned()
         return self._control.membership()
+
+    def _check_owned(self) -> None:
+        if self.disowned:
+            raise Stopped("its task has ended without this carrier, which may be in the way of the next one")
 
     def report(self, message: dict[str, Any]) -> None:
         self._control.report(message)

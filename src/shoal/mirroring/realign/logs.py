@@ -64,15 +64,19 @@ def destination_logs(
     """
     partitions = [copy.destination for copy in copies]
     ends = log_end_offsets(destination, partitions)
-    high_watermarks = list_offsets(destination, dict.fromkeys(partitions, LATEST))
-    starts = list_offsets(destination, dict.fromkeys(partitions, EARLIEST))
+    # Not of those whose leader does not answer: each question waits for its time-out.
+    answered = [partition for partition in partitions if not isinstance(ends[partition], ShoalError)]
+    high_watermarks = list_offsets(destination, dict.fromkeys(answered, LATEST))
+    starts = list_offsets(destination, dict.fromkeys(answered, EARLIEST))
     logs: dict[TopicPartition, DestinationLog] = {}
     errors: dict[TopicPartition, ShoalError] = {}
     for copy in copies:
-        end, high_watermark, start = (each[copy.destination] for each in (ends, high_watermarks, starts))
+        end = ends[copy.destination]
         if isinstance(end, ShoalError):
             errors[copy.source] = end
-        elif isinstance(high_watermark, ShoalError):
+            continue
+        high_watermark, start = high_watermarks[copy.destination], starts[copy.destination]
+        if isinstance(high_watermark, ShoalError):
             errors[copy.source] = high_watermark
         elif isinstance(start, ShoalError):
             errors[copy.source] = start
