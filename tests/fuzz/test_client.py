@@ -89,8 +89,9 @@ def _fetch(cluster: Cluster) -> None:
         max_wait_ms=10,
     )
     try:
-        for _ in range(2):
-            fetcher.ask(FetchFrom(PARTITION, 0))
+        for offset in (0, 3, 0, 9):  # in a session, if there is one
+            fetcher.ask(FetchFrom(PARTITION, offset))
+            fetcher.ask(FetchFrom(TopicPartition("topic", 1), 0))
             fetcher.send()
             fetcher.receive()
     finally:
