@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 from two_brokers import answers, config_of, leads_elsewhere, second_node
 
 from shoal.broker import Broker
+from shoal.client import cluster as cluster_module
 from shoal.client.backoff import Backoff
 from shoal.client.cluster import Cluster, is_transient, patiently
 from shoal.client.config import ClientConfig
@@ -134,6 +138,109 @@ def test_metadata_is_asked_for_again_on_another_connection(
     cluster.refresh()
     broker.faults.add(ApiKey.METADATA, drop=drop, times=1)  # type: ignore[arg-type]
     assert "topic" in cluster.refresh().topics
+
+
+# Brokers that stall
+
+
+@pytest.fixture
+def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_module, "_ANYONE_PATIENCE_S", 0.3)
+
+
+class Stalled:
+    """Somebody who accepts connections, and says nothing: a broker that was stopped, as by SIGSTOP."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = Address(*self._listener.getsockname())
+
+    def came(self) -> int:
+        """Return how many have connected since the last question."""
+        self._listener.setblocking(False)
+        came = 0
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self._listener.accept()[0].close()
+                came += 1
+        return came
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+@pytest.fixture
+def stalled() -> Iterator[Stalled]:
+    with contextlib.closing(Stalled()) as listener:
+        yield listener
+
+
+@pytest.mark.usefixtures("little_patience")
+def test_a_broker_that_stalls_is_not_waited_for_while_there_are_others(
+    broker: Broker, stalled: Stalled
+) -> None:
+    config = ClientConfig("source", (stalled.address, Address(broker.host, broker.port)))
+    started = time.monotonic()
+    with Cluster(config) as cluster:
+        assert "topic" in cluster.refresh().topics
+    assert time.monotonic() - started < 5.0  # not the 30 s of a request
+
+
+@pytest.mark.usefixtures("little_patience")
+def test_who_answered_last_in_this_process_is_asked_first(broker: Broker, stalled: Stalled) -> None:
+    config = ClientConfig("source", (stalled.address, Address(broker.host, broker.port)))
+    with Cluster(config) as cluster:
+        cluster.refresh()
+    assert stalled.came() == 1
+    for _ in range(3):
+        with Cluster(config) as another:
+            another.refresh()
+    assert stalled.came() == 0
+
+
+@pytest.mark.usefixtures("little_patience")
+def test_who_answered_last_and_stalls_now_is_given_up_once_and_for_all(broker: Broker) -> None:
+    with second_node(broker) as second:
+        config = config_of("source", broker, second)
+        with Cluster(config) as cluster:
+            cluster.refresh()
+            stall = broker.faults.add(ApiKey.METADATA, delay_s=20.0, times=None)
+            started = time.monotonic()
+            assert "topic" in cluster.refresh().topics
+            assert time.monotonic() - started < 4.0
+        with Cluster(config) as another:
+            another.refresh()
+        assert stall.hits == 1
+
+
+@pytest.mark.usefixtures("little_patience")
+def test_where_all_of_them_are_slow_they_have_their_time(broker: Broker) -> None:
+    with second_node(broker) as second, Cluster(config_of("source", broker, second)) as cluster:
+        for node in (broker, second):
+            node.faults.add(ApiKey.METADATA, delay_s=1.0, times=None)
+        assert "topic" in cluster.refresh().topics
+        assert "topic" in cluster.refresh().topics
+
+
+def test_the_only_broker_has_its_time(
+    broker: Broker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_module, "_ANYONE_PATIENCE_S", 0.1)
+    delay = broker.faults.add(ApiKey.METADATA, delay_s=0.5, times=None)
+    assert "topic" in cluster.refresh().topics
+    assert delay.hits == 1
+
+
+def test_who_is_being_connected_to_is_known_to_another_thread(stalled: Stalled) -> None:
+    config = ClientConfig("source", (stalled.address,), request_timeout_ms=1_000)
+    with Cluster(config) as cluster, ThreadPoolExecutor() as threads:
+        refreshed = threads.submit(cluster.refresh)
+        while not refreshed.done() and cluster.connecting is None:
+            time.sleep(0.001)
+        assert cluster.connecting == stalled.address
+        with pytest.raises(Disconnected):
+            refreshed.result()
+        assert cluster.connecting is None
 
 
 # Connections

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from ..errors import AccessRefused, BrokerError, Disconnected, ErrorCode, ProtocolError, ShoalError
@@ -19,6 +19,13 @@ __all__ = ["Cluster", "is_transient", "patiently"]
 T = TypeVar("T")
 
 _GROUP_KEY_TYPE = 0
+
+#: How long one broker may take to connect, and to answer, while any other could be asked instead.
+_ANYONE_PATIENCE_S = 3.0
+
+#: Who of a bootstrap list answered last. A broker that stalls is met once in a process then, not by
+#: each Cluster anew. Only a hint, so threads may share it.
+_answered: dict[tuple[Address, ...], Address] = {}
 
 
 def is_transient(error: ShoalError) -> bool:
@@ -76,9 +83,10 @@ class Cluster:
         """
         self.config = config
         self._connections: dict[int, Connection] = {}
-        self._bootstrap: Connection | None = None
+        self._anybody: Connection | None = None
         self._metadata = known
         self._coordinators: dict[str, int] = {}
+        self._connecting: Address | None = None
 
     @property
     def name(self) -> str:
@@ -115,42 +123,70 @@ class Cluster:
         """
         Ask what any broker can answer: one after the other, until one does.
 
+        While there are others to ask, a broker that stalls is given up after
+        some seconds; it has its full time when all of them do.
+
         Raises:
             Disconnected: No broker that we know of answers.
 
         """
-        last_error: ShoalError | None = None
-        for connection in self._anyone():
+        errors: list[ShoalError] = []
+        for connection in self._anyone(errors):
             try:
-                return connection.request(api_key, **fields)
+                response = connection.request(api_key, **fields)
             except (Disconnected, ProtocolError) as error:
-                last_error = error
-        raise Disconnected(self.config.servers, f"{self} does not answer: {_reason(last_error)}")
+                self._remember_failure(connection.address, error, errors)
+            else:
+                _answered[self.config.bootstrap] = connection.address
+                return response
+        raise self._nobody_answers(errors)
 
-    def _anyone(self) -> Iterator[Connection]:
-        """Yield a connection to each broker that may answer, the open ones first."""
-        yield from [each for each in self._connections.values() if not each.closed]
-        if self._bootstrap and not self._bootstrap.closed:
-            yield self._bootstrap
-        known = list(self._metadata.brokers.values()) if self._metadata else []
-        errors: list[Disconnected] = []
-        for address in dict.fromkeys([*self.config.bootstrap, *known]):
-            try:
-                opened = self._open(address)
-            except (Disconnected, ProtocolError) as error:
-                errors.append(
-                    error if isinstance(error, Disconnected) else Disconnected(str(address), str(error))
-                )
-                continue
-            if self._bootstrap:
-                self._bootstrap.close()
-            self._bootstrap = opened
-            yield opened
-        if errors:
-            raise Disconnected(
-                self.config.servers,
-                f"{self} does not answer: " + "; ".join(dict.fromkeys(map(_reason, errors))),
-            )
+    def _anyone(self, errors: list[ShoalError]) -> Iterator[Connection]:
+        """Yield a connection to each broker that may answer, until the caller has its answer."""
+        addresses = self._addresses()
+        if self._anybody and not self._anybody.closed:
+            tried = self._anybody.address
+            yield self._anybody
+            # It may have closed an idle connection: once more, but last.
+            addresses.sort(key=lambda address: address == tried)
+        patience_s = self.config.request_timeout_s
+        quick_s = min(_ANYONE_PATIENCE_S, patience_s) if len(addresses) > 1 else patience_s
+        slow = []
+        for address in addresses:
+            asked_at = time.monotonic()
+            yield from self._try(address, quick_s, errors)
+            if time.monotonic() - asked_at >= quick_s:
+                slow.append(address)
+        if quick_s < patience_s:
+            for address in slow:
+                yield from self._try(address, patience_s, errors)
+
+    def _addresses(self) -> list[Address]:
+        """Return whom to ask, who answered last first."""
+        known = self._metadata.brokers.values() if self._metadata else ()
+        addresses = list(dict.fromkeys([*self.config.bootstrap, *known]))
+        answered = _answered.get(self.config.bootstrap)
+        return sorted(addresses, key=lambda address: address != answered)
+
+    def _try(self, address: Address, timeout_s: float, errors: list[ShoalError]) -> Iterator[Connection]:
+        try:
+            opened = self._open(address, timeout_s=timeout_s)
+        except (Disconnected, ProtocolError) as error:
+            self._remember_failure(address, error, errors)
+            return
+        if self._anybody:
+            self._anybody.close()
+        self._anybody = opened
+        yield opened
+
+    def _remember_failure(self, address: Address, error: ShoalError, errors: list[ShoalError]) -> None:
+        errors.append(error)
+        if _answered.get(self.config.bootstrap) == address:
+            _answered.pop(self.config.bootstrap, None)
+
+    def _nobody_answers(self, errors: Sequence[ShoalError]) -> Disconnected:
+        reasons = dict.fromkeys(map(_reason, errors)) or ["nobody is known"]
+        return Disconnected(self.config.servers, f"{self} does not answer: {'; '.join(reasons)}")
 
     @property
     def known(self) -> Metadata | None:
@@ -181,18 +217,23 @@ class Cluster:
 
     # Connections
 
-    def _open(self, address: Address, *, abort_on_close: bool = False) -> Connection:
+    def _open(
+        self, address: Address, *, timeout_s: float | None = None, abort_on_close: bool = False
+    ) -> Connection:
+        self._connecting = address
         try:
             return Connection(
                 address,
                 client_id=self.config.client_id,
-                timeout_s=self.config.request_timeout_s,
+                timeout_s=self.config.request_timeout_s if timeout_s is None else timeout_s,
                 abort_on_close=abort_on_close,
                 security=self.config.security,
             )
         except AccessRefused as error:
             where = f"the {self.name} cluster's broker {address}"
             raise AccessRefused(where, error.reason) from error
+        finally:
+            self._connecting = None
 
     def connect(self, node_id: int, *, abort_on_close: bool = False) -> Connection:
         """Open a connection that the caller owns (see :class:`Connection` for the argument)."""
@@ -208,15 +249,17 @@ class Cluster:
         return connection
 
     def any_connection(self) -> Connection:
-        """Return a control-plane connection to whoever answers."""
-        for connection in self._anyone():
+        """Return a connection to whoever answers, for a look: it has little patience."""
+        errors: list[ShoalError] = []
+        for connection in self._anyone(errors):
             return connection
-        raise Disconnected(self.config.servers, "no broker answers")
+        raise self._nobody_answers(errors)
 
     def controller(self) -> Connection:
-        """Return a connection to the broker that takes changes of topics."""
-        controller = self.metadata.controller
-        return self.connection(controller) if controller in self.metadata.brokers else self.any_connection()
+        """Return a connection to the broker that takes changes of topics; to any, where none is named."""
+        brokers = self.metadata.brokers
+        named = self.metadata.controller
+        return self.connection(named if named in brokers else next(iter(brokers), named))
 
     def _address(self, node_id: int) -> Address:
         address = self.metadata.brokers.get(node_id)
@@ -244,7 +287,16 @@ class Cluster:
     @property
     def open(self) -> list[Connection]:
         """The control-plane connections that are open; for another thread's look."""
-        return [each for each in [*self._connections.values(), self._bootstrap] if each and not each.closed]
+        return [each for each in self._all() if not each.closed]
+
+    @property
+    def connecting(self) -> Address | None:
+        """Who is being connected to, or logged in to; for another thread's look."""
+        return self._connecting
+
+    def _all(self) -> list[Connection]:
+        anybody = [self._anybody] if self._anybody else []
+        return [*self._connections.values(), *anybody]
 
     def abort(self) -> None:
         """Let another thread that waits for an answer fail at once (:meth:`Connection.abort`)."""
@@ -252,11 +304,10 @@ class Cluster:
             connection.abort()
 
     def close(self) -> None:
-        for connection in [*self._connections.values(), self._bootstrap]:
-            if connection:
-                connection.close()
+        for connection in self._all():
+            connection.close()
         self._connections.clear()
-        self._bootstrap = None
+        self._anybody = None
 
     def __enter__(self) -> Cluster:
         return self
@@ -265,7 +316,5 @@ class Cluster:
         self.close()
 
 
-def _reason(error: ShoalError | None) -> str:
-    if isinstance(error, Disconnected):
-        return error.reason
-    return str(error) if error else "nobody is known"
+def _reason(error: ShoalError) -> str:
+    return error.reason if isinstance(error, Disconnected) else str(error)
