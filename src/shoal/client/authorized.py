@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..errors import ErrorCode
+from ..errors import Disconnected, ErrorCode
 from ..protocol.apis import ApiKey
 from ..protocol.codec import request_class
 from .cluster import Cluster
@@ -53,16 +53,16 @@ def group_operations(cluster: Cluster, group: str) -> frozenset[str] | None:
     """
     Return what may be done to a group; None where the cluster does not tell.
 
-    Asks each broker, not the group's coordinator: see :func:`~.groups.has_coordinator`.
-
-    Raises:
-        ShoalError: A broker does not answer.
+    Asks each broker that answers, not the group's coordinator: see :func:`~.groups.has_coordinator`.
 
     """
     for node_id in cluster.metadata.brokers:
-        response = cluster.connection(node_id).request(
-            ApiKey.DESCRIBE_GROUPS, groups=[group], include_authorized_operations=True
-        )
+        try:
+            response = cluster.connection(node_id).request(
+                ApiKey.DESCRIBE_GROUPS, groups=[group], include_authorized_operations=True
+            )
+        except Disconnected:
+            continue
         for described in response.groups:
             told = _read(described.error_code, described.authorized_operations)
             if told is not None:

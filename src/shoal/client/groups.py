@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import BrokerError, ErrorCode, GroupHeld, ShoalError
+from ..errors import BrokerError, Disconnected, ErrorCode, GroupHeld, ShoalError
 from ..protocol.apis import ApiKey
 from ..protocol.codec import request_class
 from .cluster import Cluster
@@ -171,20 +171,26 @@ def has_coordinator(cluster: Cluster, group: str) -> bool:
 
     To ask for the coordinator, as everything else here does, makes a broker create ``__consumer_offsets``.
 
+    Where a broker does not answer it may be that one.
+
     Raises:
         BrokerError: The group may not be described.
-        Disconnected: A broker does not answer.
 
     """
+    silent = False
     for node_id in cluster.metadata.brokers:
-        response = cluster.connection(node_id).request(
-            ApiKey.DESCRIBE_GROUPS, groups=[group], include_authorized_operations=False
-        )
+        try:
+            response = cluster.connection(node_id).request(
+                ApiKey.DESCRIBE_GROUPS, groups=[group], include_authorized_operations=False
+            )
+        except Disconnected:
+            silent = True
+            continue
         for described in response.groups:
             if described.error_code not in _COORDINATOR_MOVED:
                 raise_for(described.error_code, f"group {group!r} on {cluster}")
                 return True
-    return False
+    return silent
 
 
 def _ask_coordinator(cluster: Cluster, group: str, api_key: ApiKey, **fields: Any) -> Any:
