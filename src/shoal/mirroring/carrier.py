@@ -174,9 +174,11 @@ class Carrier:
             (self._destination, [*self._on_route[1:], *self._destination.open]),
             (self._source, [*self._on_route[:1], *self._source.open]),
         ):
-            for connection in connections:
-                if connection.in_flight:
-                    return f"the {cluster.name} cluster's broker {connection.address} to answer"
+            waited_for = [connection.address for connection in connections if connection.in_flight]
+            if cluster.connecting is not None:
+                waited_for.append(cluster.connecting)
+            if waited_for:
+                return f"the {cluster.name} cluster's broker {waited_for[0]} to answer"
         return "a broker to answer"
 
     @property
