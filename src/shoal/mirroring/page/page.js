@@ -206,7 +206,7 @@ function showTables(data) {
   });
   show("processes", data.processes, (processes) => [
     element("h2", {}, "Lanes and processes"),
-    table("A lane is a task of Spark, in a Python process of its own.", [
+    table("A lane is a task of Spark, in a Python process of its own; Spark keeps those that have none for later.", [
       ["Process", "name", (row) => row.name],
       ["Kind", "", (row) => row.kind],
       ["Partitions", "number", (row) => orDash(row.partitions, integer)],
