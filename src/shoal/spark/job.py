@@ -49,7 +49,7 @@ from shoal.mirroring.slices import SliceClock
 from shoal.mirroring.work import Work
 from shoal.spark.datasource import keyed_data_source
 from shoal.spark.options import ControlAddress
-from shoal.spark.session import driver_host, spark_session
+from shoal.spark.session import driver_host, is_on_this_machine, spark_session
 
 __all__ = ["mirror"]
 
@@ -338,7 +338,7 @@ class _Job:
 
     def _control(self) -> str:
         host, port = self.control.address
-        if not _is_local(self.options.master):
+        if not is_on_this_machine(self.options.master):
             host = driver_host(self.spark)
         locked = bool(Credentials.of(self.options.source, self.options.destination))
         return str(ControlAddress(host, port, self.control.token, locked))
@@ -457,14 +457,9 @@ def _signals_set(stop: threading.Event) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _is_local(master: str) -> bool:
-    """Whether all tasks are on this machine, ``local-cluster`` included."""
-    return master.strip().startswith("local")
-
-
 def _listening_host(options: MirrorOptions) -> str:
     """Where to listen for the tasks: those of a cluster come to where Spark's own driver listens."""
-    if _is_local(options.master):
+    if is_on_this_machine(options.master):
         return "127.0.0.1"
     return dict(options.spark_conf).get("spark.driver.bindAddress", "0.0.0.0")
 
