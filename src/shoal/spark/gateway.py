@@ -46,6 +46,9 @@ _LAUNCHER_OPTIONS = ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 _TELLING = re.compile(r"[Ee]rror|Exception|[Ii]nvalid|Not allowed")
 
+_OWN_NAME = "UnknownHostException"
+"""Spark looks its own machine up by name, unless it was told the address."""
+
 _CLASS_NAME = re.compile(r'^(Exception in thread "main" )?([\w$]+\.)*[\w$]+(Exception|Error): |^Error: ')
 
 _LOOK_EVERY_S = 0.02
@@ -283,6 +286,12 @@ def _early_end(status: int, log_file: Path, begin: int) -> ShoalError:
 
 def _reason(output: bytes) -> str:
     """The first line that speaks of an error, else the last: as near to a reason as a JVM's output gets."""
-    lines = [line.strip() for line in output.decode(errors="replace").splitlines() if line.strip()]
+    text = output.decode(errors="replace")
+    if _OWN_NAME in text:
+        return (
+            "the name of this machine does not resolve; set SPARK_LOCAL_IP to the address "
+            "at which executors reach it"
+        )
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     telling = [line for line in lines if _TELLING.search(line)] or lines[-1:] or ["it says nothing"]
     return _CLASS_NAME.sub("", telling[0]).rstrip(".")
