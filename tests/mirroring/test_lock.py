@@ -60,6 +60,23 @@ def test_heartbeats_renew_a_lease_that_is_shorter_than_the_session(broker: Broke
         assert mirror.lock.lost is None
 
 
+def test_a_mirror_subscribes_to_topics_that_came_later(broker: Broker) -> None:
+    """Else their committed offsets would expire, although the group is alive."""
+    partition = TopicPartition("topic", 0)
+    with Mirror(broker) as mirror:
+        before = mirror.membership
+        mirror.lock.extend([partition])
+        wait_until(lambda: mirror.membership != before)
+        assert mirror.lock.lost is None
+        (member,) = broker.groups._known("group").members.values()
+        (subscription,) = member.protocols.values()
+        assert b"topic" in subscription
+        mirror.lock.extend([TopicPartition("topic", 1)])  # no news
+        renewed, membership = len(mirror.renewed), mirror.membership
+        wait_until(lambda: len(mirror.renewed) > renewed + 3)
+        assert mirror.membership == membership
+
+
 def test_a_second_mirror_is_refused_and_told_who_holds_the_group(broker: Broker) -> None:
     with Mirror(broker) as first:
         second = Mirror(broker, "second")

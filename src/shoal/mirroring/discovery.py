@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 
 from ..client.cluster import Cluster, is_transient
@@ -64,14 +63,18 @@ class Discovery:
     def _keep_looking(self) -> None:
         with Cluster(self._options.source) as source, Cluster(self._options.destination) as destination:
             while not self._over.wait(self._options.refresh_s):
-                with suppress(ShoalError):  # the next look may find them; the tasks say what does not answer
+                try:
                     self._look(source, destination)
+                except ShoalError as error:
+                    if not is_transient(error):  # else the next look may find them
+                        self._warn(f"new topics and partitions cannot be looked for: {error}")
 
     def _look(self, source: Cluster, destination: Cluster) -> None:
         found = source.refresh().topics
-        for name in self._options.topics.select(found):
+        for name, topic in found.items():
             known = self._topics.get(name)
-            if known is None or known.partitions < len(found[name].partitions):
+            is_news = known is None or known.partitions < len(topic.partitions)
+            if is_news and self._options.topics.matches(topic):
                 self._prepare(name, source, destination)
 
     def _prepare(self, name: str, source: Cluster, destination: Cluster) -> None:

@@ -1,0 +1,107 @@
+"""Topics and partitions that come into being while a mirror runs are prepared, each by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from two_brokers import TwoBrokers, wait_until
+
+from shoal.client.admin import create_partitions
+from shoal.client.cluster import Cluster
+from shoal.errors import ErrorCode
+from shoal.mirroring import options
+from shoal.mirroring.discovery import Discovery
+from shoal.mirroring.options import MirrorOptions
+from shoal.mirroring.prepare import PreparedTopic, prepare
+from shoal.mirroring.topics import TopicSelection
+from shoal.protocol.apis import ApiKey
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@dataclass
+class Found:
+    topics: list[PreparedTopic] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def partitions(self) -> dict[str, int]:
+        return {topic.source: topic.partitions for topic in self.topics}
+
+
+@contextmanager
+def discovering(brokers: TwoBrokers, **changes: Any) -> Iterator[Found]:
+    wanted = {"topics": TopicSelection("orders.*"), "group": "mirror", "refresh_s": 0.05} | changes
+    mirror = MirrorOptions(brokers.settings.source, brokers.settings.destination, **wanted)
+    with Cluster(mirror.source) as source, Cluster(mirror.destination) as destination:
+        prepared = prepare(mirror, source, destination)
+    found = Found()
+    with Discovery(mirror, dict(prepared.topics), found.topics.append, found.warnings.append):
+        yield found
+
+
+@pytest.fixture
+def orders(brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(options, "_SHORTEST_REFRESH_S", 0.01)
+    brokers.source.create_topic("orders", 2)
+
+
+@pytest.mark.usefixtures("orders")
+def test_a_new_topic_that_matches_is_created_at_the_destination_and_told(brokers: TwoBrokers) -> None:
+    with discovering(brokers) as found:
+        brokers.source.create_topic("others", 1)
+        brokers.source.create_topic("orders-new", 3)
+        wait_until(lambda: found.partitions == {"orders-new": 3})
+    assert len(brokers.destination.topics.topic("orders-new").logs) == 3
+    assert found.topics[0].created
+    assert found.warnings == []
+
+
+@pytest.mark.usefixtures("orders")
+def test_new_partitions_are_added_to_the_copy(brokers: TwoBrokers) -> None:
+    with discovering(brokers) as found, Cluster(brokers.settings.source) as source:
+        create_partitions(source, "orders", 5)
+        wait_until(lambda: found.partitions == {"orders": 5})
+    assert len(brokers.destination.topics.topic("orders").logs) == 5
+
+
+@pytest.mark.usefixtures("orders")
+def test_one_that_cannot_be_mirrored_is_warned_of_once_and_keeps_no_other_from_it(
+    brokers: TwoBrokers,
+) -> None:
+    with discovering(brokers) as found:
+        refused = brokers.destination.faults.add(
+            ApiKey.CREATE_TOPICS, times=None, error=ErrorCode.POLICY_VIOLATION, topic="orders-bad"
+        )
+        brokers.source.create_topic("orders-bad", 1)
+        assert brokers.destination.faults.wait_for(refused, 3)  # it is tried again
+        brokers.source.create_topic("orders-good", 1)
+        wait_until(lambda: "orders-good" in found.partitions)
+        brokers.destination.faults.clear()
+        wait_until(lambda: "orders-bad" in found.partitions)
+    (warning,) = found.warnings
+    assert "topic orders-bad is not mirrored yet" in warning
+
+
+@pytest.mark.usefixtures("orders")
+def test_a_topic_whose_copy_would_be_anothers_is_left_out(brokers: TwoBrokers) -> None:
+    selection = TopicSelection("orders.*", rename=r"orders.*=orders-copy")
+    with discovering(brokers, topics=selection) as found:
+        brokers.source.create_topic("orders-new", 1)
+        wait_until(lambda: bool(found.warnings))
+    assert "its copy would be orders-copy, which is that of orders" in found.warnings[0]
+    assert not found.topics
+
+
+@pytest.mark.usefixtures("orders")
+def test_a_source_that_does_not_answer_for_a_while_is_asked_again(brokers: TwoBrokers) -> None:
+    with discovering(brokers) as found:
+        lost = brokers.source.faults.add(ApiKey.METADATA, times=5, drop="before")
+        brokers.source.create_topic("orders-new", 1)
+        assert brokers.source.faults.wait_for(lost, 5)
+        wait_until(lambda: "orders-new" in found.partitions)
+    assert found.warnings == []
