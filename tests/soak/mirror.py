@@ -99,8 +99,9 @@ class Mirror:
 
     def kill_worker(self) -> None:
         """Kill one of its Python workers, when there is one."""
-        process, workers = self._process, []
+        process = self._process
         assert process is not None
+        workers: list[psutil.Process] = []
 
         def appear() -> bool:
             workers[:] = process.python_workers()

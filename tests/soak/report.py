@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from bench.chart import line_layer, span_layer, svg
@@ -189,8 +189,11 @@ def _last(outcome: Outcome, role: Role) -> str:
 
 
 def _numbers(found: Percentiles) -> list[str]:
-    show: Callable[[float], str] = lambda ms: f"{ms:.1f}" if ms < 100 else f"{ms:,.0f}"  # noqa: E731
-    return [show(ms) for ms in (found.p50, found.p90, found.p99, found.p999, found.longest)]
+    return [_short(ms) for ms in (found.p50, found.p90, found.p99, found.p999, found.longest)]
+
+
+def _short(ms: float) -> str:
+    return f"{ms:.1f}" if ms < 100 else f"{ms:,.0f}"
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:

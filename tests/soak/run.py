@@ -32,7 +32,7 @@ NOTICED_AFTER_REFRESH_S = 15.0
 _SETTLES_S = 15.0
 
 #: Patient: who develops runs other things beside it.
-_STARTS_S = 300.0
+_STARTS_S = 900.0
 _CATCHES_UP_S = 120.0
 #: Who is less behind has caught up.
 _BEHIND_S = 3.0
