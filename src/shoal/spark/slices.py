@@ -88,6 +88,11 @@ class SliceReader(DataSourceStreamReader):
         self._nothing_to_do = None if lanes else plan
         return lanes
 
+    def stop(self) -> None:
+        """Close the connections; Spark ends the process without, where a query is stopped."""
+        if self._planner is not None:
+            self._planner.close()
+
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield a lane's rows. Runs in the task."""
         return reference_rows(partition)
@@ -129,6 +134,10 @@ class _SlicePlanner:
     def lanes(self, plan: SlicePlan, pause: Callable[[float], object]) -> list[Lane]:
         """Return the lanes of the next slice; waits for the clusters until ``pause`` raises."""
         return patiently(lambda: self._lanes(plan), patience_s=math.inf, pause=pause)
+
+    def close(self) -> None:
+        self._source.close()
+        self._destination.close()
 
     def _lanes(self, plan: SlicePlan) -> list[Lane]:
         self._source.refresh(plan.topics)

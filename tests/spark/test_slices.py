@@ -1,0 +1,183 @@
+"""What the planner of a mirror without an end deals out for a slice; Spark is not needed for that."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from two_brokers import TwoBrokers, wait_until
+
+from shoal.client.groups import Membership
+from shoal.client.metadata import TopicPartition
+from shoal.client.offsets import EARLIEST, LATEST
+from shoal.errors import ErrorCode
+from shoal.mirroring.control import ControlServer
+from shoal.mirroring.ranges import OPEN_END
+from shoal.mirroring.slices import SliceClock, SlicePlan
+from shoal.protocol.apis import ApiKey
+from shoal.spark.options import ControlAddress, Offsets, ReadOptions
+from shoal.spark.slices import SliceReader
+
+pytestmark = pytest.mark.timeout(60)
+
+
+class Driver:
+    def __init__(self, brokers: TwoBrokers, **topics: int) -> None:
+        self.reports: list[dict[str, Any]] = []
+        self.plan = SlicePlan({name: (name, count) for name, count in topics.items()})
+        self.server = ControlServer(
+            "127.0.0.1", "secret", self.reports.append, slices=SliceClock(15.0), on_plan=lambda: self.plan
+        )
+        self.server.renew(Membership(), 60.0)
+        self._brokers = brokers
+        self._readers: list[SliceReader] = []
+
+    def close(self) -> None:
+        for reader in self._readers:
+            reader.stop()
+        self.server.close()
+
+    def reader(self, starting: int = EARLIEST, lanes: int = 2) -> SliceReader:
+        control = ControlAddress(*self.server.address, "secret")
+        given = {
+            "kafka.bootstrap.servers": self._brokers.source.bootstrap,
+            "destination.kafka.bootstrap.servers": self._brokers.destination.bootstrap,
+            "subscribe": ",".join(self.plan.topics),
+            "group": "mirror",
+            "minPartitions": str(lanes),
+            "control": str(control),
+        }
+        options = ReadOptions.parse(given, streaming=True)
+        self._readers.append(SliceReader(replace(options, starting=Offsets(starting)), control))
+        return self._readers[-1]
+
+
+@pytest.fixture
+def brokers() -> Iterator[TwoBrokers]:
+    with TwoBrokers.started() as started:
+        yield started
+
+
+@pytest.fixture
+def driver(brokers: TwoBrokers) -> Iterator[Driver]:
+    started = Driver(brokers, topic=2)
+    yield started
+    started.close()
+
+
+def rows(reader: SliceReader) -> list[tuple[str, int, int, int]]:
+    start = reader.initialOffset()
+    lanes = reader.partitions(start, reader.latestOffset(start))
+    return sorted(row for lane in lanes for row in reader.read(lane))
+
+
+def test_every_partition_gets_an_open_range(brokers: TwoBrokers, driver: Driver) -> None:
+    brokers.topic("topic", 2)[1].plain(3)
+    assert rows(driver.reader()) == [("topic", 0, 0, OPEN_END), ("topic", 1, 0, OPEN_END)]
+
+
+def test_each_slice_is_new_to_spark_also_after_a_restart(brokers: TwoBrokers, driver: Driver) -> None:
+    brokers.topic("topic", 2)
+    reader = driver.reader()
+    first = reader.latestOffset(reader.initialOffset())
+    second = reader.latestOffset(first)
+    third = driver.reader().latestOffset()  # as PySpark 4.0 asks, in a new process
+    assert len({str(each) for each in (reader.initialOffset(), first, second, third)}) == 4
+
+
+def test_a_partition_with_a_pair_goes_on_there_and_latest_is_looked_up_once(
+    brokers: TwoBrokers, driver: Driver
+) -> None:
+    first, second = brokers.topic("topic", 2)
+    first.plain(3, 3)
+    brokers.run(brokers.ranges()[:1])
+    second.plain(4)
+    reader = driver.reader(LATEST)
+    assert rows(reader) == [("topic", 0, 6, OPEN_END), ("topic", 1, 4, OPEN_END)]
+    second.plain(5)
+    assert rows(reader)[1] == ("topic", 1, 4, OPEN_END)
+
+
+def test_what_came_later_is_mirrored_whole(brokers: TwoBrokers, driver: Driver) -> None:
+    brokers.topic("topic", 2)
+    reader = driver.reader(LATEST)
+    assert len(rows(reader)) == 2
+    brokers.topic("later", 1)[0].plain(4)
+    driver.plan = SlicePlan({**driver.plan.topics, "later": ("later", 1)})
+    assert rows(reader)[0] == ("later", 0, 0, OPEN_END)
+
+
+def test_partitions_that_are_stopped_or_not_ready_or_gone_are_not_dealt(
+    brokers: TwoBrokers, driver: Driver
+) -> None:
+    brokers.topic("topic", 3)
+    driver.plan = SlicePlan(
+        {"topic": ("topic", 2), "deleted": ("deleted", 4)}, frozenset({TopicPartition("topic", 0)})
+    )
+    assert rows(driver.reader()) == [("topic", 1, 0, OPEN_END)]
+
+
+def test_a_partition_whose_leader_does_not_say_where_it_begins_is_left_out_and_named(
+    brokers: TwoBrokers, driver: Driver
+) -> None:
+    brokers.topic("topic", 2)
+    brokers.source.faults.add(
+        ApiKey.LIST_OFFSETS, times=None, error=ErrorCode.LEADER_NOT_AVAILABLE, partition=1
+    )
+    reader = driver.reader()
+    assert rows(reader) == [("topic", 0, 0, OPEN_END)]
+    wait_until(lambda: bool(driver.reports))
+    (named,) = driver.reports[0]["partitions"]
+    assert (named["topic"], named["partition"]) == ("topic", 1)
+    assert "to say where it begins" in named["waiting_for"]
+    brokers.source.faults.clear()
+    assert len(rows(reader)) == 2
+
+
+def test_where_there_is_nothing_to_deal_no_slice_follows_until_the_plan_changes(
+    brokers: TwoBrokers, driver: Driver
+) -> None:
+    brokers.topic("topic", 2)
+    everything = frozenset(TopicPartition("topic", number) for number in range(2))
+    driver.plan = replace(driver.plan, excluded=everything)
+    reader = driver.reader()
+    start = reader.latestOffset(reader.initialOffset())
+    assert reader.partitions(reader.initialOffset(), start) == []
+    assert reader.latestOffset(start) == start
+    driver.plan = replace(driver.plan, excluded=frozenset())
+    assert reader.latestOffset(start) != start
+
+
+def test_busy_partitions_are_shared_out_evenly(brokers: TwoBrokers) -> None:
+    driver = Driver(brokers, topic=16)
+    brokers.topic("topic", 16)
+    busy = [TopicPartition("topic", number) for number in (0, 1)]
+    driver.plan = replace(driver.plan, weights=dict.fromkeys(busy, 1000))
+    reader = driver.reader()
+    lanes = reader.partitions(reader.initialOffset(), reader.latestOffset(reader.initialOffset()))
+    assert [sum(row[1] in (0, 1) for row in reader.read(lane)) for lane in lanes] == [1, 1]
+    driver.close()
+
+
+def test_a_mirror_that_stops_plans_nothing(brokers: TwoBrokers, driver: Driver) -> None:
+    brokers.topic("topic", 2)
+    reader = driver.reader()
+    start = reader.latestOffset(reader.initialOffset())
+    driver.server.request_stop()
+    assert reader.latestOffset(start) == start
+    assert reader.partitions(reader.initialOffset(), start) == []
+    driver.server.close()
+    assert reader.latestOffset(start) == start
+
+
+def test_a_reader_travels_to_the_tasks_without_its_connections(brokers: TwoBrokers, driver: Driver) -> None:
+    brokers.topic("topic", 2)
+    reader = driver.reader()
+    lanes = reader.partitions(reader.initialOffset(), reader.latestOffset(reader.initialOffset()))
+    copy = pickle.loads(pickle.dumps(reader))
+    assert [row for lane in lanes for row in copy.read(lane)] == [
+        row for lane in lanes for row in reader.read(lane)
+    ]
