@@ -13,7 +13,8 @@ from two_brokers import History, RunningLane, TwoBrokers, lose_tail, wait_until
 
 from shoal.client.groups import Membership
 from shoal.client.metadata import TopicPartition
-from shoal.errors import Stopped
+from shoal.errors import ErrorCode, Stopped
+from shoal.mirroring import carrier, lane
 from shoal.mirroring.control import ControlConnection, ControlServer, planning
 from shoal.mirroring.lane import copy_lane
 from shoal.mirroring.ranges import OPEN_END, CopyRange
@@ -169,15 +170,53 @@ def test_tasks_of_a_slice_end_by_themselves_when_its_time_is_over(
     driver.server.close()
 
 
-def test_a_prolonged_slice_goes_on(brokers: TwoBrokers, driver: Driver) -> None:
-    with driver.connect() as control:
-        before = control.remaining_s
+def test_a_slice_goes_on_only_where_all_tasks_are_idle(brokers: TwoBrokers, driver: Driver) -> None:
+    with driver.connect() as first, driver.connect() as second:
+        before = first.remaining_s
         time.sleep(0.01)
-        assert control.remaining_s < before
-        driver.server.prolong_slice(shorter_than_s=1.0)
-        assert control.remaining_s < before
-        driver.server.prolong_slice(shorter_than_s=100.0)
-        wait_until(lambda: control.remaining_s > before - 0.01)
+        first.report({"idle": True, "partitions": []})
+        with driver.connect():  # what was said before has been heard then
+            assert second.remaining_s < before
+            before = second.remaining_s
+        first.report({"idle": True, "partitions": []})
+        second.report({"idle": True, "partitions": []})
+        wait_until(lambda: first.remaining_s > before + 0.001)
+        wait_until(lambda: second.remaining_s > before + 0.001)
+
+
+def test_a_lane_in_which_nothing_happens_says_so_in_its_last_moments(
+    brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carrier, "_QUIET_S", 0.2)
+    monkeypatch.setattr(lane, "_LAST_MOMENTS_S", 1.5)
+    monkeypatch.setattr("shoal.mirroring.slices._LONGEST_QUIET", 2)
+    driver = Driver(brokers, slice_s=2.0)
+    history.plain(2)
+    with driver.connect() as control:
+        started = time.monotonic()
+        running = RunningLane(
+            lambda: copy_lane([CopyRange("topic", 0, "topic", 0, OPEN_END)], brokers.settings, control)
+        )
+        running.result()
+        assert 3.5 < time.monotonic() - started < 8.0
+    driver.server.close()
+
+
+def test_a_lane_that_waits_for_something_is_not_idle(
+    brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carrier, "_QUIET_S", 0.2)
+    monkeypatch.setattr(lane, "_LAST_MOMENTS_S", 1.5)
+    driver = Driver(brokers, slice_s=2.0)
+    history.plain(2)
+    brokers.destination.faults.add(ApiKey.PRODUCE, times=None, error=ErrorCode.NOT_ENOUGH_REPLICAS)
+    with driver.connect() as control:
+        running = RunningLane(
+            lambda: copy_lane([CopyRange("topic", 0, "topic", 0, OPEN_END)], brokers.settings, control)
+        )
+        running.result()
+    assert not any(report.get("idle") for report in driver.reports)
+    driver.server.close()
 
 
 def asked(brokers: TwoBrokers, api: ApiKey) -> Any:

@@ -220,6 +220,20 @@ def test_a_failed_partition_is_carried_to_its_end_without_a_driver(brokers: TwoB
         assert brokers.copied("topic", number) == history.committed
 
 
+def test_a_carrier_that_ends_although_nobody_waits_for_it_is_no_failure(
+    brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane, "_END_PATIENCE_S", -1.0)
+    monkeypatch.setattr(lane, "_ABANDONED_PATIENCE_S", -1.0)  # nobody waits for any
+    for history in brokers.topic("topic", 4):
+        history.plain(*[1] * 50)
+    for _ in range(5):
+        control = Watched()
+        end(brokers.start(open_ranges(4), control), control)
+    brokers.run()
+    assert [len(brokers.copied("topic", number)) for number in range(4)] == [50] * 4
+
+
 class InTrouble(Watched):
     """A task's control that says of all partitions that they waited for something."""
 

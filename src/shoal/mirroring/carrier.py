@@ -40,6 +40,9 @@ __all__ = ["Carrier"]
 _REPORT_INTERVAL_S = 0.5
 _QUIET_REPORT_INTERVAL_S = 2.0
 
+#: Nothing happens where nothing was fetched for so long.
+_QUIET_S = 5.0
+
 #: How soon partitions that are admitted are looked at, where there is nothing else to do.
 _ADMISSION_S = 0.1
 
@@ -114,6 +117,7 @@ class Carrier:
         self._reported_at = 0.0
         self._looked_at = 0.0
         self._fetched_bytes = 0
+        self._fetched_at = time.monotonic()
         self._metadata_is_stale = False
         self._routes = 0
         self._on_route: list[Connection] = []
@@ -180,6 +184,14 @@ class Carrier:
             if waited_for:
                 return f"the {cluster.name} cluster's broker {waited_for[0]} to answer"
         return "a broker to answer"
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether all of its partitions stand where their logs end, and have for a while."""
+        return time.monotonic() - self._fetched_at >= _QUIET_S and all(
+            copy.is_over or (copy.aligned and copy.waiting_for is None and copy.position >= copy.end_offset)
+            for copy in list(self.copies)
+        )
 
     @property
     def could_be_dealt_anew(self) -> bool:
@@ -404,6 +416,8 @@ class Carrier:
             self._give_away_failed(self._give_away)
         if (now - self._committed_at) * 1000 >= self._settings.commit_interval_ms:
             self._commit_now_and_then()
+        if fetched_bytes:
+            self._fetched_at = now
         self._fetched_bytes += fetched_bytes
         self._report_now_and_then()
 

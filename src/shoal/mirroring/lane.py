@@ -47,6 +47,9 @@ _ABANDONED_PATIENCE_S = 0.5
 #: A lane in which nothing happens says at least so often that it is there, and what it takes.
 _SIGN_OF_LIFE_S = 15.0
 
+#: So shortly before the end of a slice in which nothing happens, the driver is told: it may prolong it.
+_LAST_MOMENTS_S = 1.0
+
 #: How often the task's own thread looks after the carriers.
 _LOOK_INTERVAL_S = 0.25
 
@@ -184,7 +187,10 @@ class _Lane:
             with suppress(queue.Empty):
                 ended = self._ended.get(timeout=_LOOK_INTERVAL_S)
                 with self._starting:
-                    self._threads.pop(ended).join()
+                    # One that nobody waited for any more may end all the same.
+                    thread = self._threads.pop(ended, None)
+                if thread is not None:
+                    thread.join()
             if any(carrier.failure for carrier in self._carriers):
                 for carrier in list(self._threads):
                     carrier.end()
@@ -211,6 +217,8 @@ class _Lane:
                 self._report([waiting_report(copy.source, reason) for copy in stuck], 0)
         if time.monotonic() - self._told_at >= _SIGN_OF_LIFE_S:
             self._report([], 0)
+        if self._control.remaining_s < _LAST_MOMENTS_S and all(each.is_quiet for each in self._threads):
+            self._report([], 0, idle=True)
         if not self._dealing_anew and any(carrier.could_be_dealt_anew for carrier in list(self._threads)):
             self._dealing_anew = True
             self._control.report(
@@ -224,7 +232,8 @@ class _Lane:
                 carrier.abandon()
             if carrier.abandoned_s > _ABANDONED_PATIENCE_S:
                 carrier.disown()
-                del self._threads[carrier]
+                with self._starting:
+                    self._threads.pop(carrier, None)
 
     def _leave(self) -> None:
         """Tell the driver where the next task can go on without asking."""

@@ -70,9 +70,6 @@ _QUERY_LOOK_INTERVAL_S = 1.0
 #: Between the planning of two micro-batches, where there is nothing to copy.
 _TRIGGER = "1 second"
 
-#: A slice that would be over in less than this goes on where nothing happens.
-_PROLONGED_S = 1.0
-
 
 def mirror(
     options: MirrorOptions,
@@ -220,8 +217,7 @@ class _Mirror:
         log_file = checkpoint / "spark.log"
         ours = SparkContext._active_spark_context is None
         spark = spark_session(self._options.master, dict(self._options.spark_conf), log_file, state_dir())
-        watcher = _Watcher(self._stop, control, lock, self._metrics, self._on_progress, self._options.slice_s)
-        with _signals_set(self._stop), watcher:
+        with _signals_set(self._stop), _Watcher(self._stop, control, lock, self._metrics, self._on_progress):
             try:
                 _refuse_speculation(spark)
                 job = _Job(self._options, prepared, control, spark)
@@ -374,21 +370,18 @@ class _Watcher:
         lock: GroupLock,
         metrics: Metrics,
         on_progress: Callable[[Progress], object] | None,
-        slice_s: float,
     ) -> None:
         self._stop = stop
         self._control = control
         self._lock = lock
         self._metrics = metrics
         self._on_progress = on_progress
-        self._slice_s = slice_s
         self._failed: Exception | None = None
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="shoal-progress", daemon=True)
 
     def _watch(self) -> None:
         told_at = time.monotonic()
-        records, moved_at = -1, told_at
         while not self._over.wait(_LOOK_INTERVAL_S):
             if self._stop.is_set() and not self._control.stop_requested:
                 self._control.request_stop()
@@ -396,20 +389,15 @@ class _Watcher:
             if now - told_at < _PROGRESS_INTERVAL_S:
                 continue
             told_at = now
-            progress = self._metrics.progress()
-            if progress.records != records or progress.lag_records or progress.waiting:
-                records, moved_at = progress.records, now
-            if now - moved_at >= self._slice_s - _PROLONGED_S:
-                self._control.prolong_slice(_PROLONGED_S)
             if self._lock.lost is not None:
                 self._stop.set()  # nobody may go on; the mirror says why when it has ended
-            self._tell(progress)
+            self._tell()
 
-    def _tell(self, progress: Progress) -> None:
+    def _tell(self) -> None:
         if self._on_progress is None:
             return
         try:
-            self._on_progress(progress)
+            self._on_progress(self._metrics.progress())
         except Exception as error:
             # The caller's own: the mirror ends in good order, and then says so.
             self._on_progress = None

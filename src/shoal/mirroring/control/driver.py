@@ -6,6 +6,7 @@ import contextlib
 import hmac
 import json
 import logging
+import math
 import socket
 import socketserver
 import struct
@@ -36,6 +37,9 @@ _LONGEST_HELLO = 4096
 
 #: A stranger who connects and says nothing is not waited for.
 _HELLO_TIMEOUT_S = 10.0
+
+#: What a task said of being idle counts for so long.
+_IDLE_FOR_S = 1.0
 
 _TIMEVAL = struct.Struct("@ll")
 
@@ -88,6 +92,7 @@ class ControlServer:
         self._handovers = Handovers()
         self._lock = threading.Lock()
         self._tasks: set[socket.socket] = set()
+        self._idle_at: dict[socket.socket, float] = {}
         self._stop = False
         self._membership = Membership()
         self._lease_until = lease_clock_s()
@@ -133,6 +138,7 @@ class ControlServer:
         finally:
             with self._lock:
                 self._tasks.discard(connection)
+                self._idle_at.pop(connection, None)
 
     def _answer(self, subject: str) -> Any:
         if subject == "credentials":
@@ -165,11 +171,23 @@ class ControlServer:
         self._handovers.leave(said.get("leaves", ()), connection)
         if said.get("deal_anew"):
             self.end_slice()
+        if said.get("idle"):
+            self._hear_idle(connection)
         try:
             self._on_report(said)
         except Exception:
             # Somebody's callback: the task that reports has no part in it, and goes on.
             _log.exception("a report of a task could not be handled")
+
+    def _hear_idle(self, connection: socket.socket) -> None:
+        """A slice in whose last moments all tasks say that nothing happens goes on."""
+        now = time.monotonic()
+        with self._lock:
+            self._idle_at[connection] = now
+            all_idle = all(now - self._idle_at.get(task, -math.inf) < _IDLE_FOR_S for task in self._tasks)
+            if all_idle and self._slices and self._slices.prolong():
+                self._idle_at.clear()
+                self._tell_all()
 
     def _state(self) -> bytes:
         membership = self._membership
@@ -198,12 +216,6 @@ class ControlServer:
         """Let the tasks end soon: there is something to deal anew."""
         with self._lock:
             if self._slices and self._slices.end():
-                self._tell_all()
-
-    def prolong_slice(self, shorter_than_s: float) -> None:
-        """Let a slice go on that would be over in less than so many seconds: nothing happens."""
-        with self._lock:
-            if self._slices and self._slices.remaining_s < shorter_than_s and self._slices.prolong():
                 self._tell_all()
 
     def request_stop(self) -> None:
