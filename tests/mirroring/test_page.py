@@ -370,6 +370,27 @@ def test_a_mirror_that_fails_leaves_a_report(file: Path) -> None:
     }
 
 
+def test_a_mirror_that_was_refused_leaves_an_older_report_as_it_is(file: Path) -> None:
+    file.write_text("older")
+    nowhere_yet = About("west:9092", "east:9092")
+    with (
+        pytest.raises(ConfigError, match="no such topic"),
+        Watch(None, str(file), nowhere_yet, Metrics(), LocalProcesses()),
+    ):
+        raise ConfigError("no such topic")
+    assert file.read_text() == "older"
+
+
+def test_what_is_known_only_later_is_shown_then() -> None:
+    with Watch(ANYWHERE, None, About("west:9092", "east:9092"), Metrics(), LocalProcesses()) as watching:
+        before = data(watching.address)
+        watching.know("group", ["topic a: keeps less"])
+        wait_until(lambda: data(watching.address) != before and data(watching.address)["warnings"] != [])
+        after = data(watching.address)
+    assert (before["about"]["group"], before["warnings"]) == (None, [])
+    assert (after["about"]["group"], after["warnings"]) == ("group", ["topic a: keeps less"])
+
+
 def test_a_report_takes_the_place_of_an_older_one_at_the_end_only(file: Path) -> None:
     file.write_text("older")
     with watch(report=file) as watching:

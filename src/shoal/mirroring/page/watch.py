@@ -21,7 +21,7 @@ __all__ = ["Watch"]
 
 class Watch:
     """
-    Shows a mirror while it runs, and writes the report when it ends, however it does.
+    Shows a mirror while it runs, and writes the report when it ends, however it does, once it is prepared.
 
     Where neither is wanted it does nothing, and costs nothing.
 
@@ -81,7 +81,8 @@ class Watch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._running.close()
-        if self._report is None:
+        # A mirror that was refused before it began has nothing to report in place of an older one.
+        if self._report is None or self._observer.about.group is None:
             return
         ending = self._ending or Ending.failed(str(error) or type(error).__name__)
         try:
