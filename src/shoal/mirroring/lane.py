@@ -39,10 +39,10 @@ _LEAST_BUFFER_BYTES = 1024 * 1024
 _STALLED_S = 2.5
 
 #: How long a carrier may hear nothing once an end was requested; then what it waits for is given up.
-_END_PATIENCE_S = 1.5
+_END_PATIENCE_S = 2.5
 
 #: And how long it may take after that, as in a connect that cannot be given up; then nobody waits for it.
-_ABANDONED_PATIENCE_S = 0.5
+_ABANDONED_PATIENCE_S = 1.0
 
 #: A lane in which nothing happens says at least so often that it is there, and what it takes.
 _SIGN_OF_LIFE_S = 15.0
