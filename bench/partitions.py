@@ -239,16 +239,13 @@ def _running(
 def table(runners: Sequence[_Runner], loads: Sequence[float]) -> str:
     """Return a Markdown table; the last row is what the idle partitions add."""
     head = ("", "backlog, CPU-s/GB", "steady, CPU-s/GB", "idle, CPU-s a minute")
-    few, many = ([_median(each.backlog), _median(each.steady), _median(each.idle_minute)] for each in runners)
-    ratios = [
-        f"{after / before:.2f} times" if before and after else ""
-        for before, after in zip(few, many, strict=True)
-    ]
+    measured = [(each.backlog, each.steady, each.idle_minute) for each in runners]
+    few, many = measured
     rows = [
         head,
         tuple("---" for _ in head),
-        *((each.name, *map(_cell, values)) for each, values in zip(runners, (few, many), strict=True)),
-        ("with idle ones, against without", *ratios),
+        *((each.name, *map(_cell, values)) for each, values in zip(runners, measured, strict=True)),
+        ("with idle ones, against without", *map(_ratio, few, many)),
     ]
     text = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     return (
@@ -256,12 +253,14 @@ def table(runners: Sequence[_Runner], loads: Sequence[float]) -> str:
     )
 
 
-def _median(values: Sequence[float]) -> float | None:
-    return statistics.median(values) if values else None
+def _cell(values: Sequence[float]) -> str:
+    if not values:
+        return ""
+    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
 
 
-def _cell(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
+def _ratio(before: Sequence[float], after: Sequence[float]) -> str:
+    return f"{statistics.median(after) / statistics.median(before):.2f} times" if before and after else ""
 
 
 def _parse() -> argparse.Namespace:
@@ -354,7 +353,7 @@ def main() -> None:
             f"## Idle partitions, {what}\n\n{machine()}; two Kafka {KAFKA_VERSION} brokers (KRaft) "
             f"on this machine; {versions('pyspark')}.\n"
             f"A backlog of {arguments.megabytes} MB, and {arguments.megabytes_per_s:g} MB/s for "
-            f"{arguments.seconds:g} s; the median of {arguments.repeat}.\n"
+            f"{arguments.seconds:g} s; the median of {arguments.repeat}, and the extremes.\n"
         )
         with _RESULTS.open("a") as file:
             file.write(f"\n{head}\n{text}\n")
