@@ -39,7 +39,7 @@ def realign(
         :class:`~shoal.errors.PartitionStopped`, or what time can heal.
 
     """
-    clusters = Clusters(source, destination, positions, settings)
+    clusters = Clusters(source, destination, settings)
     # The pairs first: an orphan may still commit, and a pair ahead of its log looks like a lost tail.
     committed = positions.read(copy.source for copy in copies if copy.pair is None)
     pairs = {copy.source: copy.pair for copy in copies if copy.pair} | committed

@@ -51,10 +51,10 @@ def _behind_what_is_there(
 ) -> tuple[Place, int | None]:
     """Look for the destination's tail: records of a mirror whose pair expired must not be copied again."""
     start = Place(copy.range.start_offset)
-    tail = last_batch(clusters, copy, log) if log.start < log.end else None
+    tail = last_batch(clusters, copy, log)
     places = find(clusters, copy, tail).places if tail else ()
     if tail and len(places) == 1:
-        return places[0], tail.crc
+        return places[0], tail.fingerprint.crc
     if clusters.settings.allow_nonempty:
         return start, None
     if tail is None:

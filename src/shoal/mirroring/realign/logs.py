@@ -11,7 +11,6 @@ from ...client.offsets import EARLIEST, LATEST, epoch_end_offsets, list_offsets,
 from ...errors import BrokerError, ErrorCode, ShoalError
 from ..pair import Pair
 from ..partition_copy import PartitionCopy
-from ..positions import Positions
 from ..settings import CopySettings
 
 __all__ = ["Clusters", "DestinationLog", "SourceLog", "destination_logs", "source_logs"]
@@ -23,7 +22,6 @@ class Clusters:
 
     source: Cluster
     destination: Cluster
-    positions: Positions
     settings: CopySettings
 
 

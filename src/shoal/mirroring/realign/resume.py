@@ -256,7 +256,7 @@ class Resumption:
 
     def _skip_written(self) -> None:
         """Walk the source from the pair over exactly what the destination has past it."""
-        tail = last_batch(self._clusters, self._copy, self._log) if self._log.start < self._log.end else None
+        tail = last_batch(self._clusters, self._copy, self._log)
         if tail is None or tail.header.next_offset <= self.pair.destination_offset:
             raise self._stop(
                 f"{self._copy.destination} on {self._clusters.destination} holds nothing any more of what "
@@ -346,21 +346,21 @@ class Resumption:
             source_offset=place.source_offset,
             source_leader_epoch=place.source_leader_epoch,
             destination_offset=self._log.end,
-            last_batch=tail.crc,
+            last_batch=tail.fingerprint.crc,
         )
 
     # Somebody else
 
     def _check_last_batch(self) -> None:
         """Check the last acknowledged batch, where there is anything left of it."""
-        if self.pair.last_batch is None or self._log.start >= self._log.end:
+        if self.pair.last_batch is None:
             return
         tail = last_batch(self._clusters, self._copy, self._log)
         if tail is None or is_ours(tail.header, self.pair.identity):
             return
         if tail.header.next_offset < self._log.end:
             return  # compaction took the last one, and the one before may be of another time
-        if tail.crc == self.pair.last_batch and not is_by(tail.header, self.pair.identity):
+        if tail.fingerprint.crc == self.pair.last_batch and not is_by(tail.header, self.pair.identity):
             return
         self._meet_foreign_records(tail)
 

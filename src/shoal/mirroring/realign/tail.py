@@ -17,7 +17,7 @@ from functools import cached_property
 from ...client.metadata import TopicPartition
 from ...client.offsets import EARLIEST, list_offsets
 from ...errors import BrokerError, CorruptBatch, ErrorCode, ShoalError, UnsupportedBatch
-from ...records import BatchHeader, Decision, Record, RecordBatch, fingerprint, read_records
+from ...records import BatchHeader, Decision, Fingerprint, Record, RecordBatch, fingerprint, read_records
 from ..decoding import records_to_mirror
 from ..pair import Identity, Pair
 from ..partition_copy import PartitionCopy
@@ -67,15 +67,16 @@ class Tail:
         return self.batch.header
 
     @cached_property
-    def crc(self) -> int:
-        return fingerprint(self.batch).crc
+    def fingerprint(self) -> Fingerprint:
+        return fingerprint(self.batch)
 
     @cached_property
     def records(self) -> Sequence[Record]:
         return read_records(self.batch, self.max_decompressed_bytes)
 
     def is_copy_of(self, batch: RecordBatch) -> bool:
-        return batch.header.magic == 2 and fingerprint(self.batch) == fingerprint(batch)
+        is_alike = batch.header.magic == 2 and batch.header.batch_length == self.header.batch_length
+        return is_alike and fingerprint(batch) == self.fingerprint
 
     def is_same_record(self, ours: Record, source: Record) -> bool:
         """Whether a record of this batch is a certain one of the source; its time may be its broker's."""
