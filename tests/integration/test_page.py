@@ -17,6 +17,8 @@ from shoal.exit_codes import EXIT_USAGE
 
 RECORDS = 3000
 
+TIMEOUT_S = 240.0
+
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
@@ -60,7 +62,7 @@ def test_a_mirror_is_looked_at_stopped_and_reported(
 ) -> None:
     address, report = f"127.0.0.1:{free_port()}", tmp_path / "report.html"
     with MirrorProcess(*command, "--ui", address, "--report", str(report), state=tmp_path) as mirror:
-        mirror.wait_for(lambda progress: progress["records"] == RECORDS)
+        mirror.wait_for(lambda progress: progress["records"] == RECORDS, timeout_s=TIMEOUT_S)
         browser.open(f"http://{address}/")
         browser.wait_for_text("Up to date", "#state")
         browser.wait_for_text("100.0 %", "#tiles")
@@ -70,7 +72,7 @@ def test_a_mirror_is_looked_at_stopped_and_reported(
         )
         browser.wait_for(lambda browser: all("ago" in each for each in cells(browser, "#partitions", 7)))
         load(brokers[0])
-        mirror.wait_for(lambda progress: progress["records"] == 2 * RECORDS)
+        mirror.wait_for(lambda progress: progress["records"] == 2 * RECORDS, timeout_s=TIMEOUT_S)
         browser.wait_for_text(f"{RECORDS:,}", "#partitions")
         assert browser.complaints() == []
         mirror.send_signal(signal.SIGTERM)
