@@ -274,3 +274,21 @@ def test_a_carrier_that_nobody_waits_for_any_more_neither_commits_nor_leaves_any
         assert not fetch_offsets(cluster, "mirror", [TopicPartition("topic", 0)])
     brokers.run()
     assert brokers.copied() == history.committed
+
+
+def test_a_coordinator_that_does_not_answer_holds_up_no_copying(brokers: TwoBrokers) -> None:
+    (well,) = brokers.topic("topic", 1)
+    control = Watched()
+    hasty = replace(brokers, settings=replace(brokers.settings, commit_interval_ms=10))
+    running = hasty.start(open_ranges(1), control)
+    well.plain(1)
+    wait_until(lambda: is_copied(brokers, well, 0))
+    stall = brokers.source.faults.add(ApiKey.OFFSET_COMMIT, times=None, delay_s=3.0)
+    well.plain(1)
+    assert brokers.source.faults.wait_for(stall)
+    for _ in range(20):
+        well.plain(1)
+        wait_until(lambda: is_copied(brokers, well, 0), timeout_s=1.0)
+    brokers.source.faults.clear()
+    end(running, control)
+    assert brokers.pair("topic", 0).source_offset == 22

@@ -13,6 +13,7 @@ import queue
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -22,13 +23,14 @@ from ..client.cluster import Cluster, is_transient, patiently
 from ..client.connection import Connection
 from ..client.fetch import Fetcher
 from ..client.groups import JOIN_AGAIN
+from ..client.metadata import TopicPartition
 from ..client.produce import Producer
 from ..errors import BrokerError, CorruptBatch, PartitionStopped, ProtocolError, ShoalError
 from .control import CarrierControl
 from .handover import Left
 from .pair import Pair
 from .partition_copy import PartitionCopy
-from .positions import GroupPositions
+from .positions import GroupPositions, PositionsInThread
 from .realign import realign, take_over
 from .reports import partition_report
 from .route import FETCH_MAX_WAIT_MS, Route
@@ -55,8 +57,8 @@ _LOOK_INTERVAL_S = 0.05
 #: How long the last commit of a task is tried before Spark has to repeat the task.
 _LAST_COMMIT_PATIENCE_S = 60.0
 
-#: And that of a slice, behind which the mirror goes on.
-_SLICE_COMMIT_PATIENCE_S = 5.0
+#: And where the driver asked it to end: nobody should have to wait for a coordinator then.
+_REQUESTED_COMMIT_PATIENCE_S = 5.0
 
 #: How long a broker may wait for its in-sync replicas before it answers error 7; Kafka's producers' default.
 _PRODUCE_TIMEOUT_MS = 30_000
@@ -104,15 +106,19 @@ class Carrier:
         self._control = control
         self._source = source
         self._destination = destination
-        # Apart from the rest: a coordinator that stalls must not take a minute from the copying.
+        # Apart from the rest: a coordinator that stalls must not take its time from the copying.
         self._coordinator = Cluster(settings.source.impatient(), source.known)
-        self._positions = GroupPositions(self._coordinator, settings.group, control.membership)
+        self._positions = PositionsInThread(
+            GroupPositions(self._coordinator, settings.group, control.membership)
+        )
         self._buffer_bytes = buffer_bytes
         self._tell = report
         self._give_away = give_away
         self._admitted: queue.SimpleQueue[PartitionCopy] = queue.SimpleQueue()
         self._stays = False
         self._committed: dict[PartitionCopy, Pair] = {}
+        self._committing: dict[PartitionCopy, Pair] = {}
+        self._commit_outcome: Future[Mapping[TopicPartition, ShoalError]] | None = None
         self._committed_at = time.monotonic()
         self._reported_at = 0.0
         self._looked_at = 0.0
@@ -189,15 +195,14 @@ class Carrier:
     def is_quiet(self) -> bool:
         """Whether all of its partitions stand where their logs end, and have for a while."""
         return time.monotonic() - self._fetched_at >= _QUIET_S and all(
-            copy.is_over or (copy.aligned and copy.waiting_for is None and copy.position >= copy.end_offset)
-            for copy in list(self.copies)
+            copy.is_over or (copy.is_well and copy.position >= copy.end_offset) for copy in list(self.copies)
         )
 
     @property
     def could_be_dealt_anew(self) -> bool:
         """Whether healthy partitions share this carrier with others that are not of their leaders."""
         if self._stays:
-            return any(copy.aligned and copy.waiting_for is None for copy in list(self.copies))
+            return any(copy.is_well for copy in list(self.copies))
         return self._routes > 1
 
     def leaves(self) -> list[list[Any]]:
@@ -221,7 +226,7 @@ class Carrier:
             ShoalError: The last commit failed.
 
         """
-        with self._source, self._destination, self._coordinator:
+        with self._source, self._destination, self._coordinator, self._positions:
             try:
                 while self._has_work and not self._control.stop_requested:
                     self._step()
@@ -414,8 +419,7 @@ class Carrier:
         if self._give_away and now - self._looked_at >= _LOOK_INTERVAL_S:
             self._looked_at = now
             self._give_away_failed(self._give_away)
-        if (now - self._committed_at) * 1000 >= self._settings.commit_interval_ms:
-            self._commit_now_and_then()
+        self._commit_now_and_then(now)
         if fetched_bytes:
             self._fetched_at = now
         self._fetched_bytes += fetched_bytes
@@ -423,22 +427,30 @@ class Carrier:
 
     def _give_away_failed(self, give_away: Callable[[Sequence[PartitionCopy]], None]) -> None:
         """Let partitions go that failed while others of the route did not: they must not hold these up."""
-        unfinished = self._unfinished()
-        failed = [copy for copy in unfinished if not copy.aligned]
-        if failed and len(failed) < len(unfinished):
+        # One whose commit is under way stays until that is over: its heir's must not be overtaken by it.
+        failed = [
+            copy
+            for copy in self.copies
+            if not copy.aligned and not copy.is_over and copy not in self._committing
+        ]
+        if failed and len(failed) < len(self._unfinished()):
             heirs = [copy.hand_on() for copy in failed]
             self._report()  # before the heirs do
             give_away(heirs)
 
     # Committing
 
-    def _commit_now_and_then(self) -> None:
+    def _commit_now_and_then(self, now: float) -> None:
+        """Commit without waiting for it: a coordinator that does not answer holds up no copying."""
         # The next commit, or the last, covers one that fails; a group that is
         # lost for good ends the lease.
         with suppress(ShoalError):
-            self._commit()
-        # Counted from here: a coordinator that does not answer takes its time.
-        self._committed_at = time.monotonic()
+            if self._commit_outcome is not None and self._commit_outcome.done():
+                self._end_commit()
+        due = (now - self._committed_at) * 1000 >= self._settings.commit_interval_ms
+        if due and self._commit_outcome is None:
+            self._begin_commit()
+            self._committed_at = now
 
     def _commit_the_rest(self) -> None:
         def pause(seconds: float) -> None:
@@ -446,25 +458,41 @@ class Carrier:
             self._control.check_lease()
             time.sleep(seconds)
 
-        slice_is_over = self._control.slice_is_over
-        patience_s = _SLICE_COMMIT_PATIENCE_S if slice_is_over else _LAST_COMMIT_PATIENCE_S
+        is_asked_to = self._control.stop_requested
+        patience_s = _REQUESTED_COMMIT_PATIENCE_S if is_asked_to else _LAST_COMMIT_PATIENCE_S
         self._pauses = True
         try:
             patiently(self._commit, patience_s=patience_s, pause=pause, can_heal=_can_heal)
         except ShoalError as error:
-            # The next slice finds out where it stands, by realigning.
-            if not slice_is_over or not _can_heal(error):
+            # The next slice, or the next start, finds out where it stands, by realigning.
+            if not is_asked_to or not _can_heal(error):
                 raise
 
     def _commit(self) -> None:
+        with suppress(ShoalError):
+            self._end_commit()  # what it had is in the next, where it failed
+        self._begin_commit()
+        self._end_commit()
+
+    def _begin_commit(self) -> None:
         pairs = {
             copy: copy.pair
             for copy in self.copies
             if copy.pair and not copy.departed and copy.pair != self._committed.get(copy)
         }
-        if not pairs:
+        if pairs:
+            self._committing = pairs
+            self._commit_outcome = self._positions.begin_commit(
+                {copy.source: pair for copy, pair in pairs.items()}
+            )
+
+    def _end_commit(self) -> None:
+        """Wait for the outcome of the commit that is under way, if one is, and keep it."""
+        outcome, self._commit_outcome = self._commit_outcome, None
+        pairs, self._committing = self._committing, {}
+        if outcome is None:
             return
-        refused = self._positions.commit({copy.source: pair for copy, pair in pairs.items()})
+        refused = outcome.result()
         for copy, pair in pairs.items():
             error = refused.get(copy.source)
             if error is None:

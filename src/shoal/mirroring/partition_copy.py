@@ -114,6 +114,12 @@ class PartitionCopy:
         return self.departed or self.stopped is not None or self.is_done
 
     @property
+    def is_well(self) -> bool:
+        """Whether it waits for nothing, and nothing says that it soon will: it may have been refused before."""
+        has_proved = self._established or self.position >= self.end_offset
+        return self.aligned and self.waiting_for is None and has_proved
+
+    @property
     def position(self) -> int:
         """The first source offset that is not known to be mirrored."""
         return self.pair.source_offset if self.pair else self.range.start_offset

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol, Self
 
 from ..client.cluster import Cluster
 from ..client.groups import Membership, commit_offsets, fetch_offsets
@@ -11,7 +12,7 @@ from ..client.metadata import TopicPartition
 from ..errors import ShoalError
 from .pair import Pair
 
-__all__ = ["GroupPositions", "Positions"]
+__all__ = ["GroupPositions", "Positions", "PositionsInThread"]
 
 
 class Positions(Protocol):
@@ -68,3 +69,29 @@ class GroupPositions:
     def commit(self, pairs: Mapping[TopicPartition, Pair]) -> Mapping[TopicPartition, ShoalError]:
         positions = {partition: pair.to_committed() for partition, pair in pairs.items()}
         return commit_offsets(self._cluster, self._group, positions, self._membership())
+
+
+class PositionsInThread:
+    """Positions that are asked in a thread of their own, one question after the other."""
+
+    def __init__(self, positions: Positions) -> None:
+        self._positions = positions
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="shoal-commit")
+
+    def read(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Pair]:
+        return self._thread.submit(self._positions.read, list(partitions)).result()
+
+    def commit(self, pairs: Mapping[TopicPartition, Pair]) -> Mapping[TopicPartition, ShoalError]:
+        return self.begin_commit(pairs).result()
+
+    def begin_commit(
+        self, pairs: Mapping[TopicPartition, Pair]
+    ) -> Future[Mapping[TopicPartition, ShoalError]]:
+        """Commit without waiting for the outcome."""
+        return self._thread.submit(self._positions.commit, pairs)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._thread.shutdown()

@@ -252,16 +252,22 @@ def _grow(
 
 
 def _await_leaders(plan: Plan, destination: Cluster, patience_s: float) -> None:
-    """Wait until each destination partition that a mirror writes to has a leader."""
-    copies = [topic.destination for topic in plan.topics.values()]
+    """
+    Wait until each new destination partition that a mirror writes to has a leader.
+
+    One that was there before, and has none now, keeps no other from being mirrored: its task waits for it.
+
+    """
+    new = [
+        TopicPartition(topic.destination, number)
+        for topic in plan.topics.values()
+        for number in range(0 if topic.creation else topic.present_partitions, topic.partitions)
+    ]
 
     def check() -> None:
-        destination.refresh(copies)
-        for topic in plan.topics.values():
-            known = destination.metadata.topics.get(topic.destination)
-            present = known.partitions if known else ()
-            for number in {*range(topic.partitions), *present}:
-                destination.partition(TopicPartition(topic.destination, number))
+        destination.refresh({topic.destination for topic in plan.topics.values()})
+        for partition in new:
+            destination.partition(partition)
 
     patiently(check, patience_s=patience_s)
 
