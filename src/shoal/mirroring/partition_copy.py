@@ -115,7 +115,7 @@ class PartitionCopy:
 
     @property
     def is_well(self) -> bool:
-        """Whether it waits for nothing, and has shown that it will not soon: it may have been refused before."""
+        """Whether it waits for nothing, and has shown that it will not soon: it may have been refused."""
         has_proved = self._established or self.position >= self.end_offset
         return self.aligned and self.waiting_for is None and has_proved
 
