@@ -150,7 +150,7 @@ class _Mirror:
             resources.callback(lock.release)
             lock.acquire(self._expect(prepared), _START_PATIENCE_S)
             if not self._options.once:
-                resources.enter_context(self._discover(prepared, work, control, lock))
+                resources.enter_context(self._discover(prepared, work, control, lock, watch))
             summary = self._run_on_spark(prepared, work, checkpoint, control, lock)
             watch.end(summary)
             return summary
@@ -178,7 +178,16 @@ class _Mirror:
             self._on_notice(f"page at http://{watch.address}/")
         return watch
 
-    def _discover(self, prepared: Prepared, work: Work, control: ControlServer, lock: GroupLock) -> Discovery:
+    def _discover(
+        self, prepared: Prepared, work: Work, control: ControlServer, lock: GroupLock, watch: Watch
+    ) -> Discovery:
+        warnings = list(prepared.warnings)
+
+        def warn(sentence: str) -> None:
+            warnings.append(sentence)
+            watch.know(prepared.group, warnings)
+            self._on_warning(sentence)
+
         def found(topic: PreparedTopic) -> None:
             added = work.add(topic)
             lock.extend(added)
@@ -187,7 +196,7 @@ class _Mirror:
                 f"{_named(added)} of topic {topic.source} found, and mirrored to {topic.destination}"
             )
 
-        return Discovery(self._options, dict(prepared.topics), found, self._on_warning)
+        return Discovery(self._options, dict(prepared.topics), found, warn)
 
     def _checkpoint(self, group: str) -> Path:
         if self._options.checkpoint:
