@@ -163,6 +163,10 @@ class Carrier:
         self._control.disowned = True
 
     @property
+    def is_disowned(self) -> bool:
+        return self._control.disowned
+
+    @property
     def abandoned_s(self) -> float:
         """How long ago it was abandoned; 0 where it was not."""
         return time.monotonic() - self._abandoned_at if self._abandoned_at else 0.0

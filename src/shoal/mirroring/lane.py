@@ -159,7 +159,8 @@ class _Lane:
             try:
                 carrier.run()
             except BaseException as error:  # raised again by the task's own thread
-                carrier.failure = error
+                if not carrier.is_disowned:
+                    carrier.failure = error
             self._ended.put(carrier)
 
         thread = threading.Thread(target=run, name="shoal-carrier", daemon=True)
