@@ -67,9 +67,6 @@ _LOOK_INTERVAL_S = 0.1
 #: How soon it is noticed that a query has failed; each look is a call of the JVM.
 _QUERY_LOOK_INTERVAL_S = 1.0
 
-#: Between the planning of two micro-batches, where there is nothing to copy.
-_TRIGGER = "1 second"
-
 
 def mirror(
     options: MirrorOptions,
@@ -297,7 +294,7 @@ class _Job:
         self.spark.dataSource.register(keyed_data_source())
         rows = self.spark.readStream.format("shoal").options(**self._read_options()).load()
         writer = rows.writeStream.format("shoal").options(**self._write_options())
-        query = writer.option("checkpointLocation", str(checkpoint)).trigger(processingTime=_TRIGGER).start()
+        query = writer.option("checkpointLocation", str(checkpoint)).start()
         while query.isActive and not stop.wait(_QUERY_LOOK_INTERVAL_S):
             pass
         self.control.request_stop()

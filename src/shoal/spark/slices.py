@@ -30,6 +30,9 @@ __all__ = ["SliceReader"]
 #: In the offsets of a mirror's stream: a number that is new for each slice.
 _SLICE = "slice"
 
+#: Where every partition is stopped: how often the driver is asked whether that is still so.
+_NOTHING_TO_DO_S = 1.0
+
 
 class SliceReader(DataSourceStreamReader):
     """
@@ -67,10 +70,12 @@ class SliceReader(DataSourceStreamReader):
         """
         start = self._last if start is None else start
         plan = self._plan()
-        if plan is None or plan == self._nothing_to_do:
-            return start
-        self._last = {_SLICE: time.time_ns()}
-        return self._last
+        if plan is not None and plan == self._nothing_to_do:
+            time.sleep(_NOTHING_TO_DO_S)  # Spark asks again at once
+        elif plan is not None:
+            self._last = {_SLICE: time.time_ns()}
+            return self._last
+        return start
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the lanes of a slice."""
