@@ -7,17 +7,10 @@ What each metric means to whoever looks at it: docs/metrics.md.
 from __future__ import annotations
 
 import importlib.metadata
-import logging
-import socket
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler
-from socketserver import ThreadingTCPServer
-from types import TracebackType
-from typing import Any, Self
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
@@ -25,16 +18,11 @@ from prometheus_client.registry import Collector
 
 from ..client.connection import Address
 from ..client.metadata import TopicPartition
-from ..errors import ConfigError
+from .http_server import Answer, HttpServer
 from .metrics import Metrics, PartitionMetrics
 from .processes import ProcessUsage
 
 __all__ = ["Exposition", "MetricsServer"]
-
-_log = logging.getLogger("shoal.metrics")
-
-#: A client that says nothing for so long is let go.
-_CLIENT_PATIENCE_S = 30.0
 
 _PARTITION = ("topic", "partition")
 
@@ -43,14 +31,8 @@ _Partitions = Mapping[TopicPartition, PartitionMetrics]
 _LocalProcesses = Callable[[], Iterable[ProcessUsage]]
 
 
-class MetricsServer:
-    """
-    Answers ``GET /metrics`` while it is entered.
-
-    Attributes:
-        address: Where; with the port that was found for port 0.
-
-    """
+class MetricsServer(HttpServer):
+    """Answers ``GET /metrics`` while it is entered."""
 
     def __init__(self, address: Address, metrics: Metrics, local_processes: _LocalProcesses) -> None:
         """
@@ -65,26 +47,12 @@ class MetricsServer:
             ConfigError: It cannot listen there; says what to do.
 
         """
-        try:
-            self._server = _Server(address, Exposition(metrics, local_processes))
-        except OSError as error:
-            raise ConfigError(
-                f"--metrics {address}: cannot listen there ({error.strerror}); give an address of this "
-                "machine, and a port that nobody has"
-            ) from error
-        self.address = Address(address.host, self._server.server_address[1])
-        self._thread = threading.Thread(target=self._server.serve_forever, name="shoal-metrics", daemon=True)
+        exposition = Exposition(metrics, local_processes)
+        super().__init__("metrics", address, {"/metrics": lambda _: _answer(exposition)})
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+def _answer(exposition: Exposition) -> Answer:
+    return Answer(exposition.text(), {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
 
 class Exposition:
@@ -246,48 +214,3 @@ def _of_processes(processes: Iterable[ProcessUsage]) -> Iterator[Metric]:
         memory.add_metric((each.name, each.role.value), each.rss_bytes)
     yield cpu
     yield memory
-
-
-class _Server(ThreadingTCPServer):
-    allow_reuse_address = True
-    daemon_threads = True
-    # A client that is slow to read does not hold up the mirror's end.
-    block_on_close = False
-
-    def __init__(self, address: Address, exposition: Exposition) -> None:
-        self.exposition = exposition
-        self.address_family, _, _, _, where = socket.getaddrinfo(
-            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        super().__init__(where, _Handler)  # type: ignore[arg-type]  # IPv6 addresses have four parts
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        _log.debug("a client at %s was not answered", client_address, exc_info=True)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: _Server
-    server_version = "shoal"
-    sys_version = ""
-    timeout = _CLIENT_PATIENCE_S
-
-    def do_GET(self) -> None:
-        self._answer(with_body=True)
-
-    def do_HEAD(self) -> None:
-        self._answer(with_body=False)
-
-    def _answer(self, *, with_body: bool) -> None:
-        if self.path.partition("?")[0] != "/metrics":
-            self.send_error(HTTPStatus.NOT_FOUND, "metrics are at /metrics")
-            return
-        text = self.server.exposition.text()
-        self.send_response(HTTPStatus.OK)
-        self.send_header("Content-Type", CONTENT_TYPE_PLAIN_0_0_4)
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        if with_body:
-            self.wfile.write(text)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        _log.debug(format, *args)

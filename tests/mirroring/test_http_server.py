@@ -1,0 +1,230 @@
+"""The server that metrics and page have in common: what it answers, and that nobody holds it up."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import threading
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.client import HTTPConnection
+
+import pytest
+from two_brokers import wait_until
+
+from shoal.client.connection import Address
+from shoal.errors import ConfigError
+from shoal.mirroring.http_server import Answer, HttpServer, Request
+
+pytestmark = pytest.mark.timeout(30)
+
+LOCAL = Address("127.0.0.1", 0)
+
+
+def greet(request: Request) -> Answer:
+    return Answer(b"hello", {"Content-Type": "text/plain"})
+
+
+def tell_request(request: Request) -> Answer:
+    told = {"query": request.query, "greeting": request.headers.get("x-greeting")}
+    return Answer(json.dumps(told).encode(), {"Cache-Control": "no-cache"})
+
+
+def serving(address: Address = LOCAL) -> HttpServer:
+    return HttpServer("look", address, {"/": greet, "/request": tell_request})
+
+
+@dataclass(frozen=True)
+class Answered:
+    status: int
+    reason: str
+    headers: dict[str, str]
+    body: bytes
+
+
+def ask(address: Address, path: str = "/", method: str = "GET", **headers: str) -> Answered:
+    connection = HTTPConnection(address.host, address.port, timeout=10)
+    try:
+        connection.request(
+            method, path, headers={key.replace("_", "-"): value for key, value in headers.items()}
+        )
+        answer = connection.getresponse()
+        return Answered(answer.status, answer.reason, dict(answer.headers), answer.read())
+    finally:
+        connection.close()
+
+
+# Answers
+
+
+def test_a_path_is_answered_with_what_it_has() -> None:
+    with serving() as server:
+        answered = ask(server.address)
+    assert (answered.status, answered.body) == (200, b"hello")
+    del answered.headers["Date"]
+    assert answered.headers == {
+        "Server": "shoal",
+        "Content-Type": "text/plain",
+        "Content-Length": "5",
+        "Cache-Control": "no-store",
+        "X-Content-Type-Options": "nosniff",
+    }
+
+
+def test_query_and_headers_are_the_path_s_to_read_and_its_own_headers_come_first() -> None:
+    with serving() as server:
+        answered = ask(server.address, "/request?range=whole", X_Greeting="hi")
+    assert json.loads(answered.body) == {"query": "range=whole", "greeting": "hi"}
+    assert answered.headers["Cache-Control"] == "no-cache"
+
+
+def test_an_answer_without_a_body_has_no_length() -> None:
+    def unchanged(request: Request) -> Answer:
+        return Answer(None, {"ETag": '"1"'}, HTTPStatus.NOT_MODIFIED)
+
+    with HttpServer("look", LOCAL, {"/": unchanged}) as server:
+        answered = ask(server.address)
+    assert (answered.status, answered.body, answered.headers["ETag"]) == (304, b"", '"1"')
+    assert "Content-Length" not in answered.headers
+
+
+@pytest.mark.parametrize("path", ["/request/", "/request.html", "/%2e%2e/request", "/etc/passwd"])
+def test_nothing_else_is_served(path: str) -> None:
+    with serving() as server:
+        answered = ask(server.address, path)
+    assert (answered.status, answered.reason) == (404, "there is / and /request, and no more")
+
+
+def test_a_head_request_has_the_headers_only() -> None:
+    with serving() as server:
+        answered = ask(server.address, method="HEAD")
+        assert (answered.status, answered.headers["Content-Length"], answered.body) == (200, "5", b"")
+        assert ask(server.address, "/nowhere", "HEAD").status == 404
+        with socket.create_connection(server.address, timeout=10) as connection:
+            connection.sendall(b"HEAD / HTTP/1.0\r\n\r\n")
+            with connection.makefile("rb") as received:
+                assert received.read().endswith(b"\r\n\r\n")
+
+
+def test_nothing_can_be_changed() -> None:
+    with serving() as server:
+        for method in ("POST", "PUT", "DELETE"):
+            assert ask(server.address, method=method).status == 501
+
+
+# Where it listens
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
+def test_an_ipv6_address_is_listened_at() -> None:
+    with serving(Address("::1", 0)) as server:
+        assert str(server.address).startswith("[::1]:")
+        assert ask(server.address).status == 200
+
+
+def test_an_address_that_is_taken_is_refused_with_what_to_do() -> None:
+    with serving() as server, pytest.raises(ConfigError) as taken:
+        serving(server.address)
+    assert str(taken.value) == (
+        f"--look {server.address}: cannot listen there (Address already in use); give an address of this "
+        "machine, and a port that nobody has"
+    )
+
+
+@pytest.mark.parametrize("host", ["no.such.host.invalid", "203.0.113.1", "a" * 64])
+def test_a_host_that_is_not_this_one_is_refused(host: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^--look {host}:9308: cannot listen there \(.+\); give an "):
+        serving(Address(host, 9308))
+
+
+def test_no_name_service_is_asked_for_this_host_s_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("getfqdn", "gethostbyaddr", "getnameinfo"):
+        monkeypatch.setattr(socket, name, lambda *_: pytest.fail("the name service is asked"))
+    with serving() as server:
+        assert ask(server.address).status == 200
+
+
+def test_an_address_is_free_again_at_the_end_also_where_a_client_stays() -> None:
+    with serving() as server:
+        silent = socket.create_connection(server.address)
+        assert ask(server.address).status == 200
+    with silent, serving(server.address) as again:
+        assert ask(again.address).status == 200
+
+
+# Nobody holds it up
+
+
+def test_who_says_nothing_does_not_hold_up_others_or_the_end() -> None:
+    with serving() as server:
+        silent = [socket.create_connection(server.address) for _ in range(5)]
+        assert ask(server.address).status == 200
+    for each in silent:
+        each.close()
+
+
+def test_who_says_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.mirroring.http_server._Handler.timeout", 0.2)
+    with serving() as server, socket.create_connection(server.address, timeout=10) as silent:
+        silent.sendall(b"GET / HTT")
+        assert silent.recv(1) == b""
+
+
+def test_who_does_not_read_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.mirroring.http_server._Handler.timeout", 0.2)
+    answering: list[threading.Thread] = []
+
+    def much(request: Request) -> Answer:
+        answering.append(threading.current_thread())
+        return Answer(bytes(50_000_000), {})
+
+    with (
+        HttpServer("look", LOCAL, {"/": much}) as server,
+        socket.create_connection(server.address, timeout=10) as deaf,
+    ):
+        deaf.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        assert deaf.recv(4) == b"HTTP"
+        wait_until(lambda: not answering[0].is_alive())
+
+
+def test_more_connections_than_are_needed_are_closed() -> None:
+    with serving() as server:
+        silent = [socket.create_connection(server.address) for _ in range(100)]
+        # Those that are over the limit hear of it; the others are waited for.
+        closed = []
+        for each in silent[-10:]:
+            each.settimeout(10)
+            closed.append(each.recv(1))
+        assert closed == [b""] * 10
+        for each in silent:
+            each.close()
+        wait_until(lambda: is_served(server.address))
+
+
+def is_served(address: Address) -> bool:
+    try:
+        return ask(address).status == 200
+    except OSError:
+        return False
+
+
+def test_a_peer_that_goes_away_is_no_news(capfd: pytest.CaptureFixture[str]) -> None:
+    asked, gone = threading.Event(), threading.Event()
+    answering: list[threading.Thread] = []
+
+    def late(request: Request) -> Answer:
+        answering.append(threading.current_thread())
+        asked.set()
+        assert gone.wait(10)
+        return Answer(bytes(50_000_000), {})
+
+    with HttpServer("look", LOCAL, {"/": late}) as server:
+        peer = socket.create_connection(server.address, timeout=10)
+        peer.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        assert asked.wait(10)
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.close()
+        gone.set()
+        wait_until(lambda: not answering[0].is_alive())
+    assert capfd.readouterr() == ("", "")
