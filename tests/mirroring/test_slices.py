@@ -319,6 +319,21 @@ def test_a_destination_that_had_an_election_is_asked(
     assert "lost its tail" in stopped.reason
 
 
+def test_a_source_that_had_an_unclean_election_between_two_slices_is_noticed(
+    brokers: TwoBrokers, history: History, driver: Driver
+) -> None:
+    history.plain(1, 1, 1, 1, 1)
+    with driver.slice():
+        wait_until(lambda: brokers.copied() == history.committed)
+    lose_tail(brokers.source, "topic", 3)
+    # Others are at the offsets of those that were mirrored, and one comes behind them.
+    History(brokers.source.log("topic")).plain(1, 1, 1)
+    with driver.slice() as running:
+        result = running.result()
+    assert len(result.stopped) == 1
+    assert brokers.copied() == history.committed
+
+
 def test_a_destination_topic_that_was_created_anew_is_noticed(
     brokers: TwoBrokers, history: History, driver: Driver
 ) -> None:

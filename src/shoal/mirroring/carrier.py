@@ -9,6 +9,7 @@ as long as it takes.
 
 from __future__ import annotations
 
+import math
 import queue
 import time
 from collections import defaultdict
@@ -25,13 +26,13 @@ from ..client.fetch import Fetcher
 from ..client.groups import JOIN_AGAIN
 from ..client.metadata import TopicPartition
 from ..client.produce import Producer
-from ..errors import BrokerError, CorruptBatch, PartitionStopped, ProtocolError, ShoalError
+from ..errors import BrokerError, CorruptBatch, Disconnected, PartitionStopped, ProtocolError, ShoalError
 from .control import CarrierControl
 from .handover import Left
 from .pair import Pair
 from .partition_copy import PartitionCopy
 from .positions import GroupPositions, PositionsInThread
-from .realign import realign, take_over
+from .realign import leader_epochs_of, realign, take_over
 from .reports import partition_report
 from .route import FETCH_MAX_WAIT_MS, Route
 from .settings import CopySettings
@@ -130,6 +131,7 @@ class Carrier:
         self._heard_at = time.monotonic()
         self._pauses = False
         self._abandoned_at: float | None = None
+        self._waited_for = ""
 
     # From any thread
 
@@ -152,6 +154,7 @@ class Carrier:
     def abandon(self) -> None:
         """End now: whatever is waited for on a connection is given up."""
         if self._abandoned_at is None:
+            self._waited_for = self.waits_for()
             self._abandoned_at = time.monotonic()
             self.end()
             for connection in self._connections():
@@ -214,7 +217,7 @@ class Carrier:
         if self._control.disowned or self.failure is not None:
             return []
         return [
-            Left(copy.pair, copy.leader_epoch).to_json_object(copy.source)
+            Left(copy.pair, copy.leader_epochs).to_json_object(copy.source)
             for copy in self.copies
             if copy.aligned and copy.pair and self._committed.get(copy) == copy.pair
         ]
@@ -288,9 +291,11 @@ class Carrier:
             self._metadata_is_stale = True
             # They come back together: each by itself would be a route of its own.
             delay_s = max(copy.next_delay_s() for copy in copies)
+            # Of its own doing nothing is to be told: what was waited for is.
+            reason = self._waited_for if self._abandoned_at else str(error)
             for copy in copies:
                 if not copy.is_over:
-                    copy.wait(str(error), delay_s)
+                    copy.wait(reason, delay_s)
 
     def _wait_until_due(self) -> None:
         waiting = self._unfinished()
@@ -316,6 +321,16 @@ class Carrier:
             self._source.refresh({copy.source.topic for copy in self._unfinished()})
             self._destination.refresh({copy.destination.topic for copy in self._unfinished()})
             self._metadata_is_stale = False
+            self._look_for_elections()
+
+    def _look_for_elections(self) -> None:
+        """Where another leader was elected, the log may be another: what is aligned is aligned with one."""
+        for copy in self._unfinished():
+            with suppress(ShoalError):  # without a leader: whoever looks for its route finds that, too
+                if copy.aligned and copy.leader_epochs != leader_epochs_of(
+                    copy, self._source, self._destination
+                ):
+                    copy.lose_track()
 
     def _align(self, copies: Sequence[PartitionCopy]) -> None:
         copies = [copy for copy in copies if copy.is_due]
@@ -338,7 +353,7 @@ class Carrier:
                 copy.stop(str(error))
             else:
                 copy.waiting_for = None
-                copy.leader_epoch = self._destination.partition(copy.destination).leader_epoch
+                copy.leader_epochs = leader_epochs_of(copy, self._source, self._destination)
         if any(copy.incidents for copy in copies):
             self._report()  # what was gone on from is committed, and met no second time
 
@@ -464,19 +479,22 @@ class Carrier:
 
         is_asked_to = self._control.stop_requested
         patience_s = _REQUESTED_COMMIT_PATIENCE_S if is_asked_to else _LAST_COMMIT_PATIENCE_S
+        give_up_at = time.monotonic() + patience_s
         self._pauses = True
         try:
-            patiently(self._commit, patience_s=patience_s, pause=pause, can_heal=_can_heal)
+            patiently(
+                lambda: self._commit(give_up_at), patience_s=patience_s, pause=pause, can_heal=_can_heal
+            )
         except ShoalError as error:
             # The next slice, or the next start, finds out where it stands, by realigning.
             if not is_asked_to or not _can_heal(error):
                 raise
 
-    def _commit(self) -> None:
+    def _commit(self, give_up_at: float) -> None:
         with suppress(ShoalError):
-            self._end_commit()  # what it had is in the next, where it failed
+            self._end_commit(give_up_at)  # what it had is in the next, where it failed
         self._begin_commit()
-        self._end_commit()
+        self._end_commit(give_up_at)
 
     def _begin_commit(self) -> None:
         pairs = {
@@ -490,13 +508,26 @@ class Carrier:
                 {copy.source: pair for copy, pair in pairs.items()}
             )
 
-    def _end_commit(self) -> None:
-        """Wait for the outcome of the commit that is under way, if one is, and keep it."""
+    def _end_commit(self, give_up_at: float = math.inf) -> None:
+        """
+        Wait for the outcome of the commit that is under way, if one is, and keep it.
+
+        One that is given up may still arrive: it is older than the position then, as after a crash.
+
+        """
         outcome, self._commit_outcome = self._commit_outcome, None
         pairs, self._committing = self._committing, {}
         if outcome is None:
             return
-        refused = outcome.result()
+        try:
+            refused = outcome.result(
+                timeout=min(max(0.0, give_up_at - time.monotonic()), _LAST_COMMIT_PATIENCE_S)
+            )
+        except TimeoutError:
+            self._coordinator.abort()
+            raise Disconnected(
+                self._settings.source.servers, "the group's coordinator does not answer"
+            ) from None
         for copy, pair in pairs.items():
             error = refused.get(copy.source)
             if error is None:

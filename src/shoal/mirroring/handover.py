@@ -31,16 +31,17 @@ class Left:
 
     Attributes:
         pair: As it was committed last.
-        leader_epoch: Of the destination's leader, which was asked for its log's end in that epoch.
+        leader_epochs: Of source and destination, in which it was aligned: after an election either
+            log may be another.
 
     """
 
     pair: Pair
-    leader_epoch: int
+    leader_epochs: tuple[int, int]
 
     def to_json_object(self, partition: TopicPartition) -> list[Any]:
         committed = self.pair.to_committed()
-        return [*partition, committed.offset, committed.metadata, self.leader_epoch]
+        return [*partition, committed.offset, committed.metadata, self.leader_epochs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +61,10 @@ class Handover:
     @classmethod
     def from_json_object(cls, values: Mapping[str, Any]) -> Handover:
         left = {}
-        for topic, partition, offset, metadata, leader_epoch in values["left"]:
+        for topic, partition, offset, metadata, leader_epochs in values["left"]:
             pair = Pair.from_committed(Committed(offset, metadata))
             if pair is not None:
-                left[TopicPartition(topic, partition)] = Left(pair, leader_epoch)
+                left[TopicPartition(topic, partition)] = Left(pair, tuple(leader_epochs))
         in_trouble = frozenset(TopicPartition(topic, number) for topic, number in values["in_trouble"])
         return cls(left, in_trouble)
 

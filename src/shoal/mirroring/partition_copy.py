@@ -52,7 +52,7 @@ class PartitionCopy:
         empty_answers: How often in a row the source had nothing at ``fetch_offset``.
         out_of_range: Whether the source refused ``fetch_offset`` since the last alignment.
         left: Where a former task left it, until that was looked at.
-        leader_epoch: The destination leader's, in which it was aligned last.
+        leader_epochs: Of source and destination, in which it was aligned last.
         committed_offset: The source offset that this task committed last; None before the first.
         departed: Whether another copy of this partition goes on (:meth:`hand_on`).
         told: What the driver was told last of where it stands.
@@ -76,7 +76,7 @@ class PartitionCopy:
         self.empty_answers = 0
         self.out_of_range = False
         self.left: Left | None = None
-        self.leader_epoch = -1
+        self.leader_epochs = (-1, -1)
         self.committed_offset: int | None = None
         self.departed = False
         self.told: object = None

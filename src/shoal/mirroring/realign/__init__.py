@@ -10,6 +10,6 @@ sentence or is gone on from, as its policy says.
 """
 
 from .align import realign
-from .takeover import take_over
+from .takeover import leader_epochs_of, take_over
 
-__all__ = ["realign", "take_over"]
+__all__ = ["leader_epochs_of", "realign", "take_over"]

@@ -12,7 +12,7 @@ from ..partition_copy import PartitionCopy
 from ..settings import CopySettings
 from .begin import topic_id
 
-__all__ = ["take_over"]
+__all__ = ["leader_epochs_of", "take_over"]
 
 
 def take_over(
@@ -32,18 +32,23 @@ def take_over(
         left, copy.left = copy.left, None
         if left is not None and _still_holds(left, copy, source, destination, settings):
             copy.align(left.pair)
-            copy.leader_epoch = left.leader_epoch
+            copy.leader_epochs = left.leader_epochs
             taken.append((copy, left.pair))
     return taken
+
+
+def leader_epochs_of(copy: PartitionCopy, source: Cluster, destination: Cluster) -> tuple[int, int]:
+    """Return both sides' leader epochs, as the metadata have them; raises where there is no leader."""
+    return source.partition(copy.source).leader_epoch, destination.partition(copy.destination).leader_epoch
 
 
 def _still_holds(
     left: Left, copy: PartitionCopy, source: Cluster, destination: Cluster, settings: CopySettings
 ) -> bool:
-    """Whether both topics are those of then, and the destination has had no election since."""
+    """Whether both topics are those of then, and neither partition has had an election since."""
     pair = left.pair
     try:
-        leader_epoch = destination.partition(copy.destination).leader_epoch
+        leader_epochs = leader_epochs_of(copy, source, destination)
     except ShoalError:
         return False
     return (
@@ -51,5 +56,5 @@ def _still_holds(
         and pair.rules == settings.rules
         and pair.source_topic_id == topic_id(source, copy.source)
         and pair.destination_topic_id == topic_id(destination, copy.destination)
-        and left.leader_epoch == leader_epoch
+        and left.leader_epochs == leader_epochs
     )
