@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from two_brokers import TwoBrokers, wait_until
+from two_brokers import History, TwoBrokers, wait_until
 
 from shoal.client.admin import create_partitions
 from shoal.client.cluster import Cluster
+from shoal.client.metadata import TopicPartition
 from shoal.errors import ErrorCode
 from shoal.mirroring import options
 from shoal.mirroring.discovery import Discovery
@@ -34,13 +35,16 @@ class Found:
 
 
 @contextmanager
-def discovering(brokers: TwoBrokers, **changes: Any) -> Iterator[Found]:
+def discovering(
+    brokers: TwoBrokers, held_up: Any = lambda: (), on_ends: Any = lambda ends: None, **changes: Any
+) -> Iterator[Found]:
     wanted = {"topics": TopicSelection("orders.*"), "group": "mirror", "refresh_s": 0.05} | changes
     mirror = MirrorOptions(brokers.settings.source, brokers.settings.destination, **wanted)
     with Cluster(mirror.source) as source, Cluster(mirror.destination) as destination:
         prepared = prepare(mirror, source, destination)
     found = Found()
-    with Discovery(mirror, dict(prepared.topics), found.topics.append, found.warnings.append):
+    topics = dict(prepared.topics)
+    with Discovery(mirror, topics, found.topics.append, found.warnings.append, held_up, on_ends):
         yield found
 
 
@@ -105,3 +109,12 @@ def test_a_source_that_does_not_answer_for_a_while_is_asked_again(brokers: TwoBr
         assert brokers.source.faults.wait_for(lost, 5)
         wait_until(lambda: "orders-new" in found.partitions)
     assert found.warnings == []
+
+
+@pytest.mark.usefixtures("orders")
+def test_how_far_those_are_behind_that_nobody_fetches_is_looked_up(brokers: TwoBrokers) -> None:
+    ends: dict[TopicPartition, int] = {}
+    stuck = TopicPartition("orders", 1)
+    with discovering(brokers, held_up=lambda: [stuck, TopicPartition("deleted", 0)], on_ends=ends.update):
+        History(brokers.source.log("orders", 1)).plain(3)
+        wait_until(lambda: ends == {stuck: 3})

@@ -118,6 +118,11 @@ def test_partitions_that_are_stopped_or_not_ready_or_gone_are_not_dealt(
         {"topic": ("topic", 2), "deleted": ("deleted", 4)}, frozenset({TopicPartition("topic", 0)})
     )
     assert rows(driver.reader()) == [("topic", 1, 0, OPEN_END)]
+    wait_until(lambda: bool(driver.reports))
+    assert [(each["topic"], each["partition"]) for each in driver.reports[0]["partitions"]] == [
+        ("deleted", number) for number in range(4)
+    ]
+    assert "it was deleted" in driver.reports[0]["partitions"][0]["waiting_for"]
 
 
 def test_a_partition_whose_leader_does_not_say_where_it_begins_is_left_out_and_named(

@@ -1,15 +1,20 @@
-"""Notices topics and partitions that come into being while a mirror runs."""
+"""
+What is looked up at the source while a mirror runs: new topics and partitions, and the ends of those that
+no task fetches from.
+"""
 
 from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ..client.cluster import Cluster, is_transient
+from ..client.metadata import TopicPartition
 from ..errors import ShoalError
 from .options import MirrorOptions
+from .plan import end_offsets
 from .prepare import PreparedTopic, prepare
 
 __all__ = ["Discovery"]
@@ -32,6 +37,8 @@ class Discovery:
         topics: dict[str, PreparedTopic],
         on_found: Callable[[PreparedTopic], object],
         on_warning: Callable[[str], object],
+        held_up: Callable[[], Sequence[TopicPartition]] = lambda: (),
+        on_ends: Callable[[Mapping[TopicPartition, int]], object] = lambda ends: None,
     ) -> None:
         """
         Know what is mirrored already.
@@ -41,12 +48,16 @@ class Discovery:
             topics: By their names at the source.
             on_found: Told of a topic that is new, or has new partitions, once its copy is ready.
             on_warning: Told what is in the way, and of what a new copy lacks.
+            held_up: Says which partitions wait or are stopped: nobody else hears how far they are behind.
+            on_ends: Told where these end.
 
         """
         self._options = options
         self._topics = dict(topics)
         self._on_found = on_found
         self._on_warning = on_warning
+        self._held_up = held_up
+        self._on_ends = on_ends
         self._warned: set[str] = set()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._keep_looking, name="shoal-discovery", daemon=True)
@@ -76,6 +87,10 @@ class Discovery:
             is_news = known is None or known.partitions < len(topic.partitions)
             if is_news and self._options.topics.matches(topic):
                 self._prepare(name, source, destination)
+        held_up = [each for each in self._held_up() if each.topic in found]
+        if held_up:
+            level = self._options.source.isolation_level
+            self._on_ends(end_offsets(source, held_up, level, all_of_them=False))
 
     def _prepare(self, name: str, source: Cluster, destination: Cluster) -> None:
         copy = self._options.topics.destination_of(name)

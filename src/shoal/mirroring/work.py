@@ -55,6 +55,15 @@ class Work:
             {partition: weight for partition, weight in weights.items() if weight},
         )
 
+    def held_up(self) -> list[TopicPartition]:
+        """Return the partitions that wait or are stopped: no task hears where they end."""
+        partitions = self._metrics.partitions().items()
+        return [partition for partition, each in partitions if each.waiting_for or each.stopped]
+
+    def expect(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Count in what there is to copy."""
+        self._metrics.expect({}, ends)
+
     def in_trouble(self) -> list[TopicPartition]:
         """Return the partitions that waited for something when they were heard of last."""
         return [partition for partition, each in self._metrics.partitions().items() if each.waiting_for]

@@ -193,7 +193,14 @@ class _Mirror:
                 f"{_named(added)} of topic {topic.source} found, and mirrored to {topic.destination}"
             )
 
-        return Discovery(self._options, dict(prepared.topics), found, warn)
+        return Discovery(
+            self._options,
+            dict(prepared.topics),
+            found,
+            warn,
+            held_up=work.held_up,
+            on_ends=work.expect,
+        )
 
     def _checkpoint(self, group: str) -> Path:
         if self._options.checkpoint:

@@ -153,7 +153,7 @@ class _SlicePlanner:
         self._find_starts([each for each in wanted if each not in self._starts])
         self.left_out = {
             each: f"{self._source} to say where it begins" for each in wanted if each not in self._starts
-        }
+        } | self._gone(plan)
         ranges = [
             CopyRange(*each, plan.topics[each.topic][0], self._starts[each], OPEN_END)
             for each in wanted
@@ -173,6 +173,16 @@ class _SlicePlanner:
             for number in sorted(topics[topic].partitions)
             if number < count
         ]
+
+    def _gone(self, plan: SlicePlan) -> dict[TopicPartition, str]:
+        """Return what was mirrored, and is not at the source any more."""
+        topics = self._source.metadata.topics
+        return {
+            TopicPartition(topic, number): f"topic {topic} to be on {self._source} again: it was deleted"
+            for topic, (_, count) in plan.topics.items()
+            if topic not in topics
+            for number in range(count)
+        }
 
     def _find_starts(self, unknown: Sequence[TopicPartition]) -> None:
         """
