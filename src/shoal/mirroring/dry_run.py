@@ -20,11 +20,12 @@ from ..errors import AccessRefused, ConfigError, ShoalError
 from ..protocol.apis import ApiKey
 from .acls import Acl, needed_acls
 from .incidents import Delivery, IncidentKind
-from .options import MirrorOptions, default_group
+from .options import MirrorOptions
 from .pair import Pair
 from .plan import end_offsets, partitions_of, start_offsets
 from .positions import GroupPositions
 from .prepare import Plan, PlannedTopic, look, warning_of_others
+from .sentences import first_few
 
 __all__ = ["DryRun", "PartitionOutlook", "TopicOutlook", "dry_run"]
 
@@ -33,9 +34,6 @@ _PATIENCE_S = 30.0
 #: The version of Produce that came with Kafka 2.8 (KAFKA-10729), as did the authorizer that lets
 #: whoever may WRITE to a topic have a producer id (KIP-679).
 _PRODUCE_OF_2_8 = 9
-
-#: So many partitions are named in one warning.
-_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +167,7 @@ class _DryRun:
         source_id, destination_id = (
             cluster.metadata.cluster_id for cluster in (self._source, self._destination)
         )
-        group = self._options.group or default_group(source_id, destination_id)
+        group = self._options.group_between(source_id, destination_id)
         unseen = [copy for copy in names.values() if copy not in self._destination.metadata.topics]
         acls = needed_acls(names, group, created=unseen, grown=(), before_2_8=self._destination_before_2_8())
         missing = self._missing(acls)
@@ -270,7 +268,7 @@ class _DryRun:
                         "without a committed position, and the destination holds records: the mirror looks "
                         "for the last of them in the source, and stops the partition where it is not there"
                     ].append(partition)
-        self._warnings += [f"{_named(each)}: {finding}" for finding, each in by_finding.items()]
+        self._warnings += [f"{first_few(each)}: {finding}" for finding, each in by_finding.items()]
 
     def _findings(
         self, partition: TopicPartition, copy: TopicPartition, pair: Pair, end: int, first: int | None
@@ -319,8 +317,3 @@ def _is_another(topic_id: str | None, cluster: Cluster, partition: TopicPartitio
 
 def _policy(*, goes_on: bool) -> str:
     return "continue" if goes_on else "fail"
-
-
-def _named(partitions: Sequence[TopicPartition]) -> str:
-    named = ", ".join(map(str, partitions[:_NAMED]))
-    return f"{named} and {len(partitions) - _NAMED} more" if len(partitions) > _NAMED else named

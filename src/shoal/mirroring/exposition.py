@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 from ..client.connection import Address
 from ..client.metadata import TopicPartition
 from .http_server import Answer, HttpServer
-from .metrics import Metrics, PartitionMetrics
+from .metrics import Metrics, PartitionMetrics, PartitionState
 from .processes import ProcessUsage
 
 __all__ = ["Exposition", "MetricsServer"]
@@ -156,24 +156,11 @@ def _decisions(partitions: _Partitions) -> Metric:
     return family
 
 
-_STATES = ("up to date", "behind", "waiting", "stopped", "unknown")
-
-
-def _state(metrics: PartitionMetrics) -> str:
-    if metrics.stopped:
-        return "stopped"
-    if metrics.waiting_for:
-        return "waiting"
-    if metrics.lag_records is None:
-        return "unknown"
-    return "behind" if metrics.lag_records else "up to date"
-
-
 def _states(partitions: _Partitions) -> Metric:
-    counts = Counter(map(_state, partitions.values()))
+    counts = Counter(each.state for each in partitions.values())
     family = GaugeMetricFamily("shoal_partitions", "Partitions by how they are.", labels=("state",))
-    for state in _STATES:
-        family.add_metric((state,), counts[state])
+    for state in PartitionState:
+        family.add_metric((state.value,), counts[state])
     return family
 
 

@@ -8,6 +8,7 @@ a mirror of many idle partitions is looked at without counting them anew.
 
 from __future__ import annotations
 
+import enum
 import threading
 import time
 from collections import Counter, deque
@@ -23,7 +24,7 @@ from .processes import ProcessRole, ProcessUsage
 from .progress import PartitionIncident, Progress
 from .runs import AcknowledgedRun
 
-__all__ = ["Metrics", "PartitionMetrics"]
+__all__ = ["Metrics", "PartitionMetrics", "PartitionState"]
 
 #: Rates are those of the last so many seconds.
 _RATE_WINDOW_S = 10.0
@@ -38,6 +39,16 @@ _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
 _DROPS = frozenset(each.value for each in Decision if each.is_drop)
+
+
+class PartitionState(enum.Enum):
+    """How a partition is, in the words of which Prometheus counts them."""
+
+    UP_TO_DATE = "up to date"
+    BEHIND = "behind"
+    WAITING = "waiting"
+    STOPPED = "stopped"
+    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +108,17 @@ class PartitionMetrics:
     @property
     def is_done(self) -> bool:
         return self.lag_records == 0
+
+    @property
+    def state(self) -> PartitionState:
+        """What a person has to know of it first."""
+        if self.stopped:
+            return PartitionState.STOPPED
+        if self.waiting_for:
+            return PartitionState.WAITING
+        if self.lag_records is None:
+            return PartitionState.UNKNOWN
+        return PartitionState.UP_TO_DATE if self.is_done else PartitionState.BEHIND
 
     def lag_s(self, now: float) -> float | None:
         """

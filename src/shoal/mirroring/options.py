@@ -249,6 +249,10 @@ class MirrorOptions:
             decisive["append.time"] = "kept"
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
 
+    def group_between(self, source_cluster_id: str | None, destination_cluster_id: str | None) -> str:
+        """Return the group that was given, else :func:`default_group`, which may raise."""
+        return self.group or default_group(source_cluster_id, destination_cluster_id)
+
 
 def default_group(source_cluster_id: str | None, destination_cluster_id: str | None) -> str:
     """

@@ -25,7 +25,8 @@ from ..client.admin import (
 from ..client.cluster import Cluster, patiently
 from ..client.metadata import TopicMetadata, TopicPartition
 from ..errors import BrokerError, ConfigError, ErrorCode, ShoalError
-from .options import MirrorOptions, default_group
+from .options import MirrorOptions
+from .sentences import first_few
 from .topic_configs import Finding, TopicState, compare, configs_of_copy
 
 __all__ = [
@@ -44,9 +45,6 @@ DEFAULT_PRODUCER_ID_EXPIRATION_MS = 86_400_000
 
 #: So long for a created topic to get its leaders, and for what else time can heal.
 _PATIENCE_S = 60.0
-
-#: So many topics are named in one warning.
-_NAMED = 5
 
 #: The code of a topic's or broker's configuration that we may not read.
 _NOT_ALLOWED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED})
@@ -309,7 +307,7 @@ class _Look:
         self._destination.refresh(names.values())
         self._check_not_fed_by_itself(names)
         self._check_destination(names)
-        group = self._options.group or default_group(
+        group = self._options.group_between(
             self._source.metadata.cluster_id, self._destination.metadata.cluster_id
         )
         source_configs = self._describe(self._source, names)
@@ -572,6 +570,4 @@ def _replicas(topic: TopicMetadata) -> int:
 
 def _topics(names: Sequence[str]) -> str:
     """``topic a``, ``topics a, b and 3 more``"""
-    named = ", ".join(names[:_NAMED])
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"topic{'s' if len(names) > 1 else ''} {named}{more}"
+    return f"topic{'s' if len(names) > 1 else ''} {first_few(names)}"

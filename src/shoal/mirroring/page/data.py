@@ -17,7 +17,7 @@ from typing import Any
 
 from ...client.metadata import TopicPartition
 from ...records import Decision
-from ..metrics import PartitionMetrics
+from ..metrics import PartitionMetrics, PartitionState
 from ..processes import ProcessRole, ProcessUsage
 from ..progress import PartitionIncident, Progress, Summary
 from .history import Sample, columns
@@ -258,7 +258,7 @@ def _slowness(metrics: PartitionMetrics, now: float) -> tuple[bool, float, int]:
 def _partition(name: TopicPartition, metrics: PartitionMetrics, rates: _Rates, now: float) -> dict[str, Any]:
     return {
         "partition": str(name),
-        "state": _state(metrics),
+        "state": _STATES[metrics.state],
         # Where the end of a stopped one is, nobody looks.
         "lag_records": None if metrics.stopped else metrics.lag_records,
         "lag_s": None if metrics.stopped else metrics.lag_s(now),
@@ -270,14 +270,13 @@ def _partition(name: TopicPartition, metrics: PartitionMetrics, rates: _Rates, n
     }
 
 
-def _state(metrics: PartitionMetrics) -> str:
-    if metrics.stopped:
-        return "stopped"
-    if metrics.waiting_for:
-        return "waiting"
-    if metrics.lag_records is None:
-        return "starting"
-    return "done" if metrics.is_done else "copying"
+_STATES = {
+    PartitionState.UP_TO_DATE: "done",
+    PartitionState.BEHIND: "copying",
+    PartitionState.WAITING: "waiting",
+    PartitionState.STOPPED: "stopped",
+    PartitionState.UNKNOWN: "starting",
+}
 
 
 def _topics(partitions: Mapping[TopicPartition, PartitionMetrics]) -> dict[str, Any]:

@@ -1,0 +1,22 @@
+"""How things are named in warnings."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal.client.metadata import TopicPartition
+from shoal.mirroring.sentences import first_few
+
+
+@pytest.mark.parametrize(
+    ("names", "named"),
+    [
+        (["a"], "a"),
+        ([TopicPartition("a", 0), TopicPartition("a", 11)], "a-0, a-11"),
+        (list("abcde"), "a, b, c, d, e"),
+        (list("abcdef"), "a, b, c, d, e and 1 more"),
+        (list("abcdefgh"), "a, b, c, d, e and 3 more"),
+    ],
+)
+def test_the_first_few_are_named_and_the_others_counted(names: list[object], named: str) -> None:
+    assert first_few(names) == named
