@@ -228,6 +228,10 @@ def parse(args: argparse.Namespace) -> MirrorOptions:
 def run(args: argparse.Namespace) -> int:
     options = parse(args)
     if args.dry_run:
+        if options.report is not None:
+            from ..mirroring.page.report import check_report
+
+            check_report(options.report)
         return print_dry_run(options, as_json=args.json)
     # Spark takes a second to import: not for who made a mistake, or asked for help.
     from ..spark.job import mirror

@@ -234,7 +234,9 @@ class _Mirror:
             try:
                 _refuse_speculation(spark)
                 job = _Job(self._options, prepared, control, spark)
-                if self._options.once:
+                if self._stop.is_set():
+                    pass  # while Spark started
+                elif self._options.once:
                     job.run_batch()
                 else:
                     job.run_stream(checkpoint / "spark", self._stop)
