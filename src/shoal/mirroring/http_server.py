@@ -16,7 +16,6 @@ from email.message import Message
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from socketserver import ThreadingTCPServer
-from types import TracebackType
 from typing import Any, Self, TypeAlias
 from urllib.parse import urlsplit
 
@@ -108,9 +107,7 @@ class HttpServer:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
