@@ -18,6 +18,7 @@ from shoal.mirroring.control import ControlServer
 from shoal.mirroring.ranges import OPEN_END
 from shoal.mirroring.slices import SliceClock, SlicePlan
 from shoal.protocol.apis import ApiKey
+from shoal.spark import slices
 from shoal.spark.options import ControlAddress, Offsets, ReadOptions
 from shoal.spark.slices import SliceReader
 
@@ -142,9 +143,10 @@ def test_a_partition_whose_leader_does_not_say_where_it_begins_is_left_out_and_n
     assert len(rows(reader)) == 2
 
 
-def test_where_there_is_nothing_to_deal_no_slice_follows_until_the_plan_changes(
-    brokers: TwoBrokers, driver: Driver
+def test_where_all_is_stopped_no_slice_follows_until_the_plan_changes(
+    brokers: TwoBrokers, driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(slices, "_LOOK_INTERVAL_S", 0.01)
     brokers.topic("topic", 2)
     everything = frozenset(TopicPartition("topic", number) for number in range(2))
     driver.plan = replace(driver.plan, excluded=everything)
@@ -154,6 +156,25 @@ def test_where_there_is_nothing_to_deal_no_slice_follows_until_the_plan_changes(
     assert reader.latestOffset(start) == start
     driver.plan = replace(driver.plan, excluded=frozenset())
     assert reader.latestOffset(start) != start
+
+
+@pytest.mark.parametrize("gone", ["leader", "topic"])
+def test_where_all_was_left_out_it_is_tried_again_though_the_plan_is_the_same(
+    brokers: TwoBrokers, driver: Driver, monkeypatch: pytest.MonkeyPatch, gone: str
+) -> None:
+    monkeypatch.setattr(slices, "_LOOK_INTERVAL_S", 0.01)
+    if gone == "leader":
+        brokers.topic("topic", 2)
+        brokers.source.faults.add(ApiKey.LIST_OFFSETS, times=None, error=ErrorCode.LEADER_NOT_AVAILABLE)
+    reader = driver.reader()
+    start = reader.latestOffset(reader.initialOffset())
+    assert reader.partitions(reader.initialOffset(), start) == []
+    brokers.source.faults.clear()
+    if gone == "topic":
+        brokers.topic("topic", 2)
+    later = reader.latestOffset(start)
+    assert later != start
+    assert reader.partitions(start, later)
 
 
 def test_busy_partitions_are_shared_out_evenly(brokers: TwoBrokers) -> None:

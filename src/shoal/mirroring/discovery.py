@@ -72,12 +72,13 @@ class Discovery:
         self._thread.join(timeout=1.0)
 
     def _keep_looking(self) -> None:
-        with Cluster(self._options.source) as source, Cluster(self._options.destination) as destination:
+        options = self._options
+        with Cluster(options.source.impatient()) as source, Cluster(options.destination) as destination:
             while not self._over.wait(self._options.refresh_s):
                 try:
                     self._look(source, destination)
-                except ShoalError as error:
-                    if not is_transient(error):  # else the next look may find them
+                except Exception as error:  # a mirror of months does not end for it
+                    if not (isinstance(error, ShoalError) and is_transient(error)):
                         self._warn(f"new topics and partitions cannot be looked for: {error}")
 
     def _look(self, source: Cluster, destination: Cluster) -> None:

@@ -36,6 +36,9 @@ HEARTBEAT_INTERVAL_S = 3.0
 #: The tasks stop 15 s before the session ends: time for what was sent last to arrive.
 LEASE_S = 30.0
 
+#: How long the coordinator may take at the end of a mirror.
+_RELEASE_PATIENCE_S = 1.0
+
 
 class MirrorIdentity:
     """
@@ -198,12 +201,18 @@ class GroupLock:
             self._join()
 
     def release(self) -> None:
-        """Leave the group, so that a next mirror need not wait; never raises."""
+        """Leave the group, so that a next mirror need not wait; never raises, and does not take long."""
         self._released.set()
+        # Who does not answer will not hear that this member leaves, either: its session ends by itself.
+        patience = threading.Timer(_RELEASE_PATIENCE_S, self._cluster.abort)
+        patience.daemon = True
+        patience.start()
         if self._thread:
-            self._thread.join()
-        with contextlib.suppress(ShoalError):
-            self._member.leave()
+            self._thread.join(2 * _RELEASE_PATIENCE_S)
+        if patience.is_alive():
+            with contextlib.suppress(ShoalError):
+                self._member.leave()
+        patience.cancel()
         self._cluster.close()
 
     def __enter__(self) -> GroupLock:

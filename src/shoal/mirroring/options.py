@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -56,6 +55,7 @@ _SHORTEST_SLICE_S = 1
 #: What a slice began with, above all who leads a partition, is looked at again in the next.
 _LONGEST_SLICE_S = 3600
 _SHORTEST_REFRESH_S = 1
+_LONGEST_REFRESH_S = 86_400
 
 #: 9999-12-31T23:59:59.999Z, which is also the last that ISO-8601 can say.
 _LAST_TIMESTAMP_MS = 253_402_300_799_999
@@ -218,9 +218,10 @@ class MirrorOptions:
             raise ConfigError(
                 f"--slice {self.slice_s:g}: not between {_SHORTEST_SLICE_S} and {_LONGEST_SLICE_S} seconds"
             )
-        if not _SHORTEST_REFRESH_S <= self.refresh_s < math.inf:
+        if not _SHORTEST_REFRESH_S <= self.refresh_s <= _LONGEST_REFRESH_S:
             raise ConfigError(
-                f"--refresh {self.refresh_s:g}: not a number of seconds from {_SHORTEST_REFRESH_S} on"
+                f"--refresh {self.refresh_s:g}: not between {_SHORTEST_REFRESH_S} and {_LONGEST_REFRESH_S} "
+                "seconds"
             )
         if self.metrics is not None and self.metrics == self.ui and self.ui.port != 0:
             raise ConfigError(f"--metrics and --ui are both {self.ui}; give them different ports")

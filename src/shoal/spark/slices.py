@@ -30,8 +30,9 @@ __all__ = ["SliceReader"]
 #: In the offsets of a mirror's stream: a number that is new for each slice.
 _SLICE = "slice"
 
-#: Where every partition is stopped: how often the driver is asked whether that is still so.
-_NOTHING_TO_DO_S = 1.0
+#: Where there was nothing to deal: how often, and how many times, the driver is asked before Spark is.
+_LOOK_INTERVAL_S = 1.0
+_LOOKS = 5
 
 
 class SliceReader(DataSourceStreamReader):
@@ -50,7 +51,7 @@ class SliceReader(DataSourceStreamReader):
         self._driver = (control.host, control.port), control.token
         self._planner: _SlicePlanner | None = None
         self._last: dict[str, Any] = {}
-        self._nothing_to_do: SlicePlan | None = None
+        self._without_lanes: SlicePlan | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # What a task needs; connections stay where they are.
@@ -70,12 +71,22 @@ class SliceReader(DataSourceStreamReader):
         """
         start = self._last if start is None else start
         plan = self._plan()
-        if plan is not None and plan == self._nothing_to_do:
-            time.sleep(_NOTHING_TO_DO_S)  # Spark asks again at once
-        elif plan is not None:
-            self._last = {_SLICE: time.time_ns()}
-            return self._last
-        return start
+        if plan is not None and plan == self._without_lanes:
+            plan = self._await_another(plan)
+        if plan is None:
+            return start
+        self._last = {_SLICE: time.time_ns()}
+        return self._last
+
+    def _await_another(self, without_lanes: SlicePlan) -> SlicePlan | None:
+        """Wait for a plan that is worth a slice; None where there is none for now."""
+        for _ in range(_LOOKS):
+            time.sleep(_LOOK_INTERVAL_S)
+            plan = self._plan()
+            if plan != without_lanes:
+                return plan
+        # What was left out of it may be there by now; where all is stopped, it will not be.
+        return without_lanes if self._planner and self._planner.left_out else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the lanes of a slice."""
@@ -90,7 +101,7 @@ class SliceReader(DataSourceStreamReader):
                     report(left_out_report(self._planner.left_out))
         except Stopped:
             return []  # what is not copied now is planned by the next process
-        self._nothing_to_do = None if lanes else plan
+        self._without_lanes = None if lanes else plan
         return lanes
 
     def stop(self) -> None:
