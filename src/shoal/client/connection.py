@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import mmap
 import re
 import socket
 import ssl
@@ -97,18 +98,21 @@ class ReceiveBuffer:
 
     Views of one frame are valid until the next is received.
 
+    Its memory is the system's own and goes back to it: that of a malloc would stay with
+    the thread that asked for it, and a mirror of months makes many.
+
     """
 
     def __init__(self, size: int) -> None:
-        self._bytes = bytearray(size)
+        self._bytes = mmap.mmap(-1, size)
         self._size = size
 
     def reserve(self, size: int) -> memoryview:
         """Return a writable view of ``size`` bytes; grows for one frame where a single batch is larger."""
         if size > len(self._bytes):
-            self._bytes = bytearray(size)
+            self._bytes = mmap.mmap(-1, size)
         elif len(self._bytes) > self._size >= size:
-            self._bytes = bytearray(self._size)
+            self._bytes = mmap.mmap(-1, self._size)
         return memoryview(self._bytes)[:size]
 
 

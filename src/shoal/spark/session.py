@@ -188,6 +188,9 @@ def _environment(local: bool, conf: Mapping[str, str], state_dir: Path) -> dict[
         **({"SPARK_LOCAL_IP": "127.0.0.1"} if local else {}),
         "SPARK_HOME": str(home),
         "PYSPARK_PYTHON": conf.get("spark.pyspark.python", python),
+        # Python's threads take turns anyway: an arena of memory for each, which glibc never gives back
+        # whole, makes a worker grow to hundreds of megabytes over the days.
+        "MALLOC_ARENA_MAX": os.environ.get("MALLOC_ARENA_MAX", "2"),
         # As bin/spark-submit and bin/load-spark-env.sh set them.
         "PYTHONHASHSEED": "0",
         "SPARK_SCALA_VERSION": "2.13",
