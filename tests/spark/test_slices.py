@@ -8,14 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from two_brokers import TwoBrokers, wait_until
+from two_brokers import History, TwoBrokers, wait_until
 
 from shoal.client.groups import Membership
 from shoal.client.metadata import TopicPartition
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.errors import ErrorCode
 from shoal.mirroring.control import ControlServer
-from shoal.mirroring.ranges import OPEN_END
+from shoal.mirroring.incidents import IncidentKind
+from shoal.mirroring.ranges import OPEN_END, CopyRange
 from shoal.mirroring.slices import SliceClock, SlicePlan
 from shoal.protocol.apis import ApiKey
 from shoal.spark import slices
@@ -97,9 +98,34 @@ def test_a_partition_with_a_pair_goes_on_there_and_latest_is_looked_up_once(
     brokers.run(brokers.ranges()[:1])
     second.plain(4)
     reader = driver.reader(LATEST)
-    assert rows(reader) == [("topic", 0, 6, OPEN_END), ("topic", 1, 4, OPEN_END)]
+    assert rows(reader) == [("topic", 0, 0, OPEN_END), ("topic", 1, 4, OPEN_END)]
     second.plain(5)
     assert rows(reader)[1] == ("topic", 1, 4, OPEN_END)
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_a_topic_that_was_created_anew_is_mirrored_from_its_beginning(
+    brokers: TwoBrokers, driver: Driver, both: bool
+) -> None:
+    """Kafka deletes its committed offsets with it; where the old one stood says nothing of the new one."""
+    reset_is_gone_on_from = brokers.with_settings(continue_on=frozenset({IncidentKind.SOURCE_RESET}))
+    (history, _) = brokers.topic("topic", 2)
+    history.plain(3, 3)
+    brokers.run()
+    reader = driver.reader()
+    rows(reader)
+    for broker in (brokers.source, brokers.destination) if both else (brokers.source,):
+        broker.topics.delete(broker.topics.topic("topic"))
+        broker.create_topic("topic", 2)
+    brokers.forget_pairs()
+    before = 0 if both else len(brokers.copied())
+    created_anew = History(brokers.source.log("topic")).plain(5, 5)
+    ends = [log.log_end_offset for log in brokers.source.topics.topic("topic").logs]
+    ranges = [
+        CopyRange(topic, number, topic, start, ends[number]) for topic, number, start, _ in rows(reader)
+    ]
+    reset_is_gone_on_from.run(ranges)
+    assert brokers.copied()[before:] == created_anew.committed
 
 
 def test_what_came_later_is_mirrored_whole(brokers: TwoBrokers, driver: Driver) -> None:

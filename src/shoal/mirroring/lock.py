@@ -37,7 +37,7 @@ HEARTBEAT_INTERVAL_S = 3.0
 LEASE_S = 30.0
 
 #: How long the coordinator may take at the end of a mirror.
-_RELEASE_PATIENCE_S = 1.0
+_RELEASE_PATIENCE_S = 2.0
 
 
 class MirrorIdentity:
@@ -209,6 +209,8 @@ class GroupLock:
         patience.start()
         if self._thread:
             self._thread.join(2 * _RELEASE_PATIENCE_S)
+            if self._thread.is_alive():
+                return  # in a connect that cannot be given up; it ends with the process
         if patience.is_alive():
             with contextlib.suppress(ShoalError):
                 self._member.leave()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 
 from pyspark.sql.datasource import InputPartition
@@ -24,7 +25,7 @@ from shoal.mirroring.topics import TopicSelection
 from shoal.spark.options import Offsets, ReadOptions
 from shoal.spark.unlocking import unlocked
 
-__all__ = ["PATIENCE_S", "Lane", "Planner", "leaders_of", "reference_rows"]
+__all__ = ["PATIENCE_S", "Lane", "Planner", "Starts", "leaders_of", "reference_rows"]
 
 #: How long a plan waits for brokers that do not answer.
 PATIENCE_S = 60.0
@@ -35,6 +36,52 @@ class Lane(InputPartition):
 
     def __init__(self, ranges: Sequence[CopyRange]) -> None:
         super().__init__(tuple(ranges))
+
+
+class Starts:
+    """
+    Where partitions begin that have no pair: looked up once in the life of a planner.
+
+    ``latest`` must not run away. What comes into being later is mirrored whole, and so is a topic that was
+    deleted and created anew: where the old one stood says nothing of it.
+
+    """
+
+    def __init__(self, begin_at: Offsets) -> None:
+        self._begin_at = begin_at
+        self._offsets: dict[TopicPartition, int] = {}
+        self._topic_ids: dict[str, uuid.UUID | None] = {}
+        self._first: frozenset[TopicPartition] | None = None
+
+    def look(self, cluster: Cluster, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """Forget what is gone or another topic by now; return those partitions whose start is not known."""
+        topics = cluster.metadata.topics
+        changed = {
+            topic
+            for topic, topic_id in self._topic_ids.items()
+            if topic not in topics or topics[topic].topic_id != topic_id
+        }
+        self._offsets = {each: start for each, start in self._offsets.items() if each.topic not in changed}
+        if self._first is None:
+            self._first = frozenset(partitions)
+        self._first = frozenset(each for each in self._first if each.topic not in changed)
+        self._topic_ids = {topic: topics[topic].topic_id for topic in {each.topic for each in partitions}}
+        return [each for each in partitions if each not in self._offsets]
+
+    def begin_at(self, unknown: Sequence[TopicPartition]) -> Iterator[tuple[Offsets, list[TopicPartition]]]:
+        """Yield what to look up: for those that were there at the first look, and for the others."""
+        first = self._first or frozenset()
+        yield self._begin_at, [each for each in unknown if each in first]
+        yield Offsets(EARLIEST), [each for each in unknown if each not in first]
+
+    def know(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self._offsets |= offsets
+
+    def __getitem__(self, partition: TopicPartition) -> int:
+        return self._offsets[partition]
+
+    def __contains__(self, partition: object) -> bool:
+        return partition in self._offsets
 
 
 def reference_rows(lane: InputPartition) -> Iterator[tuple[str, int, int, int]]:

@@ -12,7 +12,6 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from shoal.client.cluster import Cluster, patiently
 from shoal.client.groups import Membership
 from shoal.client.metadata import TopicPartition
-from shoal.client.offsets import EARLIEST
 from shoal.errors import Stopped
 from shoal.mirroring.control import planning
 from shoal.mirroring.plan import deal_lanes, lanes_worth_having, start_offsets
@@ -22,7 +21,7 @@ from shoal.mirroring.reports import left_out_report
 from shoal.mirroring.slices import SlicePlan
 from shoal.spark.limits import ReadLimit
 from shoal.spark.options import ControlAddress, ReadOptions
-from shoal.spark.planning import Lane, leaders_of, reference_rows
+from shoal.spark.planning import Lane, Starts, leaders_of, reference_rows
 from shoal.spark.unlocking import unlocked
 
 __all__ = ["SliceReader"]
@@ -143,8 +142,7 @@ class _SlicePlanner:
         # Who does not answer at once is left out of this slice, or asked again.
         self._source = Cluster(options.source.impatient())
         self._destination = Cluster(options.destination.impatient())
-        self._starts: dict[TopicPartition, int] = {}
-        self._first: frozenset[TopicPartition] | None = None
+        self._starts = Starts(options.starting)
         self.left_out: dict[TopicPartition, str] = {}
 
     def lanes(self, plan: SlicePlan, pause: Callable[[float], object]) -> list[Lane]:
@@ -159,9 +157,7 @@ class _SlicePlanner:
         self._source.refresh(plan.topics)
         self._destination.refresh({name for name, _ in plan.topics.values()})
         wanted = [each for each in self._partitions(plan) if each not in plan.excluded]
-        if self._first is None:
-            self._first = frozenset(wanted)
-        self._find_starts([each for each in wanted if each not in self._starts])
+        self._find_starts(wanted)
         self.left_out = {
             each: f"{self._source} to say where it begins" for each in wanted if each not in self._starts
         } | self._gone(plan)
@@ -195,22 +191,15 @@ class _SlicePlanner:
             for number in range(count)
         }
 
-    def _find_starts(self, unknown: Sequence[TopicPartition]) -> None:
-        """
-        Find out where partitions begin: from their pairs, or as the options say.
-
-        What the options say is asked once in the life of this process: ``latest`` must not run away.
-        Partitions that came into being later are mirrored whole.
-        """
+    def _find_starts(self, wanted: Sequence[TopicPartition]) -> None:
+        """Find out where partitions begin, as the options say, that have no pair; the others go on."""
+        unknown = self._starts.look(self._source, wanted)
         if not unknown:
             return
         pairs = GroupPositions(self._source, self._group, Membership).read(unknown)
-        self._starts |= {each: pair.source_offset for each, pair in pairs.items()}
+        # A pair wins as long as there is one; without, what was mirrored is looked for from the beginning on.
+        self._starts.know(dict.fromkeys(pairs, 0))
         level = self._source.config.isolation_level
-        assert self._first is not None
-        for begin_at, partitions in (
-            (self._options.starting.timestamp_ms, self._first),
-            (EARLIEST, frozenset(unknown) - self._first),
-        ):
-            without = [each for each in unknown if each in partitions and each not in pairs]
-            self._starts |= start_offsets(self._source, without, begin_at, level, all_of_them=False)
+        for begin_at, partitions in self._starts.begin_at([each for each in unknown if each not in pairs]):
+            found = start_offsets(self._source, partitions, begin_at.timestamp_ms, level, all_of_them=False)
+            self._starts.know(found)

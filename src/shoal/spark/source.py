@@ -29,8 +29,8 @@ from shoal.spark.limits import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from shoal.spark.options import Offsets, ReadOptions
-from shoal.spark.planning import PATIENCE_S, Lane, Planner, reference_rows
+from shoal.spark.options import ReadOptions
+from shoal.spark.planning import PATIENCE_S, Lane, Planner, Starts, reference_rows
 from shoal.spark.unlocking import unlocked
 
 __all__ = ["BatchReader", "StreamReader"]
@@ -125,7 +125,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._available: dict[str, Any] | None = None
         self._began = False
         self._last: dict[str, Any] = {}
-        self._starts: dict[TopicPartition, int] = {}
+        self._starts = Starts(options.starting)
 
     def initialOffset(self) -> dict[str, Any]:
         """Say where the stream begins; called once in its life."""
@@ -186,13 +186,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Say where partitions begin: with a group, those without a pair.
 
         Not from Spark's log then: it goes on past a partition that could not be copied.
-        What the options say is looked up once in the life of this process: ``latest`` must not run away.
         """
         if self._options.group:
-            unknown = [each for each in wanted if each not in self._starts]
-            begin_at = self._options.starting if not self._starts else Offsets(EARLIEST)
-            self._starts |= self._planner.bounds(cluster, unknown, begin_at)
-            return self._starts
+            for begin_at, partitions in self._starts.begin_at(self._starts.look(cluster, list(wanted))):
+                self._starts.know(self._planner.bounds(cluster, partitions, begin_at))
+            return {each: self._starts[each] for each in wanted}
         late = [each for each in wanted if each not in begins]
         # Partitions that came into being later are read whole.
         return {**begins, **start_offsets(cluster, late, EARLIEST, cluster.config.isolation_level)}
