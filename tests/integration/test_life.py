@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, OffsetSpec
 from integration.mirror_process import MirrorProcess
 
-from rig import wait_until
+from rig import TimedOut, wait_until
 from rig.cluster import KafkaCluster, start_in_parallel
 from rig.load import create_topic, load_plain
 from rig.read import digest_topic
@@ -53,21 +54,32 @@ def load(arena: Arena, topic: str, records: int, partitions: int = 3, seed: int 
     load_plain(bootstrap, topic, "lz4", 10, records * 1000, partitions, seed, create=False)
 
 
-def await_mirrored(arena: Arena, topic: str, records: int, within_s: float = MIRRORED_WITHIN_S) -> float:
+def await_mirrored(
+    arena: Arena, mirror: MirrorProcess, topic: str, records: int, within_s: float = MIRRORED_WITHIN_S
+) -> float:
     """Return after how many seconds the copy had all records, the same in the same order."""
     began = time.monotonic()
     admin = AdminClient({"bootstrap.servers": arena.bootstrap(Side.DESTINATION), "log_level": 0})
-    wait_until(lambda: topic in admin.list_topics(timeout=10).topics, f"{topic} at the destination", within_s)
-
-    def is_mirrored() -> bool:
-        copy = digest_topic(arena.bootstrap(Side.DESTINATION), topic)
-        return sum(each.count for each in copy.values()) >= records
-
-    wait_until(is_mirrored, f"{records} records of {topic} at the destination", within_s, 0.2)
+    what = f"{records} records of {topic} at the destination"
+    try:
+        wait_until(lambda: count(admin, topic) >= records, what, within_s, 0.2)
+    except TimedOut as error:
+        error.add_note(f"the mirror's last words: {mirror.wait_for(lambda line: True, timeout_s=5)}")
+        raise
     took_s = time.monotonic() - began
     source, copy = (digest_topic(arena.bootstrap(side), topic) for side in Side)
     assert source == copy
     return took_s
+
+
+def count(admin: AdminClient, topic: str) -> int:
+    """Return the records of a copy, which has no gaps; 0 while it is not there, or not all leaders answer."""
+    try:
+        partitions = admin.list_topics(timeout=10).topics[topic].partitions
+        latest = {TopicPartition(topic, number): OffsetSpec.latest() for number in partitions}
+        return sum(end.result().offset for end in admin.list_offsets(latest, request_timeout=10).values())
+    except (KeyError, KafkaException):
+        return 0
 
 
 def partitions_of(admin: AdminClient, topic: str) -> int:
@@ -91,7 +103,7 @@ def test_records_go_on_to_arrive_once_and_in_order(
     name = f"life.{topic}"
     create_topic(arena.bootstrap(Side.SOURCE), name, 3, BROKERS)
     load(arena, name, 30)
-    await_mirrored(arena, name, 30)
+    await_mirrored(arena, mirror, name, 30)
     event, over = Event(kind, 0, side, node_id=2, down_s=0.5), threading.Event()
 
     def load_meanwhile() -> int:
@@ -108,7 +120,7 @@ def test_records_go_on_to_arrive_once_and_in_order(
             arena.heal()
         finally:
             over.set()
-        await_mirrored(arena, name, 30 + loaded.result())
+        await_mirrored(arena, mirror, name, 30 + loaded.result())
     assert_lives(mirror)
 
 
@@ -116,7 +128,7 @@ def test_a_new_topic_that_matches_is_noticed_and_another_is_not(arena: Arena, mi
     create_topic(arena.bootstrap(Side.SOURCE), "other", 1, BROKERS)
     create_topic(arena.bootstrap(Side.SOURCE), "life.new", 3, BROKERS)
     load(arena, "life.new", 300)
-    assert await_mirrored(arena, "life.new", 300) < REFRESH_S + NOTICED_WITHIN_S
+    assert await_mirrored(arena, mirror, "life.new", 300) < REFRESH_S + NOTICED_WITHIN_S
     admin = AdminClient({"bootstrap.servers": arena.bootstrap(Side.DESTINATION), "log_level": 0})
     assert "other" not in admin.list_topics(timeout=30).topics
     assert_lives(mirror)
@@ -126,11 +138,11 @@ def test_new_partitions_are_noticed_and_the_old_ones_go_on(arena: Arena, mirror:
     admin = AdminClient({"bootstrap.servers": arena.bootstrap(Side.SOURCE), "log_level": 0})
     create_topic(arena.bootstrap(Side.SOURCE), "life.grows", 2, BROKERS)
     load(arena, "life.grows", 200, partitions=2)
-    await_mirrored(arena, "life.grows", 200)
+    await_mirrored(arena, mirror, "life.grows", 200)
     admin.create_partitions([NewPartitions("life.grows", 5)])["life.grows"].result(60)
     wait_until(lambda: partitions_of(admin, "life.grows") == 5, "five partitions")
     load(arena, "life.grows", 500, partitions=5, seed=2)
-    assert await_mirrored(arena, "life.grows", 700) < REFRESH_S + NOTICED_WITHIN_S
+    assert await_mirrored(arena, mirror, "life.grows", 700) < REFRESH_S + NOTICED_WITHIN_S
     copy = digest_topic(arena.bootstrap(Side.DESTINATION), "life.grows")
     assert [each.count for each in copy.values()] == [200, 200, 100, 100, 100]
     assert_lives(mirror)
