@@ -44,8 +44,8 @@ def main() -> int:
         for each in plan.disturbances:
             print(f"{each.at_s:6.0f} s  {each}")
         return 0
-    # As Ctrl-C: the brokers end, and what they wrote is removed.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    # As Ctrl-C: the load ends early; or, where there is none, the brokers, and what they wrote is removed.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     logs = args.logs or Path(tempfile.mkdtemp(prefix="shoal-soak-"))
     began = time.monotonic()
 

@@ -139,6 +139,9 @@ class _Soak:
                     self._let_time_pass()
                 except TimedOut as error:
                     self._outcome.problems.append(str(error))
+                except KeyboardInterrupt:
+                    # What was seen so far is judged; who asks once more ends it at once.
+                    self._outcome.problems.append("it was ended before its time")
                 self._outcome.ended_ns = time.time_ns()
             self._say("the load has ended")
             self._drain()
