@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from shoal.cli.report import JsonReport, LiveReport, PlainReport, line, table
+from shoal.cli.report import JsonReport, LiveReport, PlainReport, line, summary_rows, table
 from shoal.mirroring.progress import PartitionIncident, Progress, Summary
 
 PROGRESS = Progress(
@@ -59,6 +59,16 @@ def test_an_incident_is_told_once_and_those_that_stopped_a_partition_as_that(cap
         "shoal: a-1 went on after source-retention (3 lost): the log begins at 7",
         "shoal: a-2 went on after source-reset (an unknown number lost): it was created again",
     ]
+
+
+def test_incidents_that_came_before_those_that_are_told_are_not_told_again(capsys):
+    report = PlainReport()
+    report.progress(replace(PROGRESS, incidents=(RETENTION, RETENTION)))
+    report.progress(replace(PROGRESS, incidents=(RETENTION, RETENTION), incidents_before=1))
+    assert capsys.readouterr().err.count("went on after") == 3
+    summary = replace(SUMMARY, incidents=(RETENTION,), incidents_before=1_000, lost_before=17)
+    assert ("went on", "after 1,000 incidents before these") in summary_rows(summary)
+    assert summary.lost == 17 + RETENTION.lost
 
 
 def test_a_summary_counts_what_is_lost_and_says_so_by_its_exit_code(capsys):

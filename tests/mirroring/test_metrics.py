@@ -11,6 +11,7 @@ from two_brokers import ABORT, History, TwoBrokers
 
 from shoal.client.metadata import TopicPartition
 from shoal.mirroring.control import Uncontrolled
+from shoal.mirroring.incidents import IncidentKind
 from shoal.mirroring.metrics import Metrics
 from shoal.mirroring.progress import PartitionIncident
 from shoal.mirroring.runs import AcknowledgedRun
@@ -27,6 +28,16 @@ def test_incidents_are_told_in_the_order_in_which_they_came() -> None:
         PartitionIncident("topic-1", "source-retention", "its log begins at 7", 3, True),
         PartitionIncident("topic-0", "foreign-records", "somebody else", 0, False),
     )
+
+
+def test_the_newest_hundred_incidents_are_told_and_the_others_counted() -> None:
+    metrics = Metrics()
+    for number in range(250):
+        metrics.apply(report(incidents=[["foreign-records", f"number {number}", 2, number != 0]]))
+    progress = metrics.progress()
+    assert [each.reason for each in progress.incidents] == [f"number {number}" for number in range(150, 250)]
+    assert (progress.incidents_before, progress.lost_before) == (150, 149 * 2)
+    assert metrics.incidents()[IncidentKind.FOREIGN_RECORDS] == 250
 
 
 def test_counts_add_up_and_positions_are_the_last_ones() -> None:

@@ -104,10 +104,11 @@ class News:
             self._say(f"{_name(partitions)} stopped: {reason}")
         for reason, partitions in _by_reason(_new(progress.waiting, self._waiting)).items():
             self._say(f"{_name(partitions)} waiting: {reason}")
-        for incident in progress.incidents[self._incidents :]:
+        happened = progress.incidents_before + len(progress.incidents)
+        for incident in progress.incidents[max(0, self._incidents - progress.incidents_before) :]:
             if incident.continued:  # the others are told as what stopped the partition
                 self._say(f"{incident.partition} went on after {incident_text(incident)}")
-        self._incidents = len(progress.incidents)
+        self._incidents = happened
         self._stopped = dict(progress.stopped)
         self._waiting = dict(progress.waiting)
 
@@ -273,6 +274,8 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
         for each in summary.incidents
         if each.continued
     ]
+    if summary.incidents_before:
+        rows.append(("went on", f"after {summary.incidents_before:,} incidents before these"))
     if summary.interrupted:
         rows.append(("interrupted", "not everything was copied; run it again to go on"))
     return rows

@@ -21,10 +21,13 @@ from ..errors import PartitionStopped
 from ..records import Decision
 from .incidents import IncidentKind
 from .processes import ProcessRole, ProcessUsage
-from .progress import PartitionIncident, Progress
+from .progress import PartitionIncident, Progress, lost_of
 from .runs import AcknowledgedRun
 
 __all__ = ["Metrics", "PartitionMetrics", "PartitionState"]
+
+#: So many of the newest incidents are told one by one; those before them are counted.
+_KEPT_INCIDENTS = 100
 
 #: Rates are those of the last so many seconds.
 _RATE_WINDOW_S = 10.0
@@ -218,7 +221,10 @@ class Metrics:
         self._partitions: dict[TopicPartition, PartitionMetrics] = {}
         self._version = 0
         self._samples: deque[tuple[float, int, int]] = deque([(self._started, 0, 0)])
-        self._incidents: tuple[PartitionIncident, ...] = ()
+        self._incidents: deque[PartitionIncident] = deque()
+        self._incident_counts: Counter[str] = Counter()
+        self._incidents_before = 0
+        self._lost_before = 0
         self._bytes_in = 0
         self._heard: tuple[float, float] | None = None
         self._workers: dict[str, _Worker] = {}
@@ -284,8 +290,18 @@ class Metrics:
         self._bytes_out += report["bytes_out"]
         self._retries += report["retries"]
         self._decisions.update(report["decisions"])
-        self._incidents += tuple(PartitionIncident(str(partition), *each) for each in report["incidents"])
+        for each in report["incidents"]:
+            self._add(PartitionIncident(str(partition), *each))
         self._set(partition, self._partitions.get(partition, PartitionMetrics()).after(report, process, now))
+
+    def _add(self, incident: PartitionIncident) -> None:
+        """Count an incident, and keep it for a while: foreign batches may be thousands."""
+        self._incident_counts[incident.kind] += 1
+        self._incidents.append(incident)
+        if len(self._incidents) > _KEPT_INCIDENTS:
+            oldest = self._incidents.popleft()
+            self._incidents_before += 1
+            self._lost_before += lost_of(oldest)
 
     def _set(self, partition: TopicPartition, metrics: PartitionMetrics) -> None:
         """Take a partition's new state; what is counted of states follows."""
@@ -337,9 +353,7 @@ class Metrics:
     def incidents(self) -> dict[IncidentKind, int]:
         """Return how many there were of each kind."""
         with self._lock:
-            incidents = self._incidents
-        counts = Counter(each.kind for each in incidents)
-        return {kind: counts[kind.value] for kind in IncidentKind}
+            return {kind: self._incident_counts[kind.value] for kind in IncidentKind}
 
     @property
     def copying_s(self) -> float | None:
@@ -380,7 +394,9 @@ class Metrics:
             remaining_s=self._lag_records / records_per_s if records_per_s > 0 else None,
             decisions=dict(self._decisions),
             retries=self._retries,
-            incidents=self._incidents,
+            incidents=tuple(self._incidents),
+            incidents_before=self._incidents_before,
+            lost_before=self._lost_before,
         )
 
     def _lag_s(self) -> float | None:

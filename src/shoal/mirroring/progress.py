@@ -8,7 +8,7 @@ from typing import Any
 
 from ..exit_codes import EXIT_CONTINUED, EXIT_DONE, EXIT_FAILED
 
-__all__ = ["PartitionIncident", "Progress", "Summary"]
+__all__ = ["PartitionIncident", "Progress", "Summary", "lost_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,11 @@ class PartitionIncident:
     reason: str
     lost: int | None
     continued: bool
+
+
+def lost_of(incident: PartitionIncident) -> int:
+    """Return what was lost with an incident that the mirror went on from, as far as it could be counted."""
+    return (incident.lost or 0) if incident.continued else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,9 @@ class Progress:
             where there is no telling.
         decisions: How many batches met which (copy, drop …).
         retries: Requests that had to be repeated.
-        incidents: What happened to the clusters that cannot be made good.
+        incidents: What happened to the clusters that cannot be made good: the newest hundred.
+        incidents_before: How many came before these.
+        lost_before: What was lost with those, where the mirror went on.
         lag_s: The same lag in time, of the partition that is furthest behind
             (:meth:`PartitionMetrics.lag_s`); None before any position is
             known. Stopped partitions count in neither: they are named.
@@ -80,6 +87,8 @@ class Progress:
     decisions: Mapping[str, int]
     retries: int
     incidents: tuple[PartitionIncident, ...] = ()
+    incidents_before: int = 0
+    lost_before: int = 0
     lag_s: float | None = None
 
     def to_json_object(self) -> dict[str, Any]:
@@ -109,7 +118,9 @@ class Summary:
         bytes_out: Produced to the destination.
         decisions: How many batches met which (copy, drop …).
         retries: Requests that had to be repeated.
-        incidents: What happened to the clusters that cannot be made good.
+        incidents: What happened to the clusters that cannot be made good: the newest hundred.
+        incidents_before: How many came before these.
+        lost_before: What was lost with those, where the mirror went on.
         interrupted: Somebody asked for an end before ``once`` had copied all.
         log_file: Where Spark's own log is.
 
@@ -130,6 +141,8 @@ class Summary:
     decisions: Mapping[str, int]
     retries: int
     incidents: tuple[PartitionIncident, ...] = ()
+    incidents_before: int = 0
+    lost_before: int = 0
     waiting: Mapping[str, str] = field(default_factory=dict)
     interrupted: bool = False
     log_file: str | None = None
@@ -144,7 +157,7 @@ class Summary:
     @property
     def lost(self) -> int:
         """Offsets or records that nobody will ever mirror, as far as they could be counted."""
-        return sum(each.lost or 0 for each in self.incidents if each.continued)
+        return self.lost_before + sum(map(lost_of, self.incidents))
 
     @property
     def exit_code(self) -> int:

@@ -277,6 +277,8 @@ class _Mirror:
             decisions=done.decisions,
             retries=done.retries,
             incidents=done.incidents,
+            incidents_before=done.incidents_before,
+            lost_before=done.lost_before,
             interrupted=self._options.once and unfinished,
             log_file=str(log_file),
             copying_s=self._metrics.copying_s,
