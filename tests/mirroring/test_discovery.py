@@ -66,6 +66,17 @@ def test_a_new_topic_that_matches_is_created_at_the_destination_and_told(brokers
 
 
 @pytest.mark.usefixtures("orders")
+def test_a_topic_that_was_deleted_and_is_back_is_told(brokers: TwoBrokers) -> None:
+    looked: list[None] = []
+    with discovering(brokers, held_up=lambda: looked.append(None) or ()) as found:
+        brokers.source.topics.delete(brokers.source.topics.topic("orders"))
+        looks = len(looked)
+        wait_until(lambda: len(looked) > looks + 1)
+        brokers.source.create_topic("orders", 2)
+        wait_until(lambda: found.partitions == {"orders": 2})
+
+
+@pytest.mark.usefixtures("orders")
 def test_new_partitions_are_added_to_the_copy(brokers: TwoBrokers) -> None:
     with discovering(brokers) as found, Cluster(brokers.settings.source) as source:
         create_partitions(source, "orders", 5)

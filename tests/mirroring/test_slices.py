@@ -78,11 +78,14 @@ class TestClock:
         assert clock.remaining_s == 0.0
 
     def test_what_is_found_between_plan_and_begin_is_not_missed(self) -> None:
-        clock = SliceClock(15.0, Time())
+        time = Time()
+        clock = SliceClock(15.0, time)
         clock.plan()
         clock.end()
         clock.begin()
-        assert clock.remaining_s == 0.0
+        assert clock.remaining_s == 3.0
+        time.now += 2.5
+        assert not clock.prolong()  # there is something to deal anew
         clock.plan()
         clock.begin()
         assert clock.remaining_s == 15.0

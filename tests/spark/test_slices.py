@@ -150,6 +150,7 @@ def test_partitions_that_are_stopped_or_not_ready_or_gone_are_not_dealt(
         ("deleted", number) for number in range(4)
     ]
     assert "it was deleted" in driver.reports[0]["partitions"][0]["waiting_for"]
+    assert not driver.reports[0]["deal_anew"]
 
 
 def test_a_partition_whose_leader_does_not_say_where_it_begins_is_left_out_and_named(
@@ -165,6 +166,7 @@ def test_a_partition_whose_leader_does_not_say_where_it_begins_is_left_out_and_n
     (named,) = driver.reports[0]["partitions"]
     assert (named["topic"], named["partition"]) == ("topic", 1)
     assert "to say where it begins" in named["waiting_for"]
+    assert driver.reports[0]["deal_anew"]  # the next slice should not be long in coming
     brokers.source.faults.clear()
     assert len(rows(reader)) == 2
 

@@ -46,7 +46,7 @@ class Discovery:
         Args:
             options: Of the mirror; ``refresh_s`` says how often to look.
             topics: By their names at the source.
-            on_found: Told of a topic that is new, or has new partitions, once its copy is ready.
+            on_found: Told of a topic that is new, or is back, or has new partitions, once its copy is ready.
             on_warning: Told what is in the way, and of what a new copy lacks.
             held_up: Says which partitions wait or are stopped: nobody else hears how far they are behind.
             on_ends: Told where these end.
@@ -59,6 +59,7 @@ class Discovery:
         self._held_up = held_up
         self._on_ends = on_ends
         self._warned: set[str] = set()
+        self._gone: set[str] = set()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._keep_looking, name="shoal-discovery", daemon=True)
 
@@ -85,9 +86,10 @@ class Discovery:
         found = source.refresh().topics
         for name, topic in found.items():
             known = self._topics.get(name)
-            is_news = known is None or known.partitions < len(topic.partitions)
+            is_news = known is None or name in self._gone or known.partitions < len(topic.partitions)
             if is_news and self._options.topics.matches(topic):
                 self._prepare(name, source, destination)
+        self._gone = {name for name in self._topics if name not in found}
         held_up = [each for each in self._held_up() if each.topic in found]
         if held_up:
             level = self._options.source.isolation_level

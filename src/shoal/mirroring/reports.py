@@ -74,10 +74,16 @@ def waiting_report(partition: TopicPartition, waiting_for: str) -> dict[str, Any
     }
 
 
-def left_out_report(reasons: Mapping[TopicPartition, str]) -> dict[str, Any]:
-    """Say what the planner had to leave out, and why; of no process that copies."""
+def left_out_report(reasons: Mapping[TopicPartition, str], *, deal_anew: bool) -> dict[str, Any]:
+    """Say what the planner had to leave out, why, and whether it may soon be there; of no task's process."""
     partitions = [waiting_report(partition, reason) for partition, reason in reasons.items()]
-    return {"partitions": partitions, "bytes_in": 0, "cpu_s": 0.0, "peak_rss_bytes": 0}
+    return {
+        "partitions": partitions,
+        "bytes_in": 0,
+        "cpu_s": 0.0,
+        "peak_rss_bytes": 0,
+        "deal_anew": deal_anew,
+    }
 
 
 class ProcessUse:

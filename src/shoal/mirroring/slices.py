@@ -83,7 +83,11 @@ class SliceClock:
         """A task begins; the first one begins the slice."""
         if self._began_at is None:
             self._began_at = self._now()
-            self._ends_at = self._began_at + (0.0 if self._stale else self._length_s)
+            self._ends_at = self._began_at + (self._shortest_s if self._stale else self._length_s)
+
+    @property
+    def _shortest_s(self) -> float:
+        return min(_SHORTEST_S, self._length_s)
 
     @property
     def remaining_s(self) -> float:
@@ -92,17 +96,16 @@ class SliceClock:
 
     def end(self) -> bool:
         """There is something to deal anew: end the slice, or the planned one; return whether that is news."""
-        now = self._now()
+        self._stale = True
         if self._began_at is None:
-            self._stale = True
             return False
-        ends_at = min(self._ends_at, max(now, self._began_at + min(_SHORTEST_S, self._length_s)))
+        ends_at = min(self._ends_at, max(self._now(), self._began_at + self._shortest_s))
         changed, self._ends_at = ends_at < self._ends_at, ends_at
         return changed
 
     def prolong(self) -> bool:
         """Nothing happens: let the slice go on for its length from now; return whether it does."""
-        if self._began_at is None or self._now() >= self._ends_at:
+        if self._stale or self._began_at is None or self._now() >= self._ends_at:
             return False
         limit = self._began_at + _LONGEST_QUIET * self._length_s
         ends_at = min(limit, self._now() + self._length_s)

@@ -189,9 +189,10 @@ class _Mirror:
             added = work.add(topic)
             lock.extend(added)
             control.end_slice()
-            self._on_notice(
-                f"{_named(added)} of topic {topic.source} found, and mirrored to {topic.destination}"
+            what = (
+                f"{_named(added)} of topic {topic.source} found" if added else f"topic {topic.source} is back"
             )
+            self._on_notice(f"{what}, and mirrored to {topic.destination}")
 
         return Discovery(
             self._options,

@@ -85,7 +85,8 @@ class SliceReader(DataSourceStreamReader):
             if plan != without_lanes:
                 return plan
         # What was left out of it may be there by now; where all is stopped, it will not be.
-        return without_lanes if self._planner and self._planner.left_out else None
+        is_worth_it = self._planner and (self._planner.left_out or self._planner.gone)
+        return without_lanes if is_worth_it else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the lanes of a slice."""
@@ -96,8 +97,9 @@ class SliceReader(DataSourceStreamReader):
                 if plan is None:
                     return []
                 lanes = self._planner.lanes(plan, self._pause)
-                if self._planner.left_out:
-                    report(left_out_report(self._planner.left_out))
+                if self._planner.left_out or self._planner.gone:
+                    left_out = self._planner.left_out | self._planner.gone
+                    report(left_out_report(left_out, deal_anew=bool(self._planner.left_out)))
         except Stopped:
             return []  # what is not copied now is planned by the next process
         self._without_lanes = None if lanes else plan
@@ -131,6 +133,7 @@ class _SlicePlanner:
 
     Attributes:
         left_out: Partitions whose beginning could not be asked for now, and why.
+        gone: Those of topics that were deleted, likewise.
 
     """
 
@@ -144,6 +147,7 @@ class _SlicePlanner:
         self._destination = Cluster(options.destination.impatient())
         self._starts = Starts(options.starting)
         self.left_out: dict[TopicPartition, str] = {}
+        self.gone: dict[TopicPartition, str] = {}
 
     def lanes(self, plan: SlicePlan, pause: Callable[[float], object]) -> list[Lane]:
         """Return the lanes of the next slice; waits for the clusters until ``pause`` raises."""
@@ -160,7 +164,8 @@ class _SlicePlanner:
         self._find_starts(wanted)
         self.left_out = {
             each: f"{self._source} to say where it begins" for each in wanted if each not in self._starts
-        } | self._gone(plan)
+        }
+        self.gone = self._deleted(plan)
         ranges = [
             CopyRange(*each, plan.topics[each.topic][0], self._starts[each], OPEN_END)
             for each in wanted
@@ -181,7 +186,7 @@ class _SlicePlanner:
             if number < count
         ]
 
-    def _gone(self, plan: SlicePlan) -> dict[TopicPartition, str]:
+    def _deleted(self, plan: SlicePlan) -> dict[TopicPartition, str]:
         """Return what was mirrored, and is not at the source any more."""
         topics = self._source.metadata.topics
         return {
