@@ -244,6 +244,7 @@ def one_on_each(topic: str) -> list[TopicPartition]:
     return [TopicPartition(topic, number) for number in range(BROKERS)]
 
 
+@pytest.mark.long
 def test_a_destination_leader_that_stalls_holds_up_its_own_partitions_only(
     both: tuple[KafkaCluster, KafkaCluster], topic: str, state: Path
 ) -> None:
@@ -310,6 +311,7 @@ def test_a_partition_without_enough_replicas_does_not_hold_up_its_neighbours(
     assert_same(source, destination, f"{topic}.well", f"{topic}.stuck")
 
 
+@pytest.mark.long
 def test_a_partition_that_is_refused_for_good_stops_by_name_and_the_others_go_on(
     both: tuple[KafkaCluster, KafkaCluster], topic: str, state: Path
 ) -> None:
@@ -358,6 +360,7 @@ def log_end(cluster: KafkaCluster, partition: TopicPartition) -> int:
     return int(end)
 
 
+@pytest.mark.long
 def test_a_mirror_ends_in_time_while_a_leader_stalls_and_goes_on_from_there(
     both: tuple[KafkaCluster, KafkaCluster], topic: str, state: Path
 ) -> None:
@@ -396,6 +399,7 @@ def coordinator_of(cluster: KafkaCluster, group: str) -> int:
     return int(admin.describe_consumer_groups([group])[group].result(60).coordinator.id)
 
 
+@pytest.mark.long
 def test_a_source_broker_that_stalls_holds_up_what_it_leads_only_although_it_keeps_the_positions(
     both: tuple[KafkaCluster, KafkaCluster], topic: str, state: Path
 ) -> None:

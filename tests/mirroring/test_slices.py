@@ -106,7 +106,7 @@ class Driver:
     def __init__(self, brokers: TwoBrokers, slice_s: float = 60.0) -> None:
         self.brokers = brokers
         self.reports: list[dict[str, Any]] = []
-        self.in_trouble: list[TopicPartition] = []
+        self.in_trouble: dict[TopicPartition, str] = {}
         self.plan = SlicePlan({"topic": ("topic", 1)})
         self.server = ControlServer(
             "127.0.0.1",

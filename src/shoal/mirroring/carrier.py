@@ -352,7 +352,8 @@ class Carrier:
             elif error is not None:
                 copy.stop(str(error))
             else:
-                copy.waiting_for = None
+                if copy.position >= copy.end_offset:
+                    copy.waiting_for = None  # else the next batch has to be acknowledged first
                 copy.leader_epochs = leader_epochs_of(copy, self._source, self._destination)
         if any(copy.incidents for copy in copies):
             self._report()  # what was gone on from is committed, and met no second time

@@ -51,12 +51,12 @@ class Handover:
 
     Attributes:
         left: Those that a former task left in good order.
-        in_trouble: Those that waited for something that time can heal when they were heard of last.
+        in_trouble: Those that waited when they were heard of last, and what for; time can heal it.
 
     """
 
     left: Mapping[TopicPartition, Left] = field(default_factory=dict)
-    in_trouble: frozenset[TopicPartition] = frozenset()
+    in_trouble: Mapping[TopicPartition, str] = field(default_factory=dict)
 
     @classmethod
     def from_json_object(cls, values: Mapping[str, Any]) -> Handover:
@@ -65,7 +65,7 @@ class Handover:
             pair = Pair.from_committed(Committed(offset, metadata))
             if pair is not None:
                 left[TopicPartition(topic, partition)] = Left(pair, tuple(leader_epochs))
-        in_trouble = frozenset(TopicPartition(topic, number) for topic, number in values["in_trouble"])
+        in_trouble = {TopicPartition(topic, number): reason for topic, number, reason in values["in_trouble"]}
         return cls(left, in_trouble)
 
 

@@ -128,6 +128,7 @@ class _Lane:
             self._known = source.known, destination.known
         for copy in self._copies:
             copy.left = handover.left.get(copy.source)
+            copy.waiting_for = handover.in_trouble.get(copy.source)
             leaders = self._leaders_of(copy)
             groups[leaders, copy.source in handover.in_trouble or None in leaders].append(copy)
         return groups

@@ -64,6 +64,7 @@ class Work:
         """Count in what there is to copy."""
         self._metrics.expect({}, ends)
 
-    def in_trouble(self) -> list[TopicPartition]:
-        """Return the partitions that waited for something when they were heard of last."""
-        return [partition for partition, each in self._metrics.partitions().items() if each.waiting_for]
+    def in_trouble(self) -> dict[TopicPartition, str]:
+        """Return the partitions that waited for something when they were heard of last, and what for."""
+        partitions = self._metrics.partitions().items()
+        return {partition: each.waiting_for for partition, each in partitions if each.waiting_for}

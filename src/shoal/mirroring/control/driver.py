@@ -12,7 +12,7 @@ import socketserver
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...client.groups import Membership
@@ -65,7 +65,7 @@ class ControlServer:
         *,
         slices: SliceClock | None = None,
         on_plan: Callable[[], SlicePlan] = lambda: SlicePlan({}),
-        in_trouble: Callable[[], Iterable[TopicPartition]] = lambda: (),
+        in_trouble: Callable[[], Mapping[TopicPartition, str]] = dict,
     ) -> None:
         """
         Listen.
@@ -77,7 +77,7 @@ class ControlServer:
             letter: Handed to who asks for the credentials: they are sealed in it.
             slices: When tasks are to end; None where they end with their work.
             on_plan: Says what the next slice is to copy.
-            in_trouble: Says which partitions wait for something.
+            in_trouble: Says which partitions wait, and what for.
 
         Raises:
             Disconnected: The host is not one to listen at.
@@ -161,9 +161,10 @@ class ControlServer:
     def _hear(self, connection: socket.socket, said: dict[str, Any]) -> None:
         if "takes" in said:
             wanted = [partition_of(each) for each in said["takes"]]
+            in_trouble = self._in_trouble()
             answer = {
                 "left": self._handovers.take(wanted, connection),
-                "in_trouble": sorted(set(self._in_trouble()) & set(wanted)),
+                "in_trouble": [[*each, in_trouble[each]] for each in wanted if each in in_trouble],
             }
             with self._lock:
                 connection.sendall(line({"handover": answer}))
