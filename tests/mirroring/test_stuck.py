@@ -208,6 +208,25 @@ def test_an_end_is_not_held_up_by_a_leader_that_stalls(
         assert brokers.pair("topic", 1).source_offset == 0  # its outcome is not known
 
 
+def test_an_end_is_not_held_up_by_a_leader_that_stalls_while_it_is_connected_to(
+    brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane, "_END_PATIENCE_S", 0.3)
+    monkeypatch.setattr(lane, "_ABANDONED_PATIENCE_S", 30.0)  # it is not left behind, it ends
+    well, _ = brokers.topic("topic", 2)
+    with led_by_a_second(brokers.destination, 1) as second:
+        control = Watched()
+        stall = second.faults.add(ApiKey.API_VERSIONS, times=None, delay_s=4.0)
+        running = brokers.start(open_ranges(2), control)
+        well.plain(3)
+        assert second.faults.wait_for(stall)
+        wait_until(lambda: is_copied(brokers, well, 0))
+        started = time.monotonic()
+        end(running, control)
+        assert time.monotonic() - started < 2.0
+        second.faults.clear()
+
+
 def test_a_failed_partition_is_carried_to_its_end_without_a_driver(brokers: TwoBrokers) -> None:
     """Bounded ranges, as with --once: the carrier of those in trouble ends with the last of them."""
     histories = brokers.topic("topic", 3)

@@ -87,6 +87,7 @@ class Cluster:
         self._metadata = known
         self._coordinators: dict[str, int] = {}
         self._connecting: Address | None = None
+        self._begun: Connection | None = None
 
     @property
     def name(self) -> str:
@@ -228,12 +229,16 @@ class Cluster:
                 timeout_s=self.config.request_timeout_s if timeout_s is None else timeout_s,
                 abort_on_close=abort_on_close,
                 security=self.config.security,
+                on_begun=self._begin,
             )
         except AccessRefused as error:
             where = f"the {self.name} cluster's broker {address}"
             raise AccessRefused(where, error.reason) from error
         finally:
-            self._connecting = None
+            self._connecting = self._begun = None
+
+    def _begin(self, connection: Connection) -> None:
+        self._begun = connection
 
     def connect(self, node_id: int, *, abort_on_close: bool = False) -> Connection:
         """Open a connection that the caller owns (see :class:`Connection` for the argument)."""
@@ -300,8 +305,15 @@ class Cluster:
 
     def abort(self) -> None:
         """Let another thread that waits for an answer fail at once (:meth:`Connection.abort`)."""
+        self.abort_connecting()
         for connection in self.open:
             connection.abort()
+
+    def abort_connecting(self) -> None:
+        """Let another thread fail at once that waits for a broker's first answers."""
+        begun = self._begun
+        if begun is not None:
+            begun.abort()
 
     def close(self) -> None:
         for connection in self._all():

@@ -17,7 +17,7 @@ import ssl
 import struct
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..errors import AccessRefused, BrokerError, Disconnected, ErrorCode, ProtocolError
@@ -137,6 +137,7 @@ class Connection:
         timeout_s: float,
         abort_on_close: bool = False,
         security: Security | None = None,
+        on_begun: Callable[[Connection], object] | None = None,
     ) -> None:
         """
         Connect, ask which versions the broker speaks, and log in.
@@ -150,6 +151,8 @@ class Connection:
                 socket is closed, also by the death of the process: a produce
                 request must not arrive after its sender is gone.
             security: For a listener that is not PLAINTEXT.
+            on_begun: Given this connection before the broker is asked anything: another thread may
+                :meth:`abort` it from then on.
 
         Raises:
             AccessRefused: A certificate or a password is not accepted, by the broker or by us.
@@ -179,6 +182,8 @@ class Connection:
         except OSError as error:
             raise Disconnected(str(address), error.strerror or str(error)) from error
         self._prepare_socket(timeout_s, abort_on_close)
+        if on_begun is not None:
+            on_begun(self)
         try:
             if security is not None and security.tls:
                 self._begin_tls(security)

@@ -160,6 +160,8 @@ class Carrier:
             for connection in self._connections():
                 if connection.in_flight:
                     connection.abort()
+            for cluster in (self._source, self._destination, self._coordinator):
+                cluster.abort_connecting()
 
     def disown(self) -> None:
         """Nobody waits for this carrier any more: it does nothing more; its partitions will be realigned."""
