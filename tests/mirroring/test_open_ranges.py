@@ -59,6 +59,10 @@ class Mirror:
             for number, history in enumerate(self._histories)
         )
 
+    @property
+    def is_running(self) -> bool:
+        return self._running.is_running
+
     def end(self) -> LaneResult:
         self.control.request_stop()
         return self._running.result()
@@ -205,8 +209,9 @@ def test_who_ends_while_a_fetch_waits_leaves_no_session_behind(
         mirror.control.request_stop()
         return response
 
+    # It hears of the end with an answer, not between an answer and its next request.
     answers(brokers.source, ApiKey.FETCH, stop)
-    mirror.end()
+    wait_until(lambda: not mirror.is_running)
     wait_until(lambda: len(brokers.source.fetch_sessions) == 0)
 
 
