@@ -66,7 +66,10 @@ def assert_one_sentence(run: subprocess.CompletedProcess[str], exit_code: int, *
             ("--fetch-buffer-bytes 2147483648: more",),
         ),
         (("mirror", *CLUSTERS, "--topics", "a", "--slice", "x"), ("--slice", "'x'")),
-        (("mirror", *CLUSTERS, "--topics", "a", "--refresh", "0"), ("--refresh 0: not between 1 and 86400 seconds",)),
+        (
+            ("mirror", *CLUSTERS, "--topics", "a", "--refresh", "0"),
+            ("--refresh 0: not between 1 and 86400 seconds",),
+        ),
         (
             ("mirror", *CLUSTERS, "--topics", "a", "--metrics", ":9100"),
             ("--metrics :9100: before the colon",),
