@@ -20,6 +20,7 @@ from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn
 from rich.progress import Progress as Bar
 
 from ..mirroring.progress import PartitionIncident, Progress, Summary
+from ..mirroring.sentences import first_few
 
 __all__ = [
     "JsonReport",
@@ -38,9 +39,6 @@ __all__ = [
 _PLAIN_INTERVAL_S = 10.0
 #: Between two JSON objects.
 _JSON_INTERVAL_S = 1.0
-
-#: So many partitions are named in one line.
-_NAMED = 5
 
 
 def say(sentence: str) -> None:
@@ -101,9 +99,9 @@ class News:
 
     def of(self, progress: Progress) -> None:
         for reason, partitions in _by_reason(_new(progress.stopped, self._stopped)).items():
-            self._say(f"{_name(partitions)} stopped: {reason}")
+            self._say(f"{first_few(partitions)} stopped: {reason}")
         for reason, partitions in _by_reason(_new(progress.waiting, self._waiting)).items():
-            self._say(f"{_name(partitions)} waiting: {reason}")
+            self._say(f"{first_few(partitions)} waiting: {reason}")
         happened = progress.incidents_before + len(progress.incidents)
         for incident in progress.incidents[max(0, self._incidents - progress.incidents_before) :]:
             if incident.continued:  # the others are told as what stopped the partition
@@ -122,11 +120,6 @@ def _by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
     for partition, reason in reasons.items():
         partitions[reason].append(partition)
     return partitions
-
-
-def _name(partitions: Sequence[str]) -> str:
-    named = ", ".join(partitions[:_NAMED])
-    return f"{named} and {len(partitions) - _NAMED} more" if len(partitions) > _NAMED else named
 
 
 class PlainReport:

@@ -223,9 +223,7 @@ class _Lane:
             self._report([], 0, idle=True)
         if not self._dealing_anew and any(carrier.could_be_dealt_anew for carrier in list(self._threads)):
             self._dealing_anew = True
-            self._control.report(
-                {"deal_anew": True, "partitions": [], "bytes_in": 0, **self._process.report()}
-            )
+            self._report([], 0, deal_anew=True)
 
     def _hurry(self) -> None:
         """An end was requested: give up what carriers wait for that hear nothing."""

@@ -26,7 +26,7 @@ from ..client.produce import Producer
 from ..errors import ErrorCode, ProtocolError
 from ..protocol.fetch import FetchedPartition, FetchResponse
 from ..protocol.produce import ProduceOutcome
-from .control import Control
+from .control import CarrierControl
 from .incidents import Delivery, Incident, IncidentKind
 from .outgoing import Outgoing
 from .partition_copy import PartitionCopy
@@ -116,7 +116,7 @@ class Route:
         source: Cluster,
         destination: Cluster,
         settings: CopySettings,
-        control: Control,
+        control: CarrierControl,
         on_progress: Callable[[int], None],
         should_yield: Callable[[], bool],
     ) -> None:

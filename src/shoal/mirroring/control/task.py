@@ -51,10 +51,6 @@ class Control(Protocol):
         """How long until then, as far as is known; infinite where the end is that of the work."""
 
     @property
-    def slice_is_over(self) -> bool:
-        """Whether that is only since its slice is over."""
-
-    @property
     def interruptions(self) -> int:
         """How often the lease lapsed, or the mirror joined its group anew: others may have produced."""
 
@@ -117,17 +113,6 @@ class CarrierControl:
         seen, self._seen = self._seen, self._control.interruptions
         return seen != self._seen
 
-    @property
-    def slice_is_over(self) -> bool:
-        return self._control.slice_is_over
-
-    @property
-    def interruptions(self) -> int:
-        return self._control.interruptions
-
-    def take(self, partitions: Sequence[TopicPartition]) -> Handover:
-        return self._control.take(partitions)
-
     def membership(self) -> Membership:
         """Return the task's; raises Stopped where this carrier is disowned: asked for each commit."""
         self._check_owned()
@@ -137,9 +122,6 @@ class CarrierControl:
         if self.disowned:
             raise Stopped("its task has ended without this carrier, which may be in the way of the next one")
 
-    def report(self, message: dict[str, Any]) -> None:
-        self._control.report(message)
-
     def wait(self, seconds: float) -> None:
         self._control.wait(seconds)
 
@@ -148,7 +130,6 @@ class Uncontrolled:
     """A task without a driver of ours: it runs to its end and holds no group."""
 
     stop_requested = False
-    slice_is_over = False
     remaining_s = math.inf
     interruptions = 0
 
@@ -253,10 +234,6 @@ class ControlConnection:
     @property
     def remaining_s(self) -> float:
         return 0.0 if self._stop else max(0.0, self._ends_at - lease_clock_s())
-
-    @property
-    def slice_is_over(self) -> bool:
-        return not self._stop and lease_clock_s() >= self._ends_at
 
     @property
     def interruptions(self) -> int:
