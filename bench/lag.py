@@ -26,13 +26,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-import psutil
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from bench.chart import line_layer, svg
 from bench.latency import Percentiles
-from bench.measure import MoverFailed
+from bench.measure import MoverFailed, TreeCpu
 from bench.mirror_maker_2 import MirrorMaker2
 from bench.mover import Job, Mover, PlainCommand
 from bench.report import machine, versions
@@ -195,6 +194,7 @@ def measure_lag(
         with (
             mover.command(job) as command,
             _running(command.arguments, job.directory) as process,
+            TreeCpu(process.pid) as cpu_s,
             _Load(source.bootstrap, topic, records_per_s) as load,
             _Arrivals(source.bootstrap, topic) as at_source,
         ):
@@ -203,9 +203,9 @@ def measure_lag(
             with _Arrivals(destination.bootstrap, command.copy) as at_destination:
                 wait_until(lambda: len(at_destination.at_ns) > 0, "the first record", _STARTS_S)
                 time.sleep(_WARM_UP_S)  # the time itself is what is wanted, here and below
-                first, cpu_before = len(load.sent_ns), _cpu_seconds(process.pid)
+                first, cpu_before = len(load.sent_ns), cpu_s()
                 time.sleep(seconds)
-                last, cpu_after = len(load.sent_ns), _cpu_seconds(process.pid)
+                last, cpu_after = len(load.sent_ns), cpu_s()
                 load.stop()
                 _await_all(load, at_destination, mover.name)
                 _await_all(load, at_source, "the source's consumer")
@@ -261,19 +261,6 @@ def _await_all(load: _Load, arrivals: _Arrivals, name: str) -> None:
         return len(arrivals.at_ns) == count and 0 not in arrivals.at_ns
 
     wait_until(all_arrived, f"all {count} records at {name}", _ARRIVES_S)
-
-
-def _cpu_seconds(process_id: int) -> float:
-    root = psutil.Process(process_id)
-    used = 0.0
-    for process in [root, *root.children(recursive=True)]:
-        try:
-            times = process.cpu_times()
-        except psutil.NoSuchProcess:
-            continue
-        # Of children that have ended and were waited for, too: Spark may replace a worker.
-        used += times.user + times.system + times.children_user + times.children_system
-    return used
 
 
 def table(lags: Sequence[Lag]) -> str:

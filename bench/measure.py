@@ -12,10 +12,12 @@ import os
 import select
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import psutil
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
@@ -26,9 +28,19 @@ from bench.topics import PARTITIONS
 from rig import KafkaCluster, TimedOut, wait_until
 from rig.process import adopting_orphans, peak_rss_of, spawn, tail
 
-__all__ = ["MoverFailed", "ProcessTree", "Usage", "end_offsets", "measure", "run_to_end", "run_until"]
+__all__ = [
+    "MoverFailed",
+    "ProcessTree",
+    "TreeCpu",
+    "Usage",
+    "end_offsets",
+    "measure",
+    "run_to_end",
+    "run_until",
+]
 
 _INTERVAL_S = 0.1
+_READING_INTERVAL_S = 0.5
 _SURVIVORS_TIMEOUT_S = 30
 _TOPIC_IS_NEW = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -205,6 +217,44 @@ class ProcessTree:
                 if child.pid not in self._known:
                     self._known[child.pid] = child
                     unvisited.append(child.pid)
+
+
+class TreeCpu:
+    """
+    CPU-seconds of a process and all its descendants so far, read while they run.
+
+    Each is looked at twice a second and its last reading kept: Spark ends workers that have been idle for a
+    minute, and its daemon does not wait for them, so that no account of the operating system has theirs.
+    What a process uses after its last reading is not counted.
+    """
+
+    def __init__(self, root: int) -> None:
+        self._root = psutil.Process(root)
+        self._readings_s: dict[psutil.Process, float] = {}
+        self._lock = threading.Lock()
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._look_on, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def __call__(self) -> float:
+        with self._lock:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                for process in [self._root, *self._root.children(recursive=True)]:
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        times = process.cpu_times()
+                        self._readings_s[process] = times.user + times.system
+            return sum(self._readings_s.values())
+
+    def _look_on(self) -> None:
+        while not self._end.wait(_READING_INTERVAL_S):
+            self()
 
 
 def _runs(process: psutil.Process) -> bool:

@@ -26,11 +26,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
 from confluent_kafka import IsolationLevel, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from bench.measure import MoverFailed
+from bench.measure import MoverFailed, TreeCpu
 from bench.report import machine, versions
 from rig import (
     BENCH_JVM,
@@ -83,6 +82,7 @@ class _Runner:
     busy: str
     idle: Sequence[str]
     process: subprocess.Popen[bytes]
+    tree_cpu_s: TreeCpu
     log: Path
     backlog: list[float] = field(default_factory=list)
     steady: list[float] = field(default_factory=list)
@@ -92,15 +92,7 @@ class _Runner:
         """Return the CPU-seconds of it and all its descendants so far."""
         if self.process.poll() is not None:
             raise MoverFailed(f"{self.name} ended with {self.process.returncode}:\n{tail(self.log)}")
-        root = psutil.Process(self.process.pid)
-        used = 0.0
-        for process in [root, *root.children(recursive=True)]:
-            try:
-                times = process.cpu_times()
-            except psutil.NoSuchProcess:
-                continue
-            used += times.user + times.system + times.children_user + times.children_system
-        return used
+        return self.tree_cpu_s()
 
 
 @dataclass(frozen=True)
@@ -224,9 +216,9 @@ def _running(
     arguments = _arguments(mover, bench.source, bench.destination, [busy, *idle])
     log = directory / f"{busy}.log"
     process = spawn(arguments, log, {"XDG_STATE_HOME": str(directory / busy)})
-    runner = _Runner(name, busy, idle, process, log)
     try:
-        yield runner
+        with TreeCpu(process.pid) as tree_cpu_s:
+            yield _Runner(name, busy, idle, process, tree_cpu_s, log)
     finally:
         process.send_signal(signal.SIGTERM)
         try:
