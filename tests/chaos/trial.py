@@ -367,7 +367,7 @@ class _Trial:
             *["--fetch-buffer-bytes", str(plan.fetch_buffer_bytes)],
             *["--commit-interval-ms", str(plan.commit_interval_ms)],
             *["--checkpoint", str(self._logs / "checkpoint")],
-            *(["--once"] if once else []),
+            *(["--once"] if once else ["--slice", str(plan.slice_s)]),
         ]
 
     def _task_arguments(self) -> dict[str, object]:
