@@ -308,7 +308,7 @@ def draw(seed: int, number: int, kind: Kind | None = None) -> Plan:
         commit_interval_ms=dice.choice([1, 50, 500, 5_000]),
         isolation="read_uncommitted" if dice.random() < 0.15 else "read_committed",
         streams=kind is Kind.PRODUCT and dice.random() < 0.6,
-        slice_s=dice.choice([1.0, 1.0, 3.0, 15.0]),
+        slice_s=random.Random(f"{seed}/{number}/slices").choice([1.0, 1.0, 3.0, 15.0]),
         again=kind is not Kind.PRODUCT or dice.random() < 0.15,
         faults=(),
     )

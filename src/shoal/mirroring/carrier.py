@@ -141,8 +141,9 @@ class Carrier:
             for connection in self._connections():
                 if connection.in_flight:
                     connection.abort()
-            for cluster in (self._source, self._destination, self._commits.coordinator):
+            for cluster in (self._source, self._destination):
                 cluster.abort_connecting()
+            self._commits.coordinator.abort()
 
     def disown(self) -> None:
         """Nobody waits for this carrier any more: it does nothing more; its partitions will be realigned."""
@@ -151,6 +152,12 @@ class Carrier:
     @property
     def is_disowned(self) -> bool:
         return self._control.disowned
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether all that is left to it waits for something: to wait for it, too, brings nothing."""
+        unfinished = [copy for copy in list(self.copies) if not copy.is_over]
+        return bool(unfinished) and all(copy.waiting_for for copy in unfinished)
 
     @property
     def abandoned_s(self) -> float:
@@ -200,9 +207,9 @@ class Carrier:
         if self._control.disowned or self.failure is not None:
             return []
         return [
-            Left(copy.pair, copy.leader_epochs).to_json_object(copy.source)
+            Left(copy.pair, self._commits.has(copy), copy.leader_epochs).to_json_object(copy.source)
             for copy in self.copies
-            if copy.aligned and copy.pair and self._commits.has(copy)
+            if copy.aligned and copy.pair and not copy.stopped
         ]
 
     # Its own thread
@@ -318,8 +325,9 @@ class Carrier:
 
     def _align(self, copies: Sequence[PartitionCopy]) -> None:
         copies = [copy for copy in copies if copy.is_due]
-        for copy, pair in take_over(copies, self._source, self._destination, self._settings):
-            self._commits.know(copy, pair)
+        for copy, left in take_over(copies, self._source, self._destination, self._settings):
+            if left.is_committed:
+                self._commits.know(copy, left.pair)
         copies = [copy for copy in copies if not copy.aligned]
         if not copies:
             return

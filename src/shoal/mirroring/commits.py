@@ -30,8 +30,11 @@ __all__ = ["Commits", "can_heal"]
 #: How long the last commit of a task is tried before Spark has to repeat the task.
 _LAST_COMMIT_PATIENCE_S = 60.0
 
-#: And where the driver asked it to end: nobody should have to wait for a coordinator then.
+#: And where the mirror ends: nobody should have to wait for a coordinator then.
 _REQUESTED_COMMIT_PATIENCE_S = 5.0
+
+#: And where only the slice ends: the next one's tasks know how far all is copied, and commit it.
+_SLICE_COMMIT_PATIENCE_S = 1.0
 
 
 class Commits:
@@ -62,8 +65,7 @@ class Commits:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        with self.coordinator, self.positions:
-            pass
+        self.positions.end_with(self.coordinator.close)
 
     def know(self, copy: PartitionCopy, pair: Pair) -> None:
         """Take over what a former task committed."""
@@ -92,7 +94,7 @@ class Commits:
         Commit all that was acknowledged, and wait for it.
 
         Where the driver asked for an end, that is tried for a shorter while, and may fail for a reason that
-        time can heal: the next slice, or the next start, realigns.
+        time can heal: the next slice's tasks commit it, or the next start realigns.
 
         Raises:
             Stopped: The driver is gone.
@@ -105,9 +107,9 @@ class Commits:
             self._control.check_lease()
             time.sleep(seconds)
 
-        is_asked_to = self._control.stop_requested
-        patience_s = _REQUESTED_COMMIT_PATIENCE_S if is_asked_to else _LAST_COMMIT_PATIENCE_S
-        give_up_at = time.monotonic() + patience_s
+        is_asked_to, patience_s = self._control.stop_requested, self._patience_s
+        # One that has been under way for so long has had its time.
+        give_up_at = (time.monotonic() if self._outcome is None else self._began_at) + patience_s
 
         def commit() -> None:
             with suppress(ShoalError):
@@ -120,6 +122,12 @@ class Commits:
         except ShoalError as error:
             if not is_asked_to or not can_heal(error):
                 raise
+
+    @property
+    def _patience_s(self) -> float:
+        if not self._control.stop_requested:
+            return _LAST_COMMIT_PATIENCE_S
+        return _REQUESTED_COMMIT_PATIENCE_S if self._control.mirror_ends else _SLICE_COMMIT_PATIENCE_S
 
     def _begin(self, copies: Iterable[PartitionCopy]) -> None:
         pairs = {copy: copy.pair for copy in copies if copy.pair and not copy.departed and not self.has(copy)}

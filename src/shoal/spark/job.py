@@ -193,10 +193,10 @@ class _Mirror:
             added = work.add(topic)
             lock.extend(added)
             control.end_slice()
-            what = (
+            news = (
                 f"{_named(added)} of topic {topic.source} found" if added else f"topic {topic.source} is back"
             )
-            self._on_notice(f"{what}, and mirrored to {topic.destination}")
+            self._on_notice(f"{news}, and mirrored to {topic.destination}")
 
         return Discovery(
             self._options,
