@@ -9,6 +9,7 @@ from shoal.client.connection import Address
 from shoal.errors import ConfigError
 from shoal.mirroring.incidents import Delivery, IncidentKind
 from shoal.mirroring.options import MirrorOptions, Start
+from shoal.mirroring.settings import MultiBatch
 from shoal.mirroring.topics import TopicSelection
 
 
@@ -56,6 +57,7 @@ def test_every_option_arrives():
             "continue",
             "--keep-append-time",
             "--max-decompressed-bytes=1m",
+            "--multi-batch=off",
             "--master",
             "local",
         ),
@@ -81,6 +83,7 @@ def test_every_option_arrives():
         continue_on=frozenset({IncidentKind.SOURCE_RETENTION, IncidentKind.FOREIGN_RECORDS}),
         keep_append_time=True,
         max_decompressed_bytes=1024 * 1024,
+        multi_batch=MultiBatch.OFF,
         metrics=Address("::1", 9100),
         ui=Address("localhost", 0),
         report="run.html",

@@ -19,7 +19,7 @@ from ..client.connection import Address, parse_bootstrap
 from ..client.offsets import EARLIEST, LATEST
 from ..errors import ConfigError
 from .incidents import Delivery, IncidentKind
-from .settings import DEFAULT_MAX_DECOMPRESSED_BYTES
+from .settings import DEFAULT_MAX_DECOMPRESSED_BYTES, MultiBatch
 from .topics import TopicSelection
 
 __all__ = [
@@ -157,6 +157,8 @@ class MirrorOptions:
             records get the append time instead of their create times.
         max_decompressed_bytes: How large a batch that has to be decoded may
             become.
+        multi_batch: Whether several batches of a partition go into one
+            request, where the destination's brokers take them.
         metrics: Where Prometheus is answered; None for nowhere.
         ui: Where browsers are; None for nowhere.
         report: The file that a report of the run is written to at its end.
@@ -183,6 +185,7 @@ class MirrorOptions:
     continue_on: frozenset[IncidentKind] = frozenset()
     keep_append_time: bool = False
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+    multi_batch: MultiBatch = MultiBatch.AUTO
     metrics: Address | None = None
     ui: Address | None = None
     report: str | None = None
@@ -222,6 +225,12 @@ class MirrorOptions:
             raise ConfigError(
                 f"--refresh {self.refresh_s:g}: not between {_SHORTEST_REFRESH_S} and {_LONGEST_REFRESH_S} "
                 "seconds"
+            )
+        if self.multi_batch is MultiBatch.REQUIRED and self.delivery is Delivery.AT_LEAST_ONCE:
+            raise ConfigError(
+                "--multi-batch required: brokers that take several batches in a request take them at the "
+                "log's end from one writer alone, and --delivery at-least-once is for several; give "
+                "--multi-batch auto"
             )
         if self.metrics is not None and self.metrics == self.ui and self.ui.port != 0:
             raise ConfigError(f"--metrics and --ui are both {self.ui}; give them different ports")

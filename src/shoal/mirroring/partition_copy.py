@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -33,6 +34,10 @@ from .settings import CopySettings
 
 __all__ = ["PartitionCopy"]
 
+#: Of a partition in one request. A broker checks and decompresses them under the partition's lock, and
+#: more made it no faster; no record set may be larger than a segment.
+TOGETHER_BYTES = 1024 * 1024
+
 
 class PartitionCopy:
     """
@@ -47,6 +52,9 @@ class PartitionCopy:
             nothing was in flight; None before the first alignment.
         fetch_offset: The next source offset to fetch; ahead of the pair by
             what is queued and in flight.
+        in_flight: For each request that is not answered, its batches.
+        together_bytes: How many bytes of batches may go into one request,
+            where the broker takes several.
         stopped: Why this partition cannot go on, once it cannot.
         waiting_for: What it waits for, while it waits.
         empty_answers: How often in a row the source had nothing at ``fetch_offset``.
@@ -70,7 +78,9 @@ class PartitionCopy:
         self.aligned = False
         self.fetch_offset = -1
         self.queue: deque[Outgoing] = deque()
-        self.in_flight: deque[Outgoing] = deque()
+        self.in_flight: deque[Sequence[Outgoing]] = deque()
+        self.together_bytes = TOGETHER_BYTES
+        self._one_by_one_until = -1
         self.stopped: PartitionStopped | None = None
         self.waiting_for: str | None = None
         self.empty_answers = 0
@@ -213,6 +223,8 @@ class PartitionCopy:
         heir._backoff = self._backoff
         heir._retry_at = self._retry_at
         heir._rebuilder.most_bytes = self._rebuilder.most_bytes
+        heir.together_bytes = self.together_bytes
+        heir._one_by_one_until = self._one_by_one_until
         self.departed = True
         return heir
 
@@ -364,14 +376,42 @@ class PartitionCopy:
             self._established
             and self.newest_ms is not None
             and self.newest_ms > forgotten_up_to_ms
-            and all(each.newest_ms > forgotten_up_to_ms for each in self.in_flight)
+            and all(each.newest_ms > forgotten_up_to_ms for request in self.in_flight for each in request)
         )
 
-    def next_to_send(self) -> Outgoing:
-        """Move the next batch from the queue to what is in flight."""
-        outgoing = self.queue.popleft()
-        self.in_flight.append(outgoing)
-        return outgoing
+    @property
+    def can_send_several(self) -> bool:
+        """Whether a broker that takes several batches in a request would take those that come next."""
+        return (
+            len(self.queue) > 1
+            and self.queue[0].source_start >= self._one_by_one_until
+            and self.sequence_is_offset
+        )
+
+    @property
+    def sequence_is_offset(self) -> bool:
+        """Whether it may be written to where a broker compares the two."""
+        return self.pair is not None and self.pair.identity.sequence_is_offset
+
+    def next_to_send(self, *, several: bool) -> Sequence[Outgoing]:
+        """Move the next batch from the queue to what is in flight; or several, as many as may go together."""
+        batches = [self.queue.popleft()]
+        if several:
+            room = self.together_bytes - len(batches[0].view)
+            while self.queue and (room := room - len(self.queue[0].view)) >= 0:
+                batches.append(self.queue.popleft())
+        self.in_flight.append(batches)
+        return batches
+
+    def send_one_by_one(self, refused: Sequence[Outgoing]) -> None:
+        """Prepare to send batches again that were refused together, so that the answers tell which it is."""
+        self._one_by_one_until = refused[-1].source_end
+        self.lose_track()
+
+    def send_fewer(self) -> None:
+        """They were too many bytes for one request."""
+        self.together_bytes //= 2
+        self.lose_track()
 
     def acknowledge(self, outgoing: Outgoing) -> None:
         """Count the oldest batch that was in flight: it landed where it should."""
@@ -388,11 +428,11 @@ class PartitionCopy:
         self._backoff.reset()
         self.waiting_for = None
 
-    def displace(self, outgoing: Outgoing, by: int) -> None:
-        """A batch landed so many offsets too far: so will all that follow it, and the sequences go on."""
+    def displace(self, batches: Sequence[Outgoing], by: int) -> None:
+        """A request landed so many offsets too far: so will all that follow it, and the sequences go on."""
         assert self.pair is not None
         self.pair = replace(self.pair, identity=self.pair.identity.moved(by))
-        for each in chain([outgoing], self.in_flight, self.queue):
+        for each in chain(batches, *self.in_flight, self.queue):
             each.destination_offset += by
         self._next_destination += by
 

@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 
 from ..client.config import ClientConfig
+from ..errors import ConfigError
 from .incidents import Delivery, IncidentKind
 
-__all__ = ["DEFAULT_MAX_DECOMPRESSED_BYTES", "CopySettings"]
+__all__ = ["DEFAULT_MAX_DECOMPRESSED_BYTES", "CopySettings", "MultiBatch"]
 
 #: Batches are of 1 MiB as brokers come, and few shrink to less than a fiftieth.
 DEFAULT_MAX_DECOMPRESSED_BYTES = 64 * 1024 * 1024
+
+
+class MultiBatch(enum.Enum):
+    """Whether several batches of a partition go into one Produce request; the value is the option's."""
+
+    AUTO = "auto"
+    OFF = "off"
+    REQUIRED = "required"
+
+    @classmethod
+    def parse(cls, option: str, text: str) -> MultiBatch:
+        """
+        Raises:
+            ConfigError: It is none of the three; names the option.
+        """
+        try:
+            return cls(text)
+        except ValueError:
+            choices = ", ".join(each.value for each in cls)
+            raise ConfigError(f"{option} {text}: none of {choices}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +58,8 @@ class CopySettings:
             records get the append time instead of their create times.
         max_decompressed_bytes: How large a batch that has to be decoded may
             become.
+        multi_batch: Whether several batches of a partition go into one
+            request, where the destination's brokers take them.
     """
 
     source: ClientConfig
@@ -50,3 +74,4 @@ class CopySettings:
     continue_on: frozenset[IncidentKind] = frozenset()
     keep_append_time: bool = False
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+    multi_batch: MultiBatch = MultiBatch.AUTO

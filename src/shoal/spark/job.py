@@ -346,6 +346,7 @@ class _Job:
             "continueOn": ",".join(sorted(kind.value for kind in options.continue_on)),
             "keepAppendTime": str(options.keep_append_time).lower(),
             "maxDecompressedBytes": str(options.max_decompressed_bytes),
+            "multiBatch": options.multi_batch.value,
             "producerIdExpirationMs": str(self.prepared.producer_id_expiration_ms),
             "control": self._control(),
         }
