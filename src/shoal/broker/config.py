@@ -4,7 +4,8 @@ What can be configured, with Kafka's names, types and defaults.
 A topic's setting falls back to the broker's setting of the same idea (its
 *synonym*, ``TopicConfig`` and ``ServerTopicConfigSynonyms`` in Kafka), and
 that to the default. The defaults are those of Kafka 4.1 but for two, which
-say so. A name that is not listed here is refused.
+say so. Settings that Kafka does not have begin with ``shoal.``. A name that
+is not listed here is refused.
 """
 
 from __future__ import annotations
@@ -195,6 +196,9 @@ _OWN_BROKER_SETTINGS = _by_name(
     Setting("offsets.retention.minutes", _INT, "10080", allowed=_between(1)),
     Setting("producer.id.expiration.check.interval.ms", _INT, "600000", allowed=_between(1)),
     Setting("producer.id.expiration.ms", _INT, "86400000", allowed=_between(1)),
+    # Not Kafka's: see `multi_batch`.
+    Setting("shoal.multi.batch.client.id.prefix", _STRING, "shoal-multi-batch"),
+    Setting("shoal.multi.batch.produce", _BOOLEAN, "false"),
     Setting("socket.request.max.bytes", _INT, "104857600", allowed=_between(1, 104857600)),
     Setting("transaction.max.timeout.ms", _INT, "900000", allowed=_between(1)),
 )

@@ -32,7 +32,7 @@ from .config import TopicConfig
 from .refusal import Refused
 from .walk import MalformedRecord, walk
 
-__all__ = ["HeaderChange", "check_batch", "sole_batch", "validate"]
+__all__ = ["HeaderChange", "check_batch", "iterate", "sole_batch", "validate"]
 
 _LENGTH = struct.Struct(">i")
 _LENGTH_OFFSET = 8
@@ -78,7 +78,7 @@ def sole_batch(record_set: memoryview, version: int) -> RecordBatch:
             UNSUPPORTED_COMPRESSION_TYPE for zstd before v7.
 
     """
-    batches = _iterate(record_set)
+    batches = iterate(record_set)
     first = next(batches, None)
     if first is None:
         raise Refused(ErrorCode.INVALID_RECORD, "a partition of a Produce request must have a record batch")
@@ -99,7 +99,14 @@ def sole_batch(record_set: memoryview, version: int) -> RecordBatch:
     return batch
 
 
-def _iterate(record_set: memoryview) -> Iterator[memoryview]:
+def iterate(record_set: memoryview) -> Iterator[memoryview]:
+    """
+    Yield the bytes of each whole batch, of whatever magic, as ``ByteBufferLogInputStream`` finds them.
+
+    Raises:
+        Refused: With CORRUPT_MESSAGE for a length or a magic that cannot be.
+
+    """
     position = 0
     while len(record_set) - position >= _LOG_OVERHEAD:
         (length,) = _LENGTH.unpack_from(record_set, position + _LENGTH_OFFSET)
