@@ -280,10 +280,12 @@ class TwoBrokers:
 
     @classmethod
     @contextmanager
-    def started(cls) -> Iterator[TwoBrokers]:
+    def started(cls, *, multi_batch: bool = False) -> Iterator[TwoBrokers]:
+        """Start both; with ``multi_batch`` the destination takes several batches in a request."""
+        config = {"shoal.multi.batch.produce": str(multi_batch).lower()}
         with ExitStack() as stack:
             source = stack.enter_context(Broker(cluster_id="source"))
-            destination = stack.enter_context(Broker(cluster_id="destination"))
+            destination = stack.enter_context(Broker(cluster_id="destination", config=config))
             settings = CopySettings(
                 source=config_of("source", source),
                 destination=config_of("destination", destination),

@@ -356,6 +356,8 @@ class Route:
             # Each sort of partition needs a connection of its own, and gets a route.
             producer.close()
             self._must_yield = True
+            for copy in self._copies.values():
+                copy.refetch()
         return takes
 
     def _send_some(self, ready: deque[PartitionCopy]) -> None:
