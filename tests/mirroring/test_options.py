@@ -15,9 +15,9 @@ from shoal.mirroring.options import (
     Start,
     checkpoint_name,
     default_group,
-    parse_bytes,
     parse_listen,
 )
+from shoal.mirroring.sizes import parse_bytes
 from shoal.mirroring.topics import TopicSelection
 
 OPTIONS = MirrorOptions(

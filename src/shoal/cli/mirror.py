@@ -13,11 +13,11 @@ from ..mirroring.options import (
     DEFAULT_SLICE_S,
     MirrorOptions,
     Start,
-    parse_bytes,
     parse_listen,
 )
 from ..mirroring.progress import Progress
-from ..mirroring.settings import MultiBatch
+from ..mirroring.settings import MultiBatch, Rebatch
+from ..mirroring.sizes import parse_bytes
 from .config_file import add_config_option
 from .dry_run import print_dry_run
 from .options import (
@@ -104,6 +104,12 @@ def _add_mirror_options(group: argparse._ArgumentGroup) -> None:
         help="send several batches of a partition in one request: auto where a destination broker takes "
         "them, which stock brokers do not (docs/multi-batch.md); required refuses to begin where one does "
         "not (default: auto)",
+    )
+    group.add_argument(
+        "--rebatch",
+        metavar="BYTES[:CODEC]",
+        help="join consecutive batches below that size into larger ones, as 64k:zstd: they are decoded, and "
+        "compressed again, with the codec named or their own (default: batches stay as they are)",
     )
     group.add_argument(
         "--commit-interval-ms",
@@ -226,6 +232,7 @@ def parse(args: argparse.Namespace) -> MirrorOptions:
         keep_append_time=args.keep_append_time,
         max_decompressed_bytes=parse_bytes("max-decompressed-bytes", args.max_decompressed_bytes),
         multi_batch=MultiBatch(args.multi_batch),
+        rebatch=Rebatch.parse("rebatch", args.rebatch) if args.rebatch is not None else None,
         metrics=parse_listen("metrics", args.metrics) if args.metrics is not None else None,
         ui=parse_listen("ui", args.ui) if args.ui is not None else None,
         report=args.report,

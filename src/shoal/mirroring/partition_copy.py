@@ -97,6 +97,7 @@ class PartitionCopy:
         self._heard_end = -1
         self._last: Outgoing | None = None
         self._rebuilder = Rebuilder(settings)
+        self._join_below_bytes = settings.rebatch.below_bytes if settings.rebatch else 0
         self._source_leader_epoch = -1
         self._dropped: Counter[Decision] = Counter()
         self._suspects: set[int] = set()
@@ -302,7 +303,11 @@ class PartitionCopy:
     def _take_batch(self, batch: RecordBatch, aborted: AbortedTransactions | None) -> None:
         header = batch.header
         decision = decide(
-            header, self.fetch_offset, aborted, keep_append_time=self._settings.keep_append_time
+            header,
+            self.fetch_offset,
+            aborted,
+            keep_append_time=self._settings.keep_append_time,
+            join_below_bytes=self._join_below_bytes if header.base_offset >= self._one_by_one_until else 0,
         )
         if decision is Decision.COPY:
             self._queue_gathered()
@@ -404,7 +409,7 @@ class PartitionCopy:
         return batches
 
     def send_one_by_one(self, refused: Sequence[Outgoing]) -> None:
-        """Prepare to send batches again that were refused together, so that the answers tell which it is."""
+        """Prepare to send batches again that were refused together, or joined: each has an answer then."""
         self._one_by_one_until = refused[-1].source_end
         self.lose_track()
 

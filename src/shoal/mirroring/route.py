@@ -28,6 +28,7 @@ from ..client.produce import Producer
 from ..errors import ErrorCode, ProtocolError
 from ..protocol.fetch import FetchedPartition, FetchResponse
 from ..protocol.produce import ProduceOutcome
+from ..records import Decision
 from .control import CarrierControl
 from .incidents import Delivery, Incident, IncidentKind
 from .outgoing import Outgoing
@@ -459,6 +460,9 @@ class Route:
                 "they follow one by one",
                 0,
             )
+        elif outgoing.decision is Decision.JOIN and code in _ABOUT_ONE_BATCH - _TOO_LARGE:
+            copy.send_one_by_one(batches)
+            copy.wait(f"{self._destination} refuses joined batches with {named}; they follow as they were", 0)
         elif code in _BYTES_REFUSED or code in _SEQUENCE_REFUSED:
             what = (
                 f"{self._destination} refuses the batch at source offset {outgoing.source_start} with {named}"

@@ -7,12 +7,19 @@ from dataclasses import dataclass
 
 from ..client.config import ClientConfig
 from ..errors import ConfigError
+from ..records import HEADER_SIZE, Codec
 from .incidents import Delivery, IncidentKind
+from .sizes import parse_bytes
 
-__all__ = ["DEFAULT_MAX_DECOMPRESSED_BYTES", "CopySettings", "MultiBatch"]
+__all__ = ["DEFAULT_MAX_DECOMPRESSED_BYTES", "CopySettings", "MultiBatch", "Rebatch"]
 
 #: Batches are of 1 MiB as brokers come, and few shrink to less than a fiftieth.
 DEFAULT_MAX_DECOMPRESSED_BYTES = 64 * 1024 * 1024
+
+
+#: With less than two headers nothing is joined; with more than brokers take as they come it is cut again.
+_LEAST_REBATCH_BYTES = 2 * HEADER_SIZE
+_MOST_REBATCH_BYTES = 1024 * 1024
 
 
 class MultiBatch(enum.Enum):
@@ -33,6 +40,48 @@ class MultiBatch(enum.Enum):
         except ValueError:
             choices = ", ".join(each.value for each in cls)
             raise ConfigError(f"{option} {text}: none of {choices}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Rebatch:
+    """
+    Which batches are joined into larger ones.
+
+    Attributes:
+        below_bytes: Those that are smaller, as they come, header included; so many bytes of them make one.
+        codec: What all of them are compressed with; None for what those have that are joined.
+
+    """
+
+    below_bytes: int
+    codec: Codec | None = None
+
+    @classmethod
+    def parse(cls, option: str, text: str) -> Rebatch:
+        """
+        Read ``BYTES`` or ``BYTES:CODEC``, as ``64k:zstd``.
+
+        Raises:
+            ConfigError: It is neither; names the option.
+
+        """
+        size, colon, codec = text.partition(":")
+        below_bytes = parse_bytes(option, size)
+        if not _LEAST_REBATCH_BYTES <= below_bytes <= _MOST_REBATCH_BYTES:
+            raise ConfigError(
+                f"--{option} {text}: not between {_LEAST_REBATCH_BYTES} and {_MOST_REBATCH_BYTES} bytes"
+            )
+        if not colon:
+            return cls(below_bytes)
+        try:
+            return cls(below_bytes, Codec[codec.upper()])
+        except KeyError:
+            choices = ", ".join(each.name.lower() for each in Codec)
+            raise ConfigError(f"--{option} {text}: no codec; there are {choices}") from None
+
+    def __str__(self) -> str:
+        """Return what :meth:`parse` reads."""
+        return str(self.below_bytes) + (f":{self.codec.name.lower()}" if self.codec is not None else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +109,7 @@ class CopySettings:
             become.
         multi_batch: Whether several batches of a partition go into one
             request, where the destination's brokers take them.
+        rebatch: Which batches are joined into larger ones; None for none.
     """
 
     source: ClientConfig
@@ -75,3 +125,4 @@ class CopySettings:
     keep_append_time: bool = False
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
     multi_batch: MultiBatch = MultiBatch.AUTO
+    rebatch: Rebatch | None = None

@@ -338,6 +338,7 @@ class _Job:
             **_prefixed("kafka.", options.destination),
             **_prefixed("source.kafka.", options.source),
             **_rename(options),
+            **({"rebatch": str(options.rebatch)} if options.rebatch else {}),
             "group": self.prepared.group,
             "fetchBufferBytes": str(options.fetch_buffer_bytes),
             "commitIntervalMs": str(options.commit_interval_ms),

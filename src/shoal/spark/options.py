@@ -20,8 +20,9 @@ from shoal.client.metadata import TopicPartition
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.errors import ConfigError
 from shoal.mirroring.incidents import parse_delivery, parse_incident_kind
-from shoal.mirroring.options import MirrorOptions, parse_bytes
-from shoal.mirroring.settings import CopySettings, MultiBatch
+from shoal.mirroring.options import MirrorOptions
+from shoal.mirroring.settings import CopySettings, MultiBatch, Rebatch
+from shoal.mirroring.sizes import parse_bytes
 from shoal.mirroring.topics import TopicSelection
 
 __all__ = ["ControlAddress", "ReadOptions", "WriteOptions"]
@@ -227,6 +228,7 @@ def _copy_settings(source: ClientConfig, destination: ClientConfig, left: dict[s
         multi_batch=MultiBatch(
             _choice(left, "multiBatch", settings.multi_batch.value, tuple(each.value for each in MultiBatch))
         ),
+        rebatch=Rebatch.parse("rebatch", left.pop("rebatch")) if "rebatch" in left else None,
         producer_id_expiration_ms=_integer(left, "producerIdExpirationMs")
         or settings.producer_id_expiration_ms,
     )
