@@ -249,6 +249,9 @@ class Plan:
         streams: The product only: it streams until all faults have come, and is stopped by SIGTERM
             before ``--once`` completes it.
         again: Run it once more when it is done: nothing may change.
+        several: The embedded broker takes several batches of a partition in a request.
+        together_bytes: How many bytes of a partition may go into a request then, without Spark.
+        rebatch: The mirror's ``--rebatch``.
     """
 
     seed: int
@@ -268,6 +271,9 @@ class Plan:
     streams: bool
     again: bool
     faults: tuple[Fault, ...]
+    several: bool = False
+    together_bytes: int = 1024 * 1024
+    rebatch: str | None = None
 
     @property
     def topic(self) -> str:
@@ -282,6 +288,10 @@ class Plan:
         how = f"{self.kind.value}{', streaming' if self.streams else ''}, {self.age.value}"
         if self.isolation == "read_uncommitted":
             how += ", read_uncommitted"
+        if self.several:
+            how += ", several batches in a request"
+        if self.rebatch:
+            how += f", joined below {self.rebatch}"
         return f"{how}: {'; '.join(map(str, self.faults))}"
 
 
@@ -311,7 +321,20 @@ def draw(seed: int, number: int, kind: Kind | None = None) -> Plan:
     faults = tuple(_fault(plan, dice) for _ in range(dice.choice([1, 2, 2, 3])))
     faults = tuple(sorted(faults, key=lambda fault: fault.after))
     has_stalls = any(isinstance(fault, Network) and fault.stall_s for fault in faults)
-    return replace(plan, faults=faults, request_timeout_ms=QUICK_REQUEST_TIMEOUT_MS if has_stalls else 30_000)
+    plan = replace(plan, faults=faults, request_timeout_ms=QUICK_REQUEST_TIMEOUT_MS if has_stalls else 30_000)
+    return _with_small_batches(plan)
+
+
+def _with_small_batches(plan: Plan) -> Plan:
+    """Draw what is done about small batches, by dice of its own: the rest of a plan is older than that."""
+    dice = random.Random(f"{plan.seed}/{plan.number}/small batches")
+    return replace(
+        plan,
+        several=plan.kind is Kind.EMBEDDED and dice.random() < 0.6,
+        # So few that there are many requests, and moments.
+        together_bytes=dice.choice([1_500, 6_000, 1024 * 1024]),
+        rebatch=dice.choice(["500", "4k", "4k:zstd"]) if dice.random() < 0.15 else None,
+    )
 
 
 def _fetch_buffer_bytes(kind: Kind, dice: random.Random) -> int:

@@ -162,6 +162,7 @@ def test_off_asks_nobody(brokers: TwoBrokers, history: History, sent: Sent) -> N
 
 def test_a_stock_broker_gets_one_batch_a_request_as_ever(sent: Sent) -> None:
     with TwoBrokers.started() as brokers:
+        brokers = brokers.with_settings(multi_batch=MultiBatch.AUTO)
         (history,) = brokers.topic()
         history.plain(*[1] * 10)
         assert brokers.run().complete

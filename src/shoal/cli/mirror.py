@@ -102,7 +102,7 @@ def _add_mirror_options(group: argparse._ArgumentGroup) -> None:
         choices=[each.value for each in MultiBatch],
         default=MultiBatch.AUTO.value,
         help="send several batches of a partition in one request: auto where a destination broker takes "
-        "them, which stock brokers do not (docs/multi-batch.md); required refuses to begin where one does "
+        "them, which stock brokers do not (docs/small-batches.md); required refuses to begin where one does "
         "not (default: auto)",
     )
     group.add_argument(
