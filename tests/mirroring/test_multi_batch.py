@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import random
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,6 +12,8 @@ from typing import Any
 import batches
 import pytest
 from two_brokers import (
+    ABORT,
+    COMMIT,
     NOW_MS,
     Acting,
     History,
@@ -406,3 +410,51 @@ def _forget_before_each_request(broker: Broker) -> None:
         return api.handle(broker, call, request)
 
     broker.apis = {**broker.apis, ApiKey.PRODUCE: replace(api, handle=handle)}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_it_makes_no_difference_whether_batches_are_told_apart(
+    brokers: TwoBrokers, sent: Sent, seed: int
+) -> None:
+    """Where several go together, plain ones are stamped in runs; all others are looked at as ever."""
+    dice = random.Random(seed)
+    (history,) = brokers.topic()
+    brokers = brokers.with_settings(fetch_buffer_bytes=65_536 + dice.choice([500, 2_000, 100_000]))
+    for _ in range(40):
+        counts = [dice.randint(1, 4) for _ in range(dice.randint(1, 5))]
+        match dice.randrange(8):
+            case 0:
+                history.transaction(*counts, ends=dice.choice([ABORT, COMMIT]))
+            case 1:
+                history.gap(dice.randint(1, 5))
+            case 2:
+                history.holed(5, [1, 3])
+            case 3:
+                history.empty()
+            case 4:
+                history.plain(1, flags=batches.LOG_APPEND_TIME)
+            case _:
+                history.plain(*counts, codec=dice.choice(list(Codec)))
+    history.plain(1)
+    control = Watched()
+    start = dice.choice([0, dice.randrange(20)])
+    ranges = [each._replace(start_offset=start) for each in brokers.ranges()]
+    assert brokers.run(ranges, control).complete
+    together = fingerprints(brokers.destination)
+    assert len(sent.requests) < len(together)
+    brokers.topic("again")
+    alone = brokers.with_settings(multi_batch=MultiBatch.OFF, group="again")
+    again = Watched()
+    assert alone.run([each._replace(destination_topic="again") for each in ranges], again).complete
+    assert fingerprints(brokers.destination, "again") == together
+    for count in ("records", "bytes_in", "bytes_out"):
+        assert control.total(count) == again.total(count)
+    assert _decisions(control) == _decisions(again)
+
+
+def _decisions(control: Watched) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for report in control.reports:
+        for each in report["partitions"]:
+            found.update(each["decisions"])
+    return found

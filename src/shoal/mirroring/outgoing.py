@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..errors import UnsupportedBatch
-from ..records import Codec, Decision, Record, RecordBatch, verify_crc, write_batches
+from ..records import Codec, Decision, Record, RecordBatch, Run, verify_crc, write_batches
 from ..records.batch import DELETE_HORIZON, BatchHeader
 from .decoding import records_to_mirror
 from .runs import spans_of
 from .settings import CopySettings
 
-__all__ = ["Outgoing", "Rebuilder", "copy_of"]
+__all__ = ["Outgoing", "Rebuilder", "copy_of", "copy_of_run"]
 
 #: Messages of magic 0 and 1 that are not compressed come one by one; so many bytes of them make a batch.
 _GROUP_BYTES = 256 * 1024
@@ -24,11 +24,13 @@ _NO_LIMIT = 2**31 - 1
 @dataclass(slots=True)
 class Outgoing:
     """
-    A batch on its way to the destination.
+    A batch on its way to the destination, or a run of them that go together.
 
     Attributes:
         batch: To be stamped, and stamped then: over the fetch buffer, or over
-            memory of its own where it was decoded.
+            memory of its own where it was decoded. Of a run, the last.
+        view: The bytes, of a run of all its batches.
+        records_count: In all of them.
         source_start: The offset of its first record at the source.
         source_end: The next source offset after it.
         source_leader_epoch: In which it was written at the source.
@@ -37,10 +39,13 @@ class Outgoing:
         spans: Runs of source offsets, first and end, that follow one another
             in it; None where there is only one.
         destination_offset: Where it has to land; known when it is stamped.
+        batches_count: More than one of a run.
 
     """
 
     batch: RecordBatch
+    view: memoryview
+    records_count: int
     source_start: int
     source_end: int
     source_leader_epoch: int
@@ -48,15 +53,7 @@ class Outgoing:
     decision: Decision = Decision.COPY
     spans: Sequence[tuple[int, int]] | None = None
     destination_offset: int = -1
-
-    @property
-    def view(self) -> memoryview:
-        """Its bytes."""
-        return self.batch.view
-
-    @property
-    def records_count(self) -> int:
-        return self.batch.header.records_count
+    batches_count: int = 1
 
 
 def copy_of(batch: RecordBatch) -> Outgoing:
@@ -75,7 +72,29 @@ def copy_of(batch: RecordBatch) -> Outgoing:
             f"its codec is {header.codec_id}, which Kafka does not have", header.base_offset
         )
     return Outgoing(
-        batch, header.base_offset, header.next_offset, header.leader_epoch, _newest_create_time_ms(header)
+        batch,
+        batch.view,
+        header.records_count,
+        header.base_offset,
+        header.next_offset,
+        header.leader_epoch,
+        _newest_create_time_ms(header),
+    )
+
+
+def copy_of_run(run: Run, destination_offset: int) -> Outgoing:
+    """Let stamped batches go out together."""
+    header = run.last.header
+    return Outgoing(
+        run.last,
+        run.view,
+        run.records_count,
+        header.next_offset - run.records_count,
+        header.next_offset,
+        header.leader_epoch,
+        run.oldest_ms,
+        destination_offset=destination_offset,
+        batches_count=run.batches_count,
     )
 
 
@@ -153,6 +172,10 @@ class Rebuilder:
         if group.fetched_bytes >= enough:
             yield from self.gathered()
 
+    @property
+    def is_gathering(self) -> bool:
+        return self._group is not None
+
     def gathered(self) -> Iterator[Outgoing]:
         """Yield what was gathered as a batch, if there is anything."""
         group, self._group = self._group, None
@@ -180,6 +203,8 @@ class Rebuilder:
         *before, last = (
             Outgoing(
                 batch,
+                batch.view,
+                batch.header.records_count,
                 piece[0].offset,
                 piece[-1].offset + 1,
                 leader_epoch,

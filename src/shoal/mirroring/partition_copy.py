@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -18,15 +18,17 @@ from ..records import (
     Codec,
     Decision,
     RecordBatch,
+    Run,
     decide,
     fingerprint,
     split,
     stamp,
+    stamp_run,
     verify_crc,
 )
 from .handover import Left
 from .incidents import Incident
-from .outgoing import Outgoing, Rebuilder, copy_of
+from .outgoing import Outgoing, Rebuilder, copy_of, copy_of_run
 from .pair import Pair
 from .ranges import CopyRange
 from .runs import add_run
@@ -250,13 +252,20 @@ class PartitionCopy:
         """Keep up to where the source says that there is something to fetch."""
         self._heard_end = end_offset
 
-    def take(self, fetched: FetchedPartition, isolation_level: IsolationLevel) -> bool:
+    def take(
+        self, fetched: FetchedPartition, isolation_level: IsolationLevel, *, several: bool = False
+    ) -> bool:
         """
         Decide on each fetched batch, stamp those that are copied or made anew, and queue them.
 
         What is copied is stamped in the fetch buffer: the queue holds views of it.
         A batch that cannot be mirrored is remembered, and stops the partition
         when everything before it is acknowledged.
+
+        Args:
+            fetched: The partition's part of an answer.
+            isolation_level: Of the fetch.
+            several: Whether batches will go together, so that they need not be told apart.
 
         Returns:
             Whether there was any whole batch.
@@ -271,9 +280,13 @@ class PartitionCopy:
             else None
         )
         try:
-            for batch in split(fetched.record_set):
+            several = several and not self._join_below_bytes and self.sequence_is_offset
+            for batch in self._split(fetched.record_set) if several else split(fetched.record_set):
                 found = True
                 self.empty_answers = 0
+                if batch is None:  # a run of them was taken
+                    end_of_last = self.fetch_offset
+                    continue
                 header = batch.header
                 if header.base_offset < end_of_last:
                     # Offsets are not under the CRC. Which of the two is wrong? Neither was sent yet.
@@ -294,6 +307,40 @@ class PartitionCopy:
             what = f"the source cluster sent the batch at offset {self.fetch_offset} damaged"
             self.suspect(self.fetch_offset, f"{what}: {error.reason}")
         return found
+
+    def _split(self, record_set: memoryview) -> Iterator[RecordBatch | None]:
+        """Split a record set, and take what follows on in runs; yield None for each of these."""
+        assert self.pair is not None
+        identity = self.pair.identity
+        position = 0
+        while position < len(record_set):
+            if not self._rebuilder.is_gathering and self.fetch_offset >= self._one_by_one_until:
+                run = stamp_run(
+                    record_set,
+                    position,
+                    first_offset=self.fetch_offset,
+                    end_offset=self.range.end_offset,
+                    most_bytes=self.together_bytes,
+                    producer_id=identity.producer_id,
+                    producer_epoch=identity.producer_epoch,
+                    base_sequence=identity.sequence(self._next_destination),
+                )
+                if run is not None:
+                    self._queue_run(run)
+                    position += len(run.view)
+                    yield None
+                    continue
+            batch = next(split(record_set[position:]), None)
+            if batch is None:
+                return
+            position += len(batch.view)
+            yield batch
+
+    def _queue_run(self, run: Run) -> None:
+        self.queue.append(copy_of_run(run, self._next_destination))
+        self._next_destination += run.records_count
+        self.fetch_offset = run.last.header.next_offset
+        self._source_leader_epoch = run.last.header.leader_epoch
 
     def _is_behind_the_end(self, header: BatchHeader) -> bool:
         # A wrapper of magic 0 or 1 has the offset of its last message: the first may lie before the end.
@@ -388,7 +435,7 @@ class PartitionCopy:
     def can_send_several(self) -> bool:
         """Whether a broker that takes several batches in a request would take those that come next."""
         return (
-            len(self.queue) > 1
+            (len(self.queue) > 1 or any(each.batches_count > 1 for each in self.queue))
             and self.queue[0].source_start >= self._one_by_one_until
             and self.sequence_is_offset
         )
@@ -423,7 +470,7 @@ class PartitionCopy:
         self._established = True
         self.newest_ms = outgoing.newest_ms if outgoing.newest_ms >= 0 else None
         self._last = outgoing
-        self.decisions[outgoing.decision] += 1
+        self.decisions[outgoing.decision] += outgoing.batches_count
         self.records += outgoing.records_count
         self.bytes_out += len(outgoing.view)
         landed = outgoing.destination_offset

@@ -255,7 +255,8 @@ class Route:
             return True
         committed = self._settings.source.isolation_level is IsolationLevel.READ_COMMITTED
         copy.hear(fetched.end_offset(committed=committed))
-        if size and copy.take(fetched, self._settings.source.isolation_level):
+        several = self._marked and self._takes_several.get(copy.destination.topic, False)
+        if size and copy.take(fetched, self._settings.source.isolation_level, several=several):
             return True
         if not throttled and self._is_first(copy) and fetched.preferred_read_replica < 0:
             self._nothing_for_the_first(copy, fetched)
@@ -439,6 +440,7 @@ class Route:
         self, copy: PartitionCopy, batches: Sequence[Outgoing], answer: ProduceOutcome
     ) -> None:
         outgoing = batches[0]
+        count = sum(each.batches_count for each in batches)
         code = ErrorCode.of(answer.error_code)
         named = f"error {answer.error_code} {code.name}" + (
             f" ({answer.error_message})" if answer.error_message else ""
@@ -446,17 +448,17 @@ class Route:
         if code in _NOT_WRITTEN or code in _PERHAPS_WRITTEN:
             copy.lose_track()
             copy.wait(f"{copy.destination} on {self._destination}: {named}")
-        elif len(batches) > 1 and code is ErrorCode.RECORD_LIST_TOO_LARGE:
+        elif count > 1 and code is ErrorCode.RECORD_LIST_TOO_LARGE:
             copy.send_fewer()
             copy.wait(
                 f"{self._destination} takes not so many batches in a request ({named}); fewer follow", 0
             )
-        elif len(batches) > 1 and code in _ABOUT_ONE_BATCH:
+        elif count > 1 and code in _ABOUT_ONE_BATCH:
             # Or the broker was restarted without its agent: whether it takes several is asked again, too.
             self._takes_several.pop(copy.destination.topic, None)
             copy.send_one_by_one(batches)
             copy.wait(
-                f"{self._destination} refuses {len(batches)} batches in a request with {named}; "
+                f"{self._destination} refuses {count} batches in a request with {named}; "
                 "they follow one by one",
                 0,
             )

@@ -14,7 +14,7 @@ from .decide import Decision, decide
 from .fingerprint import Fingerprint, fingerprint
 from .rebuild import write_batch, write_batches
 from .record import Record, read_key_value_headers, read_records
-from .stamp import stamp
+from .stamp import Run, stamp, stamp_run
 
 __all__ = [
     "HEADER_SIZE",
@@ -25,6 +25,7 @@ __all__ = [
     "Fingerprint",
     "Record",
     "RecordBatch",
+    "Run",
     "compress",
     "crc32c",
     "decide",
@@ -36,6 +37,7 @@ __all__ = [
     "read_records",
     "split",
     "stamp",
+    "stamp_run",
     "verify_crc",
     "write_batch",
     "write_batches",

@@ -35,8 +35,8 @@ from ..errors import CorruptBatch
 
 __all__ = ["HEADER_SIZE", "BatchHeader", "Codec", "RecordBatch", "read_header", "split"]
 
-_HEADER = struct.Struct(">qiibIhiqqqhii")
-HEADER_SIZE = _HEADER.size
+HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_SIZE = HEADER.size
 assert HEADER_SIZE == 61
 
 #: Offset and length: what `batch_length` does not count ("log overhead").
@@ -145,7 +145,7 @@ class RecordBatch(NamedTuple):
 
 def read_header(record_set: memoryview, position: int = 0) -> BatchHeader:
     """Read the 61 bytes at ``position`` as a header of magic 2, whatever they say; they must be there."""
-    return _new(BatchHeader, _HEADER.unpack_from(record_set, position))
+    return _new(BatchHeader, HEADER.unpack_from(record_set, position))
 
 
 def split(record_set: memoryview) -> Iterator[RecordBatch]:
