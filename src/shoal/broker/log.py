@@ -569,7 +569,7 @@ def _append_info(last_written: BatchHeader, base_offset: int) -> AppendInfo:
 def _first_record_since(batch: RecordBatch, timestamp_ms: int) -> TimestampAndOffset:
     header = batch.header
     if header.magic == 2 and header.codec_id == Codec.NONE:
-        for record in walk(header, batch.payload):
+        for record in walk(header, bytes(batch.payload)):
             if record.timestamp >= timestamp_ms:
                 return TimestampAndOffset(record.timestamp, header.base_offset + record.offset_delta)
     return TimestampAndOffset(max(header.base_timestamp, timestamp_ms), header.base_offset)
