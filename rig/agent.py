@@ -38,8 +38,6 @@ def _build() -> None:
         raise MissingKafka("no mvn found on PATH: install Maven to build the agent")
     java()
     command = [maven, "--batch-mode", "--quiet", f"--file={_AGENT / 'pom.xml'}", "-DskipTests", "package"]
-    result = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-    )
+    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if result.returncode != 0 or not _JAR.exists():
         raise MissingKafka(f"mvn could not build the agent:\n{result.stdout}")

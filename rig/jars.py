@@ -29,11 +29,7 @@ OLD_KAFKA_VERSION = "2.8.2"
 """The newest that starts on Java 17 and still writes the message formats before 0.11."""
 
 _POM = Path(__file__).parent / "pom.xml"
-_OTHER_POMS = {
-    KAFKA_3_VERSION: Path(__file__).parent / "pom-reload4j.xml",
-    OLD_KAFKA_VERSION: Path(__file__).parent / "pom-reload4j.xml",
-}
-"""Versions that log in another way; each POM's version is only its default."""
+_RELOAD4J_POM = Path(__file__).parent / "pom-reload4j.xml"
 _CACHE = Path(__file__).parent.parent / ".kafka"
 
 
@@ -93,7 +89,7 @@ def _download(version: str, directory: Path) -> None:
             maven,
             "--batch-mode",
             "--quiet",
-            f"--file={_OTHER_POMS.get(version, _POM)}",
+            f"--file={_POM if version.startswith('4.') else _RELOAD4J_POM}",
             "dependency:copy-dependencies",
             "-DincludeScope=runtime",
             f"-Dkafka.version={version}",

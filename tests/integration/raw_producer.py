@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -15,7 +15,7 @@ from shoal.protocol.apis import ApiKey
 from shoal.protocol.produce import ProduceOutcome, decode_produce_response, encode_produce_request
 from shoal.records import Codec, read_header
 
-__all__ = ["MARKED", "PRODUCER_ID", "Identity", "RawProducer", "following"]
+__all__ = ["ALL_CODECS", "MARKED", "PRODUCER_ID", "Identity", "RawProducer", "following", "records_in"]
 
 MARKED = "shoal-multi-batch.test"
 """A client id that begins as the agent's default asks for."""
@@ -24,6 +24,7 @@ PRODUCER_ID = 4_000_000
 """Of no coordinator: they begin at 0."""
 
 SEQUENCES = 2**31
+_TIMEOUT_MS = 30_000
 ALL_CODECS = (Codec.LZ4, Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.ZSTD)
 
 
@@ -102,30 +103,40 @@ class RawProducer:
         return self.connection.address
 
     def send(
-        self,
-        topic: str,
-        batches: Sequence[bytes | bytearray],
-        *,
-        partition: int = 0,
-        acks: int = -1,
-        timeout_ms: int = 30_000,
+        self, topic: str, batches: Sequence[bytes | bytearray], *, partition: int = 0, acks: int = -1
     ) -> None:
         """Send one request for one partition."""
+        self.send_to_partitions(topic, {partition: batches}, acks=acks)
+
+    def send_to_partitions(
+        self, topic: str, batches: Mapping[int, Sequence[bytes | bytearray]], *, acks: int = -1
+    ) -> None:
+        """Send one request for several partitions of a topic."""
         correlation_id = self.connection.next_correlation_id()
         parts = encode_produce_request(
-            {topic: [(partition, [memoryview(each) for each in batches])]},
+            {topic: [(number, [memoryview(each) for each in those]) for number, those in batches.items()]},
             version=self.version,
             correlation_id=correlation_id,
             client_id=self.connection.client_id,
             acks=acks,
-            timeout_ms=timeout_ms,
+            timeout_ms=_TIMEOUT_MS,
         )
         self.connection.send_parts(parts, ApiKey.PRODUCE, self.version, correlation_id)
+        if acks == 0:
+            self.connection._in_flight.pop()  # no answer comes
 
     def receive(self) -> ProduceOutcome:
         """Wait for the answer to the oldest request."""
         (outcome,) = decode_produce_response(self.connection.receive(), self.version)
         return outcome
+
+    def produce_to_partitions(
+        self, topic: str, batches: Mapping[int, Sequence[bytes | bytearray]]
+    ) -> dict[int, ProduceOutcome]:
+        """Send one request for several partitions, and return what became of each."""
+        self.send_to_partitions(topic, batches)
+        outcomes = decode_produce_response(self.connection.receive(), self.version)
+        return {each.partition: each for each in outcomes}
 
     def produce(
         self, topic: str, batches: Sequence[bytes | bytearray], *, partition: int = 0, acks: int = -1
