@@ -155,6 +155,16 @@ def test_where_there_is_never_more_than_one_to_send_nobody_is_asked(
     assert sent.is_marked("topic") == {False}
 
 
+def test_all_topics_are_asked_about_at_once(brokers: TwoBrokers, sent: Sent) -> None:
+    names = [f"topic-{number}" for number in range(5)]
+    for name in names:
+        brokers.topic(name)[0].plain(*[1] * 5)
+    asked = brokers.destination.faults.add(ApiKey.PRODUCE, times=None)
+    brokers.run(brokers.ranges(*names))
+    assert asked.hits == QUESTIONS + len(sent.requests)
+    assert {each for name in names for each in sent.counts(name)} == {5}
+
+
 def test_off_asks_nobody(brokers: TwoBrokers, history: History, sent: Sent) -> None:
     history.plain(*[1] * 5)
     asked = brokers.destination.faults.add(ApiKey.PRODUCE, times=None)

@@ -325,12 +325,13 @@ class Route:
         settings = self._settings
         if settings.multi_batch is MultiBatch.OFF or settings.delivery is not Delivery.EXACTLY_ONCE:
             return
-        asked = {
-            copy.destination.topic: copy.destination
-            for copy in copies
-            if copy.destination.topic not in self._takes_several
-        }
-        if asked and not self._must_yield:
+        if not self._must_yield and any(copy.destination.topic not in self._takes_several for copy in copies):
+            # Of all topics at once: each time may take a connection.
+            asked = {
+                copy.destination.topic: copy.destination
+                for copy in (*self._copies.values(), *copies)
+                if copy.destination.topic not in self._takes_several
+            }
             self._takes_several.update(self._ask_for_several(list(asked.values())))
         if settings.multi_batch is MultiBatch.REQUIRED:
             for copy in copies:
@@ -346,7 +347,9 @@ class Route:
     def _ask_for_several(self, partitions: Sequence[TopicPartition]) -> dict[str, bool]:
         """Ask for some topics; where any takes several, go on on a connection that asks for that."""
         producer = self._producer if self._marked else self._connect(True)
-        takes = {partition.topic: answer for partition, answer in producer.takes_several(partitions).items()}
+        answers = producer.takes_several(partitions)
+        # Who has no answer now is asked on the next connection.
+        takes = {partition.topic: answers.get(partition, False) for partition in partitions}
         if self._marked:
             return takes
         if not any(takes.values()):
