@@ -332,7 +332,7 @@ def _with_small_batches(plan: Plan) -> Plan:
         plan,
         several=plan.kind is Kind.EMBEDDED and dice.random() < 0.6,
         # So few that there are many requests, and moments.
-        together_bytes=dice.choice([1_500, 6_000, 1024 * 1024]),
+        together_bytes=dice.choice([600, 1_500, 20_000]),
         rebatch=dice.choice(["500", "4k", "4k:zstd"]) if dice.random() < 0.15 else None,
     )
 
