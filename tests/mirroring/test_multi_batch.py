@@ -40,7 +40,7 @@ from shoal.mirroring.multi_batch import require_multi_batch
 from shoal.mirroring.settings import MultiBatch
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.produce import ProduceOutcome
-from shoal.records import Codec, fingerprint
+from shoal.records import Codec, fingerprint, split
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
 
@@ -76,7 +76,10 @@ class Sent:
                 self.is_marked = connection.client_id.startswith("shoal-multi-batch")
 
             def prepare(self, batches: Mapping[TopicPartition, Sequence[memoryview]]) -> None:
-                counts = {partition: len(views) for partition, views in batches.items()}
+                counts = {
+                    partition: sum(1 for view in views for _ in split(view))
+                    for partition, views in batches.items()
+                }
                 sent.requests.append((counts, self.is_marked))
                 sent.bytes.append({each: b"".join(views) for each, views in batches.items()})
                 super().prepare(batches)

@@ -28,7 +28,7 @@ from ..client.produce import Producer
 from ..errors import ErrorCode, ProtocolError
 from ..protocol.fetch import FetchedPartition, FetchResponse
 from ..protocol.produce import ProduceOutcome
-from ..records import Decision
+from ..records import Decision, has_several
 from .control import CarrierControl
 from .incidents import Delivery, Incident, IncidentKind
 from .outgoing import Outgoing
@@ -193,6 +193,7 @@ class Route:
             while self._fetcher.is_waiting and not self._control.stop_requested:
                 self._control.check_lease()
                 response = self._fetcher.receive()
+                self._find_out(response)
                 touched = self._take(response)
                 if not (self._control.stop_requested or self._must_yield or self._should_yield()):
                     self._ask_for_more()
@@ -231,10 +232,37 @@ class Route:
                 # Only the answer to the first in a full request says something.
                 self._fetcher.start_over(copy.source)
 
+    def _find_out(self, response: FetchResponse) -> None:
+        """Ask whether requests may have several batches, where an answer brings several and nobody knows."""
+        settings = self._settings
+        if settings.multi_batch is MultiBatch.OFF or settings.delivery is not Delivery.EXACTLY_ONCE:
+            return
+        brings_several = (
+            copy.destination
+            for each in response.partitions
+            if has_several(each.record_set)
+            and (copy := self._copies.get(TopicPartition(each.topic, each.partition))) is not None
+            and copy.sequence_is_offset
+        )
+        unknown = {
+            partition.topic: partition
+            for partition in brings_several
+            if partition.topic not in self._takes_several
+        }
+        if unknown:
+            # Of all topics at once: each time may take a connection.
+            others = {copy.destination.topic: copy.destination for copy in self._copies.values()}
+            asked = {**others, **unknown}.values()
+            self._takes_several |= self._ask_for_several(
+                [partition for partition in asked if partition.topic not in self._takes_several]
+            )
+
     def _take(self, response: FetchResponse) -> list[PartitionCopy]:
         """Take what an answer brings; return the partitions that it matters for."""
         if response.error_code:
             raise ProtocolError(f"Fetch from {self._source}: error {response.error_code}")
+        if self._must_yield:
+            return []  # it is fetched again
         touched = []
         for fetched in response.partitions:
             copy = self._copies.get(TopicPartition(fetched.topic, fetched.partition))
@@ -310,7 +338,8 @@ class Route:
 
     def _produce_all(self, touched: Sequence[PartitionCopy]) -> None:
         """Send all that is queued, and wait until nothing is in flight."""
-        self._find_out([copy for copy in touched if copy.can_send_several])
+        if self._settings.multi_batch is MultiBatch.REQUIRED:
+            self._hold_back(touched)
         ready = deque(copy for copy in touched if copy.queue)
         while True:
             if self._producer.in_flight <= _REFILL_AT:
@@ -320,29 +349,18 @@ class Route:
             for partition, outcome in self._producer.receive().items():
                 self._acknowledge(self._by_destination[partition], outcome)
 
-    def _find_out(self, copies: Sequence[PartitionCopy]) -> None:
-        """Ask whether requests may have several batches of these partitions, where it is not known yet."""
-        settings = self._settings
-        if settings.multi_batch is MultiBatch.OFF or settings.delivery is not Delivery.EXACTLY_ONCE:
-            return
-        if not self._must_yield and any(copy.destination.topic not in self._takes_several for copy in copies):
-            # Of all topics at once: each time may take a connection.
-            asked = {
-                copy.destination.topic: copy.destination
-                for copy in (*self._copies.values(), *copies)
-                if copy.destination.topic not in self._takes_several
-            }
-            self._takes_several.update(self._ask_for_several(list(asked.values())))
-        if settings.multi_batch is MultiBatch.REQUIRED:
-            for copy in copies:
-                if not self._takes_several.get(copy.destination.topic, True):
-                    copy.refetch()
-                    copy.wait(
-                        f"{copy.destination} on {self._destination}: its leader takes no several batches in "
-                        "a request, and --multi-batch required asks for that"
-                    )
-                    self._changed[copy] = None
-            self._takes_several = {topic: True for topic, takes in self._takes_several.items() if takes}
+    def _hold_back(self, copies: Sequence[PartitionCopy]) -> None:
+        """Where several batches in a request are required, send none where they are not taken."""
+        for copy in copies:
+            if copy.can_send_several and not self._takes_several.get(copy.destination.topic, False):
+                copy.refetch()
+                copy.wait(
+                    f"{copy.destination} on {self._destination}: its leader takes no several batches in "
+                    "a request, and --multi-batch required asks for that"
+                )
+                self._changed[copy] = None
+        # Who takes one at a time is asked again.
+        self._takes_several = {topic: True for topic, takes in self._takes_several.items() if takes}
 
     def _ask_for_several(self, partitions: Sequence[TopicPartition]) -> dict[str, bool]:
         """Ask for some topics; where any takes several, go on on a connection that asks for that."""
@@ -361,8 +379,6 @@ class Route:
             # Each sort of partition needs a connection of its own, and gets a route.
             producer.close()
             self._must_yield = True
-            for copy in self._copies.values():
-                copy.refetch()
         return takes
 
     def _send_some(self, ready: deque[PartitionCopy]) -> None:

@@ -7,7 +7,7 @@ does I/O or knows Kafka's messages.
 """
 
 from .aborted import AbortedTransactions
-from .batch import HEADER_SIZE, BatchHeader, Codec, RecordBatch, read_header, split
+from .batch import HEADER_SIZE, BatchHeader, Codec, RecordBatch, has_several, read_header, split
 from .checksum import crc32c, verify_crc
 from .compression import compress, decompress, decompress_legacy_lz4
 from .decide import Decision, decide
@@ -32,6 +32,7 @@ __all__ = [
     "decompress",
     "decompress_legacy_lz4",
     "fingerprint",
+    "has_several",
     "read_header",
     "read_key_value_headers",
     "read_records",
