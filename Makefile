@@ -7,12 +7,13 @@ BIN := $(VENV)/bin
 # pip's own settings say where packages come from.
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable
 
-.PHONY: help demo test test-long chaos soak bench check format clean distclean
+.PHONY: help demo test test-long agent chaos soak bench check format clean distclean
 
 help:
 	@echo 'make demo       two small Kafka clusters, and shoal copying between them'
 	@echo 'make test       checks and tests, those against real Kafka included'
 	@echo 'make test-long  the tests that take minutes'
+	@echo 'make agent      the Java agent for real Kafka (docs/java-agent.md), tested: agent/start/target/shoal-agent.jar'
 	@echo 'make chaos      200 trials in which everything is killed, cut and stalled; ARGS=--help says more'
 	@echo 'make soak       an hour between two locked clusters that are never left in peace; ARGS=--help says more'
 	@echo 'make bench      shoal and its rivals between two real clusters; ARGS=--help says more'
@@ -23,11 +24,14 @@ help:
 demo: $(VENV)/for-demo
 	@$(BIN)/shoal demo $(ARGS)
 
-test: check kafka-tools browser prometheus
+test: check agent browser prometheus
 	$(BIN)/python -m pytest --cov=shoal --cov-branch --cov-report=term $(ARGS)
 
 test-long: $(VENV)/for-test kafka-tools
 	$(BIN)/python -m pytest -m long $(ARGS)
+
+agent: kafka-tools
+	mvn --batch-mode --quiet --file=agent/pom.xml package
 
 chaos: $(VENV)/for-test kafka-tools
 	$(BIN)/python -m tests.chaos $(ARGS)
@@ -49,7 +53,7 @@ format: $(VENV)/for-test
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf build dist .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf build dist agent/target agent/*/target .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 distclean: clean

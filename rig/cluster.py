@@ -25,7 +25,7 @@ import psutil
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from rig.jars import class_path, java
+from rig.jars import KAFKA_VERSION, class_path, java
 from rig.process import peak_rss_of, spawn, tail
 from rig.wait import TimedOut, wait_until
 
@@ -55,6 +55,9 @@ BENCH_JVM = (
 """What Kafka's own start scripts give a broker (KAFKA_JVM_PERFORMANCE_OPTS)."""
 
 LOG4J = Path(__file__).parent / "log4j2.properties"
+OLD_LOG4J = Path(__file__).parent / "log4j.properties"
+"""Before 4.0."""
+
 _EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
@@ -131,6 +134,8 @@ class KafkaCluster:
             timestamps.
         heap: The JVM's ``-Xmx``.
         jvm: Further JVM options: ``QUICK_JVM`` or ``BENCH_JVM``.
+        broker_jvm: JVM options of single brokers, by node id: a ``-javaagent:``.
+        version: Of Kafka, one that `rig.jars` knows.
         start_timeout_s: How long a broker may take to answer Metadata.
         behind_proxies: Give each broker a second listener, for `rig.proxy.Proxies`; who connects by
             `bootstrap` reaches the brokers themselves all the same.
@@ -148,6 +153,8 @@ class KafkaCluster:
     config: Mapping[str, object] = field(default_factory=dict)
     heap: str = "768m"
     jvm: Sequence[str] = QUICK_JVM
+    broker_jvm: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    version: str = KAFKA_VERSION
     start_timeout_s: float = 120
     behind_proxies: bool = False
     listeners: Mapping[str, str] = field(default_factory=dict)
@@ -330,12 +337,24 @@ class KafkaCluster:
 
     def _launch_format(self, broker: _Broker) -> subprocess.Popen[bytes]:
         tool = ["kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c"]
-        arguments: list[str | Path] = [java(), *QUICK_JVM, *_jvm_options(broker), *tool, broker.properties]
+        options = [*QUICK_JVM, *self._jvm_options(broker)]
+        arguments: list[str | Path] = [java(), *options, *tool, broker.properties]
         return spawn([*arguments, *self.format_options], broker.log)
 
     def _launch(self, broker: _Broker) -> None:
-        options = [f"-Xmx{self.heap}", *self.jvm, *_jvm_options(broker)]
+        own = self.broker_jvm.get(broker.node_id, ())
+        options = [f"-Xmx{self.heap}", *self.jvm, *own, *self._jvm_options(broker)]
         broker.process = spawn([java(), *options, "kafka.Kafka", broker.properties], broker.log)
+
+    def _jvm_options(self, broker: _Broker) -> list[str]:
+        return [
+            # Codecs unpack native libraries there, and a killed JVM would leave them behind.
+            f"-Djava.io.tmpdir={broker.directory / 'tmp'}",
+            f"-Dlog4j2.configurationFile={LOG4J}",
+            f"-Dlog4j.configuration=file:{OLD_LOG4J}",
+            "-cp",
+            class_path(self.version),
+        ]
 
     def _await_answer(self, broker: _Broker, brokers: int) -> None:
         assert broker.process is not None
@@ -420,16 +439,6 @@ def await_broker(
         wait_until(answers, f"Metadata of broker {node_id}", timeout_s)
     except TimedOut as error:
         raise KafkaDidNotStart(f"{error}:\n{tail(log)}") from error
-
-
-def _jvm_options(broker: _Broker) -> list[str]:
-    return [
-        # Codecs unpack native libraries there, and a killed JVM would leave them behind.
-        f"-Djava.io.tmpdir={broker.directory / 'tmp'}",
-        f"-Dlog4j2.configurationFile={LOG4J}",
-        "-cp",
-        class_path(),
-    ]
 
 
 def java_properties(properties: Mapping[str, object]) -> str:

@@ -10,15 +10,26 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-__all__ = ["KAFKA_VERSION", "OLD_KAFKA_VERSION", "MissingKafka", "class_path", "jars", "java"]
+__all__ = [
+    "KAFKA_3_VERSION",
+    "KAFKA_VERSION",
+    "OLD_KAFKA_VERSION",
+    "MissingKafka",
+    "class_path",
+    "jars",
+    "java",
+]
 
 KAFKA_VERSION = "4.1.0"
+
+KAFKA_3_VERSION = "3.9.1"
+"""Of the last line before 4: KRaft, too, but with its log in Scala."""
 
 OLD_KAFKA_VERSION = "2.8.2"
 """The newest that starts on Java 17 and still writes the message formats before 0.11."""
 
 _POM = Path(__file__).parent / "pom.xml"
-_OLD_POM = Path(__file__).parent / "pom-zookeeper.xml"
+_RELOAD4J_POM = Path(__file__).parent / "pom-reload4j.xml"
 _CACHE = Path(__file__).parent.parent / ".kafka"
 
 
@@ -78,7 +89,7 @@ def _download(version: str, directory: Path) -> None:
             maven,
             "--batch-mode",
             "--quiet",
-            f"--file={_OLD_POM if version == OLD_KAFKA_VERSION else _POM}",
+            f"--file={_POM if version.startswith('4.') else _RELOAD4J_POM}",
             "dependency:copy-dependencies",
             "-DincludeScope=runtime",
             f"-Dkafka.version={version}",

@@ -23,7 +23,7 @@ from typing import Literal, Self
 
 from confluent_kafka import Producer
 
-from rig.cluster import QUICK_JVM, await_broker, free_port, java_properties
+from rig.cluster import OLD_LOG4J, QUICK_JVM, await_broker, free_port, java_properties
 from rig.jars import OLD_KAFKA_VERSION, class_path, java
 from rig.load import Codec, Loaded, alter_topic, create_topic, load_batch, send_batch
 from rig.process import spawn, tail
@@ -48,7 +48,6 @@ OLD_CODECS: tuple[Codec, ...] = ("none", "gzip", "snappy", "lz4")
 """What messages of magic 0 and 1 may be compressed with; zstd came later."""
 
 _FORMAT_VERSIONS: dict[MessageFormat, str] = {0: "0.9.0", 1: "0.10.2", 2: "2.8"}
-LOG4J = Path(__file__).parent / "log4j.properties"
 
 
 @dataclass
@@ -159,7 +158,7 @@ class OldKafka:
             "-Xmx512m",
             *QUICK_JVM,
             f"-Djava.io.tmpdir={self._path('tmp')}",
-            f"-Dlog4j.configuration=file:{LOG4J}",
+            f"-Dlog4j.configuration=file:{OLD_LOG4J}",
             # Its web server is not among the jars.
             "-Dzookeeper.admin.enableServer=false",
             "-cp",

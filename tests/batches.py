@@ -25,6 +25,7 @@ __all__ = [
     "TRANSACTIONAL",
     "Record",
     "batch",
+    "compressed",
     "marker",
     "message",
     "patched",
@@ -91,7 +92,12 @@ def payload(records: Sequence[Record], codec: Codec = Codec.NONE) -> bytes:
             + b"".join(_sized(name.encode()) + _sized(value) for name, value in record.headers)
         )
         encoded += _varint(len(body)) + body
-    return bytes(_COMPRESS[codec](bytes(encoded)))
+    return compressed(encoded, codec)
+
+
+def compressed(data: bytes | bytearray, codec: Codec) -> bytes:
+    """Compress as a client does that is not ours."""
+    return bytes(_COMPRESS[codec](bytes(data)))
 
 
 def raw_batch(

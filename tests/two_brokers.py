@@ -32,7 +32,7 @@ from shoal.mirroring.lane import LaneResult, copy_lane
 from shoal.mirroring.pair import Pair
 from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.ranges import CopyRange
-from shoal.mirroring.settings import CopySettings
+from shoal.mirroring.settings import CopySettings, MultiBatch
 from shoal.protocol.apis import ApiKey
 from shoal.records import RecordBatch, read_key_value_headers, read_records, split, verify_crc
 
@@ -284,16 +284,24 @@ class TwoBrokers:
 
     @classmethod
     @contextmanager
-    def started(cls) -> Iterator[TwoBrokers]:
+    def started(cls, *, multi_batch: bool = False) -> Iterator[TwoBrokers]:
+        """
+        Start both.
+
+        With ``multi_batch`` the destination takes several batches in a request. Without it nobody asks
+        whether it does, so that each Produce request has a batch.
+        """
+        config = {"shoal.multi.batch.produce": str(multi_batch).lower()}
         with ExitStack() as stack:
             source = stack.enter_context(Broker(cluster_id="source"))
-            destination = stack.enter_context(Broker(cluster_id="destination"))
+            destination = stack.enter_context(Broker(cluster_id="destination", config=config))
             settings = CopySettings(
                 source=config_of("source", source),
                 destination=config_of("destination", destination),
                 group="mirror",
                 rules="rules",
                 fetch_buffer_bytes=4 * 1024 * 1024,
+                multi_batch=MultiBatch.AUTO if multi_batch else MultiBatch.OFF,
             )
             yield cls(source, destination, settings)
 

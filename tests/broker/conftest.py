@@ -64,12 +64,7 @@ def new_topic(wire: Wire) -> NewTopic:
     """Create a topic with a name of its own: ``new_topic(partitions, retention_ms="-1")``."""
 
     def create(partitions: int = 1, **config: str) -> str:
-        name = f"topic-{_UNIQUE}-{next(_numbers)}"
-        # The test batches are old, and a real broker would delete them after a while.
-        created = wire.create_topic(name, partitions, **{"retention_ms": "-1", **config})
-        assert created.error_code == ErrorCode.NONE, created
-        _await_leaders(wire, name, partitions)
-        return name
+        return create_and_await(wire, f"topic-{_UNIQUE}-{next(_numbers)}", partitions, **config)
 
     return create
 
@@ -79,11 +74,15 @@ def topic(new_topic: NewTopic) -> str:
     return new_topic()
 
 
-def _await_leaders(wire: Wire, name: str, partitions: int) -> None:
-    """Wait until a topic that was created can be used; a real cluster takes a moment."""
+def create_and_await(wire: Wire, name: str, partitions: int = 1, **config: str) -> str:
+    """Create a topic, and wait until it can be used; a real cluster takes a moment."""
+    # The test batches are old, and a real broker would delete them after a while.
+    created = wire.create_topic(name, partitions, **{"retention_ms": "-1", **config})
+    assert created.error_code == ErrorCode.NONE, created
     deadline = time.monotonic() + PATIENCE_S
     while any(wire.list_offset(name, -1, partition=each).error_code for each in range(partitions)):
         assert time.monotonic() < deadline, f"{name} has no leaders"
+    return name
 
 
 @pytest.fixture

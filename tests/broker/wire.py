@@ -34,9 +34,10 @@ _COORDINATOR_BUSY = (
 class Wire:
     """One connection; requests go out and responses come back in order."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, client_id: str = "test") -> None:
         host, port = address.rsplit(":", 1)
         self._socket = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
+        self._client_id = client_id
         self._correlation_ids = itertools.count(1)
         self._with_coordinator: set[str] = set()
 
@@ -80,7 +81,7 @@ class Wire:
 
     def send(self, api: ApiKey, version: int, **fields: Any) -> None:
         request = request_class(api)(version=version, **fields)
-        self.send_bytes(encode_request(request, next(self._correlation_ids), "test"))
+        self.send_bytes(encode_request(request, next(self._correlation_ids), self._client_id))
 
     def receive(self, api: ApiKey, version: int) -> Any:
         frame = self.receive_frame()

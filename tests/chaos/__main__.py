@@ -31,6 +31,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--kind", choices=[kind.name.lower() for kind in Kind], help="only trials of this kind"
     )
+    parser.add_argument(
+        "--agent", action="store_true", help="the destination's brokers have shoal's Java agent"
+    )
     parser.add_argument("--logs", type=Path, help="where to keep what trials leave that were not exact")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write the summary as Markdown")
     parser.add_argument("--plans", action="store_true", help="print the plans only")
@@ -53,7 +56,7 @@ def main() -> int:
     print(f"seed {seed}, {len(numbers)} trials, logs in {logs}", flush=True)
     began = time.monotonic()
     outcomes: list[Outcome] = []
-    with open_arena() as arena:
+    with open_arena(with_agent=args.agent) as arena:
         print(f"six brokers after {time.monotonic() - began:.0f} s", flush=True)
         for turn, number in enumerate(numbers):
             if args.minutes and time.monotonic() - began > args.minutes * 60:

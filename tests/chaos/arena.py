@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient
 
+from rig.agent import agent_jar
 from rig.cluster import QUICK_JVM, KafkaCluster, start_in_parallel
 from rig.proxy import Proxies
 from rig.wait import wait_until
@@ -116,10 +117,21 @@ class Arena:
 
 
 @contextmanager
-def open_arena() -> Iterator[Arena]:
-    """Start everything, once for many trials: about half a minute on two cores."""
+def open_arena(*, with_agent: bool = False) -> Iterator[Arena]:
+    """
+    Start everything, once for many trials: about half a minute on two cores.
+
+    With shoal's agent, the destination's brokers take several batches in a request.
+    """
+    agent = [f"-javaagent:{agent_jar()}"] if with_agent else []
     clusters = {
-        side: KafkaCluster(brokers=BROKERS, config=_CONFIG, heap=_HEAP, jvm=QUICK_JVM, behind_proxies=True)
+        side: KafkaCluster(
+            brokers=BROKERS,
+            config=_CONFIG,
+            heap=_HEAP,
+            jvm=(*QUICK_JVM, *(agent if side is Side.DESTINATION else ())),
+            behind_proxies=True,
+        )
         for side in Side
     }
     with (

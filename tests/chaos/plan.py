@@ -250,6 +250,9 @@ class Plan:
             before ``--once`` completes it.
         slice_s: How long its slices are then: short ones end and begin while things go wrong.
         again: Run it once more when it is done: nothing may change.
+        several: The embedded broker takes several batches of a partition in a request.
+        together_bytes: How many bytes of a partition may go into a request then, without Spark.
+        rebatch: The mirror's ``--rebatch``.
     """
 
     seed: int
@@ -270,6 +273,9 @@ class Plan:
     slice_s: float
     again: bool
     faults: tuple[Fault, ...]
+    several: bool = False
+    together_bytes: int = 1024 * 1024
+    rebatch: str | None = None
 
     @property
     def topic(self) -> str:
@@ -285,6 +291,10 @@ class Plan:
         how = f"{self.kind.value}{streaming}, {self.age.value}"
         if self.isolation == "read_uncommitted":
             how += ", read_uncommitted"
+        if self.several:
+            how += ", several batches in a request"
+        if self.rebatch:
+            how += f", joined below {self.rebatch}"
         return f"{how}: {'; '.join(map(str, self.faults))}"
 
 
@@ -315,7 +325,20 @@ def draw(seed: int, number: int, kind: Kind | None = None) -> Plan:
     faults = tuple(_fault(plan, dice) for _ in range(dice.choice([1, 2, 2, 3])))
     faults = tuple(sorted(faults, key=lambda fault: fault.after))
     has_stalls = any(isinstance(fault, Network) and fault.stall_s for fault in faults)
-    return replace(plan, faults=faults, request_timeout_ms=QUICK_REQUEST_TIMEOUT_MS if has_stalls else 30_000)
+    plan = replace(plan, faults=faults, request_timeout_ms=QUICK_REQUEST_TIMEOUT_MS if has_stalls else 30_000)
+    return _with_small_batches(plan)
+
+
+def _with_small_batches(plan: Plan) -> Plan:
+    """Draw what is done about small batches, by dice of its own: the rest of a plan is older than that."""
+    dice = random.Random(f"{plan.seed}/{plan.number}/small batches")
+    return replace(
+        plan,
+        several=plan.kind is Kind.EMBEDDED and dice.random() < 0.6,
+        # So few that there are many requests, and moments.
+        together_bytes=dice.choice([600, 1_500, 20_000]),
+        rebatch=dice.choice(["500", "4k", "4k:zstd"]) if dice.random() < 0.15 else None,
+    )
 
 
 def _fetch_buffer_bytes(kind: Kind, dice: random.Random) -> int:

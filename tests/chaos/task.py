@@ -14,10 +14,11 @@ from typing import Any
 
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.connection import parse_bootstrap
+from shoal.mirroring import partition_copy
 from shoal.mirroring.control import Uncontrolled
 from shoal.mirroring.lane import copy_lane
 from shoal.mirroring.ranges import CopyRange
-from shoal.mirroring.settings import CopySettings
+from shoal.mirroring.settings import CopySettings, Rebatch
 
 
 class Telling(Uncontrolled):
@@ -46,7 +47,9 @@ def main() -> None:
         fetch_buffer_bytes=wanted["fetch_buffer_bytes"],
         commit_interval_ms=wanted["commit_interval_ms"],
         producer_id_expiration_ms=wanted["expiration_ms"],
+        rebatch=Rebatch.parse("rebatch", wanted["rebatch"]) if wanted["rebatch"] else None,
     )
+    partition_copy.TOGETHER_BYTES = wanted["together_bytes"]
     topic = wanted["topic"]
     ranges = [CopyRange(topic, number, topic, 0, end) for number, end in enumerate(wanted["ends"])]
     result = copy_lane(ranges, settings, Telling())

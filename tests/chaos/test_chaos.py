@@ -48,7 +48,8 @@ def test_a_long_run_has_every_kind_of_trial_and_a_third_of_them_the_whole_produc
         (
             Kind.ENGINE,
             255,
-            "engine, fresh: destination PRODUCE acknowledgement lost after the append by a reset at 29;"
+            "engine, fresh, joined below 500: destination PRODUCE acknowledgement lost after the append by a"
+            " reset at 29;"
             " kill -9 of a task's process at 42",
         ),
         (
@@ -59,9 +60,15 @@ def test_a_long_run_has_every_kind_of_trial_and_a_third_of_them_the_whole_produc
         ),
         (
             Kind.EMBEDDED,
-            197,
-            "embedded broker, fresh: KAFKA_STORAGE_ERROR after the append x2 at 17;"
-            " kill -9 of a task's process at 69",
+            157,
+            "embedded broker, 30 days old, several batches in a request: NOT_ENOUGH_REPLICAS_AFTER_APPEND"
+            " after the append x5 to partition 4 at 6; kill -9 of a task's process at 25",
+        ),
+        (
+            Kind.EMBEDDED,
+            860,
+            "embedded broker, fresh, producers forgotten after 3 s, several batches in a request:"
+            " kill -9 of a task's process at 1; KAFKA_STORAGE_ERROR after the append x1 to partition 4 at 22",
         ),
         (
             Kind.PRODUCT,

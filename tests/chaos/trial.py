@@ -102,6 +102,7 @@ def _embedded(plan: Plan) -> Broker:
         config={
             "producer.id.expiration.ms": str(plan.expiration_ms),
             "producer.id.expiration.check.interval.ms": "1",
+            "shoal.multi.batch.produce": str(plan.several).lower(),
         }
     )
 
@@ -367,6 +368,7 @@ class _Trial:
             *["--fetch-buffer-bytes", str(plan.fetch_buffer_bytes)],
             *["--commit-interval-ms", str(plan.commit_interval_ms)],
             *["--checkpoint", str(self._logs / "checkpoint")],
+            *(["--rebatch", plan.rebatch] if plan.rebatch else []),
             *(["--once"] if once else ["--slice", str(plan.slice_s)]),
         ]
 
@@ -383,6 +385,8 @@ class _Trial:
             "commit_interval_ms": plan.commit_interval_ms,
             "expiration_ms": plan.expiration_ms,
             "isolation": plan.isolation,
+            "together_bytes": plan.together_bytes,
+            "rebatch": plan.rebatch,
         }
 
     @property

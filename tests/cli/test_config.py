@@ -65,6 +65,8 @@ SAYINGS = {
     "on-source-retention": ('"continue"', ["continue"]),
     "keep-append-time": ("true", []),
     "max-decompressed-bytes": ('"1m"', ["1m"]),
+    "multi-batch": ('"required"', ["required"]),
+    "rebatch": ('"64k:zstd"', ["64k:zstd"]),
     "metrics": ('"[::1]:9100"', ["[::1]:9100"]),
     "ui": ('"localhost:8080"', ["localhost:8080"]),
     "report": ('"../run.html"', ["DIRECTORY/../run.html"]),

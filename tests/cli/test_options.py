@@ -9,7 +9,9 @@ from shoal.client.connection import Address
 from shoal.errors import ConfigError
 from shoal.mirroring.incidents import Delivery, IncidentKind
 from shoal.mirroring.options import MirrorOptions, Start
+from shoal.mirroring.settings import MultiBatch, Rebatch
 from shoal.mirroring.topics import TopicSelection
+from shoal.records import Codec
 
 
 def parsed(*arguments: str) -> MirrorOptions:
@@ -56,6 +58,8 @@ def test_every_option_arrives():
             "continue",
             "--keep-append-time",
             "--max-decompressed-bytes=1m",
+            "--multi-batch=off",
+            "--rebatch=64k:zstd",
             "--master",
             "local",
         ),
@@ -81,6 +85,8 @@ def test_every_option_arrives():
         continue_on=frozenset({IncidentKind.SOURCE_RETENTION, IncidentKind.FOREIGN_RECORDS}),
         keep_append_time=True,
         max_decompressed_bytes=1024 * 1024,
+        multi_batch=MultiBatch.OFF,
+        rebatch=Rebatch(65_536, Codec.ZSTD),
         metrics=Address("::1", 9100),
         ui=Address("localhost", 0),
         report="run.html",

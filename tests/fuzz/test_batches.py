@@ -6,6 +6,7 @@ import contextlib
 import random
 import struct
 import zlib
+from collections.abc import Sequence
 
 import pytest
 from aiokafka.record.util import calc_crc32c
@@ -21,6 +22,7 @@ from shoal.protocol.fetch import decode_fetch_response
 from shoal.records import (
     HEADER_SIZE,
     AbortedTransactions,
+    BatchHeader,
     Codec,
     RecordBatch,
     compress,
@@ -32,6 +34,7 @@ from shoal.records import (
     read_records,
     split,
     stamp,
+    stamp_run,
     verify_crc,
     write_batches,
 )
@@ -87,6 +90,7 @@ def open_all(record_set: bytes | bytearray) -> None:
                 with contextlib.suppress(CorruptBatch):
                     read_marker(each)
     assert sum(len(each.view) for each in found) <= len(view)
+    stamp_all_runs(bytearray(record_set), [each.header for each in found])
     for each in found:
         with contextlib.suppress(CorruptBatch):
             verify_crc(each)
@@ -102,6 +106,30 @@ def open_all(record_set: bytes | bytearray) -> None:
         if each.header.magic == 2:
             fingerprint(each)
             stamp(each, 1, 0, 0)
+
+
+def stamp_all_runs(record_set: bytearray, headers: Sequence[BatchHeader]) -> None:
+    """Begin a run at each batch; what it takes are batches that were found, and nothing else changes."""
+    position = 0
+    for number, header in enumerate(headers):
+        copy = memoryview(bytearray(record_set))
+        run = stamp_run(
+            copy,
+            position,
+            first_offset=header.base_offset,
+            end_offset=2**62,
+            most_bytes=2**31,
+            producer_id=1,
+            producer_epoch=0,
+            base_sequence=0,
+        )
+        taken = headers[number : number + run.batches_count] if run else []
+        size = sum(each.size for each in taken)
+        assert run is None or (len(run.view) == size and run.last.header == taken[-1])
+        assert run is None or run.records_count == sum(each.records_count for each in taken)
+        assert bytes(copy[:position]) == record_set[:position]
+        assert bytes(copy[position + size :]) == record_set[position + size :]
+        position += header.size
 
 
 def rechecked(record_set: bytes) -> bytearray:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -19,6 +20,7 @@ from two_brokers import ABORT, COMMIT, NOW_MS, History, Killed, Mortal, TwoBroke
 
 from shoal.broker import Broker
 from shoal.errors import ErrorCode
+from shoal.mirroring.settings import MultiBatch
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 
@@ -81,6 +83,14 @@ def trouble(broker: Broker, dice: random.Random) -> None:
 def assert_exact(brokers: TwoBrokers, histories: list[History]) -> None:
     for number, history in enumerate(histories):
         assert brokers.copied("topic", number) == history.committed, f"partition {number}"
+
+
+@pytest.fixture
+def brokers(request: pytest.FixtureRequest) -> Iterator[TwoBrokers]:
+    """Every second destination takes several batches in a request."""
+    seed = request.getfixturevalue("seed") if "seed" in request.fixturenames else 0
+    with TwoBrokers.started(multi_batch=seed % 2 == 1) as started:
+        yield started.with_settings(multi_batch=MultiBatch.AUTO)
 
 
 def with_some_settings(brokers: TwoBrokers, dice: random.Random) -> TwoBrokers:

@@ -8,7 +8,7 @@ A seed that fails is a test to be written down in the few steps that matter.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import batches
@@ -20,6 +20,7 @@ from shoal.broker import Broker
 from shoal.broker.log import Log
 from shoal.errors import ErrorCode
 from shoal.mirroring.ranges import CopyRange
+from shoal.mirroring.settings import MultiBatch, Rebatch
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 
@@ -251,6 +252,12 @@ def some_topic_config(dice: random.Random) -> dict[str, str]:
     return config
 
 
+def some_rebatch(dice: random.Random) -> Rebatch | None:
+    if dice.random() < 0.5:
+        return None
+    return Rebatch(dice.choice([150, 400, 2_000, 60_000]), dice.choice([None, *Codec]))
+
+
 def without_time(records: Iterable[Content]) -> list[Content]:
     return [record._replace(timestamp=0) for record in records]
 
@@ -298,6 +305,8 @@ def copy_every_kind_of_batch(brokers: TwoBrokers, seed: int) -> None:
         changed = brokers.with_settings(
             fetch_buffer_bytes=65_536 + dice.choice([200, 700, 2_000, 100_000]),
             commit_interval_ms=dice.choice([0, 5, 60_000]),
+            multi_batch=dice.choice([MultiBatch.AUTO, MultiBatch.OFF]),
+            rebatch=some_rebatch(dice),
         )
         control = Mortal(dice.randint(0, 25)) if dice.random() < 0.7 else Watched()
         try:
@@ -317,6 +326,13 @@ def copy_every_kind_of_batch(brokers: TwoBrokers, seed: int) -> None:
     assert_exact()
     outcomes = [partition.outcome.name for partition in verified(brokers).partitions]
     assert outcomes == ["EQUAL"] * len(histories)
+
+
+@pytest.fixture
+def brokers(seed: int) -> Iterator[TwoBrokers]:
+    """Every second destination takes several batches in a request."""
+    with TwoBrokers.started(multi_batch=seed % 2 == 1) as started:
+        yield started
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -9,16 +9,18 @@ from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.connection import Address
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.errors import ConfigError
-from shoal.mirroring.incidents import parse_delivery, parse_incident_kind
+from shoal.mirroring.incidents import Delivery, parse_delivery, parse_incident_kind
 from shoal.mirroring.options import (
     MirrorOptions,
     Start,
     checkpoint_name,
     default_group,
-    parse_bytes,
     parse_listen,
 )
+from shoal.mirroring.settings import MultiBatch, Rebatch
+from shoal.mirroring.sizes import parse_bytes
 from shoal.mirroring.topics import TopicSelection
+from shoal.records import Codec
 
 OPTIONS = MirrorOptions(
     ClientConfig("source", (Address("a", 1),)),
@@ -202,6 +204,18 @@ def test_a_decompressed_size_that_makes_no_sense_is_refused(size):
 def test_a_name_that_is_not_known_is_refused_with_those_that_are(parse, text, known):
     with pytest.raises(ConfigError, match=f"option {text}: none of .*{known}"):
         parse("option", text)
+
+
+def test_several_batches_cannot_be_required_where_others_write_too():
+    with pytest.raises(
+        ConfigError, match=r"--multi-batch required: .* --delivery at-least-once is for several"
+    ):
+        replace(OPTIONS, multi_batch=MultiBatch.REQUIRED, delivery=Delivery.AT_LEAST_ONCE)
+
+
+def test_rules_do_not_follow_what_is_done_about_small_batches():
+    changed = replace(OPTIONS, multi_batch=MultiBatch.OFF, rebatch=Rebatch(1_000, Codec.ZSTD))
+    assert changed.rules() == OPTIONS.rules()
 
 
 def test_rules_do_not_follow_selection_start_or_speed():

@@ -11,6 +11,8 @@ from shoal.client.metadata import TopicPartition
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.errors import ConfigError
 from shoal.mirroring.incidents import Delivery, IncidentKind
+from shoal.mirroring.settings import MultiBatch, Rebatch
+from shoal.records import Codec
 from shoal.spark.options import ControlAddress, ReadOptions, WriteOptions
 
 SOURCE = {"kafka.bootstrap.servers": "source:9092"}
@@ -107,13 +109,19 @@ def test_a_sink_takes_the_policies_of_the_copy() -> None:
         continueOn="source-reset,foreign-records",
         keepAppendTime="true",
         maxDecompressedBytes="1000",
+        multiBatch="off",
+        rebatch="1000:gzip",
     ).copy
     assert copy is not None
     assert copy.delivery is Delivery.AT_LEAST_ONCE
     assert copy.continue_on == {IncidentKind.SOURCE_RESET, IncidentKind.FOREIGN_RECORDS}
     assert (copy.keep_append_time, copy.max_decompressed_bytes) == (True, 1000)
+    assert copy.multi_batch is MultiBatch.OFF
+    assert copy.rebatch == Rebatch(1_000, Codec.GZIP)
     plain = write(**sources).copy
     assert plain is not None
+    assert plain.multi_batch is MultiBatch.AUTO
+    assert plain.rebatch is None
     assert plain.rules != copy.rules
     with pytest.raises(ConfigError, match="option continueOn: disk: none of"):
         write(**sources, continueOn="disk")

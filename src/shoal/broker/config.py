@@ -4,7 +4,8 @@ What can be configured, with Kafka's names, types and defaults.
 A topic's setting falls back to the broker's setting of the same idea (its
 *synonym*, ``TopicConfig`` and ``ServerTopicConfigSynonyms`` in Kafka), and
 that to the default. The defaults are those of Kafka 4.1 but for two, which
-say so. A name that is not listed here is refused.
+say so. Settings that Kafka does not have begin with ``shoal.``. A name that
+is not listed here is refused.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ..errors import ErrorCode
+from ..records import Codec
 from .refusal import Refused
 
 __all__ = [
@@ -124,7 +126,14 @@ def _by_name(*settings: Setting) -> Mapping[str, Setting]:
 _BOOLEAN, _STRING, _INT = SettingType.BOOLEAN, SettingType.STRING, SettingType.INT
 _LONG, _DOUBLE, _LIST = SettingType.LONG, SettingType.DOUBLE, SettingType.LIST
 
-_CODECS = _one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+_CODECS = {
+    "uncompressed": Codec.NONE,
+    "zstd": Codec.ZSTD,
+    "lz4": Codec.LZ4,
+    "snappy": Codec.SNAPPY,
+    "gzip": Codec.GZIP,
+    "producer": None,
+}
 _TIMESTAMP_TYPES = _one_of("CreateTime", "LogAppendTime")
 _CLEANUP_POLICIES = _list_of("compact", "delete")
 
@@ -132,7 +141,7 @@ TOPIC_SETTINGS = _by_name(
     Setting("cleanup.policy", _LIST, "delete", "log.cleanup.policy", _CLEANUP_POLICIES),
     Setting("compression.gzip.level", _INT, "-1", "compression.gzip.level"),
     Setting("compression.lz4.level", _INT, "9", "compression.lz4.level", _between(1, 17)),
-    Setting("compression.type", _STRING, "producer", "compression.type", _CODECS),
+    Setting("compression.type", _STRING, "producer", "compression.type", _one_of(*_CODECS)),
     Setting("compression.zstd.level", _INT, "3", "compression.zstd.level"),
     Setting("delete.retention.ms", _LONG, "86400000", "log.cleaner.delete.retention.ms", _between(0)),
     Setting("file.delete.delay.ms", _LONG, "60000", "log.segment.delete.delay.ms", _between(0)),
@@ -195,6 +204,9 @@ _OWN_BROKER_SETTINGS = _by_name(
     Setting("offsets.retention.minutes", _INT, "10080", allowed=_between(1)),
     Setting("producer.id.expiration.check.interval.ms", _INT, "600000", allowed=_between(1)),
     Setting("producer.id.expiration.ms", _INT, "86400000", allowed=_between(1)),
+    # Not Kafka's: see `multi_batch`.
+    Setting("shoal.multi.batch.client.id.prefix", _STRING, "shoal-multi-batch"),
+    Setting("shoal.multi.batch.produce", _BOOLEAN, "false"),
     Setting("socket.request.max.bytes", _INT, "104857600", allowed=_between(1, 104857600)),
     Setting("transaction.max.timeout.ms", _INT, "900000", allowed=_between(1)),
 )
@@ -283,9 +295,14 @@ class TopicConfig:
     The settings of a topic that the broker acts upon, as values.
 
     Those that are listed above and missing here are kept, described, and
-    without effect: there is no file, no cleaner and no follower.
-    ``compression.type`` is one of them: Kafka recompresses a batch whose
-    codec is another; this broker keeps every batch as it came.
+    without effect: there is no cleaner and no follower, and nothing is done
+    by the clock but retention.
+
+    Attributes:
+        codec: What batches of another codec are written anew with; None
+            keeps them as the producer sent them.
+        flush_messages: After so many records what was written is flushed to
+            the disk, before they are acknowledged; of a log in memory, without effect.
 
     """
 
@@ -298,6 +315,9 @@ class TopicConfig:
     timestamp_after_max_ms: int
     compacted: bool
     deleted: bool
+    codec: Codec | None
+    index_interval_bytes: int
+    flush_messages: int
 
     @classmethod
     def of(cls, overrides: Mapping[str, str], broker: BrokerConfig) -> TopicConfig:
@@ -319,4 +339,7 @@ class TopicConfig:
             timestamp_after_max_ms=int(value("message.timestamp.after.max.ms")),
             compacted="compact" in value("cleanup.policy"),
             deleted="delete" in value("cleanup.policy"),
+            codec=_CODECS[value("compression.type")],
+            index_interval_bytes=int(value("index.interval.bytes")),
+            flush_messages=int(value("flush.messages")),
         )

@@ -25,7 +25,7 @@ from ..records.aborted import Marker, read_marker
 from .clock import now_ms
 from .config import TopicConfig
 from .marker import end_transaction_marker
-from .producers import Producers
+from .producers import SEQUENCE_COUNT, Producers
 from .refusal import Refused
 from .segment import Segment
 from .transaction_index import TransactionIndex
@@ -178,15 +178,11 @@ class Log:
 
         """
         header = batch.header
-        if header.size > self.config.segment_bytes:
-            raise Refused(
-                ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"a batch of {header.size} bytes exceeds segment.bytes, {self.config.segment_bytes}",
-            )
+        self._check_fits_segment(header.size)
         with self._lock:
             if header.producer_id < 0:
                 header = self._write(batch, change)
-                return _append_info(header)
+                return _append_info(header, header.base_offset)
             producer = self._producers.get(header.producer_id)
             duplicate = producer.duplicate_of(header)
             if duplicate is not None:
@@ -197,7 +193,55 @@ class Log:
             self._producers.keep(producer)
             if header.is_transactional:
                 self._transactions.begin(header.producer_id, header.base_offset)
-            return _append_info(header)
+            return _append_info(header, header.base_offset)
+
+    def compare_and_append(self, batches: Sequence[tuple[RecordBatch, HeaderChange | None]]) -> AppendInfo:
+        """
+        Append those batches of one producer that are not in the log yet, all of them or none.
+
+        Args:
+            batches: One or more that :func:`~.multi_batch.admitted_batches`
+                took and that were validated, each with what validation wants
+                changed in its header.
+
+        Returns:
+            Where the first of them is, or is now.
+
+        Raises:
+            Refused: With OUT_OF_ORDER_SEQUENCE_NUMBER where the log does not
+                end at the sequence of the first new batch (modulo 2^31); and
+                as :meth:`append` does.
+
+        """
+        headers = [batch.header for batch, _ in batches]
+        with self._lock:
+            producer = self._producers.get(headers[0].producer_id)
+            written = producer.last_written(headers)
+            new = batches if written is None else batches[written[0] + 1 :]
+            if written is not None and not new:
+                base_offset = written[1].first_offset - _distance(headers[0], headers[-1])
+                return AppendInfo(base_offset, written[1].timestamp, is_duplicate=True)
+            first_new = new[0][0].header
+            self._check_fits_segment(sum(batch.header.size for batch, _ in new))
+            producer.check(first_new)
+            if first_new.base_sequence != self._log_end_offset % SEQUENCE_COUNT:
+                raise Refused(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"sequence {first_new.base_sequence}, but {self.name} ends at {self._log_end_offset}",
+                )
+            base_offset = self._log_end_offset - _distance(headers[0], first_new)
+            for batch, change in new:
+                header = self._write(batch, change)
+                producer.appended(header)
+            self._producers.keep(producer)
+            return _append_info(header, base_offset)
+
+    def _check_fits_segment(self, size: int) -> None:
+        if size > self.config.segment_bytes:
+            raise Refused(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"{size} bytes exceed segment.bytes, {self.config.segment_bytes}",
+            )
 
     def append_marker(
         self, producer_id: int, producer_epoch: int, marker: Marker, coordinator_epoch: int
@@ -512,15 +556,20 @@ class Log:
         self._transactions.forget_before(self._log_start_offset)
 
 
-def _append_info(header: BatchHeader) -> AppendInfo:
-    append_time = header.max_timestamp if header.is_log_append_time else -1
-    return AppendInfo(header.base_offset, append_time, is_duplicate=False)
+def _distance(first: BatchHeader, later: BatchHeader) -> int:
+    """Return how many records lie between the first ones of two batches of a row."""
+    return (later.base_sequence - first.base_sequence) % SEQUENCE_COUNT
+
+
+def _append_info(last_written: BatchHeader, base_offset: int) -> AppendInfo:
+    append_time = last_written.max_timestamp if last_written.is_log_append_time else -1
+    return AppendInfo(base_offset, append_time, is_duplicate=False)
 
 
 def _first_record_since(batch: RecordBatch, timestamp_ms: int) -> TimestampAndOffset:
     header = batch.header
     if header.magic == 2 and header.codec_id == Codec.NONE:
-        for record in walk(header, batch.payload):
+        for record in walk(header, bytes(batch.payload)):
             if record.timestamp >= timestamp_ms:
                 return TimestampAndOffset(record.timestamp, header.base_offset + record.offset_delta)
     return TimestampAndOffset(max(header.base_timestamp, timestamp_ms), header.base_offset)

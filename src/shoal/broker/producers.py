@@ -9,7 +9,7 @@ an id that is not known, new or forgotten, may begin anywhere (KIP-360).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -17,7 +17,15 @@ from ..errors import ErrorCode
 from ..records import BatchHeader
 from .refusal import Refused
 
-__all__ = ["NO_SEQUENCE", "AppendedBatch", "Producer", "Producers"]
+__all__ = [
+    "NO_SEQUENCE",
+    "SEQUENCE_COUNT",
+    "AppendedBatch",
+    "Producer",
+    "Producers",
+    "last_sequence_of",
+    "next_sequence",
+]
 
 NO_EPOCH = -1
 NO_SEQUENCE = -1
@@ -25,7 +33,8 @@ NO_SEQUENCE = -1
 #: ``ProducerStateEntry.NUM_BATCHES_TO_RETAIN``: the most requests that a client has in flight.
 BATCHES_TO_RETAIN = 5
 
-_SEQUENCE_COUNT = 2**31
+#: Sequences are int32 that are never negative, and begin anew.
+SEQUENCE_COUNT = 2**31
 
 
 class AppendedBatch(NamedTuple):
@@ -69,6 +78,20 @@ class Producer:
         sequences = (header.base_sequence, last_sequence_of(header))
         return next((batch for batch in self.batches if batch[:2] == sequences), None)
 
+    def last_written(self, headers: Sequence[BatchHeader]) -> tuple[int, AppendedBatch] | None:
+        """
+        Find the last of some batches in a row that is among the last five; those before it are written too.
+
+        Returns:
+            Its index in ``headers`` and what is known of it; None if none of them is known.
+
+        """
+        for index in reversed(range(len(headers))):
+            written = self.duplicate_of(headers[index])
+            if written is not None:
+                return index, written
+        return None
+
     def check(self, header: BatchHeader) -> None:
         """
         Check epoch and sequence of a batch that is no duplicate.
@@ -84,7 +107,7 @@ class Producer:
             )
         if self.epoch == NO_EPOCH:
             return
-        expected = 0 if header.producer_epoch > self.epoch else (self.last_sequence + 1) % _SEQUENCE_COUNT
+        expected = 0 if header.producer_epoch > self.epoch else next_sequence(self.last_sequence)
         if header.base_sequence != expected:
             raise Refused(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -114,7 +137,11 @@ class Producer:
 
 def last_sequence_of(header: BatchHeader) -> int:
     """``DefaultRecordBatch.incrementSequence``: after 2147483647 comes 0."""
-    return (header.base_sequence + header.last_offset_delta) % _SEQUENCE_COUNT
+    return (header.base_sequence + header.last_offset_delta) % SEQUENCE_COUNT
+
+
+def next_sequence(sequence: int) -> int:
+    return (sequence + 1) % SEQUENCE_COUNT
 
 
 class Producers:

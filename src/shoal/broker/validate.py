@@ -10,11 +10,8 @@ What a partition refuses, before anything is written: Kafka's checks in Kafka's 
 
 Sequences and epochs come after these, under the log's lock: :mod:`.producers`.
 
-Where this is less than Kafka: it does not decompress. Of a compressed batch it
-believes the header's count and timestamps, where Kafka walks the records (and
-puts a wrong ``max_timestamp`` right); a payload that is no valid stream of its
-codec is stored; the records' keys are not looked for on a compacted topic; and
-a batch is never recompressed, whatever the topic's ``compression.type``.
+A compressed batch is decompressed, and one of another codec than the topic's
+is written anew (:mod:`.recompress`).
 
 Where this is as lax as Kafka: an uncompressed record's own offset delta is not
 compared with its place, so a header that lies about holes is stored as it is.
@@ -23,16 +20,27 @@ compared with its place, so a header that lies about holes is stored as it is.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ..errors import CorruptBatch, ErrorCode
-from ..records import HEADER_SIZE, BatchHeader, Codec, RecordBatch, read_header, verify_crc
+from ..errors import CorruptBatch, ErrorCode, UnsupportedBatch
+from ..records import (
+    HEADER_SIZE,
+    BatchHeader,
+    Codec,
+    Record,
+    RecordBatch,
+    decompress,
+    read_header,
+    verify_crc,
+)
 from .config import TopicConfig
+from .lz4_frame import lz4_frame_size
+from .recompress import recompressed
 from .refusal import Refused
-from .walk import MalformedRecord, walk
+from .walk import MalformedLength, MalformedRecord, WalkedRecord, walk
 
-__all__ = ["HeaderChange", "check_batch", "sole_batch", "validate"]
+__all__ = ["HeaderChange", "check_batch", "iterate", "sole_batch", "validate"]
 
 _LENGTH = struct.Struct(">i")
 _LENGTH_OFFSET = 8
@@ -43,6 +51,12 @@ _SMALLEST_LENGTH = 14
 
 _NO_TIMESTAMP = -1
 _LOG_APPEND_TIME = 0x08
+
+#: Kafka reads a stream of any length; here it is in memory as a whole.
+_MOST_DECOMPRESSED_BYTES = 1 << 28
+
+#: Of zstd no bytes are an empty stream; the readers of the others want a header.
+_NEEDS_BYTES = (Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
 
 #: Zstandard came with Produce v7 (KIP-110).
 _ZSTD_FROM_VERSION = 7
@@ -78,7 +92,7 @@ def sole_batch(record_set: memoryview, version: int) -> RecordBatch:
             UNSUPPORTED_COMPRESSION_TYPE for zstd before v7.
 
     """
-    batches = _iterate(record_set)
+    batches = iterate(record_set)
     first = next(batches, None)
     if first is None:
         raise Refused(ErrorCode.INVALID_RECORD, "a partition of a Produce request must have a record batch")
@@ -99,7 +113,14 @@ def sole_batch(record_set: memoryview, version: int) -> RecordBatch:
     return batch
 
 
-def _iterate(record_set: memoryview) -> Iterator[memoryview]:
+def iterate(record_set: memoryview) -> Iterator[memoryview]:
+    """
+    Yield the bytes of each whole batch, of whatever magic, as ``ByteBufferLogInputStream`` finds them.
+
+    Raises:
+        Refused: With CORRUPT_MESSAGE for a length or a magic that cannot be.
+
+    """
     position = 0
     while len(record_set) - position >= _LOG_OVERHEAD:
         (length,) = _LENGTH.unpack_from(record_set, position + _LENGTH_OFFSET)
@@ -132,11 +153,7 @@ def check_batch(batch: RecordBatch, config: TopicConfig) -> None:
             ErrorCode.INVALID_RECORD,
             f"the base offset of a batch from a client must be 0, not {header.base_offset}",
         )
-    if header.size > config.max_message_bytes:
-        raise Refused(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"a batch of {header.size} bytes exceeds max.message.bytes, {config.max_message_bytes}",
-        )
+    _check_size(header, config)
     try:
         verify_crc(batch)
     except CorruptBatch as error:
@@ -146,29 +163,78 @@ def check_batch(batch: RecordBatch, config: TopicConfig) -> None:
         raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"unknown compression type id: {header.codec_id}")
 
 
-def validate(batch: RecordBatch, config: TopicConfig, now_ms: int) -> HeaderChange | None:
+def _check_size(header: BatchHeader, config: TopicConfig) -> None:
+    if header.size > config.max_message_bytes:
+        raise Refused(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"a batch of {header.size} bytes exceeds max.message.bytes, {config.max_message_bytes}",
+        )
+
+
+def validate(batch: RecordBatch, config: TopicConfig, now_ms: int) -> tuple[RecordBatch, HeaderChange | None]:
     """
-    Check what a batch says about its records, and the records where they can be read.
+    Check what a batch says about its records, and the records.
 
     Returns:
-        What the broker changes in the header beside offset and leader epoch, if anything.
+        The batch, or one in its place where the topic wants another codec;
+        and what the broker changes in its header beside offset and leader
+        epoch, if anything.
 
     Raises:
-        Refused: With INVALID_RECORD or INVALID_TIMESTAMP.
+        Refused: With INVALID_RECORD, INVALID_TIMESTAMP, UNKNOWN_SERVER_ERROR
+            or, where recompression made it too large, MESSAGE_TOO_LARGE.
 
     """
     header = batch.header
     _check_counts(header)
-    if header.codec_id == Codec.NONE:
-        max_timestamp = _check_records(batch, config, now_ms)
-    else:
-        _check_timestamps_of_header(header, config, now_ms)
-        max_timestamp = header.max_timestamp
+    codec = Codec(header.codec_id)
+    target = codec if config.codec is None else config.codec
+    data = _decompressed(batch, codec)
+    # Of a stream that is to stay as it is Kafka skips the keys and values, and with them a check.
+    records = _checked_records(
+        header, data, config, now_ms, with_lengths=codec is Codec.NONE or target is not codec
+    )
+    if target is not codec:
+        batch = _recompressed(header, data, records, target, config)
+        header = batch.header
+    elif codec is not Codec.NONE and any(
+        record.offset_delta != number for number, record in enumerate(records)
+    ):
+        # KAFKA-9669: Kafka would build the batch anew, but kept no keys and values while it read them.
+        raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, "the records' offset deltas are not 0, 1, 2, …")
     if config.log_append_time:
-        return HeaderChange(header.attributes & 0xFF | _LOG_APPEND_TIME, now_ms)
+        return batch, HeaderChange(header.attributes & 0xFF | _LOG_APPEND_TIME, now_ms)
+    max_timestamp = max(record.timestamp for record in records)
     if header.is_log_append_time or max_timestamp != header.max_timestamp:
-        return HeaderChange(header.attributes & 0xFF & ~_LOG_APPEND_TIME, max_timestamp)
-    return None
+        return batch, HeaderChange(header.attributes & 0xFF & ~_LOG_APPEND_TIME, max_timestamp)
+    return batch, None
+
+
+def _decompressed(batch: RecordBatch, codec: Codec) -> bytes:
+    payload = batch.payload
+    if not payload and codec in _NEEDS_BYTES:
+        raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"no bytes are no stream of {codec.name.lower()}")
+    if codec is Codec.LZ4:
+        payload = payload[: lz4_frame_size(payload)]
+    try:
+        return bytes(decompress(codec, payload, _MOST_DECOMPRESSED_BYTES))
+    except CorruptBatch as error:
+        # Kafka wraps the codec's exception in one that has no code of its own.
+        raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, error.reason) from error
+    except UnsupportedBatch as error:
+        raise Refused(ErrorCode.MESSAGE_TOO_LARGE, error.reason) from error
+
+
+def _recompressed(
+    header: BatchHeader, data: bytes, walked: Sequence[WalkedRecord], codec: Codec, config: TopicConfig
+) -> RecordBatch:
+    records = [
+        Record(number, record.timestamp, data[record.body_start : record.end])
+        for number, record in enumerate(walked)
+    ]
+    batch = recompressed(header, records, codec)
+    _check_size(batch.header, config)
+    return batch
 
 
 def _check_counts(header: BatchHeader) -> None:
@@ -192,33 +258,31 @@ def _check_counts(header: BatchHeader) -> None:
         )
 
 
-def _check_records(batch: RecordBatch, config: TopicConfig, now_ms: int) -> int:
-    """Walk an uncompressed batch; return its largest timestamp."""
-    max_timestamp = _NO_TIMESTAMP
-    without_key: list[int] = []
-    out_of_time: list[int] = []
-    log_append_time = batch.header.is_log_append_time
+def _checked_records(
+    header: BatchHeader, data: bytes, config: TopicConfig, now_ms: int, *, with_lengths: bool
+) -> Sequence[WalkedRecord]:
+    """Look at each record: ``LogValidator.validateRecord`` and ``processRecordErrors``."""
     try:
-        for index, record in enumerate(walk(batch.header, batch.payload)):
-            if config.compacted and not record.has_key:
-                without_key.append(index)
-            if not _is_timestamp_allowed(record.timestamp, log_append_time, config, now_ms):
-                out_of_time.append(index)
-            max_timestamp = max(max_timestamp, record.timestamp)
+        records = list(walk(header, data, with_lengths=with_lengths))
+    except MalformedLength as error:
+        is_stream = header.codec_id != Codec.NONE
+        code = ErrorCode.INVALID_RECORD if is_stream else ErrorCode.UNKNOWN_SERVER_ERROR
+        raise Refused(code, str(error)) from error
     except MalformedRecord as error:
         raise Refused(ErrorCode.INVALID_RECORD, str(error)) from error
-    if without_key:
-        raise _refused_records(ErrorCode.INVALID_RECORD, "a compacted topic needs a key", without_key)
+    without_key: list[int] = []
+    out_of_time: list[int] = []
+    log_append_time = header.is_log_append_time
+    for index, record in enumerate(records):
+        if config.compacted and not record.has_key:
+            without_key.append(index)
+        elif not _is_timestamp_allowed(record.timestamp, log_append_time, config, now_ms):
+            out_of_time.append(index)
     if out_of_time:
         raise _refused_records(ErrorCode.INVALID_TIMESTAMP, "timestamp out of range", out_of_time)
-    return max_timestamp
-
-
-def _check_timestamps_of_header(header: BatchHeader, config: TopicConfig, now_ms: int) -> None:
-    earliest = header.max_timestamp if header.is_log_append_time else header.base_timestamp
-    for timestamp in (earliest, header.max_timestamp):
-        if not _is_timestamp_allowed(timestamp, header.is_log_append_time, config, now_ms):
-            raise _refused_records(ErrorCode.INVALID_TIMESTAMP, f"timestamp {timestamp} out of range", [0])
+    if without_key:
+        raise _refused_records(ErrorCode.INVALID_RECORD, "a compacted topic needs a key", without_key)
+    return records
 
 
 def _is_timestamp_allowed(timestamp: int, log_append_time: bool, config: TopicConfig, now_ms: int) -> bool:

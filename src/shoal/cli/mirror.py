@@ -13,10 +13,11 @@ from ..mirroring.options import (
     DEFAULT_SLICE_S,
     MirrorOptions,
     Start,
-    parse_bytes,
     parse_listen,
 )
 from ..mirroring.progress import Progress
+from ..mirroring.settings import MultiBatch, Rebatch
+from ..mirroring.sizes import parse_bytes
 from .config_file import add_config_option
 from .dry_run import print_dry_run
 from .options import (
@@ -95,6 +96,20 @@ def _add_mirror_options(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--fetch-buffer-bytes", default="16m", metavar="BYTES", help="of each Spark task (default: 16m)"
+    )
+    group.add_argument(
+        "--multi-batch",
+        choices=[each.value for each in MultiBatch],
+        default=MultiBatch.AUTO.value,
+        help="send several batches of a partition in one request: auto where a destination broker takes "
+        "them, which stock brokers do not (docs/small-batches.md); required refuses to begin where one does "
+        "not (default: auto)",
+    )
+    group.add_argument(
+        "--rebatch",
+        metavar="BYTES[:CODEC]",
+        help="join consecutive batches below that size into larger ones, as 64k:zstd: they are decoded, and "
+        "compressed again, with the codec named or their own (default: batches stay as they are)",
     )
     group.add_argument(
         "--commit-interval-ms",
@@ -216,6 +231,8 @@ def parse(args: argparse.Namespace) -> MirrorOptions:
         continue_on=frozenset(kind for kind in IncidentKind if getattr(args, kind.name) == "continue"),
         keep_append_time=args.keep_append_time,
         max_decompressed_bytes=parse_bytes("max-decompressed-bytes", args.max_decompressed_bytes),
+        multi_batch=MultiBatch(args.multi_batch),
+        rebatch=Rebatch.parse("rebatch", args.rebatch) if args.rebatch is not None else None,
         metrics=parse_listen("metrics", args.metrics) if args.metrics is not None else None,
         ui=parse_listen("ui", args.ui) if args.ui is not None else None,
         report=args.report,

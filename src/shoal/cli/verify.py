@@ -9,7 +9,8 @@ from ..client.cluster import Cluster, patiently
 from ..client.config import ClientConfig
 from ..errors import ConfigError
 from ..exit_codes import EXIT_NOT_COMPARED
-from ..mirroring.options import MirrorOptions, parse_bytes
+from ..mirroring.options import MirrorOptions
+from ..mirroring.sizes import parse_bytes
 from ..mirroring.topics import TopicSelection
 from ..mirroring.verify import DEFAULT_PATIENCE_S, verify
 from .options import (

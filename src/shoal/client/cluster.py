@@ -219,13 +219,18 @@ class Cluster:
     # Connections
 
     def _open(
-        self, address: Address, *, timeout_s: float | None = None, abort_on_close: bool = False
+        self,
+        address: Address,
+        *,
+        timeout_s: float | None = None,
+        abort_on_close: bool = False,
+        client_id: str | None = None,
     ) -> Connection:
         self._connecting = address
         try:
             return Connection(
                 address,
-                client_id=self.config.client_id,
+                client_id=client_id or self.config.client_id,
                 timeout_s=self.config.request_timeout_s if timeout_s is None else timeout_s,
                 abort_on_close=abort_on_close,
                 security=self.config.security,
@@ -240,9 +245,19 @@ class Cluster:
     def _begin(self, connection: Connection) -> None:
         self._begun = connection
 
-    def connect(self, node_id: int, *, abort_on_close: bool = False) -> Connection:
-        """Open a connection that the caller owns (see :class:`Connection` for the argument)."""
-        return self._open(self._address(node_id), abort_on_close=abort_on_close)
+    def connect(
+        self, node_id: int, *, abort_on_close: bool = False, client_id: str | None = None
+    ) -> Connection:
+        """
+        Open a connection that the caller owns.
+
+        Args:
+            node_id: The broker's.
+            abort_on_close: See :class:`Connection`.
+            client_id: By default the configuration's.
+
+        """
+        return self._open(self._address(node_id), abort_on_close=abort_on_close, client_id=client_id)
 
     def connection(self, node_id: int) -> Connection:
         """Return the control-plane connection to a broker."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ..errors import ProtocolError
 from ..protocol.apis import ApiKey
 from ..protocol.produce import ProduceOutcome, decode_produce_response, encode_produce_request
 from .connection import Connection, version_or_close
 from .metadata import TopicPartition
+from .multi_batch import ask_for_several
 
 __all__ = ["ACKS_ALL", "Producer"]
 
@@ -46,6 +47,11 @@ class Producer:
     def in_flight(self) -> int:
         """Requests that are not answered yet."""
         return len(self._sent)
+
+    def takes_several(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, bool]:
+        """Ask whether a request may have several batches of a partition; see :func:`ask_for_several`."""
+        assert not self._sent, "the answers would be taken for others"
+        return ask_for_several(self._connection, partitions, self._version)
 
     def send(self, batches: Mapping[TopicPartition, Sequence[memoryview]]) -> None:
         """Send one request with acks=all; a mapping cannot list a partition twice."""

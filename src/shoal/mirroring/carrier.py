@@ -13,7 +13,7 @@ import queue
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -21,6 +21,7 @@ from typing import Any
 from ..client.cluster import Cluster, is_transient
 from ..client.connection import Connection
 from ..client.fetch import Fetcher
+from ..client.multi_batch import marked
 from ..client.produce import Producer
 from ..errors import BrokerError, CorruptBatch, PartitionStopped, ProtocolError, ShoalError
 from .commits import Commits, can_heal
@@ -109,6 +110,8 @@ class Carrier:
         self._metadata_is_stale = False
         self._routes = 0
         self._on_route: list[Connection] = []
+        #: Destination leaders that took several batches in a request when they were asked last.
+        self._take_several: set[int] = set()
         self._heard_at = time.monotonic()
         self._pauses = False
         self._abandoned_at: float | None = None
@@ -357,14 +360,16 @@ class Carrier:
             copy.destination
         ).leader
 
-    def _by_route(self, due: Sequence[PartitionCopy]) -> dict[tuple[int, int], list[PartitionCopy]]:
-        """Group partitions by their leaders on both sides."""
-        routes: dict[tuple[int, int], list[PartitionCopy]] = defaultdict(list)
+    def _by_route(self, due: Sequence[PartitionCopy]) -> dict[tuple[int, int, bool], list[PartitionCopy]]:
+        """Group partitions by their leaders on both sides, and by whether several batches can be sent."""
+        routes: dict[tuple[int, int, bool], list[PartitionCopy]] = defaultdict(list)
         for copy in due:
             if not copy.aligned or copy.is_over or not copy.is_due:
                 continue
             try:
-                routes[self._pair_of(copy)].append(copy)
+                source_leader, destination_leader = self._pair_of(copy)
+                several = destination_leader in self._take_several and copy.sequence_is_offset
+                routes[source_leader, destination_leader, several].append(copy)
             except ShoalError as error:
                 self._metadata_is_stale = True
                 copy.lose_track()
@@ -381,28 +386,39 @@ class Carrier:
             isolation_level=self._settings.source.isolation_level,
             max_wait_ms=FETCH_MAX_WAIT_MS,
         )
+        several = destination_leader in self._take_several and all(copy.sequence_is_offset for copy in copies)
         try:
-            # A produce request must not outlive its sender: aborted on close.
-            connection = self._destination.connect(destination_leader, abort_on_close=True)
-            self._on_route.append(connection)
-            producer = Producer(connection, timeout_ms=_PRODUCE_TIMEOUT_MS)
-            try:
+            with closing(
                 Route(
                     copies,
                     fetcher,
-                    producer,
+                    partial(self._connect_producer, destination_leader),
+                    marked=several,
                     source=self._source,
                     destination=self._destination,
                     settings=self._settings,
                     control=self._control,
                     on_progress=self._progress,
                     should_yield=self._yield_rule(copies, alone=alone),
-                ).run()
-            finally:
-                producer.close()
+                )
+            ) as route:
+                try:
+                    route.run()
+                finally:
+                    if route.found_several is not None:
+                        self._take_several.discard(destination_leader)
+                    if route.found_several:
+                        self._take_several.add(destination_leader)
         finally:
             fetcher.close()
             self._on_route = []
+
+    def _connect_producer(self, node_id: int, asks_for_several: bool) -> Producer:
+        client_id = marked(self._destination.config.client_id) if asks_for_several else None
+        # A produce request must not outlive its sender: aborted on close.
+        connection = self._destination.connect(node_id, abort_on_close=True, client_id=client_id)
+        self._on_route.append(connection)
+        return Producer(connection, timeout_ms=_PRODUCE_TIMEOUT_MS)
 
     def _yield_rule(self, copies: Sequence[PartitionCopy], *, alone: bool) -> Callable[[], bool]:
         """Let a route end when its turn is over, or when a partition that waits has waited long enough."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
@@ -19,7 +18,7 @@ from ..client.connection import Address, parse_bootstrap
 from ..client.offsets import EARLIEST, LATEST
 from ..errors import ConfigError
 from .incidents import Delivery, IncidentKind
-from .settings import DEFAULT_MAX_DECOMPRESSED_BYTES
+from .settings import DEFAULT_MAX_DECOMPRESSED_BYTES, MultiBatch, Rebatch
 from .topics import TopicSelection
 
 __all__ = [
@@ -32,7 +31,6 @@ __all__ = [
     "Start",
     "checkpoint_name",
     "default_group",
-    "parse_bytes",
     "parse_listen",
 ]
 
@@ -67,8 +65,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 #: Most file systems allow 255 bytes; what stands after a name (".crc", ".tmp") needs room too.
 _LONGEST_FILE_NAME = 200
-
-_UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +153,9 @@ class MirrorOptions:
             records get the append time instead of their create times.
         max_decompressed_bytes: How large a batch that has to be decoded may
             become.
+        multi_batch: Whether several batches of a partition go into one
+            request, where the destination's brokers take them.
+        rebatch: Which batches are joined into larger ones; None for none.
         metrics: Where Prometheus is answered; None for nowhere.
         ui: Where browsers are; None for nowhere.
         report: The file that a report of the run is written to at its end.
@@ -183,6 +182,8 @@ class MirrorOptions:
     continue_on: frozenset[IncidentKind] = frozenset()
     keep_append_time: bool = False
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+    multi_batch: MultiBatch = MultiBatch.AUTO
+    rebatch: Rebatch | None = None
     metrics: Address | None = None
     ui: Address | None = None
     report: str | None = None
@@ -222,6 +223,12 @@ class MirrorOptions:
             raise ConfigError(
                 f"--refresh {self.refresh_s:g}: not between {_SHORTEST_REFRESH_S} and {_LONGEST_REFRESH_S} "
                 "seconds"
+            )
+        if self.multi_batch is MultiBatch.REQUIRED and self.delivery is Delivery.AT_LEAST_ONCE:
+            raise ConfigError(
+                "--multi-batch required: brokers that take several batches in a request take them at the "
+                "log's end from one writer alone, and --delivery at-least-once is for several; give "
+                "--multi-batch auto"
             )
         if self.metrics is not None and self.metrics == self.ui and self.ui.port != 0:
             raise ConfigError(f"--metrics and --ui are both {self.ui}; give them different ports")
@@ -313,17 +320,3 @@ def parse_listen(option: str, text: str) -> Address:
     except ValueError:
         raise ConfigError(f"--{option} {text}: not HOST:PORT, as 127.0.0.1:9100 or [::1]:9100") from None
     return Address(address.host, 0) if port == "0" else address
-
-
-def parse_bytes(option: str, text: str) -> int:
-    """
-    Read a number of bytes: ``16777216``, ``16384k`` or ``16m``, as Spark writes sizes.
-
-    Raises:
-        ConfigError: It is none; names the option.
-
-    """
-    match = re.fullmatch(r"(\d+)([kmg]?)b?", text.lower())
-    if match is None or len(match[1]) > _MOST_DIGITS:
-        raise ConfigError(f"--{option} {text}: no number of bytes, as 16777216 or 16m")
-    return int(match[1]) * _UNITS[match[2]]

@@ -49,6 +49,11 @@ class Identity:
         """Return the sequence of a batch that lands at an offset: the offset itself, modulo 2^31."""
         return (destination_offset - self.base) % SEQUENCES
 
+    @property
+    def sequence_is_offset(self) -> bool:
+        """Whether sequences are the offsets themselves: what a broker that compares the two asks for."""
+        return self.base % SEQUENCES == 0
+
     def moved(self, by: int) -> Identity:
         """Return the same writer where its next sequence lands so many offsets later than it would have."""
         return replace(self, base=self.base + by)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -17,21 +18,27 @@ from ..records import (
     Codec,
     Decision,
     RecordBatch,
+    Run,
     decide,
     fingerprint,
     split,
     stamp,
+    stamp_run,
     verify_crc,
 )
 from .handover import Left
 from .incidents import Incident
-from .outgoing import Outgoing, Rebuilder, copy_of
+from .outgoing import Outgoing, Rebuilder, copy_of, copy_of_run
 from .pair import Pair
 from .ranges import CopyRange
 from .runs import add_run
 from .settings import CopySettings
 
 __all__ = ["PartitionCopy"]
+
+#: Of a partition in one request. A broker checks and decompresses them under the partition's lock, and
+#: more made it no faster; no record set may be larger than a segment.
+TOGETHER_BYTES = 1024 * 1024
 
 
 class PartitionCopy:
@@ -47,6 +54,9 @@ class PartitionCopy:
             nothing was in flight; None before the first alignment.
         fetch_offset: The next source offset to fetch; ahead of the pair by
             what is queued and in flight.
+        in_flight: For each request that is not answered, its batches.
+        together_bytes: How many bytes of batches may go into one request,
+            where the broker takes several.
         stopped: Why this partition cannot go on, once it cannot.
         waiting_for: What it waits for, while it waits.
         empty_answers: How often in a row the source had nothing at ``fetch_offset``.
@@ -70,7 +80,9 @@ class PartitionCopy:
         self.aligned = False
         self.fetch_offset = -1
         self.queue: deque[Outgoing] = deque()
-        self.in_flight: deque[Outgoing] = deque()
+        self.in_flight: deque[Sequence[Outgoing]] = deque()
+        self.together_bytes = TOGETHER_BYTES
+        self._one_by_one_until = -1
         self.stopped: PartitionStopped | None = None
         self.waiting_for: str | None = None
         self.empty_answers = 0
@@ -87,6 +99,7 @@ class PartitionCopy:
         self._heard_end = -1
         self._last: Outgoing | None = None
         self._rebuilder = Rebuilder(settings)
+        self._join_below_bytes = settings.rebatch.below_bytes if settings.rebatch else 0
         self._source_leader_epoch = -1
         self._dropped: Counter[Decision] = Counter()
         self._suspects: set[int] = set()
@@ -213,6 +226,8 @@ class PartitionCopy:
         heir._backoff = self._backoff
         heir._retry_at = self._retry_at
         heir._rebuilder.most_bytes = self._rebuilder.most_bytes
+        heir.together_bytes = self.together_bytes
+        heir._one_by_one_until = self._one_by_one_until
         self.departed = True
         return heir
 
@@ -237,13 +252,20 @@ class PartitionCopy:
         """Keep up to where the source says that there is something to fetch."""
         self._heard_end = end_offset
 
-    def take(self, fetched: FetchedPartition, isolation_level: IsolationLevel) -> bool:
+    def take(
+        self, fetched: FetchedPartition, isolation_level: IsolationLevel, *, several: bool = False
+    ) -> bool:
         """
         Decide on each fetched batch, stamp those that are copied or made anew, and queue them.
 
         What is copied is stamped in the fetch buffer: the queue holds views of it.
         A batch that cannot be mirrored is remembered, and stops the partition
         when everything before it is acknowledged.
+
+        Args:
+            fetched: The partition's part of an answer.
+            isolation_level: Of the fetch.
+            several: Whether batches will go together, so that they need not be told apart.
 
         Returns:
             Whether there was any whole batch.
@@ -258,9 +280,13 @@ class PartitionCopy:
             else None
         )
         try:
-            for batch in split(fetched.record_set):
+            several = several and not self._join_below_bytes and self.sequence_is_offset
+            for batch in self._split(fetched.record_set) if several else split(fetched.record_set):
                 found = True
                 self.empty_answers = 0
+                if batch is None:  # a run of them was taken
+                    end_of_last = self.fetch_offset
+                    continue
                 header = batch.header
                 if header.base_offset < end_of_last:
                     # Offsets are not under the CRC. Which of the two is wrong? Neither was sent yet.
@@ -282,6 +308,40 @@ class PartitionCopy:
             self.suspect(self.fetch_offset, f"{what}: {error.reason}")
         return found
 
+    def _split(self, record_set: memoryview) -> Iterator[RecordBatch | None]:
+        """Split a record set, and take what follows on in runs; yield None for each of these."""
+        assert self.pair is not None
+        identity = self.pair.identity
+        position = 0
+        while position < len(record_set):
+            if not self._rebuilder.is_gathering and self.fetch_offset >= self._one_by_one_until:
+                run = stamp_run(
+                    record_set,
+                    position,
+                    first_offset=self.fetch_offset,
+                    end_offset=self.range.end_offset,
+                    most_bytes=self.together_bytes,
+                    producer_id=identity.producer_id,
+                    producer_epoch=identity.producer_epoch,
+                    base_sequence=identity.sequence(self._next_destination),
+                )
+                if run is not None:
+                    self._queue_run(run)
+                    position += len(run.view)
+                    yield None
+                    continue
+            batch = next(split(record_set[position:]), None)
+            if batch is None:
+                return
+            position += len(batch.view)
+            yield batch
+
+    def _queue_run(self, run: Run) -> None:
+        self.queue.append(copy_of_run(run, self._next_destination))
+        self._next_destination += run.records_count
+        self.fetch_offset = run.last.header.next_offset
+        self._source_leader_epoch = run.last.header.leader_epoch
+
     def _is_behind_the_end(self, header: BatchHeader) -> bool:
         # A wrapper of magic 0 or 1 has the offset of its last message: the first may lie before the end.
         is_wrapper = header.magic != 2 and header.codec_id != Codec.NONE
@@ -290,7 +350,11 @@ class PartitionCopy:
     def _take_batch(self, batch: RecordBatch, aborted: AbortedTransactions | None) -> None:
         header = batch.header
         decision = decide(
-            header, self.fetch_offset, aborted, keep_append_time=self._settings.keep_append_time
+            header,
+            self.fetch_offset,
+            aborted,
+            keep_append_time=self._settings.keep_append_time,
+            join_below_bytes=self._join_below_bytes if header.base_offset >= self._one_by_one_until else 0,
         )
         if decision is Decision.COPY:
             self._queue_gathered()
@@ -364,21 +428,49 @@ class PartitionCopy:
             self._established
             and self.newest_ms is not None
             and self.newest_ms > forgotten_up_to_ms
-            and all(each.newest_ms > forgotten_up_to_ms for each in self.in_flight)
+            and all(each.newest_ms > forgotten_up_to_ms for request in self.in_flight for each in request)
         )
 
-    def next_to_send(self) -> Outgoing:
-        """Move the next batch from the queue to what is in flight."""
-        outgoing = self.queue.popleft()
-        self.in_flight.append(outgoing)
-        return outgoing
+    @property
+    def can_send_several(self) -> bool:
+        """Whether a broker that takes several batches in a request would take those that come next."""
+        return (
+            (len(self.queue) > 1 or any(each.batches_count > 1 for each in self.queue))
+            and self.queue[0].source_start >= self._one_by_one_until
+            and self.sequence_is_offset
+        )
+
+    @property
+    def sequence_is_offset(self) -> bool:
+        """Whether it may be written to where a broker compares the two."""
+        return self.pair is not None and self.pair.identity.sequence_is_offset
+
+    def next_to_send(self, *, several: bool) -> Sequence[Outgoing]:
+        """Move the next batch from the queue to what is in flight; or several, as many as may go together."""
+        batches = [self.queue.popleft()]
+        if several:
+            room = self.together_bytes - len(batches[0].view)
+            while self.queue and (room := room - len(self.queue[0].view)) >= 0:
+                batches.append(self.queue.popleft())
+        self.in_flight.append(batches)
+        return batches
+
+    def send_one_by_one(self, refused: Sequence[Outgoing]) -> None:
+        """Prepare to send batches again that were refused together, or joined: each has an answer then."""
+        self._one_by_one_until = refused[-1].source_end
+        self.lose_track()
+
+    def send_fewer(self) -> None:
+        """They were too many bytes for one request."""
+        self.together_bytes //= 2
+        self.lose_track()
 
     def acknowledge(self, outgoing: Outgoing) -> None:
         """Count the oldest batch that was in flight: it landed where it should."""
         self._established = True
         self.newest_ms = outgoing.newest_ms if outgoing.newest_ms >= 0 else None
         self._last = outgoing
-        self.decisions[outgoing.decision] += 1
+        self.decisions[outgoing.decision] += outgoing.batches_count
         self.records += outgoing.records_count
         self.bytes_out += len(outgoing.view)
         landed = outgoing.destination_offset
@@ -388,11 +480,11 @@ class PartitionCopy:
         self._backoff.reset()
         self.waiting_for = None
 
-    def displace(self, outgoing: Outgoing, by: int) -> None:
-        """A batch landed so many offsets too far: so will all that follow it, and the sequences go on."""
+    def displace(self, batches: Sequence[Outgoing], by: int) -> None:
+        """A request landed so many offsets too far: so will all that follow it, and the sequences go on."""
         assert self.pair is not None
         self.pair = replace(self.pair, identity=self.pair.identity.moved(by))
-        for each in chain([outgoing], self.in_flight, self.queue):
+        for each in chain(batches, *self.in_flight, self.queue):
             each.destination_offset += by
         self._next_destination += by
 

@@ -25,8 +25,10 @@ from ..client.admin import (
 from ..client.cluster import Cluster, patiently
 from ..client.metadata import TopicMetadata, TopicPartition
 from ..errors import BrokerError, ConfigError, ErrorCode, ShoalError
+from .multi_batch import require_multi_batch
 from .options import MirrorOptions
 from .sentences import first_few
+from .settings import MultiBatch
 from .topic_configs import Finding, TopicState, compare, configs_of_copy
 
 __all__ = [
@@ -183,6 +185,8 @@ def prepare(
     """
     plan = look(options, source, destination, patience_s=patience_s)
     created = _carry_out(plan, destination, patience_s)
+    if options.multi_batch is MultiBatch.REQUIRED:
+        require_multi_batch(destination, created)  # the others were looked at
     return Prepared(
         plan.group,
         plan.source_cluster_id,
@@ -307,6 +311,8 @@ class _Look:
         self._destination.refresh(names.values())
         self._check_not_fed_by_itself(names)
         self._check_destination(names)
+        if self._options.multi_batch is MultiBatch.REQUIRED:
+            require_multi_batch(self._destination, names.values())
         group = self._options.group_between(
             self._source.metadata.cluster_id, self._destination.metadata.cluster_id
         )

@@ -2,10 +2,12 @@
 The copy loop: from one source leader to one destination leader.
 
 A fetch brings record sets of many partitions; their batches are stamped where
-they lie in the buffer and go out as views of it, one batch of a partition in
-a request (a stock broker takes no more), many partitions together, several
-requests in flight. The next fetch is already asked for. Before the buffer is
-used again, everything in it is acknowledged or given up.
+they lie in the buffer and go out as views of it, many partitions together,
+several requests in flight. A stock broker takes one batch of a partition in a
+request. Whether this one takes several is asked when there are several to
+send, and anew on each connection (``client/multi_batch.py``). The next fetch
+is already asked for. Before the buffer is used again, everything in it is
+acknowledged or given up.
 
 A turn of the loop looks at the partitions that an answer brought something
 for, and at those that wait, never at all: most of a thousand may be idle.
@@ -26,12 +28,13 @@ from ..client.produce import Producer
 from ..errors import ErrorCode, ProtocolError
 from ..protocol.fetch import FetchedPartition, FetchResponse
 from ..protocol.produce import ProduceOutcome
+from ..records import Decision, has_several
 from .control import CarrierControl
 from .incidents import Delivery, Incident, IncidentKind
 from .outgoing import Outgoing
 from .partition_copy import PartitionCopy
 from .reading import is_gap
-from .settings import CopySettings
+from .settings import CopySettings, MultiBatch
 
 __all__ = ["FETCH_MAX_WAIT_MS", "MAX_REQUESTS_IN_FLIGHT", "Route"]
 
@@ -86,6 +89,14 @@ _SEQUENCE_REFUSED = frozenset(
 #: A batch that was decoded may be cut into smaller ones.
 _TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
+#: Of several batches in a request, it may be any one that is meant.
+_ABOUT_ONE_BATCH = _BYTES_REFUSED | {
+    ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.INVALID_TIMESTAMP,
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
 _WHAT_TO_DO = {
     ErrorCode.MESSAGE_TOO_LARGE: "raise max.message.bytes of the destination topic",
     ErrorCode.RECORD_LIST_TOO_LARGE: "raise segment.bytes of the destination topic",
@@ -111,8 +122,9 @@ class Route:
         self,
         copies: Sequence[PartitionCopy],
         fetcher: Fetcher,
-        producer: Producer,
+        connect: Callable[[bool], Producer],
         *,
+        marked: bool,
         source: Cluster,
         destination: Cluster,
         settings: CopySettings,
@@ -124,7 +136,9 @@ class Route:
         Args:
             copies: Aligned partitions.
             fetcher: On a connection to their source leader.
-            producer: On a connection to their destination leader.
+            connect: Opens a connection to their destination leader; closed by :meth:`close`. It is told
+                whether to ask there for several batches (:func:`~shoal.client.multi_batch.marked`).
+            marked: How to connect at first. Only where the sequence of each partition is its offset.
             source: For what the leader's errors mean.
             destination: For the leader epochs.
             settings: Of the mirror.
@@ -141,7 +155,12 @@ class Route:
         #: Aligned partitions that are not due.
         self._waiting: dict[PartitionCopy, None] = {}
         self._fetcher = fetcher
-        self._producer = producer
+        self._connect = connect
+        self._marked = marked
+        self._producer = connect(marked)
+        #: What the destination's leader answered on this connection, by topic.
+        self._takes_several: dict[str, bool] = {}
+        self._must_yield = False
         self._source = source
         self._destination = destination
         self._settings = settings
@@ -149,6 +168,15 @@ class Route:
         self._on_progress = on_progress
         self._should_yield = should_yield
         self._remembered_for_ms = max(0, settings.producer_id_expiration_ms - _FORGETTING_MARGIN_MS)
+
+    @property
+    def found_several(self) -> bool | None:
+        """Whether the destination's leader takes several batches in a request; None where nobody asked."""
+        return any(self._takes_several.values()) if self._takes_several else None
+
+    def close(self) -> None:
+        """Close the connection to the destination's leader."""
+        self._producer.close()
 
     def run(self) -> None:
         """
@@ -165,8 +193,9 @@ class Route:
             while self._fetcher.is_waiting and not self._control.stop_requested:
                 self._control.check_lease()
                 response = self._fetcher.receive()
+                self._find_out(response)
                 touched = self._take(response)
-                if not (self._control.stop_requested or self._should_yield()):
+                if not (self._control.stop_requested or self._must_yield or self._should_yield()):
                     self._ask_for_more()
                 self._produce_all(touched)
                 self._settle(touched, sum(len(each.record_set) for each in response.partitions))
@@ -203,10 +232,37 @@ class Route:
                 # Only the answer to the first in a full request says something.
                 self._fetcher.start_over(copy.source)
 
+    def _find_out(self, response: FetchResponse) -> None:
+        """Ask whether requests may have several batches, where an answer brings several and nobody knows."""
+        settings = self._settings
+        if settings.multi_batch is MultiBatch.OFF or settings.delivery is not Delivery.EXACTLY_ONCE:
+            return
+        brings_several = (
+            copy.destination
+            for each in response.partitions
+            if has_several(each.record_set)
+            and (copy := self._copies.get(TopicPartition(each.topic, each.partition))) is not None
+            and copy.sequence_is_offset
+        )
+        unknown = {
+            partition.topic: partition
+            for partition in brings_several
+            if partition.topic not in self._takes_several
+        }
+        if unknown:
+            # Of all topics at once: each time may take a connection.
+            others = {copy.destination.topic: copy.destination for copy in self._copies.values()}
+            asked = {**others, **unknown}.values()
+            self._takes_several |= self._ask_for_several(
+                [partition for partition in asked if partition.topic not in self._takes_several]
+            )
+
     def _take(self, response: FetchResponse) -> list[PartitionCopy]:
         """Take what an answer brings; return the partitions that it matters for."""
         if response.error_code:
             raise ProtocolError(f"Fetch from {self._source}: error {response.error_code}")
+        if self._must_yield:
+            return []  # it is fetched again
         touched = []
         for fetched in response.partitions:
             copy = self._copies.get(TopicPartition(fetched.topic, fetched.partition))
@@ -227,7 +283,8 @@ class Route:
             return True
         committed = self._settings.source.isolation_level is IsolationLevel.READ_COMMITTED
         copy.hear(fetched.end_offset(committed=committed))
-        if size and copy.take(fetched, self._settings.source.isolation_level):
+        several = self._marked and self._takes_several.get(copy.destination.topic, False)
+        if size and copy.take(fetched, self._settings.source.isolation_level, several=several):
             return True
         if not throttled and self._is_first(copy) and fetched.preferred_read_replica < 0:
             self._nothing_for_the_first(copy, fetched)
@@ -281,6 +338,8 @@ class Route:
 
     def _produce_all(self, touched: Sequence[PartitionCopy]) -> None:
         """Send all that is queued, and wait until nothing is in flight."""
+        if self._settings.multi_batch is MultiBatch.REQUIRED:
+            self._hold_back(touched)
         ready = deque(copy for copy in touched if copy.queue)
         while True:
             if self._producer.in_flight <= _REFILL_AT:
@@ -289,6 +348,38 @@ class Route:
                 return
             for partition, outcome in self._producer.receive().items():
                 self._acknowledge(self._by_destination[partition], outcome)
+
+    def _hold_back(self, copies: Sequence[PartitionCopy]) -> None:
+        """Where several batches in a request are required, send none where they are not taken."""
+        for copy in copies:
+            if copy.can_send_several and not self._takes_several.get(copy.destination.topic, False):
+                copy.refetch()
+                copy.wait(
+                    f"{copy.destination} on {self._destination}: its leader takes no several batches in "
+                    "a request, and --multi-batch required asks for that"
+                )
+                self._changed[copy] = None
+        # Who takes one at a time is asked again.
+        self._takes_several = {topic: True for topic, takes in self._takes_several.items() if takes}
+
+    def _ask_for_several(self, partitions: Sequence[TopicPartition]) -> dict[str, bool]:
+        """Ask for some topics; where any takes several, go on on a connection that asks for that."""
+        producer = self._producer if self._marked else self._connect(True)
+        answers = producer.takes_several(partitions)
+        # Who has no answer now is asked on the next connection.
+        takes = {partition.topic: answers.get(partition, False) for partition in partitions}
+        if self._marked:
+            return takes
+        if not any(takes.values()):
+            producer.close()
+        elif all(copy.sequence_is_offset for copy in self._copies.values() if copy.aligned):
+            self._producer.close()
+            self._producer, self._marked = producer, True
+        else:
+            # Each sort of partition needs a connection of its own, and gets a route.
+            producer.close()
+            self._must_yield = True
+        return takes
 
     def _send_some(self, ready: deque[PartitionCopy]) -> None:
         """Send as many requests as may be in flight, in one system call."""
@@ -300,37 +391,46 @@ class Route:
             self._producer.prepare(batches)
         self._producer.send_prepared()
 
-    def _next_request(self, ready: deque[PartitionCopy]) -> dict[TopicPartition, tuple[memoryview]]:
-        """Take one batch of each partition that may send, up to a request's size."""
-        batches: dict[TopicPartition, tuple[memoryview]] = {}
+    def _next_request(self, ready: deque[PartitionCopy]) -> dict[TopicPartition, Sequence[memoryview]]:
+        """Take one batch of each partition that may send, or several, up to a request's size."""
+        batches: dict[TopicPartition, Sequence[memoryview]] = {}
         size = 0
         forgotten_up_to_ms = time.time() * 1000 - self._remembered_for_ms
         for _ in range(len(ready)):
             copy = ready.popleft()
             if copy.may_send(forgotten_up_to_ms):
-                view = copy.next_to_send().view
-                batches[copy.destination] = (view,)
-                size += len(view)
+                several = self._may_send_several(copy)
+                views = [each.view for each in copy.next_to_send(several=several)]
+                batches[copy.destination] = views
+                size += sum(map(len, views))
             if copy.queue:
                 ready.append(copy)
             if size >= _REQUEST_BYTES:
                 break
         return batches
 
+    def _may_send_several(self, copy: PartitionCopy) -> bool:
+        return (
+            self._marked and copy.can_send_several and self._takes_several.get(copy.destination.topic, False)
+        )
+
     def _acknowledge(self, copy: PartitionCopy, answer: ProduceOutcome) -> None:
         if not copy.in_flight:
             return  # it failed with an earlier request; realigning will tell what became of this one
-        outgoing = copy.in_flight.popleft()
+        batches = copy.in_flight.popleft()
         if answer.error_code:
-            self._destination_refuses(copy, outgoing, answer)
-        elif answer.base_offset == outgoing.destination_offset:
-            copy.acknowledge(outgoing)
+            self._destination_refuses(copy, batches, answer)
+        elif answer.base_offset == batches[0].destination_offset:
+            # One offset is answered for all of them: they are written together, in a row.
+            for outgoing in batches:
+                copy.acknowledge(outgoing)
         else:
-            self._landed_elsewhere(copy, outgoing, answer.base_offset)
+            self._landed_elsewhere(copy, batches, answer.base_offset)
         if not copy.aligned:
             self._changed[copy] = None
 
-    def _landed_elsewhere(self, copy: PartitionCopy, outgoing: Outgoing, base_offset: int) -> None:
+    def _landed_elsewhere(self, copy: PartitionCopy, batches: Sequence[Outgoing], base_offset: int) -> None:
+        outgoing = batches[0]
         expected = outgoing.destination_offset
         is_later = base_offset > expected
         kind = IncidentKind.FOREIGN_RECORDS if is_later else IncidentKind.DESTINATION_LOSS
@@ -351,10 +451,15 @@ class Route:
         else:
             if not shared:
                 copy.incidents.append(replace(incident, continued=True))
-            copy.displace(outgoing, base_offset - expected)
-            copy.acknowledge(outgoing)
+            copy.displace(batches, base_offset - expected)
+            for each in batches:
+                copy.acknowledge(each)
 
-    def _destination_refuses(self, copy: PartitionCopy, outgoing: Outgoing, answer: ProduceOutcome) -> None:
+    def _destination_refuses(
+        self, copy: PartitionCopy, batches: Sequence[Outgoing], answer: ProduceOutcome
+    ) -> None:
+        outgoing = batches[0]
+        count = sum(each.batches_count for each in batches)
         code = ErrorCode.of(answer.error_code)
         named = f"error {answer.error_code} {code.name}" + (
             f" ({answer.error_message})" if answer.error_message else ""
@@ -362,6 +467,23 @@ class Route:
         if code in _NOT_WRITTEN or code in _PERHAPS_WRITTEN:
             copy.lose_track()
             copy.wait(f"{copy.destination} on {self._destination}: {named}")
+        elif count > 1 and code is ErrorCode.RECORD_LIST_TOO_LARGE:
+            copy.send_fewer()
+            copy.wait(
+                f"{self._destination} takes not so many batches in a request ({named}); fewer follow", 0
+            )
+        elif count > 1 and code in _ABOUT_ONE_BATCH:
+            # Or the broker was restarted without its agent: whether it takes several is asked again, too.
+            self._takes_several.pop(copy.destination.topic, None)
+            copy.send_one_by_one(batches)
+            copy.wait(
+                f"{self._destination} refuses {count} batches in a request with {named}; "
+                "they follow one by one",
+                0,
+            )
+        elif outgoing.decision is Decision.JOIN and code in _ABOUT_ONE_BATCH - _TOO_LARGE:
+            copy.send_one_by_one(batches)
+            copy.wait(f"{self._destination} refuses joined batches with {named}; they follow as they were", 0)
         elif code in _BYTES_REFUSED or code in _SEQUENCE_REFUSED:
             what = (
                 f"{self._destination} refuses the batch at source offset {outgoing.source_start} with {named}"

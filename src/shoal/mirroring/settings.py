@@ -2,15 +2,86 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 
 from ..client.config import ClientConfig
+from ..errors import ConfigError
+from ..records import HEADER_SIZE, Codec
 from .incidents import Delivery, IncidentKind
+from .sizes import parse_bytes
 
-__all__ = ["DEFAULT_MAX_DECOMPRESSED_BYTES", "CopySettings"]
+__all__ = ["DEFAULT_MAX_DECOMPRESSED_BYTES", "CopySettings", "MultiBatch", "Rebatch"]
 
 #: Batches are of 1 MiB as brokers come, and few shrink to less than a fiftieth.
 DEFAULT_MAX_DECOMPRESSED_BYTES = 64 * 1024 * 1024
+
+
+#: With less than two headers nothing is joined; with more than brokers take as they come it is cut again.
+_LEAST_REBATCH_BYTES = 2 * HEADER_SIZE
+_MOST_REBATCH_BYTES = 1024 * 1024
+
+
+class MultiBatch(enum.Enum):
+    """Whether several batches of a partition go into one Produce request; the value is the option's."""
+
+    AUTO = "auto"
+    OFF = "off"
+    REQUIRED = "required"
+
+    @classmethod
+    def parse(cls, option: str, text: str) -> MultiBatch:
+        """
+        Raises:
+            ConfigError: It is none of the three; names the option.
+        """
+        try:
+            return cls(text)
+        except ValueError:
+            choices = ", ".join(each.value for each in cls)
+            raise ConfigError(f"{option} {text}: none of {choices}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Rebatch:
+    """
+    Which batches are joined into larger ones.
+
+    Attributes:
+        below_bytes: Those that are smaller, as they come, header included; so many bytes of them make one.
+        codec: What all of them are compressed with; None for what those have that are joined.
+
+    """
+
+    below_bytes: int
+    codec: Codec | None = None
+
+    @classmethod
+    def parse(cls, option: str, text: str) -> Rebatch:
+        """
+        Read ``BYTES`` or ``BYTES:CODEC``, as ``64k:zstd``.
+
+        Raises:
+            ConfigError: It is neither; names the option.
+
+        """
+        size, colon, codec = text.partition(":")
+        below_bytes = parse_bytes(option, size)
+        if not _LEAST_REBATCH_BYTES <= below_bytes <= _MOST_REBATCH_BYTES:
+            raise ConfigError(
+                f"--{option} {text}: not between {_LEAST_REBATCH_BYTES} and {_MOST_REBATCH_BYTES} bytes"
+            )
+        if not colon:
+            return cls(below_bytes)
+        try:
+            return cls(below_bytes, Codec[codec.upper()])
+        except KeyError:
+            choices = ", ".join(each.name.lower() for each in Codec)
+            raise ConfigError(f"--{option} {text}: no codec; there are {choices}") from None
+
+    def __str__(self) -> str:
+        """Return what :meth:`parse` reads."""
+        return str(self.below_bytes) + (f":{self.codec.name.lower()}" if self.codec is not None else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +107,9 @@ class CopySettings:
             records get the append time instead of their create times.
         max_decompressed_bytes: How large a batch that has to be decoded may
             become.
+        multi_batch: Whether several batches of a partition go into one
+            request, where the destination's brokers take them.
+        rebatch: Which batches are joined into larger ones; None for none.
     """
 
     source: ClientConfig
@@ -50,3 +124,5 @@ class CopySettings:
     continue_on: frozenset[IncidentKind] = frozenset()
     keep_append_time: bool = False
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+    multi_batch: MultiBatch = MultiBatch.AUTO
+    rebatch: Rebatch | None = None

@@ -7,14 +7,14 @@ does I/O or knows Kafka's messages.
 """
 
 from .aborted import AbortedTransactions
-from .batch import HEADER_SIZE, BatchHeader, Codec, RecordBatch, read_header, split
+from .batch import HEADER_SIZE, BatchHeader, Codec, RecordBatch, has_several, read_header, split
 from .checksum import crc32c, verify_crc
 from .compression import compress, decompress, decompress_legacy_lz4
 from .decide import Decision, decide
 from .fingerprint import Fingerprint, fingerprint
 from .rebuild import write_batch, write_batches
 from .record import Record, read_key_value_headers, read_records
-from .stamp import stamp
+from .stamp import Run, stamp, stamp_run
 
 __all__ = [
     "HEADER_SIZE",
@@ -25,17 +25,20 @@ __all__ = [
     "Fingerprint",
     "Record",
     "RecordBatch",
+    "Run",
     "compress",
     "crc32c",
     "decide",
     "decompress",
     "decompress_legacy_lz4",
     "fingerprint",
+    "has_several",
     "read_header",
     "read_key_value_headers",
     "read_records",
     "split",
     "stamp",
+    "stamp_run",
     "verify_crc",
     "write_batch",
     "write_batches",

@@ -33,10 +33,10 @@ from typing import NamedTuple
 
 from ..errors import CorruptBatch
 
-__all__ = ["HEADER_SIZE", "BatchHeader", "Codec", "RecordBatch", "read_header", "split"]
+__all__ = ["HEADER_SIZE", "BatchHeader", "Codec", "RecordBatch", "has_several", "read_header", "split"]
 
-_HEADER = struct.Struct(">qiibIhiqqqhii")
-HEADER_SIZE = _HEADER.size
+HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_SIZE = HEADER.size
 assert HEADER_SIZE == 61
 
 #: Offset and length: what `batch_length` does not count ("log overhead").
@@ -145,7 +145,7 @@ class RecordBatch(NamedTuple):
 
 def read_header(record_set: memoryview, position: int = 0) -> BatchHeader:
     """Read the 61 bytes at ``position`` as a header of magic 2, whatever they say; they must be there."""
-    return _new(BatchHeader, _HEADER.unpack_from(record_set, position))
+    return _new(BatchHeader, HEADER.unpack_from(record_set, position))
 
 
 def split(record_set: memoryview) -> Iterator[RecordBatch]:
@@ -180,6 +180,18 @@ def split(record_set: memoryview) -> Iterator[RecordBatch]:
             return
         yield _new(RecordBatch, (header, record_set[position:following]))
         position = following
+
+
+_LENGTH_OFFSET = 8
+_LENGTH = struct.Struct(">i")
+
+
+def has_several(record_set: memoryview) -> bool:
+    """Whether there is anything behind the first batch of a record set; be it of any magic, or cut short."""
+    if len(record_set) < LOG_OVERHEAD:
+        return False
+    (length,) = _LENGTH.unpack_from(record_set, _LENGTH_OFFSET)
+    return bool(0 < length < len(record_set) - LOG_OVERHEAD)
 
 
 def _check(header: BatchHeader, position: int) -> None:

@@ -21,6 +21,7 @@ class Decision(enum.Enum):
     REBUILD_HOLES = "rebuilt: holes"
     REBUILD_MAGIC = "rebuilt: old format"
     REBUILD_APPEND_TIME = "rebuilt: append time"
+    JOIN = "joined"
 
     @property
     def is_drop(self) -> bool:
@@ -36,6 +37,7 @@ def decide(
     aborted: AbortedTransactions | None,
     *,
     keep_append_time: bool = False,
+    join_below_bytes: int = 0,
 ) -> Decision:
     """
     Say what becomes of a batch.
@@ -48,6 +50,7 @@ def decide(
             of every batch before this one; None with ``read_uncommitted``.
         keep_append_time: Whether records of a LogAppendTime batch are to have
             its append time: only decoding it can do that.
+        join_below_bytes: Batches that are smaller are joined with those before and behind.
 
     Returns:
         The first that applies, in the order of the checks: a control batch is
@@ -68,4 +71,6 @@ def decide(
         return Decision.REBUILD_HOLES
     if keep_append_time and header.is_log_append_time:
         return Decision.REBUILD_APPEND_TIME
+    if header.size < join_below_bytes:
+        return Decision.JOIN
     return Decision.COPY

@@ -13,17 +13,29 @@ destination hands out, and the broker then takes new batches for duplicates.
 from __future__ import annotations
 
 import struct
+from typing import NamedTuple
 
-from .batch import DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL, RecordBatch
+from .batch import (
+    DELETE_HORIZON,
+    HEADER,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    TRANSACTIONAL,
+    BatchHeader,
+    Codec,
+    RecordBatch,
+)
 from .checksum import CRC_OFFSET, crc32c, crc_of_difference
 
-__all__ = ["stamp"]
+__all__ = ["Run", "stamp", "stamp_run"]
 
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH_MAGIC_CRC = struct.Struct(">ibI")
 _CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 _IDENTITY = struct.Struct(">qhi")
+_IDENTITY_OFFSET = 43
 
 CLEARED_ATTRIBUTES = LOG_APPEND_TIME | TRANSACTIONAL | DELETE_HORIZON
 _KEPT = ~CLEARED_ATTRIBUTES
@@ -56,8 +68,103 @@ def stamp(batch: RecordBatch, producer_id: int, producer_epoch: int, base_sequen
     before = crc32c(changing)
     _BASE_OFFSET.pack_into(view, 0, 0)
     _ATTRIBUTES.pack_into(view, _FIRST, header.attributes & _KEPT)
-    _IDENTITY.pack_into(view, 43, producer_id, producer_epoch, base_sequence)
+    _IDENTITY.pack_into(view, _IDENTITY_OFFSET, producer_id, producer_epoch, base_sequence)
     crc: int = _CRC.unpack_from(view, CRC_OFFSET)[0]
     crc ^= crc_of_difference(before, crc32c(changing), len(view) - _END)
     _LEADER_EPOCH_MAGIC_CRC.pack_into(view, 12, -1, 2, crc)
     return crc
+
+
+class Run(NamedTuple):
+    """
+    Plain batches that follow one another, stamped.
+
+    Attributes:
+        view: Of all of them.
+        last: The last one, with its header as it was fetched.
+        batches_count: At least one.
+        records_count: In all of them.
+        oldest_ms: The smallest of their ``max_timestamp``.
+
+    """
+
+    view: memoryview
+    last: RecordBatch
+    batches_count: int
+    records_count: int
+    oldest_ms: int
+
+
+_BEFORE_ATTRIBUTES = struct.Struct(">qiibI")
+_SEQUENCES = 2**31
+_LARGEST_CODEC = max(Codec)
+
+
+def stamp_run(
+    record_set: memoryview,
+    position: int,
+    *,
+    first_offset: int,
+    end_offset: int,
+    most_bytes: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+) -> Run | None:
+    """
+    Stamp batches as :func:`stamp` does, as many as are plain: it takes a fifth of the time.
+
+    Plain is a batch of magic 2 with a codec and nothing else in its attributes, without holes, that
+    begins at the offset where the one before it ended. All others need to be looked at one by one.
+
+    Args:
+        record_set: Writable; see :func:`~shoal.records.split`.
+        position: Where in it the first batch begins.
+        first_offset: Its offset, or it is not plain.
+        end_offset: A batch that begins there or behind is left.
+        most_bytes: Of all together; a batch that is larger by itself is left.
+        producer_id: Ours.
+        producer_epoch: Its epoch.
+        base_sequence: Of the first; those of the others follow.
+
+    Returns:
+        None where the batch there is not plain.
+
+    """
+    unpack, pack_head, pack_identity = HEADER.unpack_from, _BEFORE_ATTRIBUTES.pack_into, _IDENTITY.pack
+    start, end, limit = position, len(record_set), min(len(record_set), position + most_bytes)
+    expected, batches, records, oldest_ms = first_offset, 0, 0, 2**63
+    fields: tuple[int, ...] = ()
+    while end - position >= HEADER_SIZE:
+        header = unpack(record_set, position)
+        base_offset, length, _, magic, crc, attributes, delta, _, newest_ms, _, _, _, count = header
+        following = position + length + LOG_OVERHEAD
+        if (
+            base_offset != expected
+            or magic != 2
+            or not 0 <= attributes <= _LARGEST_CODEC
+            or count != delta + 1
+            or count <= 0
+            or base_offset >= end_offset
+            or length < HEADER_SIZE - LOG_OVERHEAD
+            or following > limit
+        ):
+            break
+        identity = pack_identity(producer_id, producer_epoch, base_sequence)
+        at = position + _IDENTITY_OFFSET
+        before = crc32c(record_set[at : at + _IDENTITY.size])
+        crc ^= crc_of_difference(before, crc32c(identity), length + LOG_OVERHEAD - _END)
+        record_set[at : at + _IDENTITY.size] = identity
+        pack_head(record_set, position, 0, length, -1, 2, crc)
+        fields, last_position = header, position
+        if newest_ms < oldest_ms:
+            oldest_ms = newest_ms
+        expected += count
+        records += count
+        batches += 1
+        base_sequence = (base_sequence + count) % _SEQUENCES
+        position = following
+    if not batches:
+        return None
+    last = RecordBatch(BatchHeader._make(fields), record_set[last_position:position])
+    return Run(record_set[start:position], last, batches, records, oldest_ms)

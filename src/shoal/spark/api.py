@@ -20,7 +20,7 @@ from shoal.mirroring.options import (
 )
 from shoal.mirroring.progress import Progress, Summary
 from shoal.mirroring.runs import AcknowledgedRun
-from shoal.mirroring.settings import DEFAULT_MAX_DECOMPRESSED_BYTES
+from shoal.mirroring.settings import DEFAULT_MAX_DECOMPRESSED_BYTES, MultiBatch, Rebatch
 from shoal.mirroring.topics import TopicSelection
 from shoal.spark import job
 
@@ -47,6 +47,8 @@ def mirror(
     continue_on: Collection[str] = (),
     keep_append_time: bool = False,
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    multi_batch: str = "auto",
+    rebatch: str | None = None,
     metrics: str | None = None,
     ui: str | None = None,
     report: str | None = None,
@@ -106,6 +108,8 @@ def mirror(
         continue_on=frozenset(parse_incident_kind("continue_on", each) for each in continue_on),
         keep_append_time=keep_append_time,
         max_decompressed_bytes=max_decompressed_bytes,
+        multi_batch=MultiBatch.parse("multi_batch", multi_batch),
+        rebatch=None if rebatch is None else Rebatch.parse("rebatch", rebatch),
         metrics=None if metrics is None else parse_listen("metrics", metrics),
         ui=None if ui is None else parse_listen("ui", ui),
         report=report,

@@ -365,6 +365,7 @@ class _Job:
             **_prefixed("kafka.", options.destination),
             **_prefixed("source.kafka.", options.source),
             **_rename(options),
+            **({"rebatch": str(options.rebatch)} if options.rebatch else {}),
             "group": self.prepared.group,
             "fetchBufferBytes": str(options.fetch_buffer_bytes),
             "commitIntervalMs": str(options.commit_interval_ms),
@@ -373,6 +374,7 @@ class _Job:
             "continueOn": ",".join(sorted(kind.value for kind in options.continue_on)),
             "keepAppendTime": str(options.keep_append_time).lower(),
             "maxDecompressedBytes": str(options.max_decompressed_bytes),
+            "multiBatch": options.multi_batch.value,
             "producerIdExpirationMs": str(self.prepared.producer_id_expiration_ms),
             "control": self._control(),
         }

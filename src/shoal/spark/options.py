@@ -20,8 +20,9 @@ from shoal.client.metadata import TopicPartition
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.errors import ConfigError
 from shoal.mirroring.incidents import parse_delivery, parse_incident_kind
-from shoal.mirroring.options import MirrorOptions, parse_bytes
-from shoal.mirroring.settings import CopySettings
+from shoal.mirroring.options import MirrorOptions
+from shoal.mirroring.settings import CopySettings, MultiBatch, Rebatch
+from shoal.mirroring.sizes import parse_bytes
 from shoal.mirroring.topics import TopicSelection
 
 __all__ = ["ControlAddress", "ReadOptions", "WriteOptions"]
@@ -224,6 +225,10 @@ def _copy_settings(source: ClientConfig, destination: ClientConfig, left: dict[s
         continue_on=frozenset(parse_incident_kind("option continueOn:", each) for each in continue_on),
         keep_append_time=keep_append_time,
         max_decompressed_bytes=_integer(left, "maxDecompressedBytes") or settings.max_decompressed_bytes,
+        multi_batch=MultiBatch(
+            _choice(left, "multiBatch", settings.multi_batch.value, tuple(each.value for each in MultiBatch))
+        ),
+        rebatch=Rebatch.parse("rebatch", left.pop("rebatch")) if "rebatch" in left else None,
         producer_id_expiration_ms=_integer(left, "producerIdExpirationMs")
         or settings.producer_id_expiration_ms,
     )

@@ -3,7 +3,7 @@ Produce (API key 0), v3 to v12: append batches to partitions.
 
 As in ``KafkaApis.handleProduceRequest``:
 
-- one batch to a partition, or INVALID_RECORD;
+- one batch to a partition, or INVALID_RECORD (:mod:`..multi_batch` has the exception);
 - a partition that is listed twice keeps its last record set; the others are
   dropped without a word, and the answer is success;
 - a transactional batch without a transactional id refuses the whole request;
@@ -17,6 +17,7 @@ transaction by itself (KIP-890). Topic ids, v13, are not spoken.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +28,10 @@ from ...protocol.produce import ProduceRequest
 from ...records import BatchHeader, RecordBatch
 from ..call import Call
 from ..clock import now_ms
-from ..log import AppendInfo
+from ..log import AppendInfo, Log
+from ..multi_batch import admitted_batches, is_asked_for
 from ..refusal import Refused
-from ..validate import check_batch, sole_batch, validate
+from ..validate import HeaderChange, check_batch, sole_batch, validate
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -92,14 +94,26 @@ def _append_or_refuse(
     try:
         call.check_before(topic, partition)
         log = broker.topics.log(topic, partition)
-        batch = sole_batch(record_set, call.version)
+        batches = _batches(broker, call, record_set)
         if request.acks not in (-1, 0, 1):
             raise Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {request.acks}")
-        info = _append(broker, call, request, topic, partition, batch)
+        if isinstance(batches, RecordBatch):
+            info = _append(broker, call, request, topic, partition, batches)
+        else:
+            info = log.compare_and_append([_validated(batch, log) for batch in batches])
         call.check_after(topic, partition)
     except Refused as refused:
         return _Outcome(topic, partition, refused=refused)
     return _Outcome(topic, partition, info.base_offset, info.log_append_time_ms, log.log_start_offset)
+
+
+def _batches(broker: Broker, call: Call, record_set: memoryview) -> RecordBatch | Sequence[RecordBatch]:
+    """Return the batches to compare and append, or the one to append as stock Kafka does."""
+    if is_asked_for(broker.config, call.client_id):
+        batches = admitted_batches(record_set, call.version)
+        if batches is not None:
+            return batches
+    return sole_batch(record_set, call.version)
 
 
 def _append(
@@ -110,8 +124,12 @@ def _append(
     if header.is_transactional and not log.has_open_transaction(header.producer_id):
         assert transactional_id is not None, "handle refuses the request without it"
         _check_transaction(broker, call, transactional_id, topic, partition, header)
+    return log.append(*_validated(batch, log))
+
+
+def _validated(batch: RecordBatch, log: Log) -> tuple[RecordBatch, HeaderChange | None]:
     check_batch(batch, log.config)
-    return log.append(batch, validate(batch, log.config, now_ms()))
+    return validate(batch, log.config, now_ms())
 
 
 def _check_transaction(

@@ -263,7 +263,7 @@ class _Walk:
         records = self._decode(decision, batch)
         count = header.records_count if records is None else len(records)
         if records is None and count > self._left:
-            return True  # what is copied is there whole, or not at all
+            return True  # what cannot have been decoded is there whole, or not at all
         if self._count == self._tail_index and count == self._left and self._tail.is_copy_of(batch):
             self._is_copy = True
         elif self._count + count > self._tail_index:
@@ -283,9 +283,14 @@ class _Walk:
 
     def _decode(self, decision: Decision, batch: RecordBatch) -> list[Record] | None:
         """Return a batch's records where it is not copied as it is: it may be there in part."""
-        if decision is Decision.COPY:
+        if decision is not Decision.COPY:
+            return records_to_mirror(batch, self._position, self._settings)
+        if batch.header.records_count <= self._left:
             return None
-        return records_to_mirror(batch, self._position, self._settings)
+        # It may have been joined with those before it, and what came of them cut (--rebatch, also of then).
+        with suppress(UnsupportedBatch):
+            return records_to_mirror(batch, self._position, self._settings)
+        return None
 
     def _expect(self, records: Sequence[Record]) -> None:
         for index, record in enumerate(records, self._count):
@@ -346,7 +351,8 @@ def find(clusters: Clusters, copy: PartitionCopy, tail: Tail) -> Found:
     """
     Look for the destination's last batch in the source.
 
-    By its time at first, then everywhere: on a LogAppendTime topic the two sides' times differ.
+    By its time at first, then everywhere: on a LogAppendTime topic the two sides' times differ. Where
+    batches are joined, it may be made of several.
     """
     header = tail.header
     timestamp = -1 if header.is_log_append_time else header.max_timestamp
@@ -355,6 +361,8 @@ def find(clusters: Clusters, copy: PartitionCopy, tail: Tail) -> Found:
     found = _search(clusters, copy, tail, max(by_time, earliest))
     if not found.places and by_time > earliest:
         found = _search(clusters, copy, tail, earliest)
+    if not found.places and clusters.settings.rebatch is not None:
+        found = _search(clusters, copy, tail, earliest, joined=True)
     return found
 
 
@@ -365,7 +373,10 @@ def _offset_at(clusters: Clusters, partition: TopicPartition, timestamp: int) ->
     return offset
 
 
-def _search(clusters: Clusters, copy: PartitionCopy, tail: Tail, offset: int) -> Found:
+def _search(
+    clusters: Clusters, copy: PartitionCopy, tail: Tail, offset: int, *, joined: bool = False
+) -> Found:
+    """Look from an offset on; ``joined`` decodes everything."""
     level = clusters.settings.source.isolation_level
     keep = clusters.settings.keep_append_time
     window = _Window(tail)
@@ -377,9 +388,9 @@ def _search(clusters: Clusters, copy: PartitionCopy, tail: Tail, offset: int) ->
             continue
         if tail.is_copy_of(batch):
             places.append(Place(batch.header.next_offset, batch.header.leader_epoch))
-        if batch.header.magic == 2:
+        if batch.header.magic == 2 and not joined:
             window.clear()
-        if decision is not Decision.COPY or _may_be_recompressed(tail, batch):
+        if joined or decision is not Decision.COPY or _may_be_recompressed(tail, batch):
             with suppress(UnsupportedBatch):  # nor was it mirrored then
                 places += window.take(batch, records_to_mirror(batch, 0, clusters.settings))
     return Found(tuple(dict.fromkeys(places)), compacted)

@@ -1,0 +1,108 @@
+package shoal.agent.append;
+
+import java.util.Optional;
+import org.apache.kafka.common.InvalidRecordException;
+import org.apache.kafka.common.record.BaseRecords;
+import org.apache.kafka.common.record.DefaultRecordBatch;
+import org.apache.kafka.common.record.MemoryRecords;
+import org.apache.kafka.common.record.RecordBatch;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Which record sets of a marked request are appended by compare-and-append, from the headers of their batches.
+ *
+ * <p>Checksums and records are not looked at: the stock code does that, for each batch, before it writes.
+ */
+public final class Admission {
+    private static final Logger LOG = LoggerFactory.getLogger(Admission.class);
+
+    /** The first that may carry every codec. */
+    private static final short OLDEST_VERSION = 7;
+
+    private Admission() {}
+
+    /**
+     * The hook of {@code ProduceRequest.validateRecords}.
+     *
+     * @return true where the record set is admitted; false where the stock method has to decide
+     * @throws InvalidRecordException its end is cut off: the stock code would drop that in silence
+     */
+    public static boolean validateRecords(short version, BaseRecords records) {
+        MarkedRequest request = MarkedRequest.ofCandidate(records);
+        if (request == null) {
+            return false;
+        }
+        MemoryRecords batches = (MemoryRecords) records;
+        Optional<String> objection = objection(version, batches);
+        if (objection.isEmpty()) {
+            request.admit(batches);
+            return true;
+        }
+        LOG.debug("A record set of a marked request is left to the stock rules: {}", objection.get());
+        if (batches.validBytes() < batches.sizeInBytes()) {
+            throw new InvalidRecordException("The last batch is cut short");
+        }
+        return false;
+    }
+
+    /**
+     * Returns what speaks against a record set, if anything does.
+     *
+     * <p>Nothing does where every batch could be sent alone by an idempotent producer, outside of a transaction, and
+     * where each follows the one before it without a gap in their sequences.
+     */
+    static Optional<String> objection(short version, MemoryRecords records) {
+        if (version < OLDEST_VERSION) {
+            return Optional.of("Produce " + version + " is older than " + OLDEST_VERSION);
+        }
+        RecordBatch before = null;
+        int bytes = 0;
+        for (RecordBatch batch : records.batches()) {
+            Optional<String> objection = objection(batch);
+            if (objection.isEmpty() && before != null) {
+                objection = objectionBetween(before, batch);
+            }
+            if (objection.isPresent()) {
+                return objection;
+            }
+            bytes += batch.sizeInBytes();
+            before = batch;
+        }
+        if (before == null) {
+            return Optional.of("there is no batch");
+        }
+        return bytes == records.sizeInBytes() ? Optional.empty() : Optional.of("the last batch is cut short");
+    }
+
+    private static Optional<String> objection(RecordBatch batch) {
+        if (batch.magic() != RecordBatch.MAGIC_VALUE_V2) {
+            return Optional.of("a batch of magic " + batch.magic());
+        }
+        if (batch.baseOffset() != 0) {
+            return Optional.of("base offset " + batch.baseOffset() + " is not 0");
+        }
+        int count = batch.countOrNull();
+        if (count <= 0 || batch.lastOffset() != count - 1) {
+            return Optional.of(count + " records, but offsets up to " + batch.lastOffset());
+        }
+        if (!batch.hasProducerId() || batch.producerEpoch() < 0 || batch.baseSequence() < 0) {
+            return Optional.of("a batch without producer id, epoch or sequence");
+        }
+        if (batch.isTransactional() || batch.isControlBatch()) {
+            return Optional.of("a batch of a transaction");
+        }
+        return Optional.empty();
+    }
+
+    private static Optional<String> objectionBetween(RecordBatch before, RecordBatch batch) {
+        if (batch.producerId() != before.producerId() || batch.producerEpoch() != before.producerEpoch()) {
+            return Optional.of("batches of two producers");
+        }
+        int expected = DefaultRecordBatch.incrementSequence(before.lastSequence(), 1);
+        if (batch.baseSequence() != expected) {
+            return Optional.of("sequence " + batch.baseSequence() + " where " + expected + " follows");
+        }
+        return Optional.empty();
+    }
+}

@@ -1,0 +1,64 @@
+package shoal.agent.append;
+
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.kafka.common.record.MemoryRecords;
+import org.apache.kafka.common.record.MutableRecordBatch;
+import org.apache.kafka.storage.internals.log.LogAppendInfo;
+
+/** Appends the batches of an admitted record set that the log does not have yet, all of them or none. */
+public final class CompareAndAppend {
+
+    private CompareAndAppend() {}
+
+    /**
+     * Appends, or finds that it was done before.
+     *
+     * @param records admitted ones
+     * @return from the first batch of the request to the last, wherever they were written
+     * @throws org.apache.kafka.common.errors.OutOfOrderSequenceException the log does not end where the first new
+     *     batch says that it lands; nothing is written then, nor where the stock append throws
+     */
+    public static LogAppendInfo append(PartitionLog log, MemoryRecords records) {
+        List<MutableRecordBatch> batches = new ArrayList<>();
+        records.batches().forEach(batches::add);
+        // The stock append takes the same lock again.
+        synchronized (log.lock()) {
+            Duplicates duplicates = Duplicates.find(log, batches);
+            if (duplicates.count() == batches.size()) {
+                long lastOffset = duplicates.firstOffset() + count(batches) - 1;
+                return log.alreadyAppended(duplicates.firstOffset(), lastOffset, duplicates.timestamp());
+            }
+            LogAppendInfo appended = append(log, records, batches, duplicates.count());
+            appended.setFirstOffset(duplicates.firstOffset());
+            return appended;
+        }
+    }
+
+    private static LogAppendInfo append(
+            PartitionLog log, MemoryRecords records, List<MutableRecordBatch> batches, int duplicates) {
+        int position = sizeInBytes(batches.subList(0, duplicates));
+        MemoryRecords fresh = slice(records, position, records.sizeInBytes() - position);
+        MarkedRequest.leave(new SliceValidation(log, fresh));
+        try {
+            return log.append(fresh);
+        } finally {
+            MarkedRequest.takeValidation(); // it is still there where the append failed before
+        }
+    }
+
+    /** Returns a view of some bytes; its buffer begins at 0, since records take its limit for their size. */
+    static MemoryRecords slice(MemoryRecords records, int position, int size) {
+        ByteBuffer buffer = records.buffer();
+        return MemoryRecords.readableRecords(buffer.slice(position, size));
+    }
+
+    private static int sizeInBytes(List<MutableRecordBatch> batches) {
+        return batches.stream().mapToInt(MutableRecordBatch::sizeInBytes).sum();
+    }
+
+    private static long count(List<MutableRecordBatch> batches) {
+        return batches.stream().mapToLong(MutableRecordBatch::countOrNull).sum();
+    }
+}

@@ -1,0 +1,72 @@
+package shoal.agent.append;
+
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.kafka.common.record.MemoryRecords;
+import org.apache.kafka.common.record.MutableRecordBatch;
+import org.apache.kafka.common.record.RecordBatch;
+import org.apache.kafka.common.record.RecordValidationStats;
+import org.apache.kafka.common.utils.BufferSupplier;
+import org.apache.kafka.common.utils.PrimitiveRef.LongRef;
+import org.apache.kafka.storage.internals.log.LogValidator;
+import org.apache.kafka.storage.internals.log.LogValidator.MetricsRecorder;
+import org.apache.kafka.storage.internals.log.LogValidator.ValidationResult;
+
+/**
+ * Runs the stock validator on each batch alone, one after the other.
+ *
+ * <p>It takes one compressed batch at a time, and knows one codec. It assigns offsets and the leader's epoch where
+ * the batch lies, unless the topic asks for another codec: then it returns a new one.
+ */
+public final class SliceValidation {
+    private final PartitionLog log;
+    private final MemoryRecords records;
+
+    SliceValidation(PartitionLog log, MemoryRecords records) {
+        this.log = log;
+        this.records = records;
+    }
+
+    /**
+     * The hook of {@code LogValidator.validateMessagesAndAssignOffsets}.
+     *
+     * @return null where the stock method has to run: for others, and for the batches of this one
+     */
+    public static ValidationResult validateMessagesAndAssignOffsets(
+            LogValidator validator, LongRef offset, MetricsRecorder metrics, BufferSupplier buffers) {
+        SliceValidation validation = MarkedRequest.takeValidation();
+        return validation == null ? null : validation.validate(offset, metrics, buffers);
+    }
+
+    private ValidationResult validate(LongRef offset, MetricsRecorder metrics, BufferSupplier buffers) {
+        List<MemoryRecords> validated = new ArrayList<>();
+        RecordValidationStats stats = new RecordValidationStats();
+        long appendedAt = RecordBatch.NO_TIMESTAMP;
+        long maxTimestamp = RecordBatch.NO_TIMESTAMP;
+        boolean isInPlace = true;
+        boolean sizeMayHaveChanged = false;
+        int position = 0;
+        for (MutableRecordBatch batch : records.batches()) {
+            MemoryRecords slice = CompareAndAppend.slice(records, position, batch.sizeInBytes());
+            ValidationResult result =
+                    log.validator(slice).validateMessagesAndAssignOffsets(offset, metrics, buffers);
+            validated.add(result.validatedRecords);
+            stats.add(result.recordValidationStats);
+            appendedAt = result.logAppendTimeMs;
+            maxTimestamp = Math.max(maxTimestamp, result.maxTimestampMs);
+            isInPlace &= result.validatedRecords == slice;
+            sizeMayHaveChanged |= result.messageSizeMaybeChanged;
+            position += slice.sizeInBytes();
+        }
+        MemoryRecords whole = isInPlace ? records : joined(validated);
+        return new ValidationResult(appendedAt, whole, maxTimestamp, sizeMayHaveChanged, stats);
+    }
+
+    private static MemoryRecords joined(List<MemoryRecords> parts) {
+        int size = parts.stream().mapToInt(MemoryRecords::sizeInBytes).sum();
+        ByteBuffer buffer = ByteBuffer.allocate(size);
+        parts.forEach(part -> buffer.put(part.buffer()));
+        return MemoryRecords.readableRecords(buffer.flip());
+    }
+}

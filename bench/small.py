@@ -1,0 +1,437 @@
+"""
+What small batches cost, one or many of a partition in a request, or joined: ``python -m bench.small --help``.
+
+The copy loop (what one Spark task of shoal does, without Spark) copies the same topics again and again from
+one real Kafka broker to another, each time to a new topic. With ``--agent JAR`` the destination's broker has
+shoal's Java agent, and takes many batches in a request from those who ask for it; one in a request is the
+stock path of the same broker. Without it, many and one are measured between real Kafka and shoal's embedded
+broker, whose CPU is that of a program in Python: only what the mover takes says something then.
+
+MB and GB are bytes as they lie at the source, not records before compression.
+"""
+
+import argparse
+import json
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+from confluent_kafka import KafkaError, Message, Producer
+
+from bench.measure import MoverFailed, end_offsets
+from bench.report import machine, versions
+from rig import (
+    BENCH_JVM,
+    KAFKA_VERSION,
+    KafkaCluster,
+    create_topic,
+    digest_topic,
+    start_in_parallel,
+    wait_until,
+)
+from rig.agent import agent_jar
+from rig.cluster import free_port
+from rig.process import spawn, tail
+from shoal.broker import Broker
+from shoal.client.cluster import Cluster
+from shoal.client.config import ClientConfig, IsolationLevel
+from shoal.mirroring.control import Uncontrolled
+from shoal.mirroring.lane import copy_lane
+from shoal.mirroring.plan import end_offsets as source_ends
+from shoal.mirroring.plan import partitions_of
+from shoal.mirroring.ranges import CopyRange
+from shoal.mirroring.settings import CopySettings, MultiBatch, Rebatch
+
+_RESULTS = Path(__file__).parent / "results.md"
+_RECORD_BYTES = 100
+_COPIES_S = 1800.0
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Batches of a topic."""
+
+    name: str
+    records_per_batch: int
+
+
+#: About so large, lz4, with records of 100 bytes.
+SHAPES = (Shape("300 B", 3), Shape("2 KB", 26), Shape("16 KB", 220))
+
+
+@dataclass(frozen=True)
+class Way:
+    """
+    How batches are sent.
+
+    Attributes:
+        name: For the table.
+        multi_batch: The mirror's option.
+        rebatch: Likewise.
+        connections: To the destination's broker, with as many partitions each.
+    """
+
+    name: str
+    multi_batch: MultiBatch
+    rebatch: str | None = None
+    connections: int = 1
+
+
+ONE = Way("one in a request", MultiBatch.OFF)
+FOUR = Way("one in a request, 4 connections", MultiBatch.OFF, connections=4)
+MANY = Way("many in a request", MultiBatch.REQUIRED)
+JOINED = Way("`--rebatch 64k`", MultiBatch.OFF, "64k")
+
+
+@dataclass(frozen=True)
+class Run:
+    """
+    One copy.
+
+    Attributes:
+        megabytes_per_s: From the first connection to the last commit.
+        mover_s_per_gb: The mover's CPU-seconds.
+        broker_s_per_gb: The destination broker's.
+        batch_bytes: The mean at the source.
+
+    """
+
+    megabytes_per_s: float
+    mover_s_per_gb: float
+    broker_s_per_gb: float
+    batch_bytes: float
+
+
+@dataclass(frozen=True)
+class Destination:
+    """
+    Attributes:
+        name: For the table.
+        bootstrap: Its address.
+        cpu_s: Returns the CPU-seconds of its broker so far.
+        ways: What is measured with it.
+    """
+
+    name: str
+    bootstrap: str
+    cpu_s: Callable[[], float]
+    ways: Sequence[Way]
+
+
+class _Counting(Uncontrolled):
+    """Nobody's task, which counts."""
+
+    def __init__(self) -> None:
+        self.bytes_in = 0
+        self.waited_for: set[str] = set()
+
+    def report(self, message: dict[str, Any]) -> None:
+        for each in message["partitions"]:
+            self.bytes_in += each["bytes_in"]
+            if each["waiting_for"]:
+                self.waited_for.add(each["waiting_for"])
+
+
+def _copy(
+    source_servers: str, destination_servers: str, topic: str, copy: str, way: Mapping[str, Any]
+) -> None:
+    """Be the mover, and print what it took."""
+    source, _ = ClientConfig.from_properties("source", {"bootstrap.servers": source_servers})
+    destination, _ = ClientConfig.from_properties("destination", {"bootstrap.servers": destination_servers})
+    with Cluster(source) as cluster:
+        partitions = partitions_of(cluster, [topic])
+        ends = source_ends(cluster, partitions, IsolationLevel.READ_COMMITTED)
+    ranges = [CopyRange(topic, each.partition, copy, 0, ends[each]) for each in partitions]
+    settings = CopySettings(
+        source,
+        destination,
+        copy,
+        rules="bench",
+        multi_batch=MultiBatch(way["multi_batch"]),
+        rebatch=Rebatch.parse("rebatch", way["rebatch"]) if way["rebatch"] else None,
+    )
+    control = _Counting()
+    began, cpu_s = time.monotonic(), time.process_time()
+    shares = [ranges[number :: way["connections"]] for number in range(way["connections"])]
+    with ThreadPoolExecutor(len(shares)) as pool:
+        results = list(pool.map(lambda share: copy_lane(share, settings, control), shares))
+    took = {
+        "seconds": time.monotonic() - began,
+        "cpu_s": time.process_time() - cpu_s,
+        "bytes": control.bytes_in,
+        "complete": all(each.complete and not each.stopped for each in results),
+        "waited_for": sorted(control.waited_for),
+    }
+    print(json.dumps(took), flush=True)
+
+
+def _load(bootstrap: str, topic: str, shape: Shape, megabytes: float, partitions: int) -> int:
+    """Load a topic with batches of one size; return how many there are."""
+    create_topic(bootstrap, topic, partitions)
+    failures: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            failures.append(error)
+
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "compression.codec": "lz4",
+            "enable.idempotence": True,
+            "linger.ms": 1000,  # a batch is sent when it is full
+            "batch.num.messages": shape.records_per_batch,
+            "queue.buffering.max.messages": 1_000_000,
+            "delivery.report.only.error": True,
+        }
+    )
+    dice = random.Random(0)
+    # Half of it is random: it compresses a little, as records do.
+    values = [dice.randbytes(_RECORD_BYTES // 4).hex().ljust(_RECORD_BYTES, "x") for _ in range(10_000)]
+    batches = int(megabytes * 1e6 / (61 + shape.records_per_batch * 0.74 * _RECORD_BYTES))
+    first_ms = int(time.time() * 1000) - 3_600_000
+    for number in range(batches):
+        partition = number % partitions
+        for each in range(shape.records_per_batch):
+            value = values[(number * shape.records_per_batch + each) % len(values)]
+            while True:
+                try:
+                    producer.produce(
+                        topic, value, partition=partition, timestamp=first_ms + number, on_delivery=delivered
+                    )
+                except BufferError:
+                    producer.poll(0.1)
+                else:
+                    break
+    if producer.flush(300) or failures:
+        raise MoverFailed(f"the load did not reach the source: {failures[:1]}")
+    return batches
+
+
+@dataclass
+class Bench:
+    """A source, and how often to run."""
+
+    source: KafkaCluster
+    directory: Path
+    copies: int = 0
+
+    def run(
+        self,
+        destination: Destination,
+        topic: str,
+        batches: int,
+        partitions: int,
+        way: Way,
+    ) -> Run:
+        """Copy a topic once."""
+        self.copies += 1
+        copy = f"copy_{self.copies}"
+        create_topic(destination.bootstrap, copy, partitions)
+        told = {"multi_batch": way.multi_batch.value, "rebatch": way.rebatch, "connections": way.connections}
+        between = [self.source.bootstrap, destination.bootstrap, topic, copy]
+        before = destination.cpu_s()
+        done = subprocess.run(
+            [sys.executable, "-m", "bench.small", "copy", *between, json.dumps(told)],
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=_COPIES_S,
+            check=False,
+        )
+        broker_s = destination.cpu_s() - before
+        took = json.loads(done.stdout or "{}")
+        if not took.get("complete"):
+            raise MoverFailed(f"{way.name}, {topic}: exit code {done.returncode}, {took}")
+        if took["waited_for"]:
+            _say(f"{way.name}, {topic}: it waited for {took['waited_for']}")
+        if end_offsets(self.source.bootstrap, topic) != end_offsets(destination.bootstrap, copy):
+            raise MoverFailed(f"{way.name}: {copy} has another number of records than {topic}")
+        gigabytes = took["bytes"] / 1e9
+        return Run(
+            took["bytes"] / 1e6 / took["seconds"],
+            took["cpu_s"] / gigabytes,
+            broker_s / gigabytes,
+            took["bytes"] / batches,
+        )
+
+    def verify(self, destination: Destination, topic: str) -> None:
+        copy = f"copy_{self.copies}"
+        if digest_topic(self.source.bootstrap, topic) != digest_topic(destination.bootstrap, copy):
+            raise MoverFailed(f"{copy} has other records than {topic}")
+
+
+@contextmanager
+def _embedded(directory: Path) -> Iterator[Destination]:
+    port = free_port()
+    log = directory / "broker.log"
+    process = spawn([sys.executable, "-m", "bench.small", "broker", str(port)], log)
+    bootstrap = f"127.0.0.1:{port}"
+    try:
+        wait_until(lambda: _answers(bootstrap, process, log), "the embedded broker")
+        watched = psutil.Process(process.pid)
+
+        def cpu_s() -> float:
+            times = watched.cpu_times()
+            return float(times.user + times.system)
+
+        yield Destination("embedded broker", bootstrap, cpu_s, (ONE, MANY))
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _serve(port: int) -> None:
+    """Be the embedded broker, until killed."""
+    with Broker("127.0.0.1", port, config={"shoal.multi.batch.produce": "true"}):
+        signal.pause()
+
+
+def _answers(bootstrap: str, process: subprocess.Popen[bytes], log: Path) -> bool:
+    if process.poll() is not None:
+        raise MoverFailed(f"the embedded broker ended with {process.returncode}:\n{tail(log)}")
+    try:
+        with Cluster(
+            ClientConfig.from_properties("destination", {"bootstrap.servers": bootstrap})[0]
+        ) as cluster:
+            cluster.refresh([])
+    except Exception:
+        return False
+    return True
+
+
+@contextmanager
+def _destinations(kafka: KafkaCluster, has_agent: bool, directory: Path) -> Iterator[list[Destination]]:
+    if has_agent:
+        yield [
+            Destination("Kafka with the agent", kafka.bootstrap, kafka.cpu_seconds, (ONE, FOUR, MANY, JOINED))
+        ]
+        return
+    with _embedded(directory) as embedded:
+        yield [Destination("Kafka", kafka.bootstrap, kafka.cpu_seconds, (ONE, FOUR, JOINED)), embedded]
+
+
+def table(runs: Mapping[tuple[str, str, str], Sequence[Run]]) -> str:
+    """Return a Markdown table of the medians; ratios are to one in a request, of the same run."""
+    head = ("batches", "destination", "sent", "MB/s", "", "destination CPU-s/GB", "", "mover CPU-s/GB", "")
+    rows = [head, tuple("---" for _ in head)]
+    for (shape, destination, way), measured in runs.items():
+        base = runs[shape, destination, ONE.name]
+        mean = statistics.mean(each.batch_bytes for each in measured)
+        rows.append(
+            (
+                f"{shape} (mean {mean:,.0f})",
+                destination,
+                way,
+                *_cells(base, measured, lambda run: run.megabytes_per_s, faster=True),
+                *_cells(base, measured, lambda run: run.broker_s_per_gb, faster=False),
+                *_cells(base, measured, lambda run: run.mover_s_per_gb, faster=False),
+            )
+        )
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _cells(
+    base: Sequence[Run], measured: Sequence[Run], value: Callable[[Run], float], *, faster: bool
+) -> tuple[str, str]:
+    mine, theirs = (statistics.median(map(value, runs)) for runs in (measured, base))
+    ratio = mine / theirs if faster else theirs / max(mine, 1e-9)
+    if measured is base:
+        return f"{mine:.1f}", ""
+    return f"{mine:.1f}", f"{ratio:.1f} times {'faster' if faster else 'cheaper'}"
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.small",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--agent",
+        nargs="?",
+        const="",
+        metavar="JAR",
+        help="of shoal's Java agent, for the destination's broker (default: agent/'s, built where it is not)",
+    )
+    parser.add_argument(
+        "--agent-options", default="", metavar="TEXT", help="what the agent is told, behind JAR="
+    )
+    parser.add_argument("--megabytes", type=float, default=100, help="of each topic (default: 100)")
+    parser.add_argument("--partitions", type=int, default=8, help="of each topic (default: 8)")
+    parser.add_argument("--repeat", type=int, default=3, help="runs, of which the median counts (default: 3)")
+    parser.add_argument("--append", action="store_true", help=f"append the table to bench/{_RESULTS.name}")
+    return parser.parse_args()
+
+
+def _measure(bench: Bench, destinations: Sequence[Destination], arguments: argparse.Namespace) -> str:
+    runs: dict[tuple[str, str, str], list[Run]] = {}
+    for shape in SHAPES:
+        topic = f"batches_of_{shape.records_per_batch}"
+        _say(f"loading {arguments.megabytes:g} MB in batches of {shape.name}")
+        batches = _load(bench.source.bootstrap, topic, shape, arguments.megabytes, arguments.partitions)
+        ways = [(destination, way) for destination in destinations for way in destination.ways]
+        for destination, way in ways:  # whatever is done for the first time is done
+            bench.run(destination, topic, batches, arguments.partitions, way)
+            bench.verify(destination, topic)
+        for _ in range(arguments.repeat):
+            for destination, way in ways:
+                run = bench.run(destination, topic, batches, arguments.partitions, way)
+                runs.setdefault((shape.name, destination.name, way.name), []).append(run)
+                _say(f"{shape.name}, {destination.name}, {way.name}: {run}")
+    return table(runs)
+
+
+def _say(line: str) -> None:
+    print(time.strftime("%X"), line, file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["copy"]:
+        source_servers, destination_servers, topic, copy, way = sys.argv[2:]
+        _copy(source_servers, destination_servers, topic, copy, json.loads(way))
+        return
+    if sys.argv[1:2] == ["broker"]:
+        _serve(int(sys.argv[2]))
+        return
+    arguments = _parse()
+    load_before = os.getloadavg()[0]
+    options = f"={arguments.agent_options}" if arguments.agent_options else ""
+    has_agent = arguments.agent is not None
+    agent = (f"-javaagent:{arguments.agent or agent_jar()}{options}",) if has_agent else ()
+    source = KafkaCluster(jvm=BENCH_JVM, heap="1g")
+    kafka = KafkaCluster(jvm=(*BENCH_JVM, *agent), heap="1g")
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-small-") as directory,
+        start_in_parallel(source, kafka),
+        _destinations(kafka, has_agent, Path(directory)) as destinations,
+    ):
+        text = _measure(Bench(source, Path(directory)), destinations, arguments)
+    text += (
+        f"\n\nLoad of the machine over a minute, before and after: {load_before:.1f} and "
+        f"{os.getloadavg()[0]:.1f}."
+    )
+    print(text)
+    if arguments.append:
+        head = (
+            f"## Small batches\n\n{machine()}; two Kafka {KAFKA_VERSION} brokers (KRaft) on this machine, "
+            f"the copy loop alone; {versions('kafka-python')}.\n{arguments.megabytes:g} MB a topic of "
+            f"{arguments.partitions} partitions, lz4; the median of {arguments.repeat}.\n"
+        )
+        with _RESULTS.open("a") as file:
+            file.write(f"\n{head}\n{text}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""
+Several batches of a partition in one Produce request: the broker's half of KIP-712.
+
+Stock Kafka refuses a second batch with INVALID_RECORD. With
+``shoal.multi.batch.produce`` this broker takes them, as a real one does with
+shoal's Java agent, from clients whose id begins with
+``shoal.multi.batch.client.id.prefix``. Nobody else sees a difference.
+
+What such a client sends is a *compare-and-append*: its sequences are the
+offsets where its batches must land (modulo 2^31), and nothing is written
+unless the log ends where the first new batch says. That makes a retry exact
+however many batches it has: the batches of a producer id have no gap between
+them, so where one of the last five that the broker remembers is in the
+request, all before it in the request are written too.
+:meth:`.log.Log.compare_and_append` does it, all batches of a partition or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..records import HEADER_SIZE, BatchHeader, RecordBatch, read_header
+from .producers import last_sequence_of, next_sequence
+from .refusal import Refused
+from .validate import iterate
+
+__all__ = ["admitted_batches", "is_asked_for"]
+
+#: What goes with earlier versions, ZStandard's lack for one, is not worth a rule of its own.
+_FROM_VERSION = 7
+
+
+def is_asked_for(config: Mapping[str, str], client_id: str) -> bool:
+    """Whether the broker takes several batches, and this client says by its id that it sends such."""
+    return config["shoal.multi.batch.produce"].lower() == "true" and client_id.startswith(
+        config["shoal.multi.batch.client.id.prefix"]
+    )
+
+
+def admitted_batches(record_set: memoryview, version: int) -> Sequence[RecordBatch] | None:
+    """
+    Return the batches of a record set that can be appended together.
+
+    Args:
+        record_set: Of one partition, as it came. As with one batch, one that
+            is cut short at its end counts for nothing.
+        version: Of the request.
+
+    Returns:
+        One batch or more, none of them with more than its header looked at;
+        None where a rule is broken: then the stock rules apply, by which two
+        batches are refused.
+
+    """
+    if version < _FROM_VERSION:
+        return None
+    batches: list[RecordBatch] = []
+    try:
+        for view in iterate(record_set):
+            if len(view) < HEADER_SIZE:
+                return None
+            header = read_header(view)
+            if not (_is_admitted(header) if not batches else _follows(header, batches[-1].header)):
+                return None
+            batches.append(RecordBatch(header, view))
+    except Refused:
+        return None
+    return batches or None
+
+
+def _is_admitted(header: BatchHeader) -> bool:
+    return (
+        header.magic == 2
+        and header.base_offset == 0
+        and 0 < header.records_count == header.last_offset_delta + 1
+        and not header.is_control
+        and not header.is_transactional
+        and header.producer_id >= 0
+        and header.producer_epoch >= 0
+        and header.base_sequence >= 0
+    )
+
+
+def _follows(header: BatchHeader, before: BatchHeader) -> bool:
+    return (
+        _is_admitted(header)
+        and header.producer_id == before.producer_id
+        and header.producer_epoch == before.producer_epoch
+        and header.base_sequence == next_sequence(last_sequence_of(before))
+    )

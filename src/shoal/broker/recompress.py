@@ -1,0 +1,49 @@
+"""
+A batch written anew with the topic's codec: ``LogValidator.buildRecordsAndAssignOffsets``.
+
+The records and who wrote them are kept; their offset deltas become 0, 1, 2, …,
+and of the attributes nothing stays but the codec and the transactional bit.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from ..errors import ErrorCode
+from ..records import BatchHeader, Codec, Record, RecordBatch, crc32c, read_header, write_batch
+from .refusal import Refused
+
+__all__ = ["recompressed"]
+
+_TRANSACTIONAL = 0x10
+_ATTRIBUTES, _ATTRIBUTES_OFFSET = struct.Struct(">h"), 21
+_IDENTITY, _IDENTITY_OFFSET = struct.Struct(">qhi"), 43
+_CRC, _CRC_OFFSET = struct.Struct(">I"), 17
+
+_NO_PRODUCER_ID = -1
+
+
+def recompressed(header: BatchHeader, records: Sequence[Record], codec: Codec) -> RecordBatch:
+    """
+    Return the records in a batch of another codec, as the same producer's.
+
+    Raises:
+        Refused: With UNKNOWN_SERVER_ERROR for a producer id without epoch or
+            sequence, which ``MemoryRecordsBuilder`` does not take; any
+            negative one but -1 is a producer id here.
+
+    """
+    if header.producer_id != _NO_PRODUCER_ID and (header.producer_epoch < 0 or header.base_sequence < 0):
+        raise Refused(
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            f"producer {header.producer_id} has epoch {header.producer_epoch} "
+            f"and sequence {header.base_sequence}",
+        )
+    view = write_batch(records, codec).view
+    _ATTRIBUTES.pack_into(view, _ATTRIBUTES_OFFSET, codec | header.attributes & _TRANSACTIONAL)
+    _IDENTITY.pack_into(
+        view, _IDENTITY_OFFSET, header.producer_id, header.producer_epoch, header.base_sequence
+    )
+    _CRC.pack_into(view, _CRC_OFFSET, crc32c(view[_ATTRIBUTES_OFFSET:]))
+    return RecordBatch(read_header(view), view)

@@ -1,0 +1,137 @@
+"""
+Whether a broker takes several batches of a partition in one Produce request.
+
+KIP-712 tells that by a new version of the API. Its number was taken by other
+changes since, and a broker that was taught by an agent announces what it
+always did: so it is asked, by requests that no broker can write.
+
+Each has two batches of a partition, and acks=2, which no broker knows: it
+answers INVALID_REQUIRED_ACKS before it looks at a log, a producer's state, or
+who leads the partition. A stock broker does not come so far: two batches are
+INVALID_RECORD. In the first request the second batch follows the first, in the
+second one it does not:
+
+======================================  ======================  ====================
+broker                                  following               not following
+======================================  ======================  ====================
+takes several, and looks at sequences   INVALID_REQUIRED_ACKS   INVALID_RECORD
+stock                                   INVALID_RECORD          INVALID_RECORD
+looks at acks before it looks at them   INVALID_REQUIRED_ACKS   INVALID_REQUIRED_ACKS
+======================================  ======================  ====================
+
+Only the first row is believed. The third says nothing: such a broker might
+write the first batch, and drop the second without a word.
+
+Nothing depends on the partition: one that is empty, compacted, or has
+LogAppendTime or a codec of its own is the same. And should a broker take
+acks=2 for something, the checksums of both batches are wrong.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+
+from ..errors import ErrorCode, ProtocolError
+from ..protocol.apis import ApiKey
+from ..protocol.produce import ProduceOutcome, decode_produce_response, encode_produce_request
+from ..records import Codec, Record, stamp, write_batch
+from ..records.checksum import CRC_OFFSET
+from ..records.record import write_body
+from .connection import Connection
+from .metadata import TopicPartition
+
+__all__ = ["MARK", "ask_for_several", "marked"]
+
+#: Clients that ask for several batches begin their client id with it: other clients meet a stock broker.
+MARK = "shoal-multi-batch"
+
+#: Neither 0 nor 1 nor -1.
+_NO_ACKS = 2
+
+_PRODUCER_ID = 0x73686F616C  # nobody's: it is never looked at
+_NOTHING = Record(0, -1, write_body(b"", None))
+
+_FOLLOWING, _NOT_FOLLOWING = (0, 1), (0, 2)
+
+#: The topic may not be everywhere yet, or the partition may be another's by now: not an answer.
+_ASK_LATER = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
+
+
+def marked(client_id: str) -> str:
+    """Return the client id under which several batches are sent."""
+    return client_id if client_id.startswith(MARK) else f"{MARK}.{client_id}"
+
+
+def ask_for_several(
+    connection: Connection, partitions: Collection[TopicPartition], version: int
+) -> dict[TopicPartition, bool]:
+    """
+    Find out which partitions take several batches in a request from this client.
+
+    Args:
+        connection: Nothing is in flight on it.
+        partitions: A broker may answer for each topic otherwise.
+        version: Of Produce.
+
+    Returns:
+        An answer for each partition that the broker had one for.
+
+    Raises:
+        ProtocolError: The answer cannot be read; the connection is closed.
+
+    """
+    for sequences in (_FOLLOWING, _NOT_FOLLOWING):
+        _send(connection, partitions, version, sequences)
+    following, not_following = _receive(connection, version), _receive(connection, version)
+    return {
+        partition: following[partition] is ErrorCode.INVALID_REQUIRED_ACKS
+        and not_following[partition] is ErrorCode.INVALID_RECORD
+        for partition in partitions
+        if partition in following
+        and partition in not_following
+        and not {following[partition], not_following[partition]} & _ASK_LATER
+    }
+
+
+def _send(
+    connection: Connection, partitions: Collection[TopicPartition], version: int, sequences: Sequence[int]
+) -> None:
+    batches = [_unwritable_batch(sequence) for sequence in sequences]
+    topics: dict[str, list[tuple[int, Sequence[memoryview]]]] = defaultdict(list)
+    for topic, partition in partitions:
+        topics[topic].append((partition, batches))
+    correlation_id = connection.next_correlation_id()
+    parts = encode_produce_request(
+        topics,
+        version=version,
+        correlation_id=correlation_id,
+        client_id=connection.client_id,
+        acks=_NO_ACKS,
+        timeout_ms=0,
+    )
+    connection.send_parts(parts, ApiKey.PRODUCE, version, correlation_id)
+
+
+def _unwritable_batch(sequence: int) -> memoryview:
+    batch = write_batch([_NOTHING], Codec.NONE)
+    stamp(batch, _PRODUCER_ID, 0, sequence)
+    for at in range(CRC_OFFSET, CRC_OFFSET + 4):
+        batch.view[at] ^= 0xFF
+    return batch.view
+
+
+def _receive(connection: Connection, version: int) -> dict[TopicPartition, ErrorCode]:
+    try:
+        outcomes: list[ProduceOutcome] = decode_produce_response(connection.receive(), version)
+    except ProtocolError:
+        connection.close()
+        raise
+    return {TopicPartition(each.topic, each.partition): ErrorCode.of(each.error_code) for each in outcomes}

@@ -1,0 +1,1054 @@
+"""
+The one list of good and bad Produce requests, and what a partition's log holds after each.
+
+Every rule by which Kafka 4.1 takes or refuses a record set has its case here.
+The list is run unchanged against the embedded broker (``test_produce_cases``)
+and against a real one (``tests/integration/test_produce_cases``); what it
+expects is what the real one answered. The cases with ``multi_batch`` need a
+broker that takes several batches of a partition in one request (the embedded
+one with its option, a real one with shoal's Java agent): a stock broker
+answers each of their requests of several batches with INVALID_RECORD, and
+writes nothing.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from batches import (
+    CONTROL,
+    DELETE_HORIZON,
+    LOG_APPEND_TIME,
+    TIMESTAMP,
+    TRANSACTIONAL,
+    Record,
+    batch,
+    compressed,
+    message,
+    patched,
+    payload,
+    raw_batch,
+)
+from broker.wire import Wire
+
+from shoal.errors import ErrorCode
+from shoal.records import Codec, RecordBatch, read_records, split
+
+__all__ = ["CASES", "MULTI_BATCH_CASES", "MULTI_BATCH_CLIENT", "ProduceCase", "check"]
+
+#: A client that a broker with the option, or the agent, takes several batches from.
+MULTI_BATCH_CLIENT = "shoal-multi-batch-test"
+
+_LARGEST_SEQUENCE = 2**31 - 1
+_HOUR_MS = 3_600_000
+_PRODUCER_ID = 4_000_000_000
+"""Of no producer that a broker of a test ever gives an id to."""
+
+#: The oldest version, the first with zstd, the first with record errors, the newest that has topic names.
+EVERY = (3, 7, 8, 12)
+WITH_ZSTD = (7, 8, 12)
+NEWEST = (12,)
+
+_CODECS = (Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD)
+
+
+class Stored(enum.Enum):
+    """What of an accepted record set is in the log."""
+
+    AS_SENT = "each batch byte for byte, but for base offset and leader epoch"
+    APPEND_TIMED = "the payload byte for byte, under a header with the broker's time"
+    RECOMPRESSED = "the records, compressed with the topic's codec"
+    NOTHING = "nothing new: it was there already"
+
+
+@dataclass(frozen=True)
+class Request:
+    """
+    One Produce request for one partition, and its answer.
+
+    Attributes:
+        sent: Makes the record set, as late as it is sent: some bear the time.
+        code: What is answered.
+        stored: What is new in the log if it is accepted.
+        instead: A batch that the log has, as ``stored`` says, in place of what was sent.
+        base_offset: What is answered; None for the log's end before, -1 where it is refused.
+
+    """
+
+    sent: Callable[[], bytes | bytearray | None]
+    code: ErrorCode = ErrorCode.NONE
+    stored: Stored = Stored.AS_SENT
+    instead: Callable[[], bytearray] | None = None
+    base_offset: int | None = None
+    partition: int = 0
+    acks: int = -1
+    transactional_id: str | None = None
+    is_marked: bool = False
+    """Sent by a client that asks for several batches."""
+
+
+@dataclass(frozen=True)
+class ProduceCase:
+    """
+    Some requests to a new topic, one after the other.
+
+    Attributes:
+        name: Says which rule.
+        requests: In order.
+        config: The topic's, with ``_`` for ``.``.
+        versions: Of Produce, for each of which it holds.
+
+    """
+
+    name: str
+    requests: Sequence[Request]
+    config: Mapping[str, str] = field(default_factory=dict)
+    versions: Sequence[int] = EVERY
+
+    def __str__(self) -> str:
+        return self.name
+
+
+# Playing a case
+
+
+def check(case: ProduceCase, version: int, wire: Wire, marked: Wire, topic: str) -> None:
+    """
+    Send a case's requests to a new topic that has its config, and look at answers and log.
+
+    Args:
+        case: The case.
+        version: Of Produce, one of the case's.
+        wire: A connection.
+        marked: One whose client asks for several batches.
+        topic: With one partition, and the case's config.
+
+    """
+    expected: list[_Expected] = []
+    end_offset = 0
+    if any(request.transactional_id for request in case.requests):
+        # Has a real broker start its transaction coordinator.
+        assert wire.init_producer_id("somebody's").error_code == ErrorCode.NONE
+    for number, request in enumerate(case.requests, 1):
+        sender = marked if request.is_marked else wire
+        sent = request.sent()
+        answer = sender.produce(
+            topic,
+            sent,
+            partition=request.partition,
+            version=version,
+            acks=request.acks,
+            transactional_id=request.transactional_id,
+        )
+        where = f"request {number} of {case.name!r}, v{version}"
+        assert ErrorCode(answer.error_code) is request.code, where
+        assert answer.base_offset == _base_offset(request, end_offset), where
+        if request.code is ErrorCode.NONE and request.stored is not Stored.NOTHING:
+            assert sent is not None
+            skipped = end_offset - answer.base_offset
+            for built in split(memoryview(request.instead() if request.instead else sent)):
+                if skipped > 0:
+                    skipped -= built.header.last_offset_delta + 1
+                    continue
+                expected.append(_Expected(end_offset, built, request.stored, answer.log_append_time_ms))
+                end_offset += built.header.last_offset_delta + 1
+    _compare(case, expected, list(_read(wire, topic, end_offset)))
+
+
+@dataclass(frozen=True)
+class _Expected:
+    base_offset: int
+    batch: RecordBatch
+    stored: Stored
+    append_time: int
+
+
+def _base_offset(request: Request, end_offset: int) -> int:
+    if request.code is not ErrorCode.NONE:
+        return -1
+    return end_offset if request.base_offset is None else request.base_offset
+
+
+def _read(wire: Wire, topic: str, end_offset: int) -> Iterator[RecordBatch]:
+    """Read all that there is, which must end where it should."""
+    assert wire.end_offset(topic) == end_offset
+    offset = 0
+    while offset < end_offset:
+        fetched = wire.fetch(topic, offset, partition_max_bytes=1 << 24, max_bytes=1 << 24)
+        assert fetched.error_code == ErrorCode.NONE
+        for found in split(memoryview(bytes(fetched.record_set))):
+            yield found
+            offset = found.header.next_offset
+
+
+def _compare(case: ProduceCase, expected: Sequence[_Expected], found: Sequence[RecordBatch]) -> None:
+    assert len(found) == len(expected)
+    for wanted, stored in zip(expected, found, strict=True):
+        assert stored.header.base_offset == wanted.base_offset
+        if wanted.stored is Stored.APPEND_TIMED:
+            assert stored.header.is_log_append_time
+            assert stored.header.max_timestamp == wanted.append_time > TIMESTAMP
+            assert patched(stored.view, 0, b"") == stored.view, "its CRC is right"
+            assert stored.payload == wanted.batch.payload
+        elif wanted.stored is Stored.RECOMPRESSED:
+            codec = case.config["compression_type"]
+            assert stored.header.codec_id == (Codec.NONE if codec == "uncompressed" else Codec[codec.upper()])
+            assert _content(stored) == _content(wanted.batch)
+            assert stored.header.records_count == stored.header.last_offset_delta + 1
+            assert _identity(stored) == _identity(wanted.batch)
+            assert patched(stored.view, 0, b"") == stored.view, "its CRC is right"
+        else:
+            assert stored.view[8:12] == wanted.batch.view[8:12]
+            assert stored.view[16:] == wanted.batch.view[16:]
+
+
+def _content(batch: RecordBatch) -> list[tuple[int, bytes]]:
+    return [(each.timestamp, each.body) for each in read_records(batch, 1 << 26)]
+
+
+def _identity(batch: RecordBatch) -> tuple[int, int, int, int]:
+    header = batch.header
+    return header.producer_id, header.producer_epoch, header.base_sequence, header.max_timestamp
+
+
+# Building what is sent
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _with_producer(sequence: int, records: int = 1, epoch: int = 0, **fields: Any) -> bytearray:
+    values = [b"sequence %d" % (sequence + number) for number in range(records)]
+    return batch(
+        values,
+        **{"producer_id": _PRODUCER_ID, "producer_epoch": epoch, "base_sequence": sequence, **fields},
+    )
+
+
+def _with_wrong_crc(original: bytearray) -> bytearray:
+    return original[:-1] + bytes([original[-1] ^ 1])
+
+
+def _with_length(length: int, size: int | None = None) -> bytearray:
+    changed = batch()
+    changed[8:12] = length.to_bytes(4, signed=True)
+    return changed[:size]
+
+
+def _with_magic(magic: int) -> bytearray:
+    changed = batch()
+    changed[16] = magic
+    return changed
+
+
+def _with_int32(position: int, value: int, codec: Codec = Codec.NONE, records: int = 2) -> bytearray:
+    return patched(batch(records, codec=codec), position, value.to_bytes(4, signed=True))
+
+
+_LAST_OFFSET_DELTA, _MAX_TIMESTAMP, _RECORDS_COUNT = 23, 35, 57
+
+
+def _of(
+    records: Sequence[Record], codec: Codec = Codec.NONE, counted: int | None = None, **fields: Any
+) -> bytearray:
+    """Build a batch of any records, whose header counts them, or says something else."""
+    count = len(records) if counted is None else counted
+    timestamps = [TIMESTAMP + record.timestamp_delta for record in records]
+    return raw_batch(
+        payload(records, codec),
+        **{
+            "attributes": codec,
+            "last_offset_delta": count - 1,
+            "records_count": count,
+            "max_timestamp": max(timestamps, default=TIMESTAMP),
+            **fields,
+        },
+    )
+
+
+def _raw(plain: bytes, codec: Codec, count: int = 1) -> bytearray:
+    """Build a batch whose payload is any bytes, compressed as they are."""
+    return raw_batch(
+        compressed(plain, codec), attributes=codec, last_offset_delta=count - 1, records_count=count
+    )
+
+
+def _ok(build: Callable[[], bytes | bytearray | None], **options: Any) -> Request:
+    return Request(build, ErrorCode.NONE, **options)
+
+
+def _no(build: Callable[[], bytes | bytearray | None], code: ErrorCode, **options: Any) -> Request:
+    return Request(build, code, **options)
+
+
+_INVALID = ErrorCode.INVALID_RECORD
+_CORRUPT = ErrorCode.CORRUPT_MESSAGE
+_UNKNOWN = ErrorCode.UNKNOWN_SERVER_ERROR
+_TIME = ErrorCode.INVALID_TIMESTAMP
+_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+_EPOCH = ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def _refused(name: str, build: Callable[[], Any], code: ErrorCode, **options: Any) -> ProduceCase:
+    return ProduceCase(name, [_no(build, code)], **options)
+
+
+def _accepted(
+    name: str,
+    build: Callable[[], Any],
+    stored: Stored = Stored.AS_SENT,
+    instead: Callable[[], bytearray] | None = None,
+    **options: Any,
+) -> ProduceCase:
+    return ProduceCase(name, [_ok(build, stored=stored, instead=instead)], **options)
+
+
+# What is taken as it is
+
+
+def _good() -> Iterator[ProduceCase]:
+    for codec in Codec:
+        versions = WITH_ZSTD if codec is Codec.ZSTD else EVERY
+        yield ProduceCase(
+            f"batches of codec {codec.name.lower()}",
+            [_ok(lambda codec=codec: batch(3, codec=codec)), _ok(lambda codec=codec: batch(2, codec=codec))],
+            versions=versions,
+        )
+    yield _accepted("acks 1 is answered", batch, versions=EVERY)
+    yield ProduceCase("acks 1", [_ok(batch, acks=1)])
+    yield _accepted("a leader epoch is overwritten", lambda: batch(leader_epoch=99))
+    yield _accepted("unused attribute bits are kept", lambda: patched(batch(), 21, (0x7F80).to_bytes(2)))
+    yield _accepted("a delete horizon is kept", lambda: batch(flags=DELETE_HORIZON))
+    yield _accepted(
+        "without a producer id, epoch and sequence are not looked at",
+        lambda: batch(producer_id=-1, producer_epoch=12, base_sequence=12_345_678),
+    )
+    yield _accepted(
+        "a negative producer id is none",
+        lambda: batch(producer_id=-5_000_000_000, producer_epoch=3, base_sequence=-7),
+    )
+    yield _accepted(
+        "a batch cut short at the end is dropped without a word",
+        lambda: batch() + batch(5)[:-1],
+        instead=batch,
+    )
+    yield _accepted(
+        "eleven bytes at the end are dropped without a word", lambda: batch() + b"\1" * 11, instead=batch
+    )
+    yield _accepted(
+        "an uncompressed batch whose header hides holes is stored corrupt",
+        lambda: patched(batch(3, holes=[1]), _LAST_OFFSET_DELTA, (1).to_bytes(4)),
+    )
+    yield _accepted(
+        "a null value and a null key", lambda: _of([Record(None, None), Record(None, b"", offset_delta=1)])
+    )
+    yield _accepted(
+        "headers", lambda: _of([Record(headers=[("", None), ("a", b""), ("b" * 200, b"x" * 200)])])
+    )
+    for codec in (Codec.NONE, *_CODECS):
+        yield _accepted(
+            f"a record's unused attributes, {codec.name.lower()}",
+            lambda codec=codec: _raw(
+                b"".join((payload([Record()])[:1], b"\x7f", payload([Record()])[2:])), codec
+            ),
+            versions=NEWEST,
+        )
+
+
+# What ProduceRequest.validateRecords and the iterator below it refuse
+
+
+def _framing() -> Iterator[ProduceCase]:
+    # No record set at all (null) is not here: Kafka 4.1.0 has no answer to it, and the connection hangs.
+    yield _refused("no batch at all", bytearray, _INVALID)
+    yield _refused("eleven bytes", lambda: b"\0" * 11, _INVALID)
+    yield _refused("half a batch", lambda: batch()[:40], _INVALID)
+    yield _refused("two batches", lambda: batch() + batch(), _INVALID)
+    yield _refused("two batches of codecs", lambda: batch(codec=Codec.LZ4) + batch(codec=Codec.LZ4), _INVALID)
+    yield _refused("a batch, and one of magic 1", lambda: batch() + message(1), _INVALID)
+    yield _refused("magic 0", lambda: message(0), _INVALID)
+    yield _refused("magic 1", lambda: message(1), _INVALID)
+    yield _refused("magic 3", lambda: _with_magic(3), _CORRUPT)
+    yield _refused("magic -1", lambda: _with_magic(255), _CORRUPT)
+    yield _refused("a length shorter than any record", lambda: _with_length(13), _CORRUPT)
+    yield _refused("a length of 0", lambda: _with_length(0), _CORRUPT)
+    yield _refused("a negative length", lambda: _with_length(-1), _CORRUPT)
+    yield _refused("a length beyond the record set", lambda: _with_length(1 << 20), _INVALID)
+    yield _refused("a length shorter than a header", lambda: _with_length(30, 42), _UNKNOWN)
+    yield _refused(
+        "a batch, and a length shorter than any record", lambda: batch() + _with_length(3), _CORRUPT
+    )
+    for version in (3, 4, 5, 6):
+        yield _refused(
+            f"zstd in Produce v{version}",
+            lambda: batch(codec=Codec.ZSTD),
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            versions=(version,),
+        )
+    yield _refused(
+        "zstd before v7 and a second batch",
+        lambda: batch(codec=Codec.ZSTD) + batch(),
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        versions=(6,),
+    )
+
+
+# What UnifiedLog.analyzeAndValidateRecords refuses
+
+
+def _envelope() -> Iterator[ProduceCase]:
+    yield _refused("a base offset", lambda: batch(base_offset=1), _INVALID)
+    yield _refused("a negative base offset", lambda: batch(base_offset=-1), _INVALID)
+    yield _refused("a base offset and a wrong CRC", lambda: _with_wrong_crc(batch(base_offset=1)), _INVALID)
+    for codec in Codec:
+        yield _refused(
+            f"a wrong CRC, {codec.name.lower()}",
+            lambda codec=codec: _with_wrong_crc(batch(3, codec=codec)),
+            _CORRUPT,
+            versions=WITH_ZSTD,
+        )
+    yield _refused("a wrong CRC and a control batch", lambda: _with_wrong_crc(batch(flags=CONTROL)), _CORRUPT)
+    for codec_id in (5, 6, 7):
+        yield _refused(
+            f"codec {codec_id}",
+            lambda codec_id=codec_id: patched(batch(), 21, codec_id.to_bytes(2)),
+            _UNKNOWN,
+        )
+    overhead = len(batch([b""])) + 1
+    small = {"max_message_bytes": "500"}
+    yield _accepted(
+        "as many bytes as max.message.bytes", lambda: batch([b"x" * (499 - overhead)]), config=small
+    )
+    yield _refused(
+        "a byte more than max.message.bytes",
+        lambda: batch([b"x" * (500 - overhead + 1)]),
+        ErrorCode.MESSAGE_TOO_LARGE,
+        config=small,
+    )
+    yield _refused(
+        "too many bytes and a wrong CRC",
+        lambda: _with_wrong_crc(batch([b"x" * 600])),
+        ErrorCode.MESSAGE_TOO_LARGE,
+        config=small,
+    )
+    yield _refused(
+        "too many bytes by default",
+        lambda: batch([b"x" * 1_048_588]),
+        ErrorCode.MESSAGE_TOO_LARGE,
+        versions=NEWEST,
+    )
+    yield _refused(
+        "more bytes than segment.bytes",
+        lambda: batch([b"x" * (1 << 20)]),
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        config={"segment_bytes": str(1 << 20), "max_message_bytes": str(10 << 20)},
+        versions=NEWEST,
+    )
+
+
+# What LogValidator.validateBatch refuses
+
+
+def _counts() -> Iterator[ProduceCase]:
+    for codec in (Codec.NONE, Codec.LZ4):
+        kind = codec.name.lower()
+        yield _refused(f"holes, {kind}", lambda codec=codec: batch(3, holes=[1], codec=codec), _INVALID)
+        yield _refused(
+            f"no records, {kind}", lambda codec=codec: batch(3, holes=[0, 1, 2], codec=codec), _INVALID
+        )
+        yield _refused(
+            f"more records than offsets, {kind}",
+            lambda codec=codec: _with_int32(_RECORDS_COUNT, 3, codec),
+            _INVALID,
+        )
+        yield _refused(
+            f"a negative record count, {kind}",
+            lambda codec=codec: _with_int32(_RECORDS_COUNT, -1, codec),
+            _INVALID,
+        )
+        for delta in (-1, -2):
+            yield _refused(
+                f"a last offset delta of {delta}, {kind}",
+                lambda codec=codec, delta=delta: _with_int32(_LAST_OFFSET_DELTA, delta, codec),
+                _INVALID,
+            )
+        yield _refused(
+            f"the largest last offset delta, {kind}",
+            lambda codec=codec: _with_int32(_LAST_OFFSET_DELTA, 2**31 - 1, codec),
+            _INVALID,
+        )
+        yield _refused(
+            f"a control batch, {kind}", lambda codec=codec: batch(flags=CONTROL, codec=codec), _INVALID
+        )
+        yield _refused(
+            f"a producer id without a sequence, {kind}",
+            lambda codec=codec: _with_producer(-1, codec=codec),
+            _INVALID,
+        )
+
+
+# What reading the records finds
+
+
+def _records() -> Iterator[ProduceCase]:
+    for codec in Codec:
+        kind = codec.name.lower()
+        options = {"versions": NEWEST}
+        two = [Record(), Record(offset_delta=1)]
+        yield _refused(
+            f"fewer records than the header says, {kind}",
+            lambda codec=codec: _of([Record()], codec, 2),
+            _INVALID,
+            **options,
+        )
+        yield _refused(
+            f"more records than the header says, {kind}",
+            lambda codec=codec, two=two: _of(two, codec, 1),
+            _INVALID,
+            **options,
+        )
+        yield _refused(
+            f"a byte after the last record, {kind}",
+            lambda codec=codec: _raw(payload([Record()]) + b"\0", codec),
+            _INVALID,
+            **options,
+        )
+        # Kafka does not look at the length of a record whose key and value it skips.
+        skips = codec is not Codec.NONE
+        for name, plain, is_refused in (
+            ("a record longer than the batch", b"\x7e" + payload([Record()])[1:], not skips),
+            ("a record shorter than its fields", b"\x10" + payload([Record()])[1:], not skips),
+            ("a record of negative length", b"\x01" + payload([Record()])[1:], not skips),
+            ("a record longer than its fields", _lengthened(payload([Record()])), True),
+            ("a record of length 0", b"\0", True),
+        ):
+            build = lambda plain=plain, codec=codec: _raw(plain, codec)  # noqa: E731
+            if is_refused:
+                yield _refused(f"{name}, {kind}", build, _INVALID, **options)
+            else:
+                yield _accepted(f"{name}, {kind}", build, **options)
+                yield _refused(
+                    f"{name}, {kind}, where it is recompressed",
+                    build,
+                    _INVALID,
+                    config={"compression_type": "uncompressed"},
+                    **options,
+                )
+        for name, plain, code in (
+            ("a length without end", b"\xff" * 12, _INVALID if skips else _UNKNOWN),
+            ("a timestamp delta without end", b"\x20\0" + b"\xff" * 15, _INVALID),
+            ("a key length without end", b"\x20\0\0\0" + b"\xff" * 13, _INVALID),
+            ("no records in the payload", b"", _INVALID),
+        ):
+            yield _refused(
+                f"{name}, {kind}", lambda plain=plain, codec=codec: _raw(plain, codec), code, **options
+            )
+        for name, body in (
+            ("a negative header count", b"\0\0\0\x01\x01\x01"),
+            ("a header without a name", b"\0\0\0\x01\x01\x02\x01\x01"),
+            ("a header count beyond the record", b"\0\0\0\x01\x01\x7e"),
+            ("a key longer than the record", b"\0\0\0\x7e\x01\0"),
+        ):
+            yield _refused(
+                f"{name}, {kind}",
+                lambda body=body, codec=codec: _raw(bytes([2 * len(body)]) + body, codec),
+                _INVALID,
+                **options,
+            )
+    for codec in _CODECS:
+        kind = codec.name.lower()
+        options = {"versions": NEWEST}
+        yield _refused(
+            f"a payload that is not {kind}",
+            lambda codec=codec: raw_batch(b"garbage" * 5, attributes=codec),
+            _UNKNOWN,
+            **options,
+        )
+        yield _refused(
+            f"a payload of no bytes for {kind}",
+            lambda codec=codec: raw_batch(b"", attributes=codec),
+            _INVALID if codec is Codec.ZSTD else _UNKNOWN,
+            **options,
+        )
+        yield _refused(
+            f"a payload that is half of its {kind}",
+            lambda codec=codec: _halved(codec),
+            _UNKNOWN,
+            **options,
+        )
+        behind = Request(
+            lambda codec=codec: raw_batch(payload([Record()], codec) + b"\0\0\0\0", attributes=codec),
+            ErrorCode.NONE if codec in (Codec.GZIP, Codec.LZ4) else _UNKNOWN,
+        )
+        yield ProduceCase(f"bytes after the end of the {kind} stream", [behind], **options)
+        yield _refused(
+            f"a header that hides holes, {kind}",
+            lambda codec=codec: patched(
+                batch(3, holes=[1], codec=codec), _LAST_OFFSET_DELTA, (1).to_bytes(4)
+            ),
+            _UNKNOWN,
+            **options,
+        )
+        yield _refused(
+            f"offset deltas that begin at 1, {kind}",
+            lambda codec=codec: _of([Record(offset_delta=1)], codec),
+            _UNKNOWN,
+            **options,
+        )
+
+
+def _lengthened(encoded: bytes) -> bytes:
+    return bytes([encoded[0] + 2]) + encoded[1:] + b"\0"
+
+
+def _halved(codec: Codec) -> bytearray:
+    compressed = payload(
+        [Record(b"value %d" % number * 9, offset_delta=number) for number in range(99)], codec
+    )
+    return raw_batch(
+        compressed[: len(compressed) // 2], attributes=codec, last_offset_delta=98, records_count=99
+    )
+
+
+# Timestamps
+
+
+def _timestamps() -> Iterator[ProduceCase]:
+    after, before = (
+        {"message_timestamp_after_max_ms": "1000"},
+        {"message_timestamp_before_max_ms": str(_HOUR_MS)},
+    )
+    stamped = {"message_timestamp_type": "LogAppendTime"}
+    for codec in (Codec.NONE, Codec.LZ4):
+        kind = codec.name.lower()
+        yield _refused(
+            f"two hours ahead, {kind}",
+            lambda codec=codec: batch(base_timestamp=_now_ms() + 2 * _HOUR_MS, codec=codec),
+            _TIME,
+        )
+        yield _accepted(
+            f"half an hour ahead, {kind}",
+            lambda codec=codec: batch(base_timestamp=_now_ms() + _HOUR_MS // 2, codec=codec),
+        )
+        yield _refused(
+            f"further ahead than the topic allows, {kind}",
+            lambda codec=codec: batch(base_timestamp=_now_ms() + 60_000, codec=codec),
+            _TIME,
+            config=after,
+        )
+        yield _refused(
+            f"older than the topic allows, {kind}",
+            lambda codec=codec: batch(base_timestamp=_now_ms() - 2 * _HOUR_MS, codec=codec),
+            _TIME,
+            config=before,
+        )
+        yield _accepted(
+            f"ten years old, {kind}", lambda codec=codec: batch(base_timestamp=1_450_000_000_000, codec=codec)
+        )
+        yield _accepted(
+            f"no timestamps, whatever the range, {kind}",
+            lambda codec=codec: batch(base_timestamp=-1, codec=codec),
+            config=before,
+        )
+        yield _refused(
+            f"one record of three is two hours ahead, {kind}",
+            lambda codec=codec: _ahead(codec, max_timestamp=TIMESTAMP),
+            _TIME,
+        )
+        yield _accepted(
+            f"a wrong max timestamp is put right, {kind}",
+            lambda codec=codec: patched(batch(3, codec=codec), _MAX_TIMESTAMP, (TIMESTAMP + 99).to_bytes(8)),
+            instead=lambda codec=codec: batch(3, codec=codec),
+        )
+        yield _accepted(
+            f"a max timestamp two hours ahead is put right, {kind}",
+            lambda codec=codec: patched(
+                batch(3, codec=codec), _MAX_TIMESTAMP, (_now_ms() + 2 * _HOUR_MS).to_bytes(8)
+            ),
+            instead=lambda codec=codec: batch(3, codec=codec),
+        )
+        yield _accepted(
+            f"unused attribute bits go with a wrong max timestamp, {kind}",
+            lambda codec=codec: patched(
+                patched(batch(3, codec=codec), 21, (0x7F00 | codec).to_bytes(2)),
+                _MAX_TIMESTAMP,
+                (TIMESTAMP + 99).to_bytes(8),
+            ),
+            instead=lambda codec=codec: batch(3, codec=codec),
+        )
+        yield _accepted(
+            f"the LogAppendTime bit is cleared, {kind}",
+            lambda codec=codec: batch(3, flags=LOG_APPEND_TIME, codec=codec),
+            instead=lambda codec=codec: batch(3, codec=codec),
+        )
+        yield _accepted(
+            f"a LogAppendTime topic stamps the batch, {kind}",
+            lambda codec=codec: batch(3, codec=codec),
+            Stored.APPEND_TIMED,
+            config=stamped,
+        )
+        yield _accepted(
+            f"a LogAppendTime topic takes any time, {kind}",
+            lambda codec=codec: batch(3, base_timestamp=_now_ms() + 9 * _HOUR_MS, codec=codec),
+            Stored.APPEND_TIMED,
+            config=stamped,
+        )
+        yield _refused(
+            f"the LogAppendTime bit in a LogAppendTime topic, {kind}",
+            lambda codec=codec: batch(flags=LOG_APPEND_TIME, codec=codec),
+            _TIME,
+            config=stamped,
+        )
+        yield _refused(
+            f"the LogAppendTime bit without a timestamp, {kind}",
+            lambda codec=codec: batch(flags=LOG_APPEND_TIME, base_timestamp=-1, codec=codec),
+            _TIME,
+        )
+
+
+def _ahead(codec: Codec, **fields: Any) -> bytearray:
+    delta = _now_ms() + 2 * _HOUR_MS - TIMESTAMP
+    records = [Record(offset_delta=number, timestamp_delta=delta * (number == 1)) for number in range(3)]
+    return _of(records, codec, **fields)
+
+
+# Compacted topics
+
+
+def _keys() -> Iterator[ProduceCase]:
+    compacted = {"cleanup_policy": "compact"}
+    keyless = [Record(), Record(key=None, offset_delta=1)]
+    for codec in Codec:
+        kind = codec.name.lower()
+        yield _refused(
+            f"a record without a key in a compacted topic, {kind}",
+            lambda codec=codec: _of(keyless, codec),
+            _INVALID,
+            config=compacted,
+            versions=WITH_ZSTD,
+        )
+        yield _accepted(
+            f"an empty key and a tombstone in a compacted topic, {kind}",
+            lambda codec=codec: _of([Record(key=b""), Record(value=None, offset_delta=1)], codec),
+            config=compacted,
+            versions=NEWEST,
+        )
+        yield _refused(
+            f"one record without a key, another two hours ahead, {kind}",
+            lambda codec=codec: _of(
+                [
+                    Record(key=None),
+                    Record(offset_delta=1, timestamp_delta=_now_ms() + 2 * _HOUR_MS - TIMESTAMP),
+                ],
+                codec,
+            ),
+            _TIME,
+            config=compacted,
+            versions=NEWEST,
+        )
+
+
+# Topics with a codec of their own
+
+
+def _codecs() -> Iterator[ProduceCase]:
+    for source, target in itertools.product(Codec, ("uncompressed", "gzip", "snappy", "lz4", "zstd")):
+        is_same = target in (source.name.lower(), {Codec.NONE: "uncompressed"}.get(source))
+        yield ProduceCase(
+            f"{source.name.lower()} into a topic of {target}",
+            [
+                _ok(
+                    lambda source=source, start=start: batch(
+                        [b"value" * 20] * 3, codec=source, base_timestamp=TIMESTAMP + start
+                    ),
+                    stored=Stored.AS_SENT if is_same else Stored.RECOMPRESSED,
+                )
+                for start in (0, 1)
+            ],
+            config={"compression_type": target},
+            versions=NEWEST,
+        )
+    gzip = {"compression_type": "gzip"}
+    yield _accepted(
+        "recompression keeps the producer",
+        lambda: _with_producer(7, 3, epoch=2),
+        Stored.RECOMPRESSED,
+        config=gzip,
+        versions=NEWEST,
+    )
+    yield _refused(
+        "what recompression makes too large",
+        lambda: batch([b"x" * 5000], codec=Codec.LZ4),
+        ErrorCode.MESSAGE_TOO_LARGE,
+        config={"compression_type": "uncompressed", "max_message_bytes": "1000"},
+        versions=NEWEST,
+    )
+    yield _refused(
+        "a negative sequence without a producer id cannot be recompressed",
+        lambda: batch(producer_id=-5, producer_epoch=3, base_sequence=-7),
+        _UNKNOWN,
+        config=gzip,
+        versions=NEWEST,
+    )
+    yield _accepted(
+        "offset deltas that begin at 1 are put right by recompression",
+        lambda: _of([Record(offset_delta=3)], Codec.LZ4, last_offset_delta=0),
+        Stored.RECOMPRESSED,
+        lambda: _of([Record()]),
+        config=gzip,
+        versions=NEWEST,
+    )
+
+
+# Idempotent producers
+
+
+def _sequences() -> Iterator[ProduceCase]:
+    def sent(sequence: int, records: int = 1, epoch: int = 0, **options: Any) -> Request:
+        return Request(lambda: _with_producer(sequence, records, epoch), **options)
+
+    def case(name: str, *requests: Request) -> ProduceCase:
+        return ProduceCase(name, requests, versions=(3, 12))
+
+    again = {"stored": Stored.NOTHING}
+    yield case("sequences go on where the last batch ended", sent(0, 3), sent(3, 2), sent(5))
+    for gap in (4, 1, 2, _LARGEST_SEQUENCE):
+        yield case(f"sequence {gap} after 2", sent(0, 3), sent(gap, code=_ORDER), sent(3))
+    yield case("a producer that is not known may begin anywhere", sent(1000), sent(1001))
+    yield case("after the largest sequence comes 0", sent(_LARGEST_SEQUENCE - 1, 2), sent(0))
+    yield case(
+        "a batch may run over the largest sequence",
+        sent(_LARGEST_SEQUENCE, 3),
+        sent(_LARGEST_SEQUENCE, 3, base_offset=0, **again),
+        sent(2),
+    )
+    yield case(
+        "a repeat of one of the last five is answered with its offset, one before is refused",
+        *(sent(2 * number, 2) for number in range(7)),
+        *(sent(2 * number, 2, base_offset=2 * number, **again) for number in range(2, 7)),
+        sent(2, 2, code=_ORDER),
+    )
+    yield case(
+        "a repeat of another size is no repeat", sent(0, 2), sent(0, 1, code=_ORDER), sent(0, 3, code=_ORDER)
+    )
+    yield case("an older epoch", sent(0, epoch=3), sent(1, epoch=2, code=_EPOCH))
+    yield case(
+        "a newer epoch begins at 0",
+        sent(7, epoch=3),
+        sent(8, epoch=4, code=_ORDER),
+        sent(0, epoch=4),
+        sent(8, epoch=3, code=_EPOCH),
+    )
+    yield case(
+        "a repeat of an older epoch is fenced",
+        sent(0, epoch=3),
+        sent(0, epoch=4),
+        sent(0, epoch=3, code=_EPOCH),
+    )
+    yield case("an epoch of -1", sent(0, epoch=-1), sent(1, epoch=-1))
+    yield case(
+        "sequences are held against the producer and not against the log",
+        sent(0),
+        _ok(lambda: batch(10)),
+        sent(1),
+        Request(lambda: _with_producer(500, producer_id=_PRODUCER_ID + 1)),
+        sent(2),
+    )
+    yield case(
+        "what the records break is found before the sequence",
+        sent(0),
+        _no(lambda: patched(_with_producer(9, 2), _RECORDS_COUNT, (1).to_bytes(4)), _INVALID),
+    )
+    yield ProduceCase(
+        "a repeat is known to a LogAppendTime topic",
+        [sent(0, stored=Stored.APPEND_TIMED), sent(0, base_offset=0, **again)],
+        config={"message_timestamp_type": "LogAppendTime"},
+        versions=NEWEST,
+    )
+    yield ProduceCase(
+        "a repeat is known to a topic that recompresses",
+        [sent(0, stored=Stored.RECOMPRESSED), sent(0, base_offset=0, **again)],
+        config={"compression_type": "gzip"},
+        versions=NEWEST,
+    )
+
+
+# Transactions
+
+
+def _transactions() -> Iterator[ProduceCase]:
+    def transactional(**fields: Any) -> bytearray:
+        return _with_producer(0, **{"flags": TRANSACTIONAL, **fields})
+
+    yield _refused(
+        "a transactional batch without a transactional id",
+        transactional,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    )
+    yield _refused(
+        "a transactional control batch without a transactional id",
+        lambda: transactional(flags=TRANSACTIONAL | CONTROL),
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    )
+    yield ProduceCase(
+        "a transactional id that nobody has",
+        [_no(transactional, ErrorCode.INVALID_PRODUCER_ID_MAPPING, transactional_id="nobody's")],
+    )
+    yield ProduceCase(
+        "a plain batch with a transactional id", [_ok(batch, transactional_id="nobody's")], versions=NEWEST
+    )
+
+
+# Requests as a whole
+
+
+def _requests() -> Iterator[ProduceCase]:
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    for partition in (-1, 1):
+        yield ProduceCase(f"partition {partition} of one", [_no(batch, unknown, partition=partition)])
+    yield ProduceCase(
+        "two batches for a partition that is not there",
+        [_no(lambda: batch() + batch(), unknown, partition=1)],
+    )
+    for acks in (2, -2):
+        yield ProduceCase(f"acks {acks}", [_no(batch, ErrorCode.INVALID_REQUIRED_ACKS, acks=acks)])
+    yield ProduceCase(
+        "acks 2 and two batches", [_no(lambda: batch() + batch(), _INVALID, acks=2)], versions=NEWEST
+    )
+
+
+CASES: Sequence[ProduceCase] = [
+    *_good(),
+    *_framing(),
+    *_envelope(),
+    *_counts(),
+    *_records(),
+    *_timestamps(),
+    *_keys(),
+    *_codecs(),
+    *_sequences(),
+    *_transactions(),
+    *_requests(),
+]
+
+
+# Several batches in a request
+
+
+def _multi_batch() -> Iterator[ProduceCase]:
+    def row(sequence: int, *counts: int, **fields: Any) -> bytes:
+        starts = itertools.accumulate(counts, initial=sequence)
+        return b"".join(
+            _with_producer(start % 2**31, count, **fields)
+            for start, count in zip(starts, counts, strict=False)
+        )
+
+    def sent(sequence: int, *counts: int, **options: Any) -> Request:
+        return Request(lambda: row(sequence, *counts), is_marked=True, **options)
+
+    def case(name: str, *requests: Request, **options: Any) -> ProduceCase:
+        return ProduceCase(name, requests, **{"versions": (7, 12), **options})
+
+    again = {"stored": Stored.NOTHING}
+    for count in (2, 5, 6, 50):
+        yield case(f"{count} batches", sent(0, *[2] * count), sent(2 * count, *[1] * count))
+        yield case(
+            f"{count} batches sent again",
+            sent(0, *[2] * count),
+            sent(0, *[2] * count, base_offset=0, **again),
+            sent(2 * count, 1),
+        )
+        yield case(
+            f"{count} batches of which the first is written",
+            sent(0, 2),
+            sent(0, *[2] * count, base_offset=0),
+        )
+    for codec in Codec:
+        yield case(
+            f"several batches of {codec.name.lower()}",
+            Request(lambda codec=codec: row(0, 3, 2, 1, codec=codec), is_marked=True),
+        )
+    yield case(
+        "a codec for each batch",
+        Request(
+            lambda: b"".join(_with_producer(number, codec=codec) for number, codec in enumerate(Codec)),
+            is_marked=True,
+        ),
+    )
+    yield case(
+        "several batches that are recompressed",
+        Request(lambda: row(0, 3, 2), is_marked=True, stored=Stored.RECOMPRESSED),
+        Request(lambda: row(5, 3, 2, codec=Codec.GZIP), is_marked=True),
+        config={"compression_type": "gzip"},
+    )
+    yield case(
+        "several batches in a LogAppendTime topic",
+        sent(0, 3, 2, stored=Stored.APPEND_TIMED),
+        config={"message_timestamp_type": "LogAppendTime"},
+    )
+    yield case("one batch is held against the log's end too", sent(7, 1, code=_ORDER), sent(0, 1), sent(1, 1))
+    yield case("the log does not end there", sent(0, 1, 1), sent(3, 1, 1, code=_ORDER), sent(2, 1, 1))
+    yield case(
+        "an unknown producer appends where the log ends and nowhere else",
+        sent(0, 3, 4),
+        Request(lambda: row(3, 1, 1, producer_id=_PRODUCER_ID + 1), _ORDER, is_marked=True),
+        Request(lambda: row(7, 1, 1, producer_id=_PRODUCER_ID + 1), is_marked=True),
+    )
+    yield case(
+        "after a foreign record a known producer is refused",
+        sent(0, 1, 1),
+        _ok(batch),
+        sent(2, 1, 1, code=_ORDER),
+        sent(3, 1, 1, code=_ORDER),
+    )
+    yield case("batches cut in another way are no repeat", sent(0, 2, 2), sent(0, 1, 3, code=_ORDER))
+    yield case(
+        "an older epoch", Request(lambda: row(0, 1, 1, epoch=3), is_marked=True), sent(2, 1, 1, code=_EPOCH)
+    )
+    yield case(
+        "a request that is too old",
+        *(sent(6 * n, *[1] * 6) for n in range(3)),
+        sent(0, *[1] * 6, code=_ORDER),
+    )
+    good = lambda: (_with_producer(0, 2), _with_producer(2, 2), _with_producer(4, 2))  # noqa: E731
+    for name, spoil, code in (
+        ("magic 1", lambda last: last[:16] + b"\1" + last[17:], _INVALID),
+        ("a base offset", lambda last: patched(last, 0, (2).to_bytes(8)), _INVALID),
+        ("holes", lambda last: patched(last, _RECORDS_COUNT, (1).to_bytes(4)), _INVALID),
+        ("another producer", lambda last: patched(last, 43, (9).to_bytes(8)), _INVALID),
+        ("no producer", lambda last: patched(last, 43, (-1).to_bytes(8, signed=True)), _INVALID),
+        ("another epoch", lambda last: patched(last, 51, (1).to_bytes(2)), _INVALID),
+        ("a sequence too far", lambda last: patched(last, 53, (5).to_bytes(4)), _INVALID),
+        ("a sequence once more", lambda last: patched(last, 53, (2).to_bytes(4)), _INVALID),
+        ("a transaction", lambda last: patched(last, 21, TRANSACTIONAL.to_bytes(2)), _INVALID),
+        ("a control batch", lambda last: patched(last, 21, CONTROL.to_bytes(2)), _INVALID),
+        ("a wrong CRC", _with_wrong_crc, _CORRUPT),
+        ("an unknown codec", lambda last: patched(last, 21, (5).to_bytes(2)), _UNKNOWN),
+        ("a garbled payload", lambda last: patched(last, 21, Codec.LZ4.to_bytes(2)), _UNKNOWN),
+        ("a time ahead", lambda last: patched(last, 27, (_now_ms() + 2 * _HOUR_MS).to_bytes(8)), _TIME),
+    ):
+        yield case(
+            f"{name} in the last of three",
+            Request(lambda spoil=spoil: b"".join((*good()[:2], spoil(good()[2]))), code, is_marked=True),
+            sent(0, 2, 2, 2),
+        )
+    yield case(
+        "several batches without a producer",
+        Request(lambda: batch() + batch(), _INVALID, is_marked=True),
+        Request(batch, is_marked=True),
+    )
+    yield case("several batches before v7", sent(0, 1, 1, code=_INVALID), versions=(3, 6))
+    yield case(
+        "several batches of a client that does not ask for it",
+        Request(lambda: row(0, 1, 1), _INVALID),
+        Request(lambda: row(7, 1)),
+    )
+
+
+MULTI_BATCH_CASES: Sequence[ProduceCase] = list(_multi_batch())

@@ -1,0 +1,336 @@
+"""Several batches of a partition in one Produce request, where the broker is told to take them."""
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from batches import CONTROL, TRANSACTIONAL, batch, patched
+from broker.wire import Wire
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.broker import Broker, Refused
+from shoal.broker.config import BrokerConfig, TopicConfig
+from shoal.broker.log import AppendInfo, Log
+from shoal.broker.multi_batch import admitted_batches
+from shoal.errors import ErrorCode
+from shoal.records import Codec, RecordBatch, read_header, split
+
+LARGEST_SEQUENCE = 2**31 - 1
+PRODUCER_ID = 4242
+MARKED = "shoal-multi-batch"
+
+OUT_OF_ORDER = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+
+
+@pytest.fixture(scope="module")
+def taking() -> Iterator[Broker]:
+    """A broker that takes several batches."""
+    with Broker(config={"shoal.multi.batch.produce": "true"}) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(taking: Broker, unique: str) -> str:
+    taking.create_topic(unique)
+    return unique
+
+
+@pytest.fixture
+def wire(taking: Broker) -> Iterator[Wire]:
+    """A client that asks for it."""
+    with Wire(taking.bootstrap, client_id=f"{MARKED}-1") as connected:
+        yield connected
+
+
+def numbered(sequence: int, *counts: int, epoch: int = 0, codecs: tuple[Codec, ...] = ()) -> list[bytearray]:
+    """Build batches of one producer with so many records each, one behind the other."""
+    built = []
+    for number, count in enumerate(counts):
+        codec = codecs[number % len(codecs)] if codecs else Codec.NONE
+        built.append(
+            batch(
+                [b"sequence %d" % (sequence + record) for record in range(count)],
+                codec=codec,
+                producer_id=PRODUCER_ID,
+                producer_epoch=epoch,
+                base_sequence=sequence % 2**31,
+            )
+        )
+        sequence += count
+    return built
+
+
+Send = Callable[..., tuple[ErrorCode, int]]
+
+
+@pytest.fixture
+def send(wire: Wire, topic: str) -> Send:
+    """Produce batches in one request; return error code and base offset."""
+
+    def produce(batches: list[bytearray], **options: Any) -> tuple[ErrorCode, int]:
+        answer = wire.produce(topic, b"".join(batches), **options)
+        return ErrorCode(answer.error_code), answer.base_offset
+
+    return produce
+
+
+def stored(wire: Wire, topic: str) -> list[RecordBatch]:
+    return list(split(memoryview(bytes(wire.fetch(topic).record_set))))
+
+
+# What is appended
+
+
+@pytest.mark.parametrize("count", [2, 5, 6, 50])
+def test_batches_are_appended_in_order_and_as_they_came_but_for_offset_and_leader_epoch(
+    wire: Wire, topic: str, send: Send, count: int
+) -> None:
+    produced = numbered(0, *[1, 2, 3] * count, codecs=tuple(Codec))[:count]
+    assert send(produced) == (ErrorCode.NONE, 0)
+    found = stored(wire, topic)
+    assert len(found) == count
+    expected = 0
+    for before, after in zip(produced, found, strict=True):
+        assert after.header.base_offset == expected
+        assert after.view[12:16] == b"\0\0\0\0"
+        assert (after.view[8:12], after.view[16:]) == (before[8:12], before[16:])
+        expected = after.header.next_offset
+
+
+def test_a_log_append_time_topic_stamps_every_batch(wire: Wire, taking: Broker, unique: str) -> None:
+    taking.create_topic(unique, config={"message.timestamp.type": "LogAppendTime"})
+    answer = wire.produce(unique, b"".join(numbered(0, 1, 2)))
+    assert answer.error_code == ErrorCode.NONE
+    assert answer.log_append_time_ms > 0
+    assert [each.header.max_timestamp for each in stored(wire, unique)] == [answer.log_append_time_ms] * 2
+
+
+def test_sequences_are_held_against_the_offset_also_for_one_batch_and_an_unknown_producer(
+    wire: Wire, topic: str, send: Send
+) -> None:
+    assert send(numbered(7, 1)) == OUT_OF_ORDER
+    assert send(numbered(7, 1, 1)) == OUT_OF_ORDER
+    assert wire.end_offset(topic) == 0
+    assert send(numbered(0, 3, 4)) == (ErrorCode.NONE, 0)
+    assert send(numbered(7, 1)) == (ErrorCode.NONE, 7)
+
+
+def test_a_second_producer_appends_where_the_log_ends_and_nowhere_else(wire: Wire, topic: str) -> None:
+    assert wire.produce(topic, b"".join(numbered(0, 3, 4))).error_code == ErrorCode.NONE
+    for sequence, code in ((3, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), (7, ErrorCode.NONE)):
+        other = [
+            batch(2, producer_id=PRODUCER_ID + 1, producer_epoch=0, base_sequence=sequence + 2 * number)
+            for number in range(2)
+        ]
+        assert wire.produce(topic, b"".join(other)).error_code == code
+    assert wire.end_offset(topic) == 11
+
+
+def test_after_a_foreign_record_the_producer_is_refused(wire: Wire, topic: str, send: Send) -> None:
+    send(numbered(0, 1, 1))
+    wire.produce(topic, batch())
+    assert send(numbered(2, 1, 1)) == OUT_OF_ORDER
+    assert send(numbered(3, 1, 1)) == OUT_OF_ORDER
+    assert wire.end_offset(topic) == 3
+
+
+# What is sent again
+
+
+@pytest.mark.parametrize("count", [1, 3, 5, 6, 50])
+def test_a_request_that_is_repeated_is_known_and_nothing_is_written(
+    wire: Wire, topic: str, send: Send, count: int
+) -> None:
+    send(numbered(0, 4))
+    for _ in range(2):
+        assert send(numbered(4, *[2] * count)) == (ErrorCode.NONE, 4)
+    assert wire.end_offset(topic) == 4 + 2 * count
+
+
+@pytest.mark.parametrize("written", [1, 5, 49])
+def test_of_a_request_that_is_written_in_part_the_rest_is_appended(
+    wire: Wire, topic: str, send: Send, written: int
+) -> None:
+    batches = numbered(0, *[2] * 50)
+    assert send(batches[:written]) == (ErrorCode.NONE, 0)
+    assert send(batches) == (ErrorCode.NONE, 0)
+    assert [each.header.base_sequence for each in stored(wire, topic)] == list(range(0, 100, 2))
+
+
+def test_an_old_request_is_refused_rather_than_written_again(wire: Wire, topic: str, send: Send) -> None:
+    requests = [numbered(6 * number, *[1] * 6) for number in range(3)]
+    for request in requests:
+        send(request)
+    assert [send(request) for request in requests] == [OUT_OF_ORDER, OUT_OF_ORDER, (ErrorCode.NONE, 12)]
+    assert wire.end_offset(topic) == 18
+
+
+def test_batches_cut_in_another_way_are_no_repeat(wire: Wire, topic: str, send: Send) -> None:
+    send(numbered(0, 2, 2))
+    assert send(numbered(0, 1, 3)) == OUT_OF_ORDER
+    assert wire.end_offset(topic) == 4
+
+
+def test_sequences_go_over_the_largest_one_within_a_request() -> None:
+    log = new_log()
+    log._log_end_offset = LARGEST_SEQUENCE - 1
+    batches = numbered(LARGEST_SEQUENCE - 1, 1, 3, 2)
+    assert admitted_batches(memoryview(b"".join(batches)), 11) is not None
+    for is_duplicate in (False, True):
+        info = append(log, batches)
+        assert (info.base_offset, info.is_duplicate) == (LARGEST_SEQUENCE - 1, is_duplicate)
+    assert append(log, numbered(4, 1)).base_offset == 2**31 + 4
+
+
+def test_another_epoch_is_held_against_the_stock_rules_too(send: Send) -> None:
+    send(numbered(0, 1, 1, epoch=3))
+    assert send(numbered(2, 1, 1, epoch=2)) == (ErrorCode.INVALID_PRODUCER_EPOCH, -1)
+    assert send(numbered(2, 1, 1, epoch=4)) == OUT_OF_ORDER
+    assert send(numbered(0, 1, 1, epoch=4)) == OUT_OF_ORDER
+    assert send(numbered(2, 1, 1, epoch=3)) == (ErrorCode.NONE, 2)
+
+
+# What is refused, all of it
+
+
+def wrong_crc(original: bytearray) -> bytearray:
+    return original[:-1] + bytes([original[-1] ^ 1])
+
+
+def with_bits(original: bytearray, bits: int) -> bytearray:
+    return patched(original, 21, bits.to_bytes(2))
+
+
+def other_producer(original: bytearray, producer_id: int = PRODUCER_ID + 1) -> bytearray:
+    return patched(original, 43, producer_id.to_bytes(8, signed=True))
+
+
+#: What happens to the last of three batches.
+SPOILED: dict[str, tuple[Callable[[bytearray], bytearray], ErrorCode]] = {
+    "magic 1": (lambda last: last[:16] + b"\1" + last[17:], ErrorCode.INVALID_RECORD),
+    "a base offset": (lambda last: patched(last, 0, (2).to_bytes(8)), ErrorCode.INVALID_RECORD),
+    "holes": (lambda last: patched(last, 57, (1).to_bytes(4)), ErrorCode.INVALID_RECORD),
+    "another producer": (other_producer, ErrorCode.INVALID_RECORD),
+    "no producer": (lambda last: other_producer(last, -1), ErrorCode.INVALID_RECORD),
+    "another epoch": (lambda last: patched(last, 51, (1).to_bytes(2)), ErrorCode.INVALID_RECORD),
+    "a sequence too far": (lambda last: patched(last, 53, (5).to_bytes(4)), ErrorCode.INVALID_RECORD),
+    "a sequence once more": (lambda last: patched(last, 53, (2).to_bytes(4)), ErrorCode.INVALID_RECORD),
+    "a transaction": (lambda last: with_bits(last, TRANSACTIONAL), ErrorCode.INVALID_RECORD),
+    "a control batch": (lambda last: with_bits(last, CONTROL), ErrorCode.INVALID_RECORD),
+    "a wrong CRC": (wrong_crc, ErrorCode.CORRUPT_MESSAGE),
+    "an unknown codec": (lambda last: with_bits(last, 5), ErrorCode.UNKNOWN_SERVER_ERROR),
+    "a time in the future": (
+        lambda last: patched(last, 27, (2**61).to_bytes(8)),
+        ErrorCode.INVALID_TIMESTAMP,
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", SPOILED)
+def test_nothing_is_written_where_one_batch_has(wire: Wire, topic: str, send: Send, wrong: str) -> None:
+    spoil, code = SPOILED[wrong]
+    first, second, last = numbered(0, 2, 2, 2)
+    assert send([first, second, spoil(last)]) == (code, -1)
+    assert wire.end_offset(topic) == 0
+    assert send([first, second, last]) == (ErrorCode.NONE, 0)
+
+
+def test_nothing_is_written_of_a_producer_without_id(wire: Wire, topic: str, send: Send) -> None:
+    assert send([batch(), batch()]) == (ErrorCode.INVALID_RECORD, -1)
+    assert send([batch()]) == (ErrorCode.NONE, 0), "one of them is a stock request"
+
+
+def test_nothing_is_written_before_produce_v7(wire: Wire, topic: str, send: Send) -> None:
+    assert send(numbered(0, 1, 1), version=6) == (ErrorCode.INVALID_RECORD, -1)
+    assert wire.end_offset(topic) == 0
+
+
+def test_what_one_segment_cannot_hold_is_refused_as_a_whole(taking: Broker, wire: Wire, unique: str) -> None:
+    taking.create_topic(unique, config={"segment.bytes": str(1 << 20)})
+    batches = [
+        batch([b"x" * 400_000], producer_id=PRODUCER_ID, producer_epoch=0, base_sequence=n) for n in range(3)
+    ]
+    assert wire.produce(unique, b"".join(batches)).error_code == ErrorCode.RECORD_LIST_TOO_LARGE
+    assert wire.end_offset(unique) == 0
+    assert wire.produce(unique, b"".join(batches[:2])).error_code == ErrorCode.NONE
+
+
+def test_each_partition_is_judged_by_itself(taking: Broker, wire: Wire, unique: str) -> None:
+    taking.create_topic(unique, 2)
+    good, bad = b"".join(numbered(0, 1, 1)), b"".join(numbered(5, 1, 1))
+    response = wire.produce_all([(unique, 0, bad), (unique, 1, good)])
+    codes = [each.error_code for found in response.responses for each in found.partition_responses]
+    assert codes == [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.NONE]
+
+
+# Who does not ask for it
+
+
+def test_clients_with_another_name_are_served_as_by_any_broker(taking: Broker, topic: str) -> None:
+    with Wire(taking.bootstrap, client_id="another") as ordinary:
+        two = ordinary.produce(topic, b"".join(numbered(0, 1, 1)))
+        assert two.error_code == ErrorCode.INVALID_RECORD
+        assert ordinary.end_offset(topic) == 0
+        assert ordinary.produce(topic, numbered(7, 1)[0]).error_code == ErrorCode.NONE
+
+
+def test_without_the_option_nobody_is_served_otherwise(session_broker: Broker, unique: str) -> None:
+    if "SHOAL_TEST_BROKER" in os.environ:
+        pytest.skip("looks into the embedded broker")
+    session_broker.create_topic(unique)
+    with Wire(session_broker.bootstrap, client_id=MARKED) as marked:
+        assert marked.produce(unique, b"".join(numbered(0, 1, 1))).error_code == ErrorCode.INVALID_RECORD
+        assert marked.end_offset(unique) == 0
+        assert marked.produce(unique, numbered(7, 1)[0]).error_code == ErrorCode.NONE
+
+
+# By itself
+
+
+def new_log() -> Log:
+    return Log("topic-0", TopicConfig.of({}, BrokerConfig({})))
+
+
+def append(log: Log, batches: list[bytearray]) -> AppendInfo:
+    views = [memoryview(each) for each in batches]
+    return log.compare_and_append([(RecordBatch(read_header(view), view), None) for view in views])
+
+
+def append_unless_out_of_order(log: Log, batches: list[bytearray]) -> int | None:
+    try:
+        return append(log, batches).base_offset
+    except Refused as refused:
+        if refused.code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            raise
+        return None
+
+
+@given(st.lists(st.integers(1, 3), min_size=1, max_size=40), st.data())
+def test_whatever_is_sent_again_the_log_holds_each_batch_once_and_in_order(
+    counts: list[int], data: st.DataObject
+) -> None:
+    """Requests of any size, of which any may be sent again later, as by a client on a lossy network."""
+    log = new_log()
+    batches = numbered(0, *counts)
+    sent: list[tuple[int, int]] = []
+    position = 0
+    while position < len(batches):
+        if sent and data.draw(st.booleans()):
+            start, end = data.draw(st.sampled_from(sent))
+        else:
+            start, end = position, data.draw(st.integers(position + 1, len(batches)))
+            if start and data.draw(st.booleans()):
+                # Not all of what it repeats was acknowledged.
+                start = data.draw(st.integers(0, start))
+        base_offset = append_unless_out_of_order(log, batches[start:end])
+        if base_offset is not None:
+            assert base_offset == sum(counts[:start])
+            sent.append((start, end))
+            position = max(position, end)
+        assert log.log_end_offset == sum(counts[:position])
+    read = log.read(0, 1 << 30, committed=False, at_least_one_batch=True)
+    assert [each.header.base_sequence for each in split(read.record_set)] == [
+        sum(counts[:number]) for number in range(len(counts))
+    ]

@@ -1,0 +1,129 @@
+"""Asking a broker whether it takes several batches in a request: its answer, and that nothing comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import batches
+import pytest
+from two_brokers import batches_of, config_of
+
+from shoal.broker import Broker
+from shoal.broker.call import Call
+from shoal.client.cluster import Cluster
+from shoal.client.metadata import TopicPartition
+from shoal.client.multi_batch import marked
+from shoal.client.produce import Producer
+from shoal.errors import Disconnected, ErrorCode
+from shoal.protocol.apis import ApiKey
+from shoal.records import split, stamp
+
+pytestmark = pytest.mark.timeout(30)
+
+PLAIN, ODD = TopicPartition("topic", 1), TopicPartition("odd", 0)
+STOCK, MULTI_BATCH = "false", "true"
+
+
+@pytest.fixture
+def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    takes = getattr(request, "param", MULTI_BATCH)
+    with Broker(config={"shoal.multi.batch.produce": takes}) as running:
+        running.create_topic("topic", 2)
+        running.create_topic(
+            "odd",
+            1,
+            {
+                "cleanup.policy": "compact",
+                "message.timestamp.type": "LogAppendTime",
+                "compression.type": "gzip",
+                "max.message.bytes": "70",
+            },
+        )
+        yield running
+
+
+def answers(broker: Broker, *partitions: TopicPartition, client_id: str | None = None) -> dict[Any, bool]:
+    with Cluster(config_of("destination", broker)) as cluster:
+        cluster.refresh()
+        connection = cluster.connect(broker.node_id, client_id=client_id or marked("shoal"))
+        producer = Producer(connection, timeout_ms=1_000)
+        try:
+            return producer.takes_several(partitions)
+        finally:
+            producer.close()
+
+
+@pytest.mark.parametrize("broker", [MULTI_BATCH], indirect=True)
+def test_a_broker_that_takes_several_says_so_for_each_topic(broker: Broker) -> None:
+    assert answers(broker, PLAIN, ODD) == {PLAIN: True, ODD: True}
+
+
+@pytest.mark.parametrize("broker", [STOCK], indirect=True)
+def test_a_stock_broker_does_not(broker: Broker) -> None:
+    assert answers(broker, PLAIN, ODD) == {PLAIN: False, ODD: False}
+
+
+def test_a_client_that_is_not_marked_meets_a_stock_broker(broker: Broker) -> None:
+    assert answers(broker, PLAIN, client_id="shoal") == {PLAIN: False}
+
+
+@pytest.mark.parametrize("broker", [STOCK], indirect=True)
+def test_a_broker_that_looks_at_acks_first_is_not_believed(broker: Broker) -> None:
+    api = broker.apis[ApiKey.PRODUCE]
+
+    def handle(broker: Broker, call: Call, request: Any) -> Any:
+        response = api.handle(broker, call, request)
+        if request.acks not in (-1, 0, 1):
+            for each in response.responses[0].partition_responses:
+                each.error_code = ErrorCode.INVALID_REQUIRED_ACKS
+        return response
+
+    broker.apis = {**broker.apis, ApiKey.PRODUCE: replace(api, handle=handle)}
+    assert answers(broker, PLAIN) == {PLAIN: False}
+
+
+def test_a_partition_that_is_not_there_yet_has_no_answer(broker: Broker) -> None:
+    unknown = TopicPartition("unknown", 0)
+    assert answers(broker, unknown, PLAIN) == {PLAIN: True}
+
+
+def test_an_answer_that_does_not_come_is_a_lost_connection(broker: Broker) -> None:
+    broker.faults.add(ApiKey.PRODUCE, drop="before")
+    with pytest.raises(Disconnected):
+        answers(broker, PLAIN)
+
+
+@pytest.mark.parametrize("broker", [STOCK, MULTI_BATCH], indirect=True)
+@pytest.mark.parametrize("records", [0, 3])
+def test_asking_changes_nothing(broker: Broker, records: int) -> None:
+    log = broker.log(*PLAIN)
+    if records:
+        batch = memoryview(batches.batch(records))
+        stamp(next(iter(split(batch))), 9, 0, 0)
+        log.store(batch)
+    before = [bytes(each.view) for each in batches_of(log)]
+    producers = log.producers()
+    answers(broker, PLAIN, ODD)
+    assert [bytes(each.view) for each in batches_of(log)] == before
+    assert log.log_end_offset == records
+    assert log.producers() == producers
+    assert broker.log(*ODD).log_end_offset == 0
+
+
+@pytest.mark.parametrize("broker", [STOCK, MULTI_BATCH], indirect=True)
+def test_a_broker_that_took_any_acks_would_still_refuse_it(broker: Broker) -> None:
+    """The belt to the braces: what is asked with has wrong checksums."""
+    api = broker.apis[ApiKey.PRODUCE]
+    codes = []
+
+    def handle(broker: Broker, call: Call, request: Any) -> Any:
+        response = api.handle(broker, call, replace(request, acks=-1))
+        codes.append(response.responses[0].partition_responses[0].error_code)
+        return response
+
+    broker.apis = {**broker.apis, ApiKey.PRODUCE: replace(api, handle=handle)}
+    assert answers(broker, PLAIN) == {PLAIN: False}
+    assert set(codes) <= {ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD}
+    assert broker.log(*PLAIN).log_end_offset == 0

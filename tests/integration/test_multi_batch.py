@@ -1,0 +1,215 @@
+"""Several batches of a partition in a request between real clusters: with the agent, and without it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from two_brokers import Watched
+
+from rig import KafkaCluster, assert_same_records, create_topic, dump_partition, read_topic, wait_until
+from rig.agent import agent_jar
+from rig.cluster import QUICK_JVM
+from rig.load import CODECS, load_batch, random_records
+from rig.proxy import Disturbance, Proxies, Step
+from shoal.client.cluster import Cluster
+from shoal.client.config import ClientConfig
+from shoal.client.connection import parse_bootstrap
+from shoal.client.groups import Membership
+from shoal.client.metadata import TopicPartition
+from shoal.client.multi_batch import marked
+from shoal.client.produce import Producer
+from shoal.errors import ConfigError
+from shoal.mirroring.lane import copy_lane
+from shoal.mirroring.multi_batch import require_multi_batch
+from shoal.mirroring.positions import GroupPositions
+from shoal.mirroring.ranges import CopyRange
+from shoal.mirroring.settings import CopySettings, MultiBatch
+from shoal.protocol.apis import ApiKey
+
+pytestmark = pytest.mark.timeout(240)
+
+#: What asking takes.
+QUESTIONS = 2
+BATCHES = 60
+LEADER, FOLLOWER = 2, 1
+
+
+@pytest.fixture(scope="module")
+def destination() -> Iterator[KafkaCluster]:
+    """Two brokers with the agent; only the follower is a controller, and never killed."""
+    agent = [f"-javaagent:{agent_jar()}"]
+    with KafkaCluster(
+        brokers=2, broker_jvm={LEADER: agent, FOLLOWER: agent}, jvm=QUICK_JVM, behind_proxies=True
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def proxies(destination: KafkaCluster) -> Iterator[Proxies]:
+    with Proxies(destination.proxied_ports) as running:
+        yield running
+
+
+def client(name: str, servers: str) -> ClientConfig:
+    return ClientConfig(name, tuple(parse_bootstrap(servers)), request_timeout_ms=10_000)
+
+
+def load(source: KafkaCluster, topic: str, batches: int = BATCHES) -> int:
+    """Load batches of two records, with every codec; return how many records there are."""
+    dice = Random(topic)
+    for number in range(batches):
+        load_batch(source.bootstrap, topic, 0, random_records(dice, 2, 40), CODECS[number % len(CODECS)])
+    return batches * 2
+
+
+def create_both(source: KafkaCluster, destination: KafkaCluster, topic: str) -> None:
+    create_topic(source.bootstrap, topic)
+    admin = AdminClient({"bootstrap.servers": destination.bootstrap, "log_level": 0})
+    new = NewTopic(topic, replica_assignment=[[LEADER, FOLLOWER]], num_partitions=1)
+    admin.create_topics([new])[topic].result()
+
+
+def copy(settings: CopySettings, topic: str, records: int) -> Watched:
+    control = Watched()
+    result = copy_lane([CopyRange(topic, 0, topic, 0, records)], settings, control)
+    assert (result.complete, result.stopped) == (True, ()), control.waited_for
+    return control
+
+
+def settings_of(source: KafkaCluster, servers: str, topic: str) -> CopySettings:
+    return CopySettings(
+        client("source", source.bootstrap),
+        client("destination", servers),
+        topic,
+        "rules",
+        commit_interval_ms=1,
+    )
+
+
+def assert_same(source: KafkaCluster, destination: KafkaCluster, topic: str) -> None:
+    assert_same_records(read_topic(source.bootstrap, topic), read_topic(destination.bootstrap, topic))
+
+
+def test_batches_go_together_and_stay_as_they_are(
+    source_cluster: KafkaCluster, destination: KafkaCluster, proxies: Proxies, topic: str
+) -> None:
+    create_both(source_cluster, destination, topic)
+    records = load(source_cluster, topic)
+    settings = settings_of(source_cluster, proxies.bootstrap, topic)
+    copy(replace(settings, multi_batch=MultiBatch.REQUIRED), topic, records)
+    assert proxies.responses(ApiKey.PRODUCE) <= QUESTIONS + 3
+    assert_same(source_cluster, destination, topic)
+    theirs = dump_partition(source_cluster.partition_dir(topic, 0))
+    ours = dump_partition(destination.partition_dir(topic, 0, LEADER))
+    assert [each.base_offset for each in ours] == [each.base_offset for each in theirs]
+    assert [each.base_sequence for each in ours] == [each.base_offset for each in ours]
+    assert [each.codec for each in ours] == [each.codec for each in theirs]
+
+
+def test_a_lost_acknowledgement_of_many_batches(
+    source_cluster: KafkaCluster, destination: KafkaCluster, proxies: Proxies, topic: str
+) -> None:
+    create_both(source_cluster, destination, topic)
+    records = load(source_cluster, topic)
+    lost = Disturbance(ApiKey.PRODUCE, Step.BEFORE_RESPONSE, after=QUESTIONS)
+    proxies.disturb(lost)
+    copy(settings_of(source_cluster, proxies.bootstrap, topic), topic, records)
+    assert lost.hits == 1
+    assert_same(source_cluster, destination, topic)
+    assert len(dump_partition(destination.partition_dir(topic, 0, LEADER))) == BATCHES
+
+
+@pytest.mark.parametrize("step", [Step.BEFORE_REQUEST, Step.AFTER_REQUEST])
+def test_a_leader_is_killed_with_many_batches_on_their_way(
+    source_cluster: KafkaCluster, destination: KafkaCluster, proxies: Proxies, topic: str, step: Step
+) -> None:
+    create_both(source_cluster, destination, topic)
+    records = load(source_cluster, topic)
+    met = Disturbance(ApiKey.PRODUCE, step, after=QUESTIONS, stall_s=2.0)
+    proxies.disturb(met)
+
+    def kill() -> None:
+        wait_until(lambda: met.hits > 0, "the request with many batches")
+        destination.kill(LEADER)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        copy(settings_of(source_cluster, proxies.bootstrap, topic), topic, records)
+    finally:
+        killer.join()
+        destination.start(LEADER)
+    assert met.hits == 1
+    assert_same(source_cluster, destination, topic)
+
+
+def test_a_request_arrives_late(
+    source_cluster: KafkaCluster, destination: KafkaCluster, proxies: Proxies, topic: str
+) -> None:
+    create_both(source_cluster, destination, topic)
+    records = load(source_cluster, topic)
+    late = Disturbance(ApiKey.PRODUCE, Step.BEFORE_REQUEST, after=QUESTIONS, stall_s=3.0, late=True)
+    proxies.disturb(late)
+    settings = settings_of(source_cluster, proxies.bootstrap, topic)
+    impatient = replace(settings.destination, request_timeout_ms=1_500)
+    copy(replace(settings, destination=impatient), topic, records)
+    assert late.hits == 1
+    wait_until(lambda: proxies.requests(ApiKey.PRODUCE) > QUESTIONS + 1, "the late request")
+    assert_same(source_cluster, destination, topic)
+    more = load(source_cluster, topic, 3) + records
+    copy(settings, topic, more)
+    assert_same(source_cluster, destination, topic)
+
+
+def test_a_stock_broker_is_asked_and_gets_one_at_a_time(
+    source_cluster: KafkaCluster, destination_cluster: KafkaCluster, topic: str
+) -> None:
+    for cluster in (source_cluster, destination_cluster):
+        create_topic(cluster.bootstrap, topic)
+    records = load(source_cluster, topic, 12)
+    settings = settings_of(source_cluster, destination_cluster.bootstrap, topic)
+    with Cluster(settings.destination) as cluster:
+        cluster.refresh([topic])
+        with pytest.raises(ConfigError, match="takes one batch of a partition in a request"):
+            require_multi_batch(cluster, [topic])
+        assert not any(read_topic(destination_cluster.bootstrap, topic).values())
+    assert "ERROR" not in destination_cluster.output(1, 200)
+    copy(settings, topic, records)
+    assert_same(source_cluster, destination_cluster, topic)
+
+
+def test_who_does_not_lead_answers_too_and_asking_leaves_nothing(
+    destination: KafkaCluster, source_cluster: KafkaCluster, topic: str
+) -> None:
+    create_both(source_cluster, destination, topic)
+    partition = TopicPartition(topic, 0)
+    with Cluster(client("destination", destination.bootstrap)) as cluster:
+        cluster.refresh([topic])
+        for node_id in (LEADER, FOLLOWER):
+            for client_id, takes in ((marked("shoal"), True), ("shoal", False)):
+                producer = Producer(cluster.connect(node_id, client_id=client_id), timeout_ms=1_000)
+                try:
+                    assert producer.takes_several([partition]) == {partition: takes}
+                finally:
+                    producer.close()
+        require_multi_batch(cluster, [topic])
+    assert not any(read_topic(destination.bootstrap, topic).values())
+    assert dump_partition(destination.partition_dir(topic, 0, LEADER)) == []
+
+
+def test_the_position_is_that_of_every_record(
+    source_cluster: KafkaCluster, destination: KafkaCluster, topic: str
+) -> None:
+    create_both(source_cluster, destination, topic)
+    records = load(source_cluster, topic)
+    settings = settings_of(source_cluster, destination.bootstrap, topic)
+    copy(settings, topic, records)
+    partition = TopicPartition(topic, 0)
+    with Cluster(settings.source) as cluster:
+        pair = GroupPositions(cluster, topic, Membership).read([partition])[partition]
+    assert (pair.source_offset, pair.destination_offset) == (records, records)

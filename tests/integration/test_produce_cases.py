@@ -1,0 +1,38 @@
+"""The one list of Produce requests, against real Kafka: what the embedded broker is held to is Kafka's."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from broker.conftest import create_and_await
+from broker.produce_cases import CASES, MULTI_BATCH_CASES, ProduceCase, check
+from broker.wire import Wire
+
+from rig import KafkaCluster
+from shoal.errors import ErrorCode
+from shoal.records import split
+
+
+@pytest.fixture(scope="module")
+def wire(destination_cluster: KafkaCluster) -> Iterator[Wire]:
+    with Wire(destination_cluster.bootstrap) as connected:
+        yield connected
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_real_kafka_answers_and_keeps_what_the_list_says(wire: Wire, topic: str, case: ProduceCase) -> None:
+    for version in case.versions:
+        check(case, version, wire, wire, create_and_await(wire, f"{topic[:80]}-v{version}", **case.config))
+
+
+SEVERAL = [case for case in MULTI_BATCH_CASES if len(list(split(memoryview(case.requests[0].sent())))) > 1]
+
+
+@pytest.mark.parametrize("case", SEVERAL, ids=str)
+def test_stock_kafka_refuses_several_batches_and_writes_nothing(
+    wire: Wire, topic: str, case: ProduceCase
+) -> None:
+    """So a client may ask a broker by trying."""
+    refused = replace(case.requests[0], code=ErrorCode.INVALID_RECORD)
+    create_and_await(wire, topic, **case.config)
+    check(replace(case, requests=[refused]), 12, wire, wire, topic)

@@ -1,0 +1,473 @@
+"""Several batches of a partition in a request: that they go so, and that nothing is lost or doubled by it."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import batches
+import pytest
+from two_brokers import (
+    ABORT,
+    COMMIT,
+    NOW_MS,
+    Acting,
+    History,
+    Killed,
+    Mortal,
+    TwoBrokers,
+    Watched,
+    batches_of,
+    let_pass,
+    lose_tail,
+)
+
+from shoal.broker import Broker
+from shoal.broker.call import Call
+from shoal.client.cluster import Cluster
+from shoal.client.connection import Connection
+from shoal.client.metadata import TopicPartition
+from shoal.client.multi_batch import marked
+from shoal.client.produce import Producer
+from shoal.errors import ConfigError, ErrorCode
+from shoal.mirroring import carrier, partition_copy
+from shoal.mirroring.incidents import Delivery, IncidentKind
+from shoal.mirroring.multi_batch import require_multi_batch
+from shoal.mirroring.settings import MultiBatch
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.produce import ProduceOutcome
+from shoal.records import Codec, fingerprint, split
+
+pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
+
+DAY_MS = 86_400_000
+
+#: What goes before the first request with several batches: two questions, and one batch or more.
+QUESTIONS = 2
+
+
+@pytest.fixture
+def brokers() -> Iterator[TwoBrokers]:
+    with TwoBrokers.started(multi_batch=True) as started:
+        yield started
+
+
+class Sent:
+    """
+    The requests that lanes sent.
+
+    Attributes:
+        requests: Of each: the number of batches by partition, and whether its client id was marked.
+
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.requests: list[tuple[dict[TopicPartition, int], bool]] = []
+        self.bytes: list[dict[TopicPartition, bytes]] = []
+        sent = self
+
+        class WatchedProducer(Producer):
+            def __init__(self, connection: Connection, *, timeout_ms: int) -> None:
+                super().__init__(connection, timeout_ms=timeout_ms)
+                self.is_marked = connection.client_id.startswith("shoal-multi-batch")
+
+            def prepare(self, batches: Mapping[TopicPartition, Sequence[memoryview]]) -> None:
+                counts = {
+                    partition: sum(1 for view in views for _ in split(view))
+                    for partition, views in batches.items()
+                }
+                sent.requests.append((counts, self.is_marked))
+                sent.bytes.append({each: b"".join(views) for each, views in batches.items()})
+                super().prepare(batches)
+
+        monkeypatch.setattr(carrier, "Producer", WatchedProducer)
+
+    def counts(self, topic: str = "topic", partition: int = 0) -> list[int]:
+        """How many batches of a partition were in each request that had any."""
+        wanted = TopicPartition(topic, partition)
+        return [counts[wanted] for counts, _ in self.requests if wanted in counts]
+
+    def is_marked(self, topic: str) -> set[bool]:
+        return {marked for counts, marked in self.requests for each in counts if each.topic == topic}
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
+    return Sent(monkeypatch)
+
+
+def assert_exact(brokers: TwoBrokers, *histories: History, topic: str = "topic") -> None:
+    for number, history in enumerate(histories):
+        assert brokers.copied(topic, number) == history.committed, f"{topic}-{number}"
+
+
+def fingerprints(broker: Broker, topic: str = "topic") -> list[Any]:
+    return [(fingerprint(each), each.header.records_count) for each in batches_of(broker.log(topic))]
+
+
+# That they go so
+
+
+def test_all_of_a_partition_goes_in_one_request_and_stays_as_it_is(
+    brokers: TwoBrokers, history: History, sent: Sent
+) -> None:
+    for codec in Codec:
+        history.plain(*[2] * 20, codec=codec)
+    assert brokers.run().complete
+    assert sent.counts() == [100]
+    assert_exact(brokers, history)
+    assert fingerprints(brokers.destination) == fingerprints(brokers.source)
+
+
+def test_partitions_go_together_and_none_waits_for_a_large_one(
+    brokers: TwoBrokers, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition_copy, "TOGETHER_BYTES", 1_000)
+    histories = brokers.topic("topic", 3)
+    histories[0].plain(*[1] * 60)
+    histories[1].plain(*[1] * 5)
+    histories[2].plain(*[1] * 5)
+    brokers.run()
+    assert_exact(brokers, *histories)
+    assert len(sent.requests[0][0]) == 3  # the first request has some of each
+    assert max(map(sum, (sent.counts(partition=number) for number in (1, 2)))) == 5
+    assert 5 <= max(sent.counts(partition=0)) <= 15
+
+
+def test_a_batch_that_is_larger_than_what_goes_together_goes_alone(
+    brokers: TwoBrokers, history: History, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition_copy, "TOGETHER_BYTES", 10)
+    history.plain(*[1] * 5)
+    brokers.run()
+    assert sent.counts() == [1] * 5
+    assert_exact(brokers, history)
+
+
+def test_where_there_is_never_more_than_one_to_send_nobody_is_asked(
+    brokers: TwoBrokers, history: History, sent: Sent
+) -> None:
+    history.plain(1)
+    asked = brokers.destination.faults.add(ApiKey.PRODUCE, times=None)
+    brokers.run()
+    assert asked.hits == 1
+    assert sent.is_marked("topic") == {False}
+
+
+def test_all_topics_are_asked_about_at_once(brokers: TwoBrokers, sent: Sent) -> None:
+    names = [f"topic-{number}" for number in range(5)]
+    for name in names:
+        brokers.topic(name)[0].plain(*[1] * 5)
+    asked = brokers.destination.faults.add(ApiKey.PRODUCE, times=None)
+    brokers.run(brokers.ranges(*names))
+    assert asked.hits == QUESTIONS + len(sent.requests)
+    assert {each for name in names for each in sent.counts(name)} == {5}
+
+
+def test_off_asks_nobody(brokers: TwoBrokers, history: History, sent: Sent) -> None:
+    history.plain(*[1] * 5)
+    asked = brokers.destination.faults.add(ApiKey.PRODUCE, times=None)
+    brokers.with_settings(multi_batch=MultiBatch.OFF).run()
+    assert asked.hits == 5
+    assert sent.is_marked("topic") == {False}
+    assert_exact(brokers, history)
+
+
+def test_a_stock_broker_gets_one_batch_a_request_as_ever(sent: Sent) -> None:
+    with TwoBrokers.started() as brokers:
+        brokers = brokers.with_settings(multi_batch=MultiBatch.AUTO)
+        (history,) = brokers.topic()
+        history.plain(*[1] * 10)
+        assert brokers.run().complete
+        assert sent.counts() == [1] * 10
+        assert sent.is_marked("topic") == {False}
+        assert_exact(brokers, history)
+
+
+def test_at_least_once_sends_one_batch_a_request(brokers: TwoBrokers, history: History, sent: Sent) -> None:
+    history.plain(*[1] * 5)
+    brokers.destination.log("topic").store(memoryview(batches.batch(3)))  # another writer's
+    assert brokers.with_settings(delivery=Delivery.AT_LEAST_ONCE).run().complete
+    assert sent.counts() == [1] * 5
+    assert sent.is_marked("topic") == {False}
+
+
+def test_partitions_behind_foreign_records_go_one_by_one_beside_the_others(
+    brokers: TwoBrokers, sent: Sent
+) -> None:
+    brokers = brokers.with_settings(continue_on=frozenset({IncidentKind.FOREIGN_RECORDS}))
+    histories = {name: brokers.topic(name)[0] for name in ("plain", "foreign")}
+    for history in histories.values():
+        history.plain(1)
+    brokers.run(brokers.ranges(*histories))
+    log = brokers.destination.log("foreign")
+    log.store(memoryview(batches.batch(2, base_offset=log.log_end_offset)))
+    for _ in range(2):  # the second time nobody has to find anything out
+        for history in histories.values():
+            history.plain(*[1] * 6)
+        sent.requests.clear()
+        assert brokers.run(brokers.ranges(*histories)).complete
+        assert sum(sent.counts("plain")) == sum(sent.counts("foreign")) == 6
+        assert max(sent.counts("foreign")) == 1
+    assert max(sent.counts("plain")) > 1
+    assert sent.is_marked("foreign") == {False}
+    assert_exact(brokers, histories["plain"], topic="plain")
+    foreign = brokers.copied("foreign")
+    assert foreign[:1] + foreign[3:] == histories["foreign"].committed
+
+
+# Refusals
+
+
+def test_a_batch_that_is_refused_is_found_among_those_that_it_went_with(
+    brokers: TwoBrokers, history: History, sent: Sent
+) -> None:
+    history.plain(*[1] * 7)
+    history.base_timestamp = NOW_MS + 30 * DAY_MS
+    history.plain(2)
+    history.base_timestamp = NOW_MS
+    history.plain(*[1] * 4)
+    result = brokers.run()
+    (stopped,) = result.stopped
+    assert stopped.offset == 7
+    assert "INVALID_TIMESTAMP" in stopped.reason
+    assert "(2 records" in stopped.reason
+    assert brokers.copied() == history.committed[:7]
+    assert sent.counts()[0] == 12
+
+
+def test_a_broker_that_takes_them_no_more_gets_one_at_a_time_and_nothing_is_lost(
+    brokers: TwoBrokers, history: History, sent: Sent
+) -> None:
+    """Its agent was removed, and it was not restarted: only an embedded broker can do that."""
+    history.plain(*[1] * 30)
+    api = brokers.destination.apis[ApiKey.PRODUCE]
+    seen = itertools.count(1)
+
+    def handle(broker: Broker, call: Call, request: Any) -> Any:
+        if next(seen) > QUESTIONS:
+            broker.config.dynamic["shoal.multi.batch.produce"] = "false"
+        return api.handle(broker, call, request)
+
+    brokers.destination.apis = {**brokers.destination.apis, ApiKey.PRODUCE: replace(api, handle=handle)}
+    control = Watched()
+    assert brokers.run(control=control).complete
+    assert sent.counts()[0] > 1
+    assert set(sent.counts()[1:]) == {1}
+    assert_exact(brokers, history)
+    assert any("they follow one by one" in each for each in control.waited_for)
+
+
+def test_a_record_set_that_is_larger_than_a_segment_is_cut(
+    brokers: TwoBrokers, history: History, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history.plain(*[1] * 40)
+    total = sum(each.header.size for each in batches_of(history.log))
+    monkeypatch.setattr(partition_copy, "TOGETHER_BYTES", total)  # all of it at first
+    let_pass(brokers.destination, ApiKey.PRODUCE, QUESTIONS)
+    brokers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.RECORD_LIST_TOO_LARGE)
+    assert brokers.run().complete
+    assert sent.counts()[0] == 40
+    assert max(sent.counts()[1:]) == 20
+    assert_exact(brokers, history)
+
+
+# Required
+
+
+def test_required_waits_for_a_leader_that_takes_one_at_a_time(sent: Sent) -> None:
+    with TwoBrokers.started() as brokers:
+        brokers = brokers.with_settings(multi_batch=MultiBatch.REQUIRED)
+        (history,) = brokers.topic()
+        history.plain(*[1] * 10)
+        broker = brokers.destination
+
+        class Installs(Watched):
+            def wait(self, seconds: float) -> None:
+                if any("--multi-batch required asks for that" in each for each in self.waited_for):
+                    broker.config.dynamic["shoal.multi.batch.produce"] = "true"
+                super().wait(seconds)
+
+        control = Installs()
+        assert brokers.start(control=control).result().complete
+        assert any("--multi-batch required asks for that" in each for each in control.waited_for)
+        assert sent.counts() == [10]
+        assert_exact(brokers, history)
+
+
+def test_a_mirror_that_requires_it_does_not_begin_where_a_broker_does_not_take_them() -> None:
+    for takes in (True, False):
+        with TwoBrokers.started(multi_batch=takes) as brokers:
+            brokers.topic("topic", 2)
+            with Cluster(brokers.settings.destination) as destination:
+                destination.refresh()
+                if takes:
+                    require_multi_batch(destination, ["topic", "unknown"])
+                else:
+                    with pytest.raises(ConfigError, match=r"takes one batch .* as of topic topic; install"):
+                        require_multi_batch(destination, ["topic", "unknown"])
+
+
+def test_a_broker_that_does_not_answer_is_not_asked_at_the_start(brokers: TwoBrokers) -> None:
+    brokers.topic()
+    with Cluster(brokers.settings.destination) as destination:
+        destination.refresh()
+        brokers.destination.faults.add(ApiKey.PRODUCE, drop="before")
+        require_multi_batch(destination, ["topic"])
+
+
+# Exactly once
+
+
+@pytest.mark.parametrize("timestamp", [NOW_MS, NOW_MS - 30 * DAY_MS], ids=["young", "old"])
+@pytest.mark.parametrize("dies", [False, True], ids=["goes on", "dies"])
+@pytest.mark.parametrize("drop", ["before", "within", "after"])
+def test_a_lost_acknowledgement_of_fifty_batches(
+    brokers: TwoBrokers, history: History, sent: Sent, timestamp: int, dies: bool, drop: Any
+) -> None:
+    history.base_timestamp = timestamp
+    history.plain(*[2] * 50)
+    let_pass(brokers.destination, ApiKey.PRODUCE, QUESTIONS)
+    lost = brokers.destination.faults.add(ApiKey.PRODUCE, drop=drop)
+    try:
+        brokers.run(control=Mortal() if dies else Watched())
+    except Killed:
+        assert dies
+        assert brokers.run().complete
+    assert lost.hits == 1
+    assert sent.counts()[0] == 50
+    assert sum(sent.counts()) == (100 if drop == "before" else 50)
+    assert_exact(brokers, history)
+
+
+@pytest.mark.parametrize("survive", [0, 1, 19, 20, 49, 50])
+def test_a_leader_is_killed_and_its_successor_has_some_of_the_batches(
+    brokers: TwoBrokers, history: History, sent: Sent, survive: int
+) -> None:
+    """A follower fetches by bytes: it may have a part of what the leader wrote together."""
+    history.plain(*[2] * 50)
+    let_pass(brokers.destination, ApiKey.PRODUCE, QUESTIONS)
+    brokers.destination.faults.add(ApiKey.PRODUCE, drop="after")
+    with pytest.raises(Killed):
+        brokers.run(control=Mortal())
+    assert brokers.destination.log("topic").log_end_offset == 100
+    lose_tail(brokers.destination, "topic", survive * 2)
+    assert brokers.run().complete
+    assert_exact(brokers, history)
+    assert sum(sent.counts()) == 50 + 50 - survive
+
+
+def arrive(brokers: TwoBrokers, request: bytes) -> ProduceOutcome:
+    """Let a request arrive whose sender is dead; return the answer that nobody gets."""
+    partition = TopicPartition("topic", 0)
+    with Cluster(brokers.settings.destination) as cluster:
+        cluster.refresh({"topic"})
+        connection = cluster.connect(cluster.partition(partition).leader, client_id=marked("shoal"))
+        producer = Producer(connection, timeout_ms=10_000)
+        try:
+            producer.send({partition: (memoryview(bytearray(request)),)})
+            return producer.receive()[partition]
+        finally:
+            producer.close()
+
+
+@pytest.mark.parametrize("forgets", [False, True], ids=["remembers", "forgets"])
+@pytest.mark.parametrize("at_check", [*range(8), None])
+@pytest.mark.parametrize("together", [None, 2_000, 1], ids=["cut alike", "cut smaller", "one by one"])
+def test_a_request_arrives_late_at_any_moment_of_the_next_lane(
+    brokers: TwoBrokers,
+    history: History,
+    sent: Sent,
+    monkeypatch: pytest.MonkeyPatch,
+    forgets: bool,
+    at_check: int | None,
+    together: int | None,
+) -> None:
+    """Also where the broker forgets its producers at the worst moments: what a stock broker doubles."""
+    history.base_timestamp = NOW_MS - 30 * DAY_MS
+    history.plain(*[2] * 50)
+    let_pass(brokers.destination, ApiKey.PRODUCE, QUESTIONS)
+    brokers.destination.faults.add(ApiKey.PRODUCE, drop="before", times=None)
+    with pytest.raises(Killed):
+        brokers.run(control=Mortal())
+    brokers.destination.faults.clear()
+    left_behind = sent.bytes[0][TopicPartition("topic", 0)]
+    if together is not None:
+        monkeypatch.setattr(partition_copy, "TOGETHER_BYTES", together)
+    if forgets:
+        _forget_before_each_request(brokers.destination)
+    arrived = []
+
+    def late() -> None:
+        arrived.append(arrive(brokers, left_behind))
+
+    control = Watched() if at_check is None else Acting(at_check, late)
+    assert brokers.start(control=control).result().complete
+    if not arrived:
+        late()
+    assert_exact(brokers, history)
+    history.plain(1, 1)
+    assert brokers.run().complete
+    assert_exact(brokers, history)
+
+
+def _forget_before_each_request(broker: Broker) -> None:
+    api = broker.apis[ApiKey.PRODUCE]
+
+    def handle(broker: Broker, call: Call, request: Any) -> Any:
+        broker.log("topic").forget_expired_producers(NOW_MS, DAY_MS)
+        return api.handle(broker, call, request)
+
+    broker.apis = {**broker.apis, ApiKey.PRODUCE: replace(api, handle=handle)}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_it_makes_no_difference_whether_batches_are_told_apart(
+    brokers: TwoBrokers, sent: Sent, seed: int
+) -> None:
+    """Where several go together, plain ones are stamped in runs; all others are looked at as ever."""
+    dice = random.Random(seed)
+    (history,) = brokers.topic()
+    brokers = brokers.with_settings(fetch_buffer_bytes=65_536 + dice.choice([500, 2_000, 100_000]))
+    for _ in range(40):
+        counts = [dice.randint(1, 4) for _ in range(dice.randint(1, 5))]
+        match dice.randrange(8):
+            case 0:
+                history.transaction(*counts, ends=dice.choice([ABORT, COMMIT]))
+            case 1:
+                history.gap(dice.randint(1, 5))
+            case 2:
+                history.holed(5, [1, 3])
+            case 3:
+                history.empty()
+            case 4:
+                history.plain(1, flags=batches.LOG_APPEND_TIME)
+            case _:
+                history.plain(*counts, codec=dice.choice(list(Codec)))
+    history.plain(1)
+    control = Watched()
+    start = dice.choice([0, dice.randrange(20)])
+    ranges = [each._replace(start_offset=start) for each in brokers.ranges()]
+    assert brokers.run(ranges, control).complete
+    together = fingerprints(brokers.destination)
+    assert len(sent.requests) < len(together)
+    brokers.topic("again")
+    alone = brokers.with_settings(multi_batch=MultiBatch.OFF, group="again")
+    again = Watched()
+    assert alone.run([each._replace(destination_topic="again") for each in ranges], again).complete
+    assert fingerprints(brokers.destination, "again") == together
+    for count in ("records", "bytes_in", "bytes_out"):
+        assert control.total(count) == again.total(count)
+    assert _decisions(control) == _decisions(again)
+
+
+def _decisions(control: Watched) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for report in control.reports:
+        for each in report["partitions"]:
+            found.update(each["decisions"])
+    return found
