@@ -84,6 +84,7 @@ class Cluster:
         self.config = config
         self._connections: dict[int, Connection] = {}
         self._anybody: Connection | None = None
+        self._given: list[Connection] = []
         self._metadata = known
         self._coordinators: dict[str, int] = {}
         self._connecting: Address | None = None
@@ -242,7 +243,10 @@ class Cluster:
 
     def connect(self, node_id: int, *, abort_on_close: bool = False) -> Connection:
         """Open a connection that the caller owns (see :class:`Connection` for the argument)."""
-        return self._open(self._address(node_id), abort_on_close=abort_on_close)
+        connection = self._open(self._address(node_id), abort_on_close=abort_on_close)
+        # Replaced, not changed: another thread may look.
+        self._given = [*(each for each in self._given if not each.closed), connection]
+        return connection
 
     def connection(self, node_id: int) -> Connection:
         """Return the control-plane connection to a broker."""
@@ -291,8 +295,8 @@ class Cluster:
 
     @property
     def open(self) -> list[Connection]:
-        """The control-plane connections that are open; for another thread's look."""
-        return [each for each in self._all() if not each.closed]
+        """All connections that are open, those that others own included; for another thread's look."""
+        return [each for each in (*self._all(), *self._given) if not each.closed]
 
     @property
     def connecting(self) -> Address | None:
