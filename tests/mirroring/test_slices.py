@@ -9,13 +9,15 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from two_brokers import History, RunningLane, TwoBrokers, lose_tail, wait_until
+from batches import batch
+from two_brokers import NOW_MS, History, RunningLane, TwoBrokers, lose_tail, wait_until
 
 from shoal.client.groups import Membership
 from shoal.client.metadata import TopicPartition
 from shoal.errors import ErrorCode, Stopped
 from shoal.mirroring import carrier, lane
 from shoal.mirroring.control import ControlConnection, ControlServer, planning
+from shoal.mirroring.incidents import IncidentKind
 from shoal.mirroring.lane import copy_lane
 from shoal.mirroring.ranges import OPEN_END, CopyRange
 from shoal.mirroring.slices import SliceClock, SlicePlan
@@ -117,6 +119,11 @@ class Driver:
             in_trouble=lambda: self.in_trouble,
         )
         self.server.renew(Membership(), 60.0)
+
+    def waits_for(self) -> str | None:
+        """What the last partition that was told of waits for."""
+        told = [each["waiting_for"] for report in list(self.reports) for each in report["partitions"]]
+        return told[-1] if told else None
 
     def connect(self) -> ControlConnection:
         return ControlConnection(self.server.address, "secret")
@@ -272,6 +279,134 @@ def test_what_a_coordinator_has_no_time_for_is_committed_by_the_next_task(
         wait_until(lambda: any(each["partitions"] for each in driver.reports[seen:]))
     assert ends.hits == 0
     assert brokers.pair().source_offset == history.next_offset
+
+
+def test_what_no_task_has_committed_the_driver_can(
+    brokers: TwoBrokers, history: History, driver: Driver
+) -> None:
+    history.plain(2)
+    with driver.slice():
+        wait_until(lambda: brokers.copied() == history.committed)
+    assert driver.server.uncommitted()[0] == {}
+    stall = brokers.source.faults.add(ApiKey.OFFSET_COMMIT, drop="before", delay_s=2.0, times=None)
+    history.plain(3)
+    with driver.slice():
+        wait_until(lambda: brokers.copied() == history.committed)
+    brokers.source.faults.remove(stall)
+    pairs, _ = driver.server.uncommitted()
+    assert {partition: pair.source_offset for partition, pair in pairs.items()} == {
+        TopicPartition("topic", 0): history.next_offset
+    }
+
+
+def test_a_commit_that_comes_late_does_not_stay(
+    brokers: TwoBrokers, history: History, driver: Driver
+) -> None:
+    """Read by a coordinator that was paused then, and handled after newer ones: its sender is gone."""
+    brokers = brokers.with_settings(continue_on=frozenset({IncidentKind.SOURCE_RESET}))
+    driver.brokers = brokers
+    history.plain(2)
+    with driver.slice():
+        wait_until(lambda: brokers.copied() == history.committed)
+    late = brokers.source.faults.add(ApiKey.OFFSET_COMMIT, delay_s=4.0, times=1)
+    history.plain(3)
+    with driver.slice():
+        wait_until(lambda: brokers.copied() == history.committed)
+    assert late.hits == 1
+    # A pair of the topic that is deleted now comes after those of the one that takes its place.
+    brokers.source.topics.delete(brokers.source.topics.topic("topic"))
+    brokers.source.create_topic("topic", 1)
+    History(brokers.source.log("topic")).plain(1, 1, 1)
+    with driver.slice():
+        wait_until(lambda: len(brokers.copied()) == 8)
+    newest = brokers.pair()
+    wait_until(lambda: brokers.pair() != newest)
+    seen = len(driver.reports)
+    with driver.slice():
+        wait_until(lambda: any(each["partitions"] for each in driver.reports[seen:]))
+    assert brokers.pair().source_offset == 3
+    assert brokers.pair().source_topic_id == newest.source_topic_id
+
+
+def test_an_incident_is_told_though_the_slice_ends_while_it_is_committed(
+    brokers: TwoBrokers, history: History, driver: Driver
+) -> None:
+    brokers = brokers.with_settings(continue_on=frozenset({IncidentKind.SOURCE_RETENTION}))
+    driver.brokers = brokers
+    history.plain(2)
+    with driver.slice():
+        wait_until(lambda: brokers.copied() == history.committed)
+    history.plain(3, 1)
+    history.log.delete_records(5)
+    slow = brokers.source.faults.add(ApiKey.OFFSET_COMMIT, delay_s=1.5, times=1)
+    with driver.slice():
+        wait_until(lambda: slow.hits == 1)
+    with driver.slice():
+        wait_until(lambda: len(brokers.copied()) == 3)
+    (incident,) = [
+        incident
+        for report in driver.reports
+        for each in report["partitions"]
+        for incident in each["incidents"]
+    ]
+    assert incident[0] == "source-retention"
+    assert incident[2] == 3
+
+
+def test_at_the_mirrors_end_a_coordinator_has_its_seconds_though_the_partition_waits(
+    brokers: TwoBrokers, history: History, driver: Driver
+) -> None:
+    with driver.connect() as control:
+        ranges = [CopyRange("topic", 0, "topic", 0, OPEN_END)]
+        running = RunningLane(lambda: copy_lane(ranges, brokers.settings, control))
+        history.plain(2)
+        wait_until(lambda: len(brokers.copied()) == 2)
+        brokers.destination.faults.add(ApiKey.PRODUCE, times=None, error=ErrorCode.NOT_ENOUGH_REPLICAS)
+        history.plain(1)
+        wait_until(lambda: bool(driver.waits_for()))
+        away = brokers.source.faults.add(
+            ApiKey.OFFSET_COMMIT, times=None, error=ErrorCode.COORDINATOR_NOT_AVAILABLE
+        )
+        threading.Timer(1.5, lambda: brokers.source.faults.remove(away)).start()
+        driver.server.request_stop()
+        running.result()
+    assert brokers.pair().source_offset == 2
+
+
+def test_an_idle_partition_waits_for_nothing_once_it_is_answered_again(
+    brokers: TwoBrokers, history: History, driver: Driver
+) -> None:
+    history.plain(2)
+    with driver.slice():
+        wait_until(lambda: brokers.copied() == history.committed)
+        brokers.source.faults.add(ApiKey.FETCH, drop="before", times=1)
+        wait_until(
+            lambda: any(each["retries"] for report in list(driver.reports) for each in report["partitions"])
+        )
+        wait_until(lambda: driver.waits_for() is None)
+
+
+def test_a_slice_goes_on_while_a_partition_is_aligned(
+    brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each slice would begin with it anew, and none come to its end."""
+    monkeypatch.setattr("shoal.mirroring.slices._LONGEST_QUIET", 1)
+    driver = Driver(brokers, slice_s=1.5)
+    history.plain(2)
+    with driver.slice():
+        wait_until(lambda: brokers.copied() == history.committed)
+    brokers.forget_pairs()
+    with driver.connect() as control:
+        control.take([TopicPartition("topic", 0)])  # nor is there a handover
+    for _ in range(24):
+        history.store(batch([bytes(900_000)], base_offset=history.next_offset, base_timestamp=NOW_MS))
+    slow = brokers.source.faults.add(ApiKey.FETCH, delay_s=0.7, times=None)
+    began = time.monotonic()
+    with driver.slice():
+        wait_until(lambda: brokers.destination.log("topic").log_end_offset > 2, timeout_s=30)
+        assert time.monotonic() - began > 3.0
+        brokers.source.faults.remove(slow)
+    driver.server.close()
 
 
 def test_a_task_that_is_repeated_realigns(brokers: TwoBrokers, history: History, driver: Driver) -> None:

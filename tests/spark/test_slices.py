@@ -103,6 +103,22 @@ def test_a_partition_with_a_pair_goes_on_there_and_latest_is_looked_up_once(
     assert rows(reader)[1] == ("topic", 1, 4, OPEN_END)
 
 
+def test_where_spark_is_started_again_the_next_planner_knows_what_the_last_one_did(
+    brokers: TwoBrokers, driver: Driver
+) -> None:
+    _, second = brokers.topic("topic", 2)
+    second.plain(4)
+    assert rows(driver.reader(LATEST)) == [("topic", 0, 0, OPEN_END), ("topic", 1, 4, OPEN_END)]
+    second.plain(5)  # it is stuck, and has no pair
+    brokers.topic("later", 1)[0].plain(4)
+    driver.plan = SlicePlan({**driver.plan.topics, "later": ("later", 1)})
+    assert rows(driver.reader(LATEST)) == [
+        ("later", 0, 0, OPEN_END),
+        ("topic", 0, 0, OPEN_END),
+        ("topic", 1, 4, OPEN_END),
+    ]
+
+
 @pytest.mark.parametrize("both", [True, False])
 def test_a_topic_that_was_created_anew_is_mirrored_from_its_beginning(
     brokers: TwoBrokers, driver: Driver, both: bool

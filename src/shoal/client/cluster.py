@@ -84,6 +84,7 @@ class Cluster:
         self.config = config
         self._connections: dict[int, Connection] = {}
         self._anybody: Connection | None = None
+        self._given: list[Connection] = []
         self._metadata = known
         self._coordinators: dict[str, int] = {}
         self._connecting: Address | None = None
@@ -257,7 +258,10 @@ class Cluster:
             client_id: By default the configuration's.
 
         """
-        return self._open(self._address(node_id), abort_on_close=abort_on_close, client_id=client_id)
+        connection = self._open(self._address(node_id), abort_on_close=abort_on_close, client_id=client_id)
+        # Replaced, not changed: another thread may look.
+        self._given = [*(each for each in self._given if not each.closed), connection]
+        return connection
 
     def connection(self, node_id: int) -> Connection:
         """Return the control-plane connection to a broker."""
@@ -306,8 +310,8 @@ class Cluster:
 
     @property
     def open(self) -> list[Connection]:
-        """The control-plane connections that are open; for another thread's look."""
-        return [each for each in self._all() if not each.closed]
+        """All connections that are open, those that others own included; for another thread's look."""
+        return [each for each in (*self._all(), *self._given) if not each.closed]
 
     @property
     def connecting(self) -> Address | None:

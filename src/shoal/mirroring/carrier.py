@@ -42,6 +42,9 @@ _QUIET_REPORT_INTERVAL_S = 2.0
 #: Nothing happens where nothing was fetched for so long.
 _QUIET_S = 5.0
 
+#: Who aligns is answered as long as nobody took longer than this.
+_ANSWERED_S = 2.5
+
 #: How soon partitions that are admitted are looked at, where there is nothing else to do.
 _ADMISSION_S = 0.1
 
@@ -114,6 +117,7 @@ class Carrier:
         self._take_several: set[int] = set()
         self._heard_at = time.monotonic()
         self._pauses = False
+        self._aligns = False
         self._abandoned_at: float | None = None
         self._waited_for = ""
 
@@ -136,7 +140,7 @@ class Carrier:
         self._control.end_requested = True
 
     def abandon(self) -> None:
-        """End now: whatever is waited for on a connection is given up."""
+        """End now: whatever is waited for is given up; but the coordinator, who has some seconds."""
         if self._abandoned_at is None:
             self._waited_for = self.waits_for()
             self._abandoned_at = time.monotonic()
@@ -146,7 +150,6 @@ class Carrier:
                     connection.abort()
             for cluster in (self._source, self._destination):
                 cluster.abort_connecting()
-            self._commits.coordinator.abort()
 
     def disown(self) -> None:
         """Nobody waits for this carrier any more: it does nothing more; its partitions will be realigned."""
@@ -157,10 +160,20 @@ class Carrier:
         return self._control.disowned
 
     @property
+    def aligns(self) -> bool:
+        """Whether it looks for what the destination holds, and is answered: that may take minutes."""
+        return self._aligns and self.unheard_s < _ANSWERED_S
+
+    @property
     def is_stuck(self) -> bool:
         """Whether all that is left to it waits for something: to wait for it, too, brings nothing."""
         unfinished = [copy for copy in list(self.copies) if not copy.is_over]
         return bool(unfinished) and all(copy.waiting_for for copy in unfinished)
+
+    @property
+    def commits(self) -> bool:
+        """Whether it waits for a commit: what becomes of that has to be known, and is within seconds."""
+        return self._commits.is_waited_for
 
     @property
     def abandoned_s(self) -> float:
@@ -210,7 +223,9 @@ class Carrier:
         if self._control.disowned or self.failure is not None:
             return []
         return [
-            Left(copy.pair, self._commits.has(copy), copy.leader_epochs).to_json_object(copy.source)
+            Left(
+                copy.pair, self._commits.has(copy), self._commits.doubted_for_s, copy.leader_epochs
+            ).to_json_object(copy.source)
             for copy in self.copies
             if copy.aligned and copy.pair and not copy.stopped
         ]
@@ -328,13 +343,19 @@ class Carrier:
 
     def _align(self, copies: Sequence[PartitionCopy]) -> None:
         copies = [copy for copy in copies if copy.is_due]
+        for copy in copies:
+            if copy.left is not None:
+                self._commits.doubt(copy.left)
         for copy, left in take_over(copies, self._source, self._destination, self._settings):
-            if left.is_committed:
-                self._commits.know(copy, left.pair)
+            self._commits.know(copy, left)
         copies = [copy for copy in copies if not copy.aligned]
         if not copies:
             return
-        errors = realign(copies, self._source, self._destination, self._commits.positions, self._settings)
+        self._aligns = True
+        try:
+            errors = realign(copies, self._source, self._destination, self._commits.positions, self._settings)
+        finally:
+            self._aligns = False
         self._metadata_is_stale = bool(errors)
         for copy in copies:
             error = errors.get(copy.source)

@@ -3,7 +3,8 @@ Commits how far a carrier's partitions have come, beside the copying.
 
 A coordinator that does not answer holds up no copying: commits are made in a thread and over connections of
 their own, one at a time. Each has all that is acknowledged by then, so that the next one covers one that
-failed.
+failed. One whose outcome is not known may come after the next, as from a coordinator that was paused; so all
+is committed again for a while.
 """
 
 from __future__ import annotations
@@ -20,12 +21,17 @@ from ..client.groups import JOIN_AGAIN
 from ..client.metadata import Metadata, TopicPartition
 from ..errors import BrokerError, Disconnected, ShoalError
 from .control import CarrierControl
+from .handover import Left
 from .pair import Pair
 from .partition_copy import PartitionCopy
 from .positions import GroupPositions, PositionsInThread
 from .settings import CopySettings
 
 __all__ = ["Commits", "can_heal"]
+
+#: How long a commit of unknown outcome may still take effect. A coordinator that is paused for longer than
+#: broker.session.timeout.ms, 9 s, is replaced; and no commit of before reaches who has joined the group anew.
+_LATE_S = 60.0
 
 #: How long the last commit of a task is tried before Spark has to repeat the task.
 _LAST_COMMIT_PATIENCE_S = 60.0
@@ -60,6 +66,7 @@ class Commits:
         self._under_way: dict[PartitionCopy, Pair] = {}
         self._outcome: Future[Mapping[TopicPartition, ShoalError]] | None = None
         self._began_at = time.monotonic()
+        self._is_last = False
 
     def __enter__(self) -> Self:
         return self
@@ -67,13 +74,29 @@ class Commits:
     def __exit__(self, *exc_info: object) -> None:
         self.positions.end_with(self.coordinator.close)
 
-    def know(self, copy: PartitionCopy, pair: Pair) -> None:
+    def know(self, copy: PartitionCopy, left: Left) -> None:
         """Take over what a former task committed."""
-        self._committed[copy] = pair
+        if left.is_committed:
+            self._committed[copy] = left.pair
+
+    def doubt(self, left: Left) -> None:
+        """Take over that a commit of a former task may come late."""
+        unknown_at = time.monotonic() - _LATE_S + left.doubted_for_s
+        self.positions.unknown_at = max(self.positions.unknown_at, unknown_at)
+
+    @property
+    def doubted_for_s(self) -> float:
+        """How long what was committed may still be overtaken by an older commit."""
+        return max(0.0, self.positions.unknown_at + _LATE_S - time.monotonic())
 
     def has(self, copy: PartitionCopy) -> bool:
         """Whether all that was copied of a partition is committed."""
         return copy.pair is not None and self._committed.get(copy) == copy.pair
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether the carrier's thread waits for a commit; for another thread's look. That has an end."""
+        return self._is_last or self.positions.is_committing
 
     def is_under_way(self, copy: PartitionCopy) -> bool:
         return copy in self._under_way
@@ -108,8 +131,8 @@ class Commits:
             time.sleep(seconds)
 
         is_asked_to, patience_s = self._control.stop_requested, self._patience_s
-        # One that has been under way for so long has had its time.
-        give_up_at = (time.monotonic() if self._outcome is None else self._began_at) + patience_s
+        now = time.monotonic()
+        give_up_at = now + patience_s
 
         def commit() -> None:
             with suppress(ShoalError):
@@ -117,11 +140,20 @@ class Commits:
             self._begin(copies)
             self._end(give_up_at)
 
+        self._is_last = True
         try:
+            if self._outcome is not None and now - self._began_at >= patience_s:
+                # It has had its time.
+                with suppress(ShoalError):
+                    self._end(give_up_at=now)
+                if not self._control.mirror_ends:
+                    return
             patiently(commit, patience_s=patience_s, pause=pause, can_heal=can_heal)
         except ShoalError as error:
             if not is_asked_to or not can_heal(error):
                 raise
+        finally:
+            self._is_last = False
 
     @property
     def _patience_s(self) -> float:
@@ -130,7 +162,12 @@ class Commits:
         return _REQUESTED_COMMIT_PATIENCE_S if self._control.mirror_ends else _SLICE_COMMIT_PATIENCE_S
 
     def _begin(self, copies: Iterable[PartitionCopy]) -> None:
-        pairs = {copy: copy.pair for copy in copies if copy.pair and not copy.departed and not self.has(copy)}
+        all_anew = self.doubted_for_s > 0
+        pairs = {
+            copy: copy.pair
+            for copy in copies
+            if copy.pair and not copy.departed and (all_anew or not self.has(copy))
+        }
         if pairs:
             self._under_way = pairs
             self._outcome = self.positions.begin_commit({copy.source: pair for copy, pair in pairs.items()})
@@ -151,6 +188,7 @@ class Commits:
                 timeout=min(max(0.0, give_up_at - time.monotonic()), _LAST_COMMIT_PATIENCE_S)
             )
         except TimeoutError:
+            self.positions.unknown_at = time.monotonic()
             self.coordinator.abort()
             raise Disconnected(
                 self._settings.source.servers, "the group's coordinator does not answer"

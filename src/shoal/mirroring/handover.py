@@ -33,6 +33,7 @@ class Left:
     Attributes:
         pair: How far it is copied.
         is_committed: Whether the group's coordinator has that, too.
+        doubted_for_s: How long an older commit may still take its place, one whose outcome is not known.
         leader_epochs: Of source and destination, in which it was aligned: after an election either
             log may be another.
 
@@ -40,11 +41,23 @@ class Left:
 
     pair: Pair
     is_committed: bool
+    doubted_for_s: float
     leader_epochs: tuple[int, int]
 
     def to_json_object(self, partition: TopicPartition) -> list[Any]:
         committed = self.pair.to_committed()
-        return [*partition, committed.offset, committed.metadata, self.is_committed, self.leader_epochs]
+        known = [self.is_committed, self.doubted_for_s, self.leader_epochs]
+        return [*partition, committed.offset, committed.metadata, *known]
+
+    @classmethod
+    def from_json_object(cls, values: Sequence[Any]) -> tuple[TopicPartition, Left] | None:
+        """Read what :meth:`to_json_object` wrote; None where the pair is none of ours."""
+        topic, partition, offset, metadata, is_committed, doubted_for_s, leader_epochs = values
+        pair = Pair.from_committed(Committed(offset, metadata))
+        if pair is None:
+            return None
+        left = cls(pair, is_committed, doubted_for_s, tuple(leader_epochs))
+        return TopicPartition(topic, partition), left
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +76,7 @@ class Handover:
 
     @classmethod
     def from_json_object(cls, values: Mapping[str, Any]) -> Handover:
-        left = {}
-        for topic, partition, offset, metadata, is_committed, leader_epochs in values["left"]:
-            pair = Pair.from_committed(Committed(offset, metadata))
-            if pair is not None:
-                left[TopicPartition(topic, partition)] = Left(pair, is_committed, tuple(leader_epochs))
+        left = dict(filter(None, map(Left.from_json_object, values["left"])))
         in_trouble = {TopicPartition(topic, number): reason for topic, number, reason in values["in_trouble"]}
         return cls(left, in_trouble)
 
@@ -94,6 +103,16 @@ class Handovers:
             self._owners.update(dict.fromkeys(partitions, owner))
             found = (self._left.pop(partition, None) for partition in partitions)
             return [each for each in found if each is not None]
+
+    def uncommitted(self) -> dict[TopicPartition, Pair]:
+        """Return what nobody has committed of what is kept, or what an older commit may take the place of."""
+        with self._lock:
+            read = dict(filter(None, map(Left.from_json_object, self._left.values())))
+        return {
+            partition: left.pair
+            for partition, left in read.items()
+            if not left.is_committed or left.doubted_for_s
+        }
 
     def forget(self) -> None:
         """Keep nothing that was left until now, nor what is left by those who own partitions now."""

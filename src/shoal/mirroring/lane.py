@@ -47,7 +47,8 @@ _ABANDONED_PATIENCE_S = 1.0
 #: A lane in which nothing happens says at least so often that it is there, and what it takes.
 _SIGN_OF_LIFE_S = 15.0
 
-#: So shortly before the end of a slice in which nothing happens, the driver is told: it may prolong it.
+#: So shortly before the end of a slice in which nothing happens, or something must not be interrupted, the
+#: driver is told: it may prolong it.
 _LAST_MOMENTS_S = 1.0
 
 #: How often the task's own thread looks after the carriers.
@@ -68,7 +69,7 @@ def copy_lane(ranges: Sequence[CopyRange], settings: CopySettings, control: Cont
 
     Returns:
         When every partition is done or stopped, or an end was requested. All
-        that was acknowledged is committed then.
+        that was acknowledged is committed then, or handed over.
 
     Raises:
         Stopped: The driver is gone.
@@ -219,18 +220,21 @@ class _Lane:
                 self._report([waiting_report(copy.source, reason) for copy in stuck], 0)
         if time.monotonic() - self._told_at >= _SIGN_OF_LIFE_S:
             self._report([], 0)
-        if self._control.remaining_s < _LAST_MOMENTS_S and all(each.is_quiet for each in self._threads):
-            self._report([], 0, idle=True)
+        if self._control.remaining_s < _LAST_MOMENTS_S:
+            if any(each.aligns for each in list(self._threads)):
+                self._report([], 0, aligns=True)
+            elif all(each.is_quiet for each in self._threads):
+                self._report([], 0, idle=True)
         if not self._dealing_anew and any(carrier.could_be_dealt_anew for carrier in list(self._threads)):
             self._dealing_anew = True
             self._report([], 0, deal_anew=True)
 
     def _hurry(self) -> None:
-        """An end was requested: give up what carriers wait for that were stuck before, or hear nothing."""
+        """An end was requested: give up what carriers wait for that are stuck, hear nothing, or take long."""
         for carrier in list(self._threads):
-            if carrier.is_stuck or carrier.unheard_s > _END_PATIENCE_S:
+            if carrier.is_stuck or carrier.aligns or carrier.unheard_s > _END_PATIENCE_S:
                 carrier.abandon()
-            if carrier.abandoned_s > _ABANDONED_PATIENCE_S:
+            if carrier.abandoned_s > _ABANDONED_PATIENCE_S and not carrier.commits:
                 carrier.disown()
                 with self._starting:
                     self._threads.pop(carrier, None)

@@ -251,6 +251,8 @@ class PartitionCopy:
     def hear(self, end_offset: int) -> None:
         """Keep up to where the source says that there is something to fetch."""
         self._heard_end = end_offset
+        if self.aligned and self.is_due and self.position >= end_offset:
+            self.waiting_for = None  # it was answered, and there is nothing that could fail
 
     def take(
         self, fetched: FetchedPartition, isolation_level: IsolationLevel, *, several: bool = False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
@@ -9,7 +11,7 @@ from typing import Protocol
 from ..client.cluster import Cluster
 from ..client.groups import Membership, commit_offsets, fetch_offsets
 from ..client.metadata import TopicPartition
-from ..errors import ShoalError
+from ..errors import Disconnected, ShoalError
 from .pair import Pair
 
 __all__ = ["GroupPositions", "Positions", "PositionsInThread"]
@@ -72,9 +74,19 @@ class GroupPositions:
 
 
 class PositionsInThread:
-    """Positions that are asked in a thread of their own, one question after the other."""
+    """
+    Positions that are asked in a thread of their own, one question after the other.
+
+    Attributes:
+        is_committing: Whether :meth:`commit` waits for its outcome.
+        unknown_at: When a commit ended last without one, on the monotonic clock: it may take effect later,
+            after newer ones.
+
+    """
 
     def __init__(self, positions: Positions) -> None:
+        self.is_committing = False
+        self.unknown_at = -math.inf
         self._positions = positions
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="shoal-commit")
 
@@ -82,13 +94,24 @@ class PositionsInThread:
         return self._thread.submit(self._positions.read, list(partitions)).result()
 
     def commit(self, pairs: Mapping[TopicPartition, Pair]) -> Mapping[TopicPartition, ShoalError]:
-        return self.begin_commit(pairs).result()
+        self.is_committing = True
+        try:
+            return self.begin_commit(pairs).result()
+        finally:
+            self.is_committing = False
 
     def begin_commit(
         self, pairs: Mapping[TopicPartition, Pair]
     ) -> Future[Mapping[TopicPartition, ShoalError]]:
         """Commit without waiting for the outcome."""
-        return self._thread.submit(self._positions.commit, pairs)
+        return self._thread.submit(self._commit, pairs)
+
+    def _commit(self, pairs: Mapping[TopicPartition, Pair]) -> Mapping[TopicPartition, ShoalError]:
+        try:
+            return self._positions.commit(pairs)
+        except Disconnected:
+            self.unknown_at = time.monotonic()
+            raise
 
     def end_with(self, last: Callable[[], object]) -> None:
         """

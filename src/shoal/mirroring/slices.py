@@ -4,11 +4,13 @@ Slices of time: what a mirror without an end is cut into.
 In a slice the tasks copy whatever comes, until the driver's clock says that it
 is over. Its end is the occasion to deal the partitions anew: to count in new
 ones, and those whose leaders moved. For a moment nothing is copied then, so a
-slice in which nothing happens goes on.
+slice in which nothing happens goes on; and so does one in which a partition is
+aligned, which would have to begin anew, and may never come to its end.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -103,11 +105,17 @@ class SliceClock:
         changed, self._ends_at = ends_at < self._ends_at, ends_at
         return changed
 
-    def prolong(self) -> bool:
-        """Nothing happens: let the slice go on for its length from now; return whether it does."""
+    def prolong(self, *, for_ever: bool = False) -> bool:
+        """
+        Let the slice go on for its length from now; return whether it does.
+
+        Args:
+            for_ever: It may be done again and again, and not only while nothing happens.
+
+        """
         if self._stale or self._began_at is None or self._now() >= self._ends_at:
             return False
-        limit = self._began_at + _LONGEST_QUIET * self._length_s
+        limit = math.inf if for_ever else self._began_at + _LONGEST_QUIET * self._length_s
         ends_at = min(limit, self._now() + self._length_s)
         changed, self._ends_at = ends_at > self._ends_at, max(ends_at, self._ends_at)
         return changed

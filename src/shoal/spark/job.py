@@ -46,6 +46,7 @@ from shoal.mirroring.prepare import Prepared, PreparedTopic, prepare, warning_of
 from shoal.mirroring.processes import LocalProcesses
 from shoal.mirroring.progress import Progress, Summary
 from shoal.mirroring.runs import AcknowledgedRun
+from shoal.mirroring.sentences import first_few
 from shoal.mirroring.slices import SliceClock
 from shoal.mirroring.work import Work
 from shoal.spark.datasource import keyed_data_source
@@ -255,6 +256,7 @@ class _Mirror:
                 # Tasks end, and commit, before Spark and the group are given up.
                 control.request_stop()
                 control.wait_until_idle(_END_PATIENCE_S)
+                self._commit_what_is_left(prepared.group, control)
                 python_cpu_s, jvm_cpu_s = (
                     now - before for now, before in zip(_cpu_seconds(), self._cpu_before, strict=True)
                 )
@@ -263,6 +265,22 @@ class _Mirror:
         if lock.lost is not None:
             raise _lost(lock)
         return self._summary(prepared, work, python_cpu_s, jvm_cpu_s, log_file)
+
+    def _commit_what_is_left(self, group: str, control: ControlServer) -> None:
+        """Commit what no task did: the coordinator did not answer, and no task followed."""
+        pairs, membership = control.uncommitted()
+        if not pairs:
+            return
+        try:
+            with Cluster(self._options.source.impatient()) as cluster:
+                refused = GroupPositions(cluster, group, lambda: membership).commit(pairs)
+            for error in refused.values():
+                raise error
+        except ShoalError as error:
+            self._on_warning(
+                f"what was copied last of {first_few(sorted(pairs))} could not be committed, and will be "
+                f"found at the next start: {error}"
+            )
 
     def _summary(
         self, prepared: Prepared, work: Work, python_cpu_s: float, jvm_cpu_s: float, log_file: Path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
@@ -40,10 +41,11 @@ class Lane(InputPartition):
 
 class Starts:
     """
-    Where partitions begin that have no pair: looked up once in the life of a planner.
+    Where partitions begin that have no pair: looked up once in the life of a mirror.
 
-    ``latest`` must not run away. What comes into being later is mirrored whole, and so is a topic that was
-    deleted and created anew: where the old one stood says nothing of it.
+    ``latest`` must not run away, also where Spark is started again: the driver keeps what was found. What
+    comes into being later is mirrored whole, and so is a topic that was deleted and created anew: where the
+    old one stood says nothing of it.
 
     """
 
@@ -52,6 +54,26 @@ class Starts:
         self._offsets: dict[TopicPartition, int] = {}
         self._topic_ids: dict[str, uuid.UUID | None] = {}
         self._first: frozenset[TopicPartition] | None = None
+
+    @classmethod
+    def from_json_object(cls, begin_at: Offsets, values: Any) -> Starts:
+        """Go on with what :meth:`to_json_object` told; None is nothing."""
+        starts = cls(begin_at)
+        if values is not None:
+            starts._offsets = {TopicPartition(topic, number): at for topic, number, at in values["offsets"]}
+            starts._topic_ids = {
+                topic: None if topic_id is None else uuid.UUID(topic_id)
+                for topic, topic_id in values["topic_ids"].items()
+            }
+            starts._first = frozenset(TopicPartition(*each) for each in values["first"])
+        return starts
+
+    def to_json_object(self) -> Any:
+        return {
+            "offsets": [[*partition, offset] for partition, offset in self._offsets.items()],
+            "topic_ids": {topic: topic_id and str(topic_id) for topic, topic_id in self._topic_ids.items()},
+            "first": sorted(self._first or ()),
+        }
 
     def look(self, cluster: Cluster, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
         """Forget what is gone or another topic by now; return those partitions whose start is not known."""

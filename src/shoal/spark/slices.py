@@ -13,7 +13,7 @@ from shoal.client.cluster import Cluster, patiently
 from shoal.client.groups import Membership
 from shoal.client.metadata import TopicPartition
 from shoal.errors import Stopped
-from shoal.mirroring.control import planning
+from shoal.mirroring.control import ask_starts, planning
 from shoal.mirroring.plan import deal_lanes, lanes_worth_having, start_offsets
 from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.ranges import OPEN_END, CopyRange
@@ -90,13 +90,15 @@ class SliceReader(DataSourceStreamReader):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the lanes of a slice."""
-        if self._planner is None:
-            self._planner = _SlicePlanner(unlocked(self._options))
         try:
+            if self._planner is None:
+                self._planner = _SlicePlanner(unlocked(self._options), ask_starts(*self._driver))
             with planning(*self._driver) as (plan, report):
                 if plan is None:
                     return []
                 lanes = self._planner.lanes(plan, self._pause)
+                if (starts := self._planner.starts()) is not None:
+                    report({"starts": starts})
                 if self._planner.left_out or self._planner.gone:
                     left_out = self._planner.left_out | self._planner.gone
                     report(left_out_report(left_out, deal_anew=bool(self._planner.left_out)))
@@ -137,7 +139,7 @@ class _SlicePlanner:
 
     """
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions, starts: Any) -> None:
         assert options.destination is not None  # a mirror gives them both
         assert options.group is not None
         self._options = options
@@ -145,13 +147,22 @@ class _SlicePlanner:
         # Who does not answer at once is left out of this slice, or asked again.
         self._source = Cluster(options.source.impatient())
         self._destination = Cluster(options.destination.impatient())
-        self._starts = Starts(options.starting)
+        self._starts = Starts.from_json_object(options.starting, starts)
+        self._told_starts = starts
         self.left_out: dict[TopicPartition, str] = {}
         self.gone: dict[TopicPartition, str] = {}
 
     def lanes(self, plan: SlicePlan, pause: Callable[[float], object]) -> list[Lane]:
         """Return the lanes of the next slice; waits for the clusters until ``pause`` raises."""
         return patiently(lambda: self._lanes(plan), patience_s=math.inf, pause=pause)
+
+    def starts(self) -> Any:
+        """Return where partitions begin, for the driver; None where that was told."""
+        starts = self._starts.to_json_object()
+        if starts == self._told_starts:
+            return None
+        self._told_starts = starts
+        return starts
 
     def close(self) -> None:
         self._source.close()

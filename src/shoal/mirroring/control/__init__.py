@@ -17,13 +17,14 @@ partitions (:class:`~shoal.mirroring.handover.Handover`); every other line of a 
 
 Who asks one question says what it is ``for``. ``{"hello": token, "for": "plan"}`` is answered with
 ``{"plan": …}`` (:class:`~shoal.mirroring.slices.SlicePlan`), or null where nothing more is to be
-planned; the planner may report what it left out. ``"credentials"`` is answered with
+planned; the planner may report what it left out, and its ``"starts"``: where partitions begin that have
+no pair, for the planner that may follow it, which asks ``for`` them. ``"credentials"`` is answered with
 ``{"credentials": "…"}``, sealed (:mod:`~shoal.mirroring.credentials`).
 """
 
 from .driver import ControlServer
 from .lines import lease_clock_s
-from .task import CarrierControl, Control, ControlConnection, Uncontrolled, ask_letter, planning
+from .task import CarrierControl, Control, ControlConnection, Uncontrolled, ask_letter, ask_starts, planning
 
 __all__ = [
     "CarrierControl",
@@ -32,6 +33,7 @@ __all__ = [
     "ControlServer",
     "Uncontrolled",
     "ask_letter",
+    "ask_starts",
     "lease_clock_s",
     "planning",
 ]

@@ -19,6 +19,7 @@ from ...client.groups import Membership
 from ...client.metadata import TopicPartition
 from ...errors import Disconnected
 from ..handover import Handovers
+from ..pair import Pair
 from ..slices import SliceClock, SlicePlan
 from .lines import INSTALLED, NOT_UNDERSTOOD, lease_clock_s, line, partition_of
 
@@ -93,6 +94,7 @@ class ControlServer:
         self._lock = threading.Lock()
         self._tasks: set[socket.socket] = set()
         self._idle_at: dict[socket.socket, float] = {}
+        self._starts: Any = None
         self._stop = False
         self._membership = Membership()
         self._lease_until = lease_clock_s()
@@ -143,6 +145,8 @@ class ControlServer:
     def _answer(self, subject: str) -> Any:
         if subject == "credentials":
             return self._letter
+        if subject == "starts":
+            return self._starts
         if self._stop:
             return None
         if self._slices:
@@ -159,6 +163,9 @@ class ControlServer:
             connection.sendall(self._state())
 
     def _hear(self, connection: socket.socket, said: dict[str, Any]) -> None:
+        if "starts" in said:
+            self._starts = said["starts"]
+            return
         if "takes" in said:
             wanted = [partition_of(each) for each in said["takes"]]
             in_trouble = self._in_trouble()
@@ -172,6 +179,10 @@ class ControlServer:
         self._handovers.leave(said.get("leaves", ()), connection)
         if said.get("deal_anew"):
             self.end_slice()
+        if said.get("aligns"):
+            with self._lock:
+                if self._slices and self._slices.prolong(for_ever=True):
+                    self._tell_all()
         if said.get("idle"):
             self._hear_idle(connection)
         try:
@@ -218,6 +229,10 @@ class ControlServer:
         with self._lock:
             if self._slices and self._slices.end():
                 self._tell_all()
+
+    def uncommitted(self) -> tuple[dict[TopicPartition, Pair], Membership]:
+        """Return what tasks left that is copied and not committed, and as who it can be."""
+        return self._handovers.uncommitted(), self._membership
 
     def request_stop(self) -> None:
         """Ask all tasks, and those to come, to finish what is in flight, commit and end."""

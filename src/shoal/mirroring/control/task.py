@@ -26,6 +26,7 @@ __all__ = [
     "ControlConnection",
     "Uncontrolled",
     "ask_letter",
+    "ask_starts",
     "planning",
 ]
 
@@ -320,6 +321,18 @@ def ask_letter(address: tuple[str, int], token: str) -> str:
     """
     with _asked(address, token, "credentials", partial(of, str)) as (letter, _):
         return letter
+
+
+def ask_starts(address: tuple[str, int], token: str) -> Any:
+    """
+    Return what a former planner knew of where partitions begin, as JSON; None where there was none.
+
+    Raises:
+        Stopped: There is no driver (any more).
+
+    """
+    with _asked(address, token, "starts", lambda answer: answer) as (starts, _):
+        return starts
 
 
 @contextlib.contextmanager
