@@ -7,8 +7,6 @@ Every test runs on each line of Kafka versions that the agent supports.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import product
-from pathlib import Path
 
 import pytest
 from batches import CONTROL, TRANSACTIONAL, Record, message, patched, payload, raw_batch
@@ -17,7 +15,6 @@ from integration.raw_producer import ALL_CODECS, Identity, RawProducer, followin
 from rig import KafkaCluster, create_topic, dump_partition, read_topic
 from rig.agent import agent_jar
 from rig.jars import KAFKA_3_VERSION, KAFKA_VERSION
-from shoal.client.config import ClientConfig
 from shoal.errors import ErrorCode
 from shoal.records import Codec, split
 
@@ -313,7 +310,7 @@ def test_a_partition_that_fails_holds_up_no_other(kafka: KafkaCluster, topic: st
 def test_how_shoal_asks_whether_several_batches_are_taken(
     kafka: KafkaCluster, producer: RawProducer, created: str
 ) -> None:
-    """By acks that there are not: two batches have passed the check of their sequences when these are seen."""
+    """By acks that there are not: when they are seen, two batches have passed the check of sequences."""
     assert producer.produce(created, following(0, 2), acks=2).error_code == 21
     assert producer.produce(created, BAD["a gap"][0], acks=2).error_code == 87
     with RawProducer(kafka.bootstrap, client_id="somebody") as unmarked:
