@@ -361,7 +361,7 @@ def unsigned_varint(value: int) -> bytes:
 
 
 def run_main(tmp_path: Path, options: str, classes: str) -> subprocess.CompletedProcess[str]:
-    """Start a broker without a configuration: without the agent it says that there is none."""
+    """Start a broker without a configuration; where the agent lets it, it ends with 1 for want of that."""
     agent = f"-javaagent:{agent_jar()}{options}"
     command = [str(java()), agent, "-cp", classes, "kafka.Kafka", str(tmp_path / "missing.properties")]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
@@ -383,7 +383,6 @@ def test_a_known_version_starts(version: str, tmp_path: Path) -> None:
     result = run_main(tmp_path, "", class_path(version))
     assert result.returncode == 1
     assert f"shoal-agent: Kafka {version} takes several batches" in result.stderr
-    assert "missing.properties" in result.stdout + result.stderr
 
 
 def test_a_version_that_was_not_tested_does_not_start(tmp_path: Path) -> None:

@@ -84,39 +84,49 @@ def headers(kafka: KafkaCluster, topic: str) -> list[object]:
 def by_java(kafka: KafkaCluster) -> Seen:
     """Kafka's own console and performance tools."""
     seen: Seen = {}
-    lines = "".join(f"key {n % 7}:value {n} {'x' * (n % 90)}\n" for n in range(LINES))
-    for codec in CODECS:
-        topic = f"console-{codec}"
-        create_topic(kafka.bootstrap, topic)
-        split = ["--property", "parse.key=true", "--property", "key.separator=:"]
-        how = ["--compression-codec", codec, *split]
-        run_tool(kafka, "ConsoleProducer", "--topic", topic, *how, text=lines)
-        seen[topic] = consumed(
-            kafka, topic, LINES, "--property", "print.key=true", "--property", "key.separator=:"
-        )
-        assert seen[topic] == lines.splitlines()
+    sent = {codec: [f"{codec}:value {n} {'x' * (n % 90)}" for n in range(LINES)] for codec in CODECS}
+    key = ["--property", "key.separator=:"]
+    for codec, lines in sent.items():
+        create_topic(kafka.bootstrap, f"console-{codec}")
+        how = [
+            "--topic",
+            f"console-{codec}",
+            "--compression-codec",
+            codec,
+            "--property",
+            "parse.key=true",
+            *key,
+        ]
+        run_tool(kafka, "ConsoleProducer", *how, text="\n".join(lines) + "\n")
+    how = ["--include", "console-.*", "--from-beginning", "--max-messages", str(LINES * len(CODECS))]
+    read = run_tool(
+        kafka, "consumer.ConsoleConsumer", *how, "--property", "print.key=true", *key
+    ).splitlines()
+    for codec, lines in sent.items():
+        seen[f"console-{codec}"] = [line for line in read if line.startswith(f"{codec}:")]
+        assert seen[f"console-{codec}"] == lines
     ways = {
-        "plain": ["acks=1", "enable.idempotence=false"],
-        "idempotent": ["acks=all", "enable.idempotence=true", "max.in.flight.requests.per.connection=5"],
-        "transactional": ["acks=all", "transactional.id=perf"],
+        "plain": ["acks=1", "enable.idempotence=false", "compression.type=snappy"],
+        "idempotent": ["acks=all", "enable.idempotence=true", "compression.type=lz4"],
+        "transactional": ["acks=all", "transactional.id=perf", "compression.type=zstd"],
     }
     for name, properties in ways.items():
-        for codec in ("none", "lz4") if name != "idempotent" else CODECS:
-            topic = f"perf-{name}-{codec}"
-            create_topic(kafka.bootstrap, topic)
-            load = ["--num-records", "5000", "--record-size", "200", "--throughput", "-1"]
-            servers = f"bootstrap.servers={kafka.bootstrap}"
-            how = ["--producer-props", servers, f"compression.type={codec}", *properties]
-            run_tool(kafka, "ProducerPerformance", "--topic", topic, *load, *how, server=False)
-            read = read_topic(kafka.bootstrap, topic)[0]
-            seen[topic] = [hashlib.sha256(each.value or b"").hexdigest() for each in read]
-            assert len(read) == 5000
+        topic = f"perf-{name}"
+        create_topic(kafka.bootstrap, topic)
+        load = ["--num-records", "5000", "--record-size", "200", "--throughput", "-1"]
+        how = [
+            "--topic",
+            topic,
+            *load,
+            "--producer-props",
+            f"bootstrap.servers={kafka.bootstrap}",
+            *properties,
+        ]
+        run_tool(kafka, "ProducerPerformance", *how, server=False)
+        values = [each.value or b"" for each in read_topic(kafka.bootstrap, topic)[0]]
+        seen[topic] = [hashlib.sha256(each).hexdigest() for each in values]
+        assert len(values) == 5000
     return seen
-
-
-def consumed(kafka: KafkaCluster, topic: str, count: int, *options: str) -> list[str]:
-    how = ["--topic", topic, "--from-beginning", "--max-messages", str(count), *options]
-    return run_tool(kafka, "consumer.ConsoleConsumer", *how).splitlines()
 
 
 def run_tool(kafka: KafkaCluster, tool: str, *options: str, text: str = "", server: bool = True) -> str:
