@@ -5,28 +5,33 @@ from __future__ import annotations
 import os
 import threading
 import time
+from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from itertools import accumulate, chain
 from random import Random
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from integration.raw_producer import ALL_CODECS, Identity, RawProducer
 
-from rig import KafkaCluster, dump_partition, wait_until
+from rig import KafkaCluster, wait_until
 from rig.agent import agent_jar
 from rig.jars import KAFKA_3_VERSION, KAFKA_VERSION
 from rig.process import peak_rss_of
-from rig.read import read_topic
 from shoal.errors import ShoalError
+from shoal.records import split
 
 SOAK_S = float(os.environ.get("SHOAL_AGENT_SOAK_S", "1800"))
 
 MOST_IN_FLIGHT = 5
+
+#: Before each answer: so much is written that it can be read again in minutes.
+PAUSE_S = 0.03
 
 #: Between two disturbances; a killed broker may register again after its session of 4 s.
 QUIET_S = 20.0
@@ -37,14 +42,21 @@ PASSING = frozenset({3, 5, 6, 7, 19, 20, 74, 75})
 
 @dataclass
 class Writer:
-    """Writes to one partition, and knows what must be in it."""
+    """
+    Writes to one partition, and knows what must be in it.
+
+    Attributes:
+        counts: Of the records in each batch, in order.
+        pending: Requests that are not acknowledged: the sequence of each, and its batches.
+
+    """
 
     kafka: KafkaCluster
     topic: str
     partition: int
     random: Random
     next_sequence: int = 0
-    written: list[tuple[int, int]] = field(default_factory=list)
+    counts: array[int] = field(default_factory=lambda: array("B"))
     pending: deque[tuple[int, list[bytearray]]] = field(default_factory=deque)
     connections: int = 0
     requests: int = 0
@@ -78,6 +90,7 @@ class Writer:
                 batches = self._more()
                 producer.send(self.topic, batches, partition=self.partition)
                 in_flight += 1
+            over.wait(PAUSE_S)
             outcome = producer.receive()
             in_flight -= 1
             if outcome.error_code in PASSING:
@@ -93,17 +106,42 @@ class Writer:
             codec = self.random.choice(ALL_CODECS)
             identity = Identity(producer_id=4_000_000 + self.partition)
             batches.append(identity.batch(self.next_sequence, records, codec))
-            self.written.append((self.next_sequence, records))
+            self.counts.append(records)
             self.next_sequence += records
         self.pending.append((first, batches))
         return batches
 
-    def expected(self) -> list[bytes]:
-        return [
-            b"value %d %d " % (sequence, number) * 4
-            for sequence, records in self.written
-            for number in range(records)
-        ]
+    def batches(self) -> Iterator[tuple[int, int]]:
+        """Yield base offset and count of each batch that was sent."""
+        return zip(accumulate(self.counts, initial=0), self.counts, strict=False)
+
+    def values(self) -> Iterator[bytes]:
+        for sequence, records in self.batches():
+            for number in range(records):
+                yield b"value %d %d " % (sequence, number) * 4
+
+    def assert_read(self) -> None:
+        """Compare with what a consumer reads, and with what is in the segments of broker 1."""
+        config = {"bootstrap.servers": self.kafka.bootstrap, "group.id": "soak", "check.crcs": True}
+        consumer = Consumer({**config, "enable.auto.commit": False, "log_level": 0})
+        with closing(consumer):
+            consumer.assign([TopicPartition(self.topic, self.partition, 0)])
+            expected = enumerate(self.values())
+            left = self.next_sequence
+            while left:
+                messages = consumer.consume(10_000, 60)
+                assert messages, f"{left} records are missing"
+                for message, (offset, value) in zip(messages, expected, strict=False):
+                    assert (message.error(), message.offset(), message.value()) == (None, offset, value)
+                left -= len(messages)
+            assert consumer.get_watermark_offsets(TopicPartition(self.topic, self.partition)) == (
+                0,
+                self.next_sequence,
+            )
+        segments = sorted(self.kafka.partition_dir(self.topic, self.partition).glob("*.log"))
+        stored = chain.from_iterable(split(memoryview(file.read_bytes())) for file in segments)
+        for batch, expected_batch in zip(stored, self.batches(), strict=True):
+            assert (batch.header.base_offset, batch.header.records_count) == expected_batch
 
 
 @pytest.mark.long
@@ -128,13 +166,9 @@ def test_a_soak(version: str, topic: str) -> None:
             for each in running:
                 each.result()
         memory = [peak_rss_of(kafka.process_id(node_id)) // 2**20 for node_id in (1, 2, 3)]
-        read = read_topic(kafka.bootstrap, topic)
         for writer in writers:
-            assert [each.value for each in read[writer.partition]] == writer.expected()
-            dumped = dump_partition(kafka.partition_dir(topic, writer.partition))
-            assert all(each.is_valid for each in dumped)
-            assert [(each.base_offset, each.count) for each in dumped] == writer.written
-        requests, batches = sum(each.requests for each in writers), sum(len(each.written) for each in writers)
+            writer.assert_read()
+        requests, batches = sum(each.requests for each in writers), sum(len(each.counts) for each in writers)
         records = sum(each.next_sequence for each in writers)
         print(
             f"\nKafka {version}, {SOAK_S:.0f} s: {requests} requests, {batches} batches, {records} records, "
