@@ -29,7 +29,8 @@ from shoal.records import split
 
 SEQUENCES = 2**31
 
-lines = pytest.mark.parametrize("version", [KAFKA_VERSION, KAFKA_3_VERSION])
+VERSIONS = [KAFKA_VERSION, pytest.param(KAFKA_3_VERSION, marks=pytest.mark.long)]
+lines = pytest.mark.parametrize("version", VERSIONS)
 
 
 def with_agent(options: Path | None = None) -> list[str]:
@@ -215,7 +216,7 @@ def let_log_begin_at(kafka: KafkaCluster, topic: str, offset: int) -> None:
 # Who may
 
 
-@pytest.fixture(scope="module", params=[KAFKA_VERSION, KAFKA_3_VERSION])
+@pytest.fixture(scope="module", params=VERSIONS)
 def locked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LockedKafka]:
     """The agent lets Bob write to topics that begin with ``open``."""
     options = tmp_path_factory.mktemp("agent") / "agent.properties"
@@ -275,7 +276,7 @@ def test_a_topic_that_does_not_match_meets_the_stock_broker(locked: LockedKafka,
 # What needs a broker with the agent and something else
 
 
-@pytest.fixture(scope="module", params=[KAFKA_VERSION, KAFKA_3_VERSION])
+@pytest.fixture(scope="module", params=VERSIONS)
 def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
     with KafkaCluster(version=request.param, broker_jvm={1: with_agent()}) as cluster:
         yield cluster

@@ -35,10 +35,14 @@ from rig.record import Record
 Seen = dict[str, object]
 """What somebody did, and what came of it: equal where nothing differs."""
 
-LINES = 2_000
+CONSOLE_LINES = 2_000
+
+lines = pytest.mark.parametrize(
+    "version", [KAFKA_VERSION, pytest.param(KAFKA_3_VERSION, marks=pytest.mark.long)]
+)
 
 
-@pytest.mark.parametrize("version", [KAFKA_VERSION, KAFKA_3_VERSION])
+@lines
 @pytest.mark.timeout(900)
 def test_ordinary_clients_see_no_difference(version: str) -> None:
     seen = []
@@ -84,9 +88,9 @@ def headers(kafka: KafkaCluster, topic: str) -> list[object]:
 def by_java(kafka: KafkaCluster) -> Seen:
     """Kafka's own console and performance tools."""
     seen: Seen = {}
-    sent = {codec: [f"{codec}:value {n} {'x' * (n % 90)}" for n in range(LINES)] for codec in CODECS}
+    sent = {codec: [f"{codec}:value {n} {'x' * (n % 90)}" for n in range(CONSOLE_LINES)] for codec in CODECS}
     key = ["--property", "key.separator=:"]
-    for codec, lines in sent.items():
+    for codec, said in sent.items():
         create_topic(kafka.bootstrap, f"console-{codec}")
         how = [
             "--topic",
@@ -97,14 +101,14 @@ def by_java(kafka: KafkaCluster) -> Seen:
             "parse.key=true",
             *key,
         ]
-        run_tool(kafka, "ConsoleProducer", *how, text="\n".join(lines) + "\n")
-    how = ["--include", "console-.*", "--from-beginning", "--max-messages", str(LINES * len(CODECS))]
+        run_tool(kafka, "ConsoleProducer", *how, text="\n".join(said) + "\n")
+    how = ["--include", "console-.*", "--from-beginning", "--max-messages", str(CONSOLE_LINES * len(CODECS))]
     read = run_tool(
         kafka, "consumer.ConsoleConsumer", *how, "--property", "print.key=true", *key
     ).splitlines()
-    for codec, lines in sent.items():
+    for codec, said in sent.items():
         seen[f"console-{codec}"] = [line for line in read if line.startswith(f"{codec}:")]
-        assert seen[f"console-{codec}"] == lines
+        assert seen[f"console-{codec}"] == said
     ways = {
         "plain": ["acks=1", "enable.idempotence=false", "compression.type=snappy"],
         "idempotent": ["acks=all", "enable.idempotence=true", "compression.type=lz4"],
@@ -172,7 +176,7 @@ def by_hand(kafka: KafkaCluster) -> Seen:
 # Beside marked traffic
 
 
-@pytest.mark.parametrize("version", [KAFKA_VERSION, KAFKA_3_VERSION])
+@lines
 @pytest.mark.timeout(600)
 def test_ordinary_clients_and_a_marked_one_write_to_the_same_partition(version: str, topic: str) -> None:
     """The marked one is told whenever somebody came before it, and nobody loses or doubles anything."""
