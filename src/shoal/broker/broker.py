@@ -7,6 +7,7 @@ import ipaddress
 import socket
 import uuid
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -14,11 +15,13 @@ from ..errors import ConfigError
 from .apis.table import APIS
 from .clock import now_ms
 from .config import BrokerConfig
+from .data_directory import DataDirectory
 from .dispatch import answer
 from .faults import Faults
 from .fetch_sessions import FetchSessions
 from .groups import Groups
 from .housekeeping import Chore, Housekeeper
+from .journal import Journal
 from .log import Log
 from .refusal import Refused
 from .server import Server
@@ -34,10 +37,11 @@ _TIMEOUT_CHECK_S = 0.1
 
 class Broker:
     """
-    A Kafka cluster of one broker, in memory, in threads of this process.
+    A Kafka cluster of one broker, in threads of this process.
 
-    For demos and tests; it listens on the loopback interface only. Use it as a
-    context manager, or call :meth:`start` and :meth:`stop`.
+    For demos, tests and development; it listens on the loopback interface
+    only, unless it is told otherwise, since it asks nobody who they are. Use
+    it as a context manager, or call :meth:`start` and :meth:`stop`.
 
     Attributes:
         host: What it listens on, and tells clients to connect to.
@@ -47,6 +51,7 @@ class Broker:
         topics: The topics with their logs.
         groups: The consumer groups with their offsets.
         transactions: The transactional ids.
+        journal: Where they and the settings are kept.
         producer_ids: Where new producer ids come from.
         fetch_sessions: What clients want to fetch.
         faults: What shall go wrong (see :class:`~shoal.broker.faults.Faults`).
@@ -61,35 +66,44 @@ class Broker:
         cluster_id: str | None = None,
         config: Mapping[str, str] | None = None,
         node_id: int = 1,
+        data: Path | None = None,
+        allow_any_address: bool = False,
     ) -> None:
         """
         Make a broker; it listens once it is started.
 
         Args:
-            host: A loopback address, or a name for one.
+            host: An address of this machine, or a name for one; clients are told to connect to it.
             port: 0 for a free one.
             cluster_id: A random one if it is not given.
             config: Broker settings that are not the defaults, as text.
             node_id: Its id in the cluster.
+            data: The directory where everything is kept; what is in it is
+                read now. None keeps everything in memory.
+            allow_any_address: Listen also where other machines can connect.
 
         Raises:
-            ConfigError: A setting is unknown or wrong, or the address is not a loopback one.
+            ConfigError: A setting is unknown or wrong, the address is not a
+                loopback one, or the directory is another broker's or damaged.
 
         """
-        _check_loopback(host)
+        if not allow_any_address:
+            _check_loopback(host)
         try:
             self.config = BrokerConfig(config or {})
         except Refused as refused:
             raise ConfigError(f"broker: {refused.message}") from refused
         self.host = host
         self.node_id = node_id
-        self.cluster_id = cluster_id or _random_cluster_id()
         self.apis = APIS
         self.faults = Faults()
-        self.producer_ids = ProducerIds()
-        self.topics = Topics(self.config)
-        self.groups = Groups(self.config)
-        self.transactions = Transactions(self.config, self.topics, self.groups, self.producer_ids)
+        self._data = DataDirectory(data) if data is not None else None
+        try:
+            self._read_data(cluster_id)
+        except BaseException:
+            if self._data is not None:
+                self._data.release()
+            raise
         self.fetch_sessions = FetchSessions(int(self.config["max.incremental.fetch.session.cache.slots"]))
         self.purgatory = Purgatory()
         self._server = Server(
@@ -111,6 +125,23 @@ class Broker:
         )
         self._was_started = False
 
+    def _read_data(self, cluster_id: str | None) -> None:
+        """Begin with what the directory holds, or with nothing."""
+        data = self._data
+        self.cluster_id = cluster_id or _random_cluster_id()
+        if data is not None:
+            self.cluster_id = data.check_identity(cluster_id, self.node_id, self.cluster_id)
+        self.journal = data.journal if data is not None else Journal()
+        for _, dynamic in self.journal.facts("broker_config"):
+            self.config.alter(dynamic)
+        self.producer_ids = ProducerIds(self.journal)
+        self.topics = Topics(self.config, data)
+        self.groups = Groups(self.config, self.journal)
+        self.transactions = Transactions(
+            self.config, self.topics, self.groups, self.producer_ids, self.journal
+        )
+        self._forget_expired_producers()
+
     @property
     def port(self) -> int:
         """Where it listens; known once it was started, and the same after a restart."""
@@ -124,7 +155,7 @@ class Broker:
 
     def start(self) -> None:
         """
-        Begin to listen; after a stop, with everything that was in memory.
+        Begin to listen; after a stop, with everything as it was.
 
         A restart is one of Kafka's, seen from outside: partitions get a new
         leader epoch, and producers whose state is too old are forgotten.
@@ -133,6 +164,9 @@ class Broker:
             OSError: The port is taken.
 
         """
+        if self._data is not None:
+            self._data.lock()
+            self._data.set_clean(False)
         if self._was_started:
             self.topics.begin_leader_epoch()
             self.fetch_sessions.forget_all()
@@ -144,11 +178,15 @@ class Broker:
         self._housekeeper.start()
 
     def stop(self) -> None:
-        """Close every connection and the port; keep logs, groups and transactions in memory."""
+        """Close every connection and the port; keep logs, groups and transactions, here and on the disk."""
         self._housekeeper.stop()
         self.purgatory.close()
         self.groups.close()
         self._server.stop()
+        if self._data is not None:
+            self.topics.close()
+            self._data.set_clean(True)
+            self._data.release()
 
     def __enter__(self) -> Self:
         self.start()
