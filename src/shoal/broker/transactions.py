@@ -12,19 +12,22 @@ from __future__ import annotations
 import enum
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import ErrorCode
 from ..records.aborted import Marker
+from .clock import now_ms
 from .groups import Groups
 from .journal import Journal
 from .refusal import Refused
 from .topics import Topics
 
 __all__ = ["ProducerIds", "Transaction", "TransactionState", "Transactions"]
+
+Result = TypeVar("Result")
 
 #: Of the markers: there is one coordinator, and its partition never moves.
 _COORDINATOR_EPOCH = 0
@@ -60,6 +63,7 @@ class Transaction:
         partitions: Where the open transaction wrote, or may.
         groups: Whose offsets are part of it.
         expires_at: When it is aborted if it is still open, on the monotonic clock.
+        started_at_ms: When the open one began, or the last one did; -1 before any.
 
     """
 
@@ -72,6 +76,7 @@ class Transaction:
     partitions: set[tuple[str, int]] = field(default_factory=set)
     groups: set[str] = field(default_factory=set)
     expires_at: float = 0.0
+    started_at_ms: int = -1
 
 
 class ProducerIds:
@@ -134,6 +139,7 @@ class Transactions:
             "state": transaction.state.value,
             "partitions": sorted(transaction.partitions),
             "groups": sorted(transaction.groups),
+            "started_at_ms": transaction.started_at_ms,
         }
         self._journal.put("transaction", transaction.transactional_id, value=fact)
 
@@ -237,6 +243,7 @@ class Transactions:
         if transaction.state is not TransactionState.ONGOING:
             transaction.state = TransactionState.ONGOING
             transaction.expires_at = time.monotonic() + transaction.timeout_s
+            transaction.started_at_ms = now_ms()
 
     def check_partition(
         self, transactional_id: str, producer_id: int, epoch: int, partition: tuple[str, int]
@@ -310,6 +317,12 @@ class Transactions:
         transaction.epoch += 1
         self._end(transaction, Marker.ABORT)
 
+    def read_all(self, read: Callable[[Transaction], Result | None]) -> list[Result]:
+        """Read something of every transactional id under the lock, or None of those that do not matter."""
+        with self._lock:
+            found = [read(transaction) for transaction in self._by_id.values()]
+        return [each for each in found if each is not None]
+
     def expire(self) -> None:
         """Abort what stayed open too long: to be called again and again."""
         with self._lock:
@@ -331,6 +344,7 @@ def _from_fact(transactional_id: str, fact: Any) -> Transaction:
         {(topic, partition) for topic, partition in fact["partitions"]},
         set(fact["groups"]),
         time.monotonic() + timeout_s,
+        fact["started_at_ms"],
     )
 
 
