@@ -10,11 +10,13 @@ a request, :mod:`.apis` one file per API, :mod:`.log` a partition,
 :mod:`.segment` and :mod:`.file_segment` where its bytes are, :mod:`.validate`
 and :mod:`.producers` what it refuses, :mod:`.multi_batch` KIP-712's half of
 the broker, :mod:`.data_directory` and :mod:`.journal` what outlives a process,
-:mod:`.topics`, :mod:`.config`, and :mod:`.faults` what a test can make go wrong.
+:mod:`.topics`, :mod:`.config`, :mod:`.faults` what a test can make go wrong,
+and :mod:`.cluster` several brokers.
 """
 
 from .broker import Broker
+from .cluster import BrokerCluster
 from .faults import Fault, Faults
 from .refusal import Refused
 
-__all__ = ["Broker", "Fault", "Faults", "Refused"]
+__all__ = ["Broker", "BrokerCluster", "Fault", "Faults", "Refused"]

@@ -22,6 +22,7 @@ from .fetch_sessions import FetchSessions
 from .groups import Groups
 from .housekeeping import Chore, Housekeeper
 from .journal import Journal
+from .leaders import Leaders, Node
 from .log import Log
 from .refusal import Refused
 from .server import Server
@@ -51,12 +52,22 @@ class Broker:
         topics: The topics with their logs.
         groups: The consumer groups with their offsets.
         transactions: The transactional ids.
+        leaders: Who leads which partition; alone, this broker leads all of them.
         journal: Where they and the settings are kept.
         producer_ids: Where new producer ids come from.
         fetch_sessions: What clients want to fetch.
         faults: What shall go wrong (see :class:`~shoal.broker.faults.Faults`).
 
     """
+
+    config: BrokerConfig
+    cluster_id: str
+    journal: Journal
+    producer_ids: ProducerIds
+    topics: Topics
+    groups: Groups
+    transactions: Transactions
+    leaders: Leaders
 
     def __init__(
         self,
@@ -68,6 +79,7 @@ class Broker:
         node_id: int = 1,
         data: Path | None = None,
         allow_any_address: bool = False,
+        beside: Broker | None = None,
     ) -> None:
         """
         Make a broker; it listens once it is started.
@@ -81,6 +93,8 @@ class Broker:
             data: The directory where everything is kept; what is in it is
                 read now. None keeps everything in memory.
             allow_any_address: Listen also where other machines can connect.
+            beside: Another node of the same cluster, whose settings and data
+                this one shares (see :class:`~shoal.broker.cluster.BrokerCluster`).
 
         Raises:
             ConfigError: A setting is unknown or wrong, the address is not a
@@ -90,7 +104,7 @@ class Broker:
         if not allow_any_address:
             _check_loopback(host)
         try:
-            self.config = BrokerConfig(config or {})
+            self.config = beside.config if beside is not None else BrokerConfig(config or {})
         except Refused as refused:
             raise ConfigError(f"broker: {refused.message}") from refused
         self.host = host
@@ -99,7 +113,10 @@ class Broker:
         self.faults = Faults()
         self._data = DataDirectory(data) if data is not None else None
         try:
-            self._read_data(cluster_id)
+            if beside is not None:
+                self._share_data(beside)
+            else:
+                self._read_data(cluster_id)
         except BaseException:
             if self._data is not None:
                 self._data.release()
@@ -125,6 +142,15 @@ class Broker:
         )
         self._was_started = False
 
+    def _share_data(self, other: Broker) -> None:
+        self.cluster_id = other.cluster_id
+        self.journal = other.journal
+        self.producer_ids = other.producer_ids
+        self.topics = other.topics
+        self.groups = other.groups
+        self.transactions = other.transactions
+        self.leaders = other.leaders
+
     def _read_data(self, cluster_id: str | None) -> None:
         """Begin with what the directory holds, or with nothing."""
         data = self._data
@@ -134,6 +160,7 @@ class Broker:
         self.journal = data.journal if data is not None else Journal()
         for _, dynamic in self.journal.facts("broker_config"):
             self.config.alter(dynamic)
+        self.leaders = Leaders()
         self.producer_ids = ProducerIds(self.journal)
         self.topics = Topics(self.config, data)
         self.groups = Groups(self.config, self.journal)
@@ -164,25 +191,50 @@ class Broker:
             OSError: The port is taken.
 
         """
+        self.open()
+        self.listen()
+
+    def stop(self) -> None:
+        """Close every connection and the port; keep logs, groups and transactions, here and on the disk."""
+        self.hang_up()
+        self.close()
+
+    def open(self) -> None:
+        """Have the logs change and time pass; a cluster does it once for all of its nodes."""
         if self._data is not None:
             self._data.lock()
             self._data.set_clean(False)
         if self._was_started:
             self.topics.begin_leader_epoch()
-            self.fetch_sessions.forget_all()
             self._forget_expired_producers()
         self._was_started = True
-        self.purgatory.open()
         self.groups.open()
-        self._server.start()
         self._housekeeper.start()
 
-    def stop(self) -> None:
-        """Close every connection and the port; keep logs, groups and transactions, here and on the disk."""
-        self._housekeeper.stop()
+    def listen(self) -> None:
+        """
+        Serve clients, as one of the cluster's nodes.
+
+        Raises:
+            OSError: The port is taken.
+
+        """
+        self.fetch_sessions.forget_all()
+        self.purgatory.open()
+        self._server.start()
+        self.leaders.joined(Node(self.node_id, self.host, self.port))
+
+    def hang_up(self) -> None:
+        """Serve nobody any more."""
+        self.leaders.left(self.node_id)
         self.purgatory.close()
-        self.groups.close()
+        self.groups.wake()
         self._server.stop()
+
+    def close(self) -> None:
+        """Let time stand still, and have everything on the disk that is to be there."""
+        self._housekeeper.stop()
+        self.groups.close()
         if self._data is not None:
             self.topics.close()
             self._data.set_clean(True)
@@ -219,6 +271,18 @@ class Broker:
 
         """
         return self.topics.log(topic, partition)
+
+    def led_log(self, topic: str, partition: int) -> Log:
+        """
+        Return the log of a partition that this node leads.
+
+        Raises:
+            Refused: With UNKNOWN_TOPIC_OR_PARTITION or NOT_LEADER_OR_FOLLOWER.
+
+        """
+        log = self.topics.log(topic, partition)
+        self.leaders.check(self.node_id, topic, partition)
+        return log
 
     def _seconds(self, setting: str) -> float:
         return int(self.config[setting]) / 1000

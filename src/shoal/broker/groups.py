@@ -142,6 +142,11 @@ class Groups:
                 if group.state in (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE):
                     group.prepare_rebalance(now)
 
+    def wake(self) -> None:
+        """Have everyone who waits look whether its broker stopped."""
+        with self._changed:
+            self._changed.notify_all()
+
     def close(self) -> None:
         """Wake everyone who waits, and let nobody wait any more."""
         with self._changed:
@@ -163,10 +168,10 @@ class Groups:
             finally:
                 self._changed.notify_all()
 
-    def _wait(self, pending: Pending[Result]) -> Result:
+    def _wait(self, pending: Pending[Result], stopped: Callable[[], bool]) -> Result:
         with self._changed:
             while pending.result is None:
-                if self._closed:
+                if self._closed or stopped():
                     raise BrokerStopped
                 self._changed.wait()
             if isinstance(pending.result, Refused):
@@ -175,9 +180,13 @@ class Groups:
 
     # Membership
 
-    def join(self, join: Join) -> JoinResult:
+    def join(self, join: Join, stopped: Callable[[], bool] = lambda: False) -> JoinResult:
         """
         Join a group, and wait until all of its members did.
+
+        Args:
+            join: What the member asks for.
+            stopped: Whether the broker that it asked is stopping; looked at after a :meth:`wake`.
 
         Raises:
             Refused: With INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT,
@@ -190,7 +199,7 @@ class Groups:
         self._check_join(join)
         with self._changing() as now:
             outcome = self._join(join, now)
-        return outcome if isinstance(outcome, JoinResult) else self._wait(outcome)
+        return outcome if isinstance(outcome, JoinResult) else self._wait(outcome, stopped)
 
     def _check_join(self, join: Join) -> None:
         if not join.group_id:
@@ -294,9 +303,13 @@ class Groups:
         group.try_complete_join(now)
         return pending
 
-    def sync(self, sync: Sync) -> SyncResult:
+    def sync(self, sync: Sync, stopped: Callable[[], bool] = lambda: False) -> SyncResult:
         """
         Give the assignment (the leader), and wait for one's own part.
+
+        Args:
+            sync: What the member asks for or gives.
+            stopped: As for :meth:`join`.
 
         Raises:
             Refused: With UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
@@ -306,7 +319,7 @@ class Groups:
         """
         with self._changing() as now:
             outcome = self._sync(sync, now)
-        return outcome if isinstance(outcome, SyncResult) else self._wait(outcome)
+        return outcome if isinstance(outcome, SyncResult) else self._wait(outcome, stopped)
 
     def _sync(self, sync: Sync, now: float) -> SyncResult | Pending[SyncResult]:
         group = self._known(sync.group_id)

@@ -545,6 +545,8 @@ class Log:
             # An epoch in which nothing was written leaves no trace (LeaderEpochFileCache).
             written = [entry for entry in self._epoch_starts if entry[1] < self._log_end_offset]
             self._epoch_starts = [*written, (leader_epoch, self._log_end_offset)]
+            # Who waits for more may have to ask another leader.
+            self._tell_watchers()
 
     def check_leader_epoch(self, expected: int) -> None:
         """

@@ -39,6 +39,7 @@ def handle(broker: Broker, call: Call, request: Any) -> Any:
 def _delete(broker: Broker, call: Call, topic: str, partition: int, offset: int) -> Any:
     try:
         call.check_before(topic, partition)
+        broker.led_log(topic, partition)
         low_watermark = broker.topics.delete_records(topic, partition, offset)
         call.check_after(topic, partition)
     except Refused as refused:

@@ -93,7 +93,7 @@ def _append_or_refuse(
 ) -> _Outcome:
     try:
         call.check_before(topic, partition)
-        log = broker.topics.log(topic, partition)
+        log = broker.led_log(topic, partition)
         batches = _batches(broker, call, record_set)
         if request.acks not in (-1, 0, 1):
             raise Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {request.acks}")
