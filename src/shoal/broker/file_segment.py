@@ -226,5 +226,5 @@ class FileSegment(Segment):
         """Return the bytes between two positions, where they are."""
         return FileRange(self._file, start, end)
 
-    def batch(self, index: int) -> memoryview:
-        return memoryview(bytes(self.read(self.position(index), self.position(index + 1))))
+    def peek(self, start: int, end: int) -> memoryview:
+        return memoryview(bytes(self.read(start, end)))

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +35,7 @@ from .producers import SEQUENCE_COUNT, Producers
 from .refusal import Refused
 from .segment import Bytes, MemorySegment, Segment
 from .transaction_index import TransactionIndex
-from .validate import HeaderChange
+from .validate import HeaderChange, check_crc
 from .walk import walk
 
 __all__ = ["AppendInfo", "Log", "ProducerSnapshot", "ReadInfo", "TimestampAndOffset"]
@@ -215,45 +215,78 @@ class Log:
                 self._transactions.begin(header.producer_id, header.base_offset)
             return _append_info(header, header.base_offset)
 
-    def compare_and_append(self, batches: Sequence[tuple[RecordBatch, HeaderChange | None]]) -> AppendInfo:
+    def compare_and_append(
+        self,
+        batches: Sequence[RecordBatch],
+        validated: Callable[[RecordBatch], tuple[RecordBatch, HeaderChange | None]],
+    ) -> AppendInfo:
         """
         Append those batches of one producer that are not in the log yet, all of them or none.
 
         Args:
-            batches: One or more that :func:`~.multi_batch.admitted_batches`
-                took and that were validated, each with what validation wants
-                changed in its header.
+            batches: One or more that :func:`~.multi_batch.admitted_batches` took.
+            validated: Checks a batch; returns it, or one in its place, and
+                what is to be changed in its header. Is called for new ones.
 
         Returns:
             Where the first of them is, or is now.
 
         Raises:
-            Refused: With OUT_OF_ORDER_SEQUENCE_NUMBER where the log does not
-                end at the sequence of the first new batch (modulo 2^31); and
-                as :meth:`append` does.
+            Refused: With OUT_OF_ORDER_SEQUENCE_NUMBER where the log neither
+                has them at their sequences (modulo 2^31) nor ends there, or
+                CORRUPT_MESSAGE if one has a wrong CRC; and as :meth:`append`
+                and ``validated`` do.
 
         """
-        headers = [batch.header for batch, _ in batches]
         with self._lock:
-            producer = self._producers.get(headers[0].producer_id)
-            written = producer.last_written(headers)
-            new = batches if written is None else batches[written[0] + 1 :]
-            if written is not None and not new:
-                base_offset = written[1].first_offset - _distance(headers[0], headers[-1])
-                return AppendInfo(base_offset, written[1].timestamp, is_duplicate=True)
-            first_new = new[0][0].header
+            first_offset = _nearest_offset(batches[0].header.base_sequence, self._log_end_offset)
+            count = self._count_written(batches, first_offset)
+            if count == len(batches):
+                written = self._header_at(first_offset + _distance(batches[0], batches[-1]))
+                assert written is not None, "it was counted"
+                return AppendInfo(first_offset, written.max_timestamp, is_duplicate=True)
+            new = [validated(batch) for batch in batches[count:]]
             self._check_fits_segment(sum(batch.header.size for batch, _ in new))
-            producer.check(first_new)
-            if first_new.base_sequence != self._log_end_offset % SEQUENCE_COUNT:
-                raise Refused(
-                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                    f"sequence {first_new.base_sequence}, but {self.name} ends at {self._log_end_offset}",
-                )
-            base_offset = self._log_end_offset - _distance(headers[0], first_new)
+            producer = self._producers.get(batches[0].header.producer_id)
+            producer.check(new[0][0].header)
             for header in self._write(new):
                 producer.appended(header)
             self._producers.keep(producer)
-            return _append_info(header, base_offset)
+            return _append_info(header, first_offset)
+
+    def _count_written(self, batches: Sequence[RecordBatch], first_offset: int) -> int:
+        """Return how many batches from the first on the log has where they belong; then it must end."""
+        offset = first_offset
+        count = 0
+        while count < len(batches) and offset != self._log_end_offset:
+            header = self._header_at(offset)
+            sent = batches[count].header
+            if header is None or header.base_offset != offset or not _is_same(header, sent):
+                raise self._out_of_order(batches)
+            check_crc(batches[count])
+            offset = header.next_offset
+            count += 1
+        # The stock rules would take the rest for duplicates: this producer wrote them without comparing.
+        producer = self._producers.get(batches[0].header.producer_id)
+        if any(producer.duplicate_of(batch.header) for batch in batches[count:]):
+            raise self._out_of_order(batches)
+        return count
+
+    def _header_at(self, offset: int) -> BatchHeader | None:
+        """Return the header of the batch that holds an offset, if there is one of magic 2."""
+        if not self._log_start_offset <= offset < self._log_end_offset:
+            return None
+        located = self._locate(offset)
+        return None if located is None else located[0].header(located[1])
+
+    def _out_of_order(self, batches: Sequence[RecordBatch]) -> Refused:
+        for batch in batches:
+            check_crc(batch)  # with a wrong one, the header may be wrong too
+        return Refused(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"{self.name} ends at {self._log_end_offset} and has no batches like these at sequence "
+            f"{batches[0].header.base_sequence}",
+        )
 
     def _check_fits_segment(self, size: int) -> None:
         if size > self.config.segment_bytes:
@@ -672,9 +705,25 @@ def _made_ours(
     return header, start
 
 
-def _distance(first: BatchHeader, later: BatchHeader) -> int:
+def _nearest_offset(sequence: int, log_end_offset: int) -> int:
+    """Return the offset that a sequence stands for, of those that it may the one nearest to the log's end."""
+    ahead = (sequence - log_end_offset) % SEQUENCE_COUNT
+    return log_end_offset + (ahead if ahead < SEQUENCE_COUNT // 2 else ahead - SEQUENCE_COUNT)
+
+
+def _distance(first: RecordBatch, later: RecordBatch) -> int:
     """Return how many records lie between the first ones of two batches of a row."""
-    return (later.base_sequence - first.base_sequence) % SEQUENCE_COUNT
+    return (later.header.base_sequence - first.header.base_sequence) % SEQUENCE_COUNT
+
+
+def _is_same(stored: BatchHeader, sent: BatchHeader) -> bool:
+    """Compare what the stock broker compares; the payload may have been compressed anew."""
+    return (
+        stored.producer_id == sent.producer_id
+        and stored.producer_epoch == sent.producer_epoch
+        and stored.base_sequence == sent.base_sequence
+        and stored.last_offset_delta == sent.last_offset_delta
+    )
 
 
 def _append_info(last_written: BatchHeader, base_offset: int) -> AppendInfo:

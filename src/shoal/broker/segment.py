@@ -14,7 +14,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..records import BatchHeader
+from ..records import HEADER_SIZE, BatchHeader, read_header
+from ..records.batch import MAGIC_OFFSET
 
 if TYPE_CHECKING:
     from .file_segment import FileRange
@@ -101,8 +102,18 @@ class Segment(ABC):
         """Return the bytes between two positions, as what can be sent without copying it."""
 
     @abstractmethod
+    def peek(self, start: int, end: int) -> memoryview:
+        """Return the bytes between two positions, in memory."""
+
     def batch(self, index: int) -> memoryview:
         """Return the bytes of a batch."""
+        return self.peek(self.position(index), self.position(index + 1))
+
+    def header(self, index: int) -> BatchHeader | None:
+        """Return the header of a batch; None for one that is not of magic 2."""
+        start = self.position(index)
+        found = self.peek(start, min(start + HEADER_SIZE, self.size))
+        return read_header(found) if found[MAGIC_OFFSET] == 2 else None
 
     def position(self, index: int) -> int:
         """Return where a batch begins; for the index after the last, where the segment ends."""
@@ -154,8 +165,8 @@ class MemorySegment(Segment):
         """Return the bytes between two positions, as a view that cannot be written."""
         return self._buffer[start:end].toreadonly()
 
-    def batch(self, index: int) -> memoryview:
-        return self.read(self.position(index), self.position(index + 1))
+    def peek(self, start: int, end: int) -> memoryview:
+        return self.read(start, end)
 
     def flush(self) -> None:
         """It goes nowhere."""

@@ -94,22 +94,24 @@ def _append_or_refuse(
     try:
         call.check_before(topic, partition)
         log = broker.led_log(topic, partition)
-        batches = _batches(broker, call, record_set)
+        batches = _batches(broker, call, request, record_set)
         if request.acks not in (-1, 0, 1):
             raise Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {request.acks}")
         if isinstance(batches, RecordBatch):
             info = _append(broker, call, request, topic, partition, batches)
         else:
-            info = log.compare_and_append([_validated(batch, log) for batch in batches])
+            info = log.compare_and_append(batches, lambda batch: _validated(batch, log))
         call.check_after(topic, partition)
     except Refused as refused:
         return _Outcome(topic, partition, refused=refused)
     return _Outcome(topic, partition, info.base_offset, info.log_append_time_ms, log.log_start_offset)
 
 
-def _batches(broker: Broker, call: Call, record_set: memoryview) -> RecordBatch | Sequence[RecordBatch]:
+def _batches(
+    broker: Broker, call: Call, request: ProduceRequest, record_set: memoryview
+) -> RecordBatch | Sequence[RecordBatch]:
     """Return the batches to compare and append, or the one to append as stock Kafka does."""
-    if is_asked_for(broker.config, call.client_id):
+    if request.transactional_id is None and is_asked_for(broker.config, call.client_id):
         batches = admitted_batches(record_set, call.version)
         if batches is not None:
             return batches
