@@ -101,8 +101,7 @@ class Broker:
                 loopback one, or the directory is another broker's or damaged.
 
         """
-        if not allow_any_address:
-            _check_loopback(host)
+        _check_address(host, allow_any_address)
         try:
             self.config = beside.config if beside is not None else BrokerConfig(config or {})
         except Refused as refused:
@@ -299,10 +298,16 @@ class Broker:
                 log.forget_expired_producers(now_ms(), expiration_ms)
 
 
-def _check_loopback(host: str) -> None:
-    addresses = {info[4][0] for info in socket.getaddrinfo(host, None)}
-    if not all(ipaddress.ip_address(address).is_loopback for address in addresses):
+def _check_address(host: str, allow_any_address: bool) -> None:
+    try:
+        found = {info[4][0] for info in socket.getaddrinfo(host, None)}
+    except OSError as error:
+        raise ConfigError(f"there is no address of {host!r}: {error.strerror}") from error
+    addresses = [ipaddress.ip_address(address) for address in found]
+    if not allow_any_address and not all(address.is_loopback for address in addresses):
         raise ConfigError(f"the embedded broker listens on loopback addresses only, not on {host!r}")
+    if any(address.is_unspecified for address in addresses):
+        raise ConfigError(f"clients are told to connect to where the broker listens; {host!r} is nowhere")
 
 
 def _random_cluster_id() -> str:

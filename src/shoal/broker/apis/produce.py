@@ -100,7 +100,8 @@ def _append_or_refuse(
         if isinstance(batches, RecordBatch):
             info = _append(broker, call, request, topic, partition, batches)
         else:
-            info = log.compare_and_append(batches, lambda batch: _validated(batch, log))
+            now = now_ms()
+            info = log.compare_and_append(batches, lambda batch: _validated(batch, log, now))
         call.check_after(topic, partition)
     except Refused as refused:
         return _Outcome(topic, partition, refused=refused)
@@ -126,12 +127,12 @@ def _append(
     if header.is_transactional and not log.has_open_transaction(header.producer_id):
         assert transactional_id is not None, "handle refuses the request without it"
         _check_transaction(broker, call, transactional_id, topic, partition, header)
-    return log.append(*_validated(batch, log))
+    return log.append(*_validated(batch, log, now_ms()))
 
 
-def _validated(batch: RecordBatch, log: Log) -> tuple[RecordBatch, HeaderChange | None]:
+def _validated(batch: RecordBatch, log: Log, now: int) -> tuple[RecordBatch, HeaderChange | None]:
     check_batch(batch, log.config)
-    return validate(batch, log.config, now_ms())
+    return validate(batch, log.config, now)
 
 
 def _check_transaction(
