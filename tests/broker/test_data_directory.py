@@ -260,6 +260,27 @@ def test_segments_roll_and_all_of_them_are_read_again(data: Path) -> None:
         assert [int(path.stem) for path in segments(data)] == [4, 6]
 
 
+def test_a_broker_that_stops_and_starts_again_goes_on_in_its_files(data: Path) -> None:
+    with serving(data) as (broker, wire):
+        broker.create_topic("topic")
+        wire.produce("topic", batch(2))
+        broker.stop()
+        broker.start()
+        with Wire(broker.bootstrap) as again:
+            assert again.produce("topic", batch(3)).base_offset == 2
+    with serving(data) as (_, wire):
+        assert wire.end_offset("topic") == 5
+
+
+def test_a_broker_that_stopped_does_not_start_on_what_another_one_changed(data: Path) -> None:
+    with serving(data) as (broker, _):
+        broker.stop()
+        with serving(data) as (other, _):
+            other.create_topic("topic")
+        with pytest.raises(ConfigError, match="another broker since"):
+            broker.start()
+
+
 def test_only_one_broker_has_a_directory_at_a_time(data: Path) -> None:
     with serving(data), pytest.raises(ConfigError, match="in use"):
         Broker(data=data)

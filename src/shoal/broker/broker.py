@@ -188,6 +188,7 @@ class Broker:
 
         Raises:
             OSError: The port is taken.
+            ConfigError: Another broker has had the directory since the stop.
 
         """
         self.open()
@@ -201,7 +202,7 @@ class Broker:
     def open(self) -> None:
         """Have the logs change and time pass; a cluster does it once for all of its nodes."""
         if self._data is not None:
-            self._data.lock()
+            self._data.take_again()
             self._data.set_clean(False)
         if self._was_started:
             self.topics.begin_leader_epoch()

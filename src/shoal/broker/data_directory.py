@@ -25,6 +25,7 @@ from pathlib import Path
 import javaproperties
 
 from ..errors import ConfigError
+from .file_segment import flush_directory
 from .journal import Journal
 
 __all__ = ["DataDirectory"]
@@ -59,22 +60,27 @@ class DataDirectory:
         self._lock: int | None = None
         try:
             path.mkdir(parents=True, exist_ok=True)
-            self.lock()
+            self._take()
         except OSError as error:
             raise ConfigError(f"{path}: {error.strerror}") from error
         self.was_clean = (path / _CLEAN).exists() or not (path / _META).exists()
         self.journal = Journal(path)
 
-    def lock(self) -> None:
+    def take_again(self) -> None:
         """
-        Take it, unless it is taken already.
+        Take it after a release, unless it was not released.
 
         Raises:
-            ConfigError: Another broker has it.
+            ConfigError: Another broker has it, or had it since: what this one knows is old.
 
         """
-        if self._lock is not None:
-            return
+        if self._lock is None:
+            self._take()
+        if not self.journal.is_current:
+            self.release()
+            raise ConfigError(f"{self.path} was used by another broker since")
+
+    def _take(self) -> None:
         descriptor = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -122,6 +128,8 @@ class DataDirectory:
             marker.write_text('{"version":0,"brokerEpoch":-1}')
         else:
             marker.unlink(missing_ok=True)
+            # Were it there again after a power cut, nothing would look for what that tore.
+            flush_directory(self.path)
 
     def partition(self, topic: str, number: int, topic_id: uuid.UUID) -> Path:
         """Return a partition's directory, which is made; one of an older topic of this name is put aside."""
@@ -135,6 +143,7 @@ class DataDirectory:
         if not path.exists():
             path.mkdir()
             metadata.write_text(expected)
+            flush_directory(self.path)
         return path
 
     def delete_partition(self, topic: str, number: int) -> None:

@@ -31,7 +31,7 @@ from ..errors import CorruptBatch
 from ..records import BatchHeader, RecordBatch, split, verify_crc
 from .segment import Bytes, Segment
 
-__all__ = ["FileRange", "FileSegment"]
+__all__ = ["FileRange", "FileSegment", "flush_directory"]
 
 _log = logging.getLogger("shoal.broker")
 
@@ -45,6 +45,15 @@ _MOST_OFFSETS = 2**31 - 1
 _MAX_PARTS = 1024
 
 _NAME_DIGITS = 20
+
+
+def flush_directory(path: Path) -> None:
+    """Have the names in a directory on the disk itself."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 class _File:
@@ -106,6 +115,7 @@ class FileSegment(Segment):
         self._path = directory / f"{base_offset:0{_NAME_DIGITS}}.log"
         self._file = _File(self._path)
         self._index_interval_bytes = index_interval_bytes
+        self._name_is_flushed = False
         self._bytes_since_entry = 0
         self._largest = (-1, base_offset)
         self._newest_in_index = -1
@@ -210,6 +220,9 @@ class FileSegment(Segment):
     def flush(self) -> None:
         """Have all of it on the disk itself."""
         os.fdatasync(self._file.descriptor)
+        if not self._name_is_flushed:
+            flush_directory(self._path.parent)
+            self._name_is_flushed = True
 
     def close(self) -> None:
         """Complete the indexes and have all of it on the disk; more may still be appended."""

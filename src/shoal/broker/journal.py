@@ -103,6 +103,13 @@ class Journal:
             ]
         yield from found
 
+    @property
+    def is_current(self) -> bool:
+        """Whether nobody opened the journal since: that writes it anew."""
+        if self._path is None or self._descriptor is None:
+            return True
+        return os.fstat(self._descriptor).st_ino == self._path.stat().st_ino
+
     def flush(self) -> None:
         """Have it on the disk itself."""
         if self._descriptor is not None:

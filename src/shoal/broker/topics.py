@@ -99,7 +99,7 @@ class Topics:
             self._by_name[name] = topic
             self._keep(topic)
 
-    def _keep(self, topic: Topic) -> None:
+    def _keep(self, topic: Topic, *, flushed: bool = False) -> None:
         if self._data is not None:
             fact = {
                 "id": str(topic.topic_id),
@@ -108,6 +108,8 @@ class Topics:
                 "leader_epoch": max(log.leader_epoch for log in topic.logs),
             }
             self._data.journal.put("topic", topic.name, value=fact)
+            if flushed:
+                self._data.journal.flush()
 
     def __iter__(self) -> Iterator[Topic]:
         with self._lock:
@@ -178,14 +180,14 @@ class Topics:
             topic = Topic(name, uuid.uuid4(), [], dict(overrides))
             self._add_logs(topic, partitions)
             self._by_name[name] = topic
-            self._keep(topic)
+            self._keep(topic, flushed=True)
             return topic
 
     def grow(self, topic: Topic, partitions: int) -> None:
         """Give a topic more partitions, up to that many."""
         with self._lock:
             self._add_logs(topic, partitions)
-            self._keep(topic)
+            self._keep(topic, flushed=True)
 
     def _add_logs(self, topic: Topic, partitions: int) -> None:
         config = TopicConfig.of(topic.overrides, self._broker_config)
