@@ -12,6 +12,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from broker.wire import PATIENCE_S, Wire
@@ -29,6 +30,15 @@ NewTopic = Callable[..., str]
 @pytest.fixture(scope="session")
 def session_broker() -> Iterator[Broker]:
     with Broker() as running:
+        yield running
+
+
+@contextmanager
+def broker_of_kind(kind: str, directories: pytest.TempPathFactory) -> Iterator[Broker]:
+    """Run a broker whose logs are in "memory" or in "files": for modules with their own `session_broker`."""
+    if kind == "files" and "SHOAL_TEST_BROKER" in os.environ:
+        pytest.skip("a real broker is of one kind")
+    with Broker(data=directories.mktemp("data") if kind == "files" else None) as running:
         yield running
 
 

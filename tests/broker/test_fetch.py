@@ -2,12 +2,14 @@
 
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 from batches import batch
-from broker.conftest import NewTopic
+from broker.conftest import NewTopic, broker_of_kind
 from broker.wire import Wire
 
+from shoal.broker import Broker
 from shoal.errors import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
@@ -15,6 +17,15 @@ from shoal.records import split
 
 #: Each of the batches below, in bytes.
 SIZE = len(batch([b"x" * 100] * 2))
+
+
+@pytest.fixture(scope="module", params=["memory", "files"])
+def session_broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Broker]:
+    """What is read goes to the socket by another way where it is in files."""
+    with broker_of_kind(request.param, tmp_path_factory) as running:
+        yield running
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as AioTopicPartition
-from broker.conftest import NewTopic
+from broker.conftest import NewTopic, broker_of_kind
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
@@ -29,9 +29,20 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as PythonTopicPartition
 from kafka.admin import KafkaAdminClient
 
+from shoal.broker import Broker
+
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 VALUES = [b"value %d " % number * 10 for number in range(300)]
 SECONDS = 30
+
+
+@pytest.fixture(scope="module", params=["memory", "files"])
+def session_broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Broker]:
+    """What is read goes to the socket by another way where it is in files."""
+    with broker_of_kind(request.param, tmp_path_factory) as running:
+        yield running
 
 
 @pytest.fixture(autouse=True)

@@ -1,12 +1,21 @@
-"""A partition's log by itself: segments, their borders, retention, and batches stored as they are."""
+"""
+A partition's log by itself: segments, their borders, retention, and batches stored as they are.
+
+Everything holds in memory and in files.
+"""
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from batches import TIMESTAMP, batch, marker, message
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shoal.broker import Refused
 from shoal.broker.config import BrokerConfig, TopicConfig
+from shoal.broker.file_segment import FileRange
 from shoal.broker.log import Log
 from shoal.errors import ErrorCode
 from shoal.records import Codec, RecordBatch, read_header, split
@@ -15,11 +24,28 @@ MIB = 1 << 20
 TRANSACTIONAL = 0x10
 
 
-def new_log(**overrides: str) -> Log:
-    config = TopicConfig.of(
+NewLog = Callable[..., Log]
+
+
+@pytest.fixture(params=["memory", "files"])
+def new_log(request: pytest.FixtureRequest, tmp_path: Path) -> NewLog:
+    """Make a log with settings of its own: ``new_log(retention_ms="-1")``."""
+    numbers = itertools.count()
+
+    def create(**overrides: str) -> Log:
+        if request.param == "memory":
+            return Log("topic-0", config_of(**overrides))
+        # In memory segments are never larger than that.
+        config = config_of(**{"segment_bytes": str(16 * MIB), **overrides})
+        return Log("topic-0", config, tmp_path / str(next(numbers)))
+
+    return create
+
+
+def config_of(**overrides: str) -> TopicConfig:
+    return TopicConfig.of(
         {key.replace("_", "."): value for key, value in overrides.items()}, BrokerConfig({})
     )
-    return Log("topic-0", config)
 
 
 def append(log: Log, data: bytes | bytearray) -> int:
@@ -34,7 +60,7 @@ def big_batch(size: int = MIB, timestamp: int = TIMESTAMP) -> bytearray:
 def read(log: Log, offset: int, max_bytes: int = 1 << 30) -> list[int]:
     """Return the base offsets of the whole batches of one read."""
     found = log.read(offset, max_bytes, committed=False, at_least_one_batch=True)
-    return [each.header.base_offset for each in split(found.record_set)]
+    return [each.header.base_offset for each in split(memoryview(bytes(found.record_set)))]
 
 
 def read_to_the_end(log: Log) -> list[int]:
@@ -42,14 +68,17 @@ def read_to_the_end(log: Log) -> list[int]:
     offset = log.log_start_offset
     while offset < log.log_end_offset:
         found = log.read(offset, 1 << 30, committed=False, at_least_one_batch=True)
-        for each in split(found.record_set):
+        for each in split(memoryview(bytes(found.record_set))):
             offsets.append(each.header.base_offset)
             offset = each.header.next_offset
     return offsets
 
 
-@given(st.lists(st.integers(1, 30), min_size=1, max_size=60), st.data())
-def test_every_offset_is_found_in_the_batch_that_holds_it(counts: list[int], data: st.DataObject) -> None:
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(counts=st.lists(st.integers(1, 30), min_size=1, max_size=60), data=st.data())
+def test_every_offset_is_found_in_the_batch_that_holds_it(
+    new_log: NewLog, counts: list[int], data: st.DataObject
+) -> None:
     log = new_log()
     holds: list[int] = []
     for count in counts:
@@ -61,7 +90,7 @@ def test_every_offset_is_found_in_the_batch_that_holds_it(counts: list[int], dat
     assert read_to_the_end(log) == sorted(set(holds))
 
 
-def test_a_read_ends_with_its_segment_and_the_next_goes_on() -> None:
+def test_a_read_ends_with_its_segment_and_the_next_goes_on(new_log: NewLog) -> None:
     log = new_log()
     for _ in range(60):
         append(log, big_batch())
@@ -71,26 +100,26 @@ def test_a_read_ends_with_its_segment_and_the_next_goes_on() -> None:
     assert read_to_the_end(log) == list(range(60))
 
 
-def test_what_was_read_stays_as_it_was_while_more_is_appended() -> None:
+def test_what_was_read_stays_as_it_was_while_more_is_appended(new_log: NewLog) -> None:
     log = new_log()
     append(log, batch([b"first"]))
     view = log.read(0, MIB, committed=False, at_least_one_batch=True).record_set
     before = bytes(view)
     for _ in range(2_000):
         append(log, batch([b"x" * 100]))
-    assert view.readonly
+    assert isinstance(view, FileRange) or view.readonly
     assert bytes(view) == before
 
 
-def test_a_batch_larger_than_any_segment_gets_one_of_its_own() -> None:
-    log = new_log()
+def test_a_batch_larger_than_any_segment_gets_one_of_its_own(new_log: NewLog) -> None:
+    log = new_log(segment_bytes=str(64 * MIB))
     append(log, batch())
     append(log, big_batch(40 * MIB))
     append(log, batch())
     assert read_to_the_end(log) == [0, 1, 2]
 
 
-def test_a_batch_larger_than_segment_bytes_is_refused() -> None:
+def test_a_batch_larger_than_segment_bytes_is_refused(new_log: NewLog) -> None:
     log = new_log(segment_bytes=str(MIB), max_message_bytes=str(10 * MIB))
     with pytest.raises(Refused) as refused:
         append(log, big_batch())
@@ -100,7 +129,7 @@ def test_a_batch_larger_than_segment_bytes_is_refused() -> None:
 # Batches as they are
 
 
-def test_holes_empty_batches_and_old_formats_can_be_stored() -> None:
+def test_holes_empty_batches_and_old_formats_can_be_stored(new_log: NewLog) -> None:
     log = new_log()
     log.store(
         bytes(message(0, offset=3))
@@ -115,7 +144,7 @@ def test_holes_empty_batches_and_old_formats_can_be_stored() -> None:
     assert read(log, 15) == [20]
 
 
-def test_stored_batches_keep_every_byte() -> None:
+def test_stored_batches_keep_every_byte(new_log: NewLog) -> None:
     log = new_log()
     data = bytes(batch(3, base_offset=7, leader_epoch=5, producer_id=3, producer_epoch=1, base_sequence=9))
     log.store(data)
@@ -123,14 +152,14 @@ def test_stored_batches_keep_every_byte() -> None:
     assert bytes(found.record_set) == data
 
 
-def test_stored_offsets_ascend() -> None:
+def test_stored_offsets_ascend(new_log: NewLog) -> None:
     log = new_log()
     log.store(bytes(batch(3, base_offset=7)))
     with pytest.raises(ValueError, match="9 is not 10"):
         log.store(bytes(batch(base_offset=9)))
 
 
-def test_stored_transactions_count_as_transactions() -> None:
+def test_stored_transactions_count_as_transactions(new_log: NewLog) -> None:
     log = new_log()
     transactional = batch(2, flags=TRANSACTIONAL, producer_id=7, producer_epoch=0, base_sequence=0)
     log.store(bytes(transactional))
@@ -143,7 +172,7 @@ def test_stored_transactions_count_as_transactions() -> None:
 # Deleting
 
 
-def test_deleted_segments_are_given_back_and_the_rest_can_be_read() -> None:
+def test_deleted_segments_are_given_back_and_the_rest_can_be_read(new_log: NewLog) -> None:
     log = new_log()
     for _ in range(60):
         append(log, big_batch())
@@ -156,7 +185,7 @@ def test_deleted_segments_are_given_back_and_the_rest_can_be_read() -> None:
     assert read_to_the_end(log) == [60]
 
 
-def test_a_topic_that_is_only_compacted_keeps_its_records() -> None:
+def test_a_topic_that_is_only_compacted_keeps_its_records(new_log: NewLog) -> None:
     log = new_log(cleanup_policy="compact")
     append(log, batch())
     with pytest.raises(Refused) as refused:
@@ -164,7 +193,7 @@ def test_a_topic_that_is_only_compacted_keeps_its_records() -> None:
     assert refused.value.code is ErrorCode.POLICY_VIOLATION
 
 
-def test_retention_by_time_deletes_whole_segments_from_the_oldest_on() -> None:
+def test_retention_by_time_deletes_whole_segments_from_the_oldest_on(new_log: NewLog) -> None:
     log = new_log(retention_ms="1000")
     for number in range(40):
         append(log, big_batch(timestamp=TIMESTAMP + 100 * number))
@@ -176,7 +205,7 @@ def test_retention_by_time_deletes_whole_segments_from_the_oldest_on() -> None:
     assert append(log, batch()) == 40
 
 
-def test_retention_by_size_keeps_as_much_as_it_says() -> None:
+def test_retention_by_size_keeps_as_much_as_it_says(new_log: NewLog) -> None:
     log = new_log(retention_ms="-1", retention_bytes=str(20 * MIB))
     for _ in range(60):
         append(log, big_batch())
@@ -184,7 +213,7 @@ def test_retention_by_size_keeps_as_much_as_it_says() -> None:
     assert 0 < log.log_start_offset <= 40
 
 
-def test_a_topic_that_is_not_deleted_from_or_keeps_for_ever_keeps_all() -> None:
+def test_a_topic_that_is_not_deleted_from_or_keeps_for_ever_keeps_all(new_log: NewLog) -> None:
     for log in (new_log(retention_ms="-1"), new_log(retention_ms="1", cleanup_policy="compact")):
         append(log, batch())
         log.delete_old_segments(TIMESTAMP + 10**12)

@@ -10,7 +10,7 @@ from broker.wire import Wire
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.broker import Broker, Refused
+from shoal.broker import Broker
 from shoal.broker.config import BrokerConfig, TopicConfig
 from shoal.broker.log import AppendInfo, Log
 from shoal.broker.multi_batch import admitted_batches
@@ -159,12 +159,58 @@ def test_of_a_request_that_is_written_in_part_the_rest_is_appended(
     assert [each.header.base_sequence for each in stored(wire, topic)] == list(range(0, 100, 2))
 
 
-def test_an_old_request_is_refused_rather_than_written_again(wire: Wire, topic: str, send: Send) -> None:
-    requests = [numbered(6 * number, *[1] * 6) for number in range(3)]
+def test_a_request_is_known_however_many_came_since(wire: Wire, topic: str, send: Send) -> None:
+    requests = [numbered(6 * number, *[1] * 6) for number in range(5)]
     for request in requests:
         send(request)
-    assert [send(request) for request in requests] == [OUT_OF_ORDER, OUT_OF_ORDER, (ErrorCode.NONE, 12)]
-    assert wire.end_offset(topic) == 18
+    assert [send(request) for request in requests] == [(ErrorCode.NONE, 6 * n) for n in range(5)]
+    assert wire.end_offset(topic) == 30
+
+
+def test_a_request_is_known_when_its_producer_is_forgotten(wire: Wire, topic: str, taking: Broker) -> None:
+    sent = b"".join(numbered(0, 2, 2))
+    wire.produce(topic, sent)
+    taking.log(topic).forget_expired_producers(2**62, 0)
+    again = wire.produce(topic, sent)
+    assert (again.error_code, again.base_offset) == (ErrorCode.NONE, 0)
+    assert wire.end_offset(topic) == 4
+
+
+def test_a_request_whose_records_were_deleted_is_out_of_order(wire: Wire, topic: str, send: Send) -> None:
+    send(numbered(0, 1, 1))
+    send(numbered(2, 1, 1))
+    wire.delete_records(topic, 2)
+    assert send(numbered(0, 1, 1)) == OUT_OF_ORDER
+    assert send(numbered(2, 1, 1)) == (ErrorCode.NONE, 2)
+
+
+def test_what_was_written_without_comparing_is_not_taken_for_written_here(
+    wire: Wire, topic: str, taking: Broker, send: Send
+) -> None:
+    with Wire(taking.bootstrap, client_id="another") as ordinary:
+        ordinary.produce(topic, batch(3))
+        ordinary.produce(topic, numbered(5, 2)[0])
+    assert send(numbered(5, 2, 1)) == OUT_OF_ORDER
+    assert wire.end_offset(topic) == 5
+
+
+def test_a_repeated_batch_is_held_against_its_crc(wire: Wire, topic: str, send: Send) -> None:
+    first, second = numbered(0, 1, 1)
+    send([first, second])
+    assert send([first, wrong_crc(second)]) == (ErrorCode.CORRUPT_MESSAGE, -1)
+    assert send([numbered(7, 1)[0], wrong_crc(numbered(8, 1)[0])]) == (ErrorCode.CORRUPT_MESSAGE, -1)
+
+
+@pytest.mark.parametrize(
+    ("sequence", "code"), [(1, ErrorCode.INVALID_REQUIRED_ACKS), (9, ErrorCode.INVALID_RECORD)]
+)
+def test_whether_it_takes_several_can_be_asked_without_writing(
+    wire: Wire, topic: str, send: Send, sequence: int, code: ErrorCode
+) -> None:
+    """By acks that no broker takes: the headers are looked at before, and checksums and the log behind."""
+    probe = [wrong_crc(numbered(0, 1)[0]), wrong_crc(numbered(sequence, 1)[0])]
+    assert send(probe, acks=2) == (code, -1)
+    assert wire.end_offset(topic) == 0
 
 
 def test_batches_cut_in_another_way_are_no_repeat(wire: Wire, topic: str, send: Send) -> None:
@@ -242,6 +288,14 @@ def test_nothing_is_written_of_a_producer_without_id(wire: Wire, topic: str, sen
     assert send([batch()]) == (ErrorCode.NONE, 0), "one of them is a stock request"
 
 
+def test_a_batch_cut_short_at_the_end_is_refused_with_all_before_it(
+    wire: Wire, topic: str, send: Send
+) -> None:
+    first, second = numbered(0, 1, 1)
+    assert send([first, second[:-1]]) == (ErrorCode.INVALID_RECORD, -1)
+    assert wire.end_offset(topic) == 0
+
+
 def test_nothing_is_written_before_produce_v7(wire: Wire, topic: str, send: Send) -> None:
     assert send(numbered(0, 1, 1), version=6) == (ErrorCode.INVALID_RECORD, -1)
     assert wire.end_offset(topic) == 0
@@ -295,16 +349,9 @@ def new_log() -> Log:
 
 def append(log: Log, batches: list[bytearray]) -> AppendInfo:
     views = [memoryview(each) for each in batches]
-    return log.compare_and_append([(RecordBatch(read_header(view), view), None) for view in views])
-
-
-def append_unless_out_of_order(log: Log, batches: list[bytearray]) -> int | None:
-    try:
-        return append(log, batches).base_offset
-    except Refused as refused:
-        if refused.code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            raise
-        return None
+    return log.compare_and_append(
+        [RecordBatch(read_header(view), view) for view in views], lambda batch: (batch, None)
+    )
 
 
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=40), st.data())
@@ -324,11 +371,9 @@ def test_whatever_is_sent_again_the_log_holds_each_batch_once_and_in_order(
             if start and data.draw(st.booleans()):
                 # Not all of what it repeats was acknowledged.
                 start = data.draw(st.integers(0, start))
-        base_offset = append_unless_out_of_order(log, batches[start:end])
-        if base_offset is not None:
-            assert base_offset == sum(counts[:start])
-            sent.append((start, end))
-            position = max(position, end)
+        assert append(log, batches[start:end]).base_offset == sum(counts[:start])
+        sent.append((start, end))
+        position = max(position, end)
         assert log.log_end_offset == sum(counts[:position])
     read = log.read(0, 1 << 30, committed=False, at_least_one_batch=True)
     assert [each.header.base_sequence for each in split(read.record_set)] == [

@@ -157,6 +157,36 @@ def test_it_listens_on_loopback_only() -> None:
         Broker("0.0.0.0")
 
 
+def test_it_listens_elsewhere_if_it_is_told_so() -> None:
+    address = _address_of_this_machine()
+    with pytest.raises(ConfigError, match="loopback"):
+        Broker(address)
+    with Broker(address, allow_any_address=True) as running, Wire(running.bootstrap) as wire:
+        response = wire.call(ApiKey.METADATA, 12, topics=[])
+        assert [node.host for node in response.brokers] == [address]
+
+
+def _address_of_this_machine() -> str:
+    """Return the address that this machine would send from; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.connect(("192.0.2.1", 9))
+        except OSError:
+            pytest.skip("there is nothing but loopback here")
+        return str(sock.getsockname()[0])
+
+
+@pytest.mark.parametrize("wildcard", ["0.0.0.0", "::"])
+def test_clients_cannot_be_told_to_connect_to_a_wildcard(wildcard: str) -> None:
+    with pytest.raises(ConfigError, match="nowhere"):
+        Broker(wildcard, allow_any_address=True)
+
+
+def test_a_host_that_nobody_knows_is_an_error_of_the_configuration() -> None:
+    with pytest.raises(ConfigError, match=r"no address of 'nobody\.invalid'"):
+        Broker("nobody.invalid")
+
+
 def test_a_setting_that_it_does_not_know_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"no\.such\.setting"):
         Broker(config={"no.such.setting": "1"})

@@ -432,3 +432,62 @@ def test_after_the_last_epoch_comes_another_producer_id() -> None:
         assert found == first
     second, epoch = transactions.init("id", 1000, -1, -1)
     assert (second != first, epoch) == (True, 0)
+
+
+# Looking at transactions
+
+
+def listed(wire: Wire, **filters: Any) -> dict[str, tuple[int, str]]:
+    wanted = {"state_filters": [], "producer_id_filters": [], "duration_filter": -1, **filters}
+    response = wire.call(ApiKey.LIST_TRANSACTIONS, 1, **wanted)
+    assert response.error_code == ErrorCode.NONE
+    return {
+        each.transactional_id: (each.producer_id, each.transaction_state)
+        for each in response.transaction_states
+    }
+
+
+def described(wire: Wire, transactional_id: str) -> Any:
+    return wire.call(
+        ApiKey.DESCRIBE_TRANSACTIONS, 0, transactional_ids=[transactional_id]
+    ).transaction_states[0]
+
+
+def test_transactions_are_listed_by_state_producer_and_age(wire: Wire, topic: str, unique: str) -> None:
+    producer = Producer(wire, unique)
+    producer.add(topic)
+    everything = listed(wire)
+    assert everything[unique] == (producer.producer_id, "Ongoing")
+    assert unique in listed(wire, state_filters=["Ongoing"], producer_id_filters=[producer.producer_id])
+    assert unique not in listed(wire, state_filters=["Empty"])
+    assert unique not in listed(wire, producer_id_filters=[producer.producer_id + 12345])
+    assert unique in listed(wire, duration_filter=0)
+    assert unique not in listed(wire, duration_filter=3_600_000)
+
+
+def test_states_that_there_are_not_are_named(wire: Wire) -> None:
+    response = wire.call(
+        ApiKey.LIST_TRANSACTIONS, 0, state_filters=["Ongoing", "Lost"], producer_id_filters=[]
+    )
+    assert response.unknown_state_filters == ["Lost"]
+
+
+def test_an_open_transaction_is_described_with_its_partitions(
+    wire: Wire, new_topic: NewTopic, unique: str
+) -> None:
+    topic = new_topic(3)
+    producer = Producer(wire, unique)
+    producer.add(topic, 0, 2)
+    found = described(wire, unique)
+    assert (found.error_code, found.transaction_state) == (ErrorCode.NONE, "Ongoing")
+    assert (found.producer_id, found.producer_epoch) == (producer.producer_id, producer.epoch)
+    assert [(each.topic, sorted(each.partitions)) for each in found.topics] == [(topic, [0, 2])]
+    assert abs(found.transaction_start_time_ms - time.time_ns() // 1_000_000) < 60_000
+    producer.end(committed=True)
+    deadline = time.monotonic() + PATIENCE_S
+    while described(wire, unique).transaction_state != "CompleteCommit":
+        assert time.monotonic() < deadline
+
+
+def test_a_transactional_id_that_nobody_has_is_not_found(wire: Wire, unique: str) -> None:
+    assert described(wire, unique).error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND

@@ -80,7 +80,10 @@ def assert_one_sentence(run: subprocess.CompletedProcess[str], exit_code: int, *
         (("mirror", "--from", "a:1", "--to", "b:1,c:0", "--topics", "a"), ("--to: 'c:0' is no HOST:PORT",)),
         (("broker", "--listen", "9092"), ("--listen 9092: not HOST:PORT",)),
         (("broker", "--listen", "192.0.2.1:0"), ("loopback",)),
-        (("broker", "--config", "num.partitions"), ("--config num.partitions: not KEY=VALUE",)),
+        (
+            ("broker", "--config", "num.partitions"),
+            ("num.partitions: neither KEY=VALUE nor a file",),
+        ),
         (("broker", "--config", "nonsense=1"), ("nonsense",)),
     ],
 )

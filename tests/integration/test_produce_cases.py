@@ -1,5 +1,6 @@
 """The one list of Produce requests, against real Kafka: what the embedded broker is held to is Kafka's."""
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -19,20 +20,24 @@ def wire(destination_cluster: KafkaCluster) -> Iterator[Wire]:
         yield connected
 
 
+_numbers = itertools.count()
+
+
+def new_topic(wire: Wire, case: ProduceCase) -> str:
+    return create_and_await(wire, f"produce-case-{next(_numbers)}", **case.config)
+
+
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_real_kafka_answers_and_keeps_what_the_list_says(wire: Wire, topic: str, case: ProduceCase) -> None:
+def test_real_kafka_answers_and_keeps_what_the_list_says(wire: Wire, case: ProduceCase) -> None:
     for version in case.versions:
-        check(case, version, wire, wire, create_and_await(wire, f"{topic[:80]}-v{version}", **case.config))
+        check(case, version, wire, wire, new_topic(wire, case))
 
 
 SEVERAL = [case for case in MULTI_BATCH_CASES if len(list(split(memoryview(case.requests[0].sent())))) > 1]
 
 
 @pytest.mark.parametrize("case", SEVERAL, ids=str)
-def test_stock_kafka_refuses_several_batches_and_writes_nothing(
-    wire: Wire, topic: str, case: ProduceCase
-) -> None:
+def test_stock_kafka_refuses_several_batches_and_writes_nothing(wire: Wire, case: ProduceCase) -> None:
     """So a client may ask a broker by trying."""
     refused = replace(case.requests[0], code=ErrorCode.INVALID_RECORD)
-    create_and_await(wire, topic, **case.config)
-    check(replace(case, requests=[refused]), 12, wire, wire, topic)
+    check(replace(case, requests=[refused]), 12, wire, wire, new_topic(wire, case))

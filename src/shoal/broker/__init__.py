@@ -1,17 +1,22 @@
 """
-Kafka in Python: one broker in memory, over real sockets.
+Kafka in Python: one broker, over real sockets, with logs in memory or in Kafka's own files.
 
-For demos and tests, and to be read: it refuses what Kafka refuses, with
-Kafka's error codes, in Kafka's order. It is not a production broker.
+For demos, tests and development, and to be read: it refuses what Kafka
+refuses, with Kafka's error codes, in Kafka's order. It is not a production
+broker.
 
 Where to look: :mod:`.server` has the sockets, :mod:`.dispatch` what happens to
 a request, :mod:`.apis` one file per API, :mod:`.log` a partition,
-:mod:`.validate` and :mod:`.producers` what a partition refuses,
-:mod:`.topics`, :mod:`.config`, and :mod:`.faults` what a test can make go wrong.
+:mod:`.segment` and :mod:`.file_segment` where its bytes are, :mod:`.validate`
+and :mod:`.producers` what it refuses, :mod:`.multi_batch` KIP-712's half of
+the broker, :mod:`.data_directory` and :mod:`.journal` what outlives a process,
+:mod:`.topics`, :mod:`.config`, :mod:`.faults` what a test can make go wrong,
+and :mod:`.cluster` several brokers.
 """
 
 from .broker import Broker
+from .cluster import BrokerCluster
 from .faults import Fault, Faults
 from .refusal import Refused
 
-__all__ = ["Broker", "Fault", "Faults", "Refused"]
+__all__ = ["Broker", "BrokerCluster", "Fault", "Faults", "Refused"]

@@ -101,7 +101,7 @@ def _serve(
         raise CloseConnection("a fault that a test asked for")
     parts = _encode(header, request, response)
     if fault is not None and fault.drop == "within":
-        answer = b"".join(parts)
+        answer = b"".join(map(bytes, parts))
         raise CloseConnection("a fault that a test asked for", answer[: len(answer) // 2])
     return parts
 

@@ -346,14 +346,14 @@ class Group:
         """Whether an open transaction would move this position (KIP-447)."""
         return any((topic, partition) in offsets for offsets in self.pending_offsets.values())
 
-    def forget_offsets_before(self, oldest_ms: int) -> None:
-        """Forget positions of a group without members that nobody used since then."""
+    def offsets_before(self, oldest_ms: int) -> list[tuple[str, int]]:
+        """Return the positions of a group without members that nobody used since then."""
         had_members = bool(self.protocol_type)
-        self.offsets = {
-            key: committed
+        return [
+            key
             for key, committed in self.offsets.items()
-            if (self.empty_since_ms if had_members else committed.committed_at_ms) > oldest_ms
-        }
+            if (self.empty_since_ms if had_members else committed.committed_at_ms) <= oldest_ms
+        ]
 
 
 def _unknown_member(group: Group, member_id: str) -> Refused:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -27,6 +27,7 @@ from .group import (
     Result,
     SyncResult,
 )
+from .journal import Journal
 from .refusal import Refused
 from .waiting import BrokerStopped
 
@@ -85,12 +86,49 @@ class Sync:
 class Groups:
     """All consumer groups. Safe to use from several threads."""
 
-    def __init__(self, broker_config: Mapping[str, str]) -> None:
-        """Begin without groups; the broker's settings have the limits."""
+    def __init__(self, broker_config: Mapping[str, str], journal: Journal | None = None) -> None:
+        """
+        Begin with the offsets of a journal, or without any.
+
+        Members are not kept: they find that they are unknown, and join again.
+
+        Args:
+            broker_config: The broker's settings have the limits.
+            journal: Where offsets are kept.
+
+        """
         self._config = broker_config
+        self._journal = journal or Journal()
         self._changed = threading.Condition()
         self._groups: dict[str, Group] = {}
         self._closed = False
+        for (group_id, topic, partition), fact in self._journal.facts("offset"):
+            self._group(group_id).offsets[topic, int(partition)] = CommittedOffset(*fact)
+        for (group_id, producer_id, topic, partition), fact in self._journal.facts("pending_offset"):
+            pending = self._group(group_id).pending_offsets.setdefault(int(producer_id), {})
+            pending[topic, int(partition)] = CommittedOffset(*fact)
+
+    def _group(self, group_id: str) -> Group:
+        return self._groups.setdefault(group_id, Group(group_id, empty_since_ms=now_ms()))
+
+    def _set_offset(self, group: Group, key: tuple[str, int], committed: CommittedOffset | None) -> None:
+        if committed is None:
+            group.offsets.pop(key, None)
+        else:
+            group.offsets[key] = committed
+        self._journal.put("offset", group.group_id, *key, value=committed)
+
+    def _set_pending(
+        self, group: Group, producer_id: int, key: tuple[str, int], committed: CommittedOffset | None
+    ) -> None:
+        pending = group.pending_offsets.setdefault(producer_id, {})
+        if committed is None:
+            pending.pop(key, None)
+        else:
+            pending[key] = committed
+        if not pending:
+            del group.pending_offsets[producer_id]
+        self._journal.put("pending_offset", group.group_id, producer_id, *key, value=committed)
 
     def open(self) -> None:
         """Begin, or go on after a stop: every session begins anew."""
@@ -103,6 +141,11 @@ class Groups:
                     member.heard_of(now)
                 if group.state in (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE):
                     group.prepare_rebalance(now)
+
+    def wake(self) -> None:
+        """Have everyone who waits look whether its broker stopped."""
+        with self._changed:
+            self._changed.notify_all()
 
     def close(self) -> None:
         """Wake everyone who waits, and let nobody wait any more."""
@@ -125,10 +168,10 @@ class Groups:
             finally:
                 self._changed.notify_all()
 
-    def _wait(self, pending: Pending[Result]) -> Result:
+    def _wait(self, pending: Pending[Result], stopped: Callable[[], bool]) -> Result:
         with self._changed:
             while pending.result is None:
-                if self._closed:
+                if self._closed or stopped():
                     raise BrokerStopped
                 self._changed.wait()
             if isinstance(pending.result, Refused):
@@ -137,9 +180,13 @@ class Groups:
 
     # Membership
 
-    def join(self, join: Join) -> JoinResult:
+    def join(self, join: Join, stopped: Callable[[], bool] = lambda: False) -> JoinResult:
         """
         Join a group, and wait until all of its members did.
+
+        Args:
+            join: What the member asks for.
+            stopped: Whether the broker that it asked is stopping; looked at after a :meth:`wake`.
 
         Raises:
             Refused: With INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT,
@@ -152,7 +199,7 @@ class Groups:
         self._check_join(join)
         with self._changing() as now:
             outcome = self._join(join, now)
-        return outcome if isinstance(outcome, JoinResult) else self._wait(outcome)
+        return outcome if isinstance(outcome, JoinResult) else self._wait(outcome, stopped)
 
     def _check_join(self, join: Join) -> None:
         if not join.group_id:
@@ -256,9 +303,13 @@ class Groups:
         group.try_complete_join(now)
         return pending
 
-    def sync(self, sync: Sync) -> SyncResult:
+    def sync(self, sync: Sync, stopped: Callable[[], bool] = lambda: False) -> SyncResult:
         """
         Give the assignment (the leader), and wait for one's own part.
+
+        Args:
+            sync: What the member asks for or gives.
+            stopped: As for :meth:`join`.
 
         Raises:
             Refused: With UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
@@ -268,7 +319,7 @@ class Groups:
         """
         with self._changing() as now:
             outcome = self._sync(sync, now)
-        return outcome if isinstance(outcome, SyncResult) else self._wait(outcome)
+        return outcome if isinstance(outcome, SyncResult) else self._wait(outcome, stopped)
 
     def _sync(self, sync: Sync, now: float) -> SyncResult | Pending[SyncResult]:
         group = self._known(sync.group_id)
@@ -396,17 +447,23 @@ class Groups:
     ) -> None:
         """Keep positions; those of a producer's transaction, until it ends, apart."""
         with self._changing():
-            group = self._groups.setdefault(group_id, Group(group_id, empty_since_ms=now_ms()))
-            kept = group.offsets if producer_id is None else group.pending_offsets.setdefault(producer_id, {})
-            kept.update(offsets)
+            group = self._group(group_id)
+            for key, committed in offsets.items():
+                if producer_id is None:
+                    self._set_offset(group, key, committed)
+                else:
+                    self._set_pending(group, producer_id, key, committed)
 
     def end_transaction(self, group_id: str, producer_id: int, *, committed: bool) -> None:
         """Take over, or forget, what a producer committed in its transaction."""
         with self._changing():
             group = self._groups.get(group_id)
-            pending = group.pending_offsets.pop(producer_id, {}) if group is not None else {}
-            if group is not None and committed:
-                group.offsets.update(pending)
+            if group is None:
+                return
+            for key, pending in [*group.pending_offsets.get(producer_id, {}).items()]:
+                if committed:
+                    self._set_offset(group, key, pending)
+                self._set_pending(group, producer_id, key, None)
 
     def read(self, group_id: str, read: Callable[[Group], Result]) -> Result:
         """
@@ -437,7 +494,15 @@ class Groups:
                 raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
             if group.state is not GroupState.EMPTY:
                 raise Refused(ErrorCode.NON_EMPTY_GROUP, f"group {group_id!r} has members")
+            self._forget(group, [*group.offsets])
+            for producer_id, offsets in [*group.pending_offsets.items()]:
+                for key in [*offsets]:
+                    self._set_pending(group, producer_id, key, None)
             del self._groups[group_id]
+
+    def _forget(self, group: Group, keys: Iterable[tuple[str, int]]) -> None:
+        for key in keys:
+            self._set_offset(group, key, None)
 
     def forget_old_offsets(self) -> None:
         """
@@ -450,7 +515,7 @@ class Groups:
         oldest_ms = now_ms() - int(self._config["offsets.retention.minutes"]) * 60_000
         with self._changed:
             for group in [each for each in self._groups.values() if each.state is GroupState.EMPTY]:
-                group.forget_offsets_before(oldest_ms)
+                self._forget(group, group.offsets_before(oldest_ms))
                 if not (group.offsets or group.pending_offsets or group.promised):
                     del self._groups[group.group_id]
 
@@ -458,9 +523,10 @@ class Groups:
         """Forget all positions in a topic that was deleted."""
         with self._changed:
             for group in self._groups.values():
-                for offsets in (group.offsets, *group.pending_offsets.values()):
+                self._forget(group, [key for key in group.offsets if key[0] == topic])
+                for producer_id, offsets in [*group.pending_offsets.items()]:
                     for key in [key for key in offsets if key[0] == topic]:
-                        del offsets[key]
+                        self._set_pending(group, producer_id, key, None)
 
 
 def _update(member: Member, join: Join, now: float) -> None:

@@ -1,11 +1,15 @@
 """
 A partition's log: stored batches, and all that a broker knows about them.
 
-Appending copies a batch once, from the request into a segment, and writes
-over it what is the broker's: base offset and leader epoch, which are not under
-the CRC, and on a LogAppendTime topic the timestamp. Reading copies nothing: a
-read is a slice of a segment, cut where the size limit falls, in the middle of
-a batch if need be (KIP-74).
+Appending copies a batch once, from the request into a segment, under a header
+in which the broker's own is written: base offset and leader epoch, which are
+not under the CRC, and on a LogAppendTime topic the timestamp. Reading copies
+nothing: a read is a slice of a segment, cut where the size limit falls, in the
+middle of a batch if need be (KIP-74).
+
+The segments are in memory, or files of a directory. What a log knows beside
+its batches (producers, transactions, leader epochs) is not stored: it is in
+the batches' headers, and read from them again.
 
 There is one replica, so the high watermark is the log's end.
 """
@@ -14,22 +18,24 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import ErrorCode
-from ..records import BatchHeader, Codec, RecordBatch, crc32c, read_header, split
+from ..records import HEADER_SIZE, BatchHeader, Codec, RecordBatch, crc32c, read_header, split
 from ..records.aborted import Marker, read_marker
 from .clock import now_ms
 from .config import TopicConfig
+from .file_segment import FileRange, FileSegment
 from .marker import end_transaction_marker
 from .producers import SEQUENCE_COUNT, Producers
 from .refusal import Refused
-from .segment import Segment
+from .segment import Bytes, MemorySegment, Segment
 from .transaction_index import TransactionIndex
-from .validate import HeaderChange
+from .validate import HeaderChange, check_crc
 from .walk import walk
 
 __all__ = ["AppendInfo", "Log", "ProducerSnapshot", "ReadInfo", "TimestampAndOffset"]
@@ -76,7 +82,8 @@ class ReadInfo:
 
     Attributes:
         record_set: Batches, beginning with the one that holds the offset
-            asked for; the last may be cut. A view of the segment.
+            asked for; the last may be cut. A view of a segment in memory, or
+            a range of one that is a file.
         high_watermark: The log's end.
         last_stable_offset: Where the oldest open transaction begins, or the end.
         log_start_offset: The first offset that is still there.
@@ -84,7 +91,7 @@ class ReadInfo:
 
     """
 
-    record_set: memoryview
+    record_set: memoryview | FileRange
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
@@ -120,7 +127,7 @@ class ProducerSnapshot(NamedTuple):
 
 class Log:
     """
-    One partition's batches in memory. Safe to use from several threads.
+    One partition's batches. Safe to use from several threads.
 
     Attributes:
         config: The topic's, replaced when it is altered.
@@ -128,13 +135,26 @@ class Log:
 
     """
 
-    def __init__(self, name: str, config: TopicConfig) -> None:
-        """Make an empty log; the name is for messages, as ``topic-partition``."""
+    def __init__(self, name: str, config: TopicConfig, directory: Path | None = None) -> None:
+        """
+        Make an empty log.
+
+        Args:
+            name: For messages, as ``topic-partition``.
+            config: The topic's.
+            directory: For its segments, which is made if it is not there
+                (what is in it, :meth:`recover` reads); None for a log in memory.
+
+        """
         self.name = name
         self.config = config
         self.leader_epoch = 0
         self._lock = threading.Lock()
-        self._segments = [Segment(0, capacity=0)]
+        self._directory = directory
+        self._unflushed_records = 0
+        if directory is not None:
+            directory.mkdir(parents=True, exist_ok=True)
+        self._segments: list[Segment] = [self._new_segment(0, capacity=0)]
         self._log_start_offset = 0
         self._log_end_offset = 0
         self._epoch_starts = [(0, 0)]
@@ -181,60 +201,92 @@ class Log:
         self._check_fits_segment(header.size)
         with self._lock:
             if header.producer_id < 0:
-                header = self._write(batch, change)
+                (header,) = self._write([(batch, change)])
                 return _append_info(header, header.base_offset)
             producer = self._producers.get(header.producer_id)
             duplicate = producer.duplicate_of(header)
             if duplicate is not None:
                 return AppendInfo(duplicate.first_offset, duplicate.timestamp, is_duplicate=True)
             producer.check(header)
-            header = self._write(batch, change)
+            (header,) = self._write([(batch, change)])
             producer.appended(header)
             self._producers.keep(producer)
             if header.is_transactional:
                 self._transactions.begin(header.producer_id, header.base_offset)
             return _append_info(header, header.base_offset)
 
-    def compare_and_append(self, batches: Sequence[tuple[RecordBatch, HeaderChange | None]]) -> AppendInfo:
+    def compare_and_append(
+        self,
+        batches: Sequence[RecordBatch],
+        validated: Callable[[RecordBatch], tuple[RecordBatch, HeaderChange | None]],
+    ) -> AppendInfo:
         """
         Append those batches of one producer that are not in the log yet, all of them or none.
 
         Args:
-            batches: One or more that :func:`~.multi_batch.admitted_batches`
-                took and that were validated, each with what validation wants
-                changed in its header.
+            batches: One or more that :func:`~.multi_batch.admitted_batches` took.
+            validated: Checks a batch; returns it, or one in its place, and
+                what is to be changed in its header. Is called for new ones.
 
         Returns:
             Where the first of them is, or is now.
 
         Raises:
-            Refused: With OUT_OF_ORDER_SEQUENCE_NUMBER where the log does not
-                end at the sequence of the first new batch (modulo 2^31); and
-                as :meth:`append` does.
+            Refused: With OUT_OF_ORDER_SEQUENCE_NUMBER where the log neither
+                has them at their sequences (modulo 2^31) nor ends there, or
+                CORRUPT_MESSAGE if one has a wrong CRC; and as :meth:`append`
+                and ``validated`` do.
 
         """
-        headers = [batch.header for batch, _ in batches]
         with self._lock:
-            producer = self._producers.get(headers[0].producer_id)
-            written = producer.last_written(headers)
-            new = batches if written is None else batches[written[0] + 1 :]
-            if written is not None and not new:
-                base_offset = written[1].first_offset - _distance(headers[0], headers[-1])
-                return AppendInfo(base_offset, written[1].timestamp, is_duplicate=True)
-            first_new = new[0][0].header
+            first_offset = _nearest_offset(batches[0].header.base_sequence, self._log_end_offset)
+            count = self._count_written(batches, first_offset)
+            if count == len(batches):
+                written = self._header_at(first_offset + _distance(batches[0], batches[-1]))
+                assert written is not None, "it was counted"
+                return AppendInfo(first_offset, written.max_timestamp, is_duplicate=True)
+            new = [validated(batch) for batch in batches[count:]]
             self._check_fits_segment(sum(batch.header.size for batch, _ in new))
-            producer.check(first_new)
-            if first_new.base_sequence != self._log_end_offset % SEQUENCE_COUNT:
-                raise Refused(
-                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                    f"sequence {first_new.base_sequence}, but {self.name} ends at {self._log_end_offset}",
-                )
-            base_offset = self._log_end_offset - _distance(headers[0], first_new)
-            for batch, change in new:
-                header = self._write(batch, change)
+            producer = self._producers.get(batches[0].header.producer_id)
+            producer.check(new[0][0].header)
+            for header in self._write(new):
                 producer.appended(header)
             self._producers.keep(producer)
-            return _append_info(header, base_offset)
+            return _append_info(header, first_offset)
+
+    def _count_written(self, batches: Sequence[RecordBatch], first_offset: int) -> int:
+        """Return how many batches from the first on the log has where they belong; then it must end."""
+        offset = first_offset
+        count = 0
+        while count < len(batches) and offset != self._log_end_offset:
+            header = self._header_at(offset)
+            sent = batches[count].header
+            if header is None or header.base_offset != offset or not _is_same(header, sent):
+                raise self._out_of_order(batches)
+            check_crc(batches[count])
+            offset = header.next_offset
+            count += 1
+        # The stock rules would take the rest for duplicates: this producer wrote them without comparing.
+        producer = self._producers.get(batches[0].header.producer_id)
+        if any(producer.duplicate_of(batch.header) for batch in batches[count:]):
+            raise self._out_of_order(batches)
+        return count
+
+    def _header_at(self, offset: int) -> BatchHeader | None:
+        """Return the header of the batch that holds an offset, if there is one of magic 2."""
+        if not self._log_start_offset <= offset < self._log_end_offset:
+            return None
+        located = self._locate(offset)
+        return None if located is None else located[0].header(located[1])
+
+    def _out_of_order(self, batches: Sequence[RecordBatch]) -> Refused:
+        for batch in batches:
+            check_crc(batch)  # with a wrong one, the header may be wrong too
+        return Refused(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"{self.name} ends at {self._log_end_offset} and has no batches like these at sequence "
+            f"{batches[0].header.base_sequence}",
+        )
 
     def _check_fits_segment(self, size: int) -> None:
         if size > self.config.segment_bytes:
@@ -263,7 +315,7 @@ class Log:
             data = memoryview(
                 end_transaction_marker(producer_id, producer_epoch, marker, coordinator_epoch, now_ms())
             )
-            header = self._write(RecordBatch(read_header(data), data), None)
+            (header,) = self._write([(RecordBatch(read_header(data), data), None)])
             producer.set_epoch(producer_epoch)
             producer.coordinator_epoch = coordinator_epoch
             producer.last_timestamp = header.max_timestamp
@@ -293,48 +345,123 @@ class Log:
 
     def _store(self, batch: RecordBatch) -> None:
         header = batch.header
-        self._segment_for(header.size, header.base_offset).append(batch.view, header)
+        self._segment_for(header.size, header.base_offset).append([batch.view], [header])
+        self._learn_from(batch)
+
+    def _learn_from(self, batch: RecordBatch) -> None:
+        """Take note of who wrote a batch that is in the log, and of its transaction."""
+        header = batch.header
         if header.magic != 2 or header.producer_id < 0:
             return
+        producer = self._producers.get(header.producer_id)
         if header.is_control:
+            producer.set_epoch(header.producer_epoch)
+            producer.last_timestamp = header.max_timestamp
             aborted = read_marker(batch) == Marker.ABORT
             self._transactions.end(header.producer_id, header.base_offset, aborted)
-            return
-        producer = self._producers.get(header.producer_id)
-        producer.appended(header)
+        else:
+            producer.appended(header)
+            if header.is_transactional:
+                self._transactions.begin(header.producer_id, header.base_offset)
         self._producers.keep(producer)
-        if header.is_transactional:
-            self._transactions.begin(header.producer_id, header.base_offset)
 
-    def _write(self, batch: RecordBatch, change: HeaderChange | None) -> BatchHeader:
-        """Copy a batch into the log, make it ours, and return its header as it is now."""
-        header = batch.header._replace(base_offset=self._log_end_offset, leader_epoch=self.leader_epoch)
-        if change is not None:
-            header = header._replace(attributes=change.attributes, max_timestamp=change.max_timestamp)
-        stored = self._segment_for(header.size, header.base_offset).append(batch.view, header)
-        _BASE_OFFSET.pack_into(stored, 0, header.base_offset)
-        _LEADER_EPOCH.pack_into(stored, _LEADER_EPOCH_OFFSET, header.leader_epoch)
-        if change is not None:
-            _ATTRIBUTES.pack_into(stored, _ATTRIBUTES_OFFSET, change.attributes)
-            _MAX_TIMESTAMP.pack_into(stored, _MAX_TIMESTAMP_OFFSET, change.max_timestamp)
-            _CRC.pack_into(stored, _CRC_OFFSET, crc32c(stored[_CRC_COVERS_FROM:]))
-        self._log_end_offset = header.next_offset
+    def _write(self, batches: Sequence[tuple[RecordBatch, HeaderChange | None]]) -> list[BatchHeader]:
+        """
+        Copy batches into the log and make them ours, all or none; return their headers as they are now.
+
+        Raises:
+            Refused: With KAFKA_STORAGE_ERROR: the disk is full, or worse.
+
+        """
+        headers: list[BatchHeader] = []
+        parts: list[Bytes] = []
+        offset = self._log_end_offset
+        for batch, change in batches:
+            header, start = _made_ours(batch, offset, self.leader_epoch, change)
+            headers.append(header)
+            parts += start, batch.view[HEADER_SIZE:]
+            offset = header.next_offset
+        segment = self._segment_for(sum(header.size for header in headers), self._log_end_offset)
+        try:
+            segment.append(parts, headers)
+            self._flush_if_due(segment, offset - self._log_end_offset)
+        except OSError as error:
+            raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: {error}") from error
+        self._log_end_offset = offset
         self._tell_watchers()
-        return header
+        return headers
+
+    def _flush_if_due(self, segment: Segment, records: int) -> None:
+        self._unflushed_records += records
+        if self._unflushed_records >= self.config.flush_messages:
+            segment.flush()
+            self._unflushed_records = 0
 
     def _segment_for(self, size: int, base_offset: int) -> Segment:
         active = self._segments[-1]
         if active.has_room(size):
             return active
         doubled = max(2 * active.capacity, _FIRST_SEGMENT_BYTES)
-        segment = Segment(
-            base_offset, max(size, min(doubled, _LARGEST_SEGMENT_BYTES, self.config.segment_bytes))
-        )
+        capacity = max(size, min(doubled, _LARGEST_SEGMENT_BYTES, self.config.segment_bytes))
         if active.batch_count == 0:
-            self._segments[-1] = segment
+            self._segments.pop().delete()
         else:
+            active.close()
+        self._segments.append(self._new_segment(base_offset, capacity))
+        return self._segments[-1]
+
+    def _new_segment(self, base_offset: int, capacity: int) -> Segment:
+        """Make a segment; one in a file takes as much as the topic says, and no memory before it is used."""
+        if self._directory is None:
+            return MemorySegment(base_offset, capacity)
+        return FileSegment(
+            self._directory,
+            base_offset,
+            max(capacity, self.config.segment_bytes),
+            self.config.index_interval_bytes,
+        )
+
+    # Files
+
+    def recover(self, log_start_offset: int, *, verify: bool) -> None:
+        """
+        Read what is in the directory, and all that is known from it.
+
+        What is no whole batch is cut off, with everything behind it, as Kafka does.
+
+        Args:
+            log_start_offset: What was deleted before it stays so.
+            verify: Check every CRC: the broker did not stop in good order.
+
+        """
+        assert self._directory is not None, "a log in memory has nothing to recover"
+        self._segments.clear()
+        is_whole = True
+        for base_offset in FileSegment.base_offsets(self._directory):
+            segment = self._new_segment(base_offset, capacity=0)
+            assert isinstance(segment, FileSegment)
+            if not is_whole:
+                segment.delete()
+                continue
+            self._log_end_offset = max(self._log_end_offset, base_offset)
+            is_whole = segment.recover(self._relearn, self._log_end_offset, verify=verify)
             self._segments.append(segment)
-        return segment
+        self._log_start_offset = self._segments[0].base_offset
+        self._log_end_offset = max(self._log_end_offset, log_start_offset)
+        self._start_at(log_start_offset)
+
+    def _relearn(self, batch: RecordBatch) -> None:
+        header = batch.header
+        self._log_end_offset = header.next_offset
+        if header.magic == 2 and header.leader_epoch > self._epoch_starts[-1][0]:
+            self._epoch_starts.append((header.leader_epoch, header.base_offset))
+            self.leader_epoch = header.leader_epoch
+        self._learn_from(batch)
+
+    def close(self) -> None:
+        """Have all of it on the disk, if it is to be there."""
+        with self._lock:
+            self._segments[-1].close()
 
     # Reading
 
@@ -372,7 +499,7 @@ class Log:
 
     def _slice(
         self, offset: int, upper_offset: int, max_bytes: int, at_least_one_batch: bool
-    ) -> tuple[memoryview, int]:
+    ) -> tuple[memoryview | FileRange, int]:
         """Return a slice of one segment, and the offset after it."""
         located = self._locate(offset)
         if located is None:
@@ -391,7 +518,7 @@ class Log:
         """Find the first batch that ends at an offset or after it."""
         for segment in self._segments_from(offset):
             for index in range(segment.index_of_offset(offset), segment.batch_count):
-                if next(split(segment.batch(index))).header.last_offset >= offset:
+                if segment.last_offset(index) >= offset:
                     return segment, index
         return None
 
@@ -451,6 +578,8 @@ class Log:
             # An epoch in which nothing was written leaves no trace (LeaderEpochFileCache).
             written = [entry for entry in self._epoch_starts if entry[1] < self._log_end_offset]
             self._epoch_starts = [*written, (leader_epoch, self._log_end_offset)]
+            # Who waits for more may have to ask another leader.
+            self._tell_watchers()
 
     def check_leader_epoch(self, expected: int) -> None:
         """
@@ -552,13 +681,49 @@ class Log:
         kept = [
             segment for segment, end in zip(self._segments, ends, strict=True) if end > self._log_start_offset
         ]
-        self._segments = kept or [Segment(self._log_end_offset, capacity=0)]
+        for segment in self._segments:
+            if segment not in kept:
+                segment.delete()
+        self._segments = kept or [self._new_segment(self._log_end_offset, capacity=0)]
         self._transactions.forget_before(self._log_start_offset)
 
 
-def _distance(first: BatchHeader, later: BatchHeader) -> int:
+def _made_ours(
+    batch: RecordBatch, base_offset: int, leader_epoch: int, change: HeaderChange | None
+) -> tuple[BatchHeader, bytearray]:
+    """Return a batch's header as it is to be stored, as values and as bytes."""
+    header = batch.header._replace(base_offset=base_offset, leader_epoch=leader_epoch)
+    start = bytearray(batch.view[:HEADER_SIZE])
+    _BASE_OFFSET.pack_into(start, 0, base_offset)
+    _LEADER_EPOCH.pack_into(start, _LEADER_EPOCH_OFFSET, leader_epoch)
+    if change is not None:
+        header = header._replace(attributes=change.attributes, max_timestamp=change.max_timestamp)
+        _ATTRIBUTES.pack_into(start, _ATTRIBUTES_OFFSET, change.attributes)
+        _MAX_TIMESTAMP.pack_into(start, _MAX_TIMESTAMP_OFFSET, change.max_timestamp)
+        crc = crc32c(batch.view[HEADER_SIZE:], crc32c(memoryview(start)[_CRC_COVERS_FROM:]))
+        _CRC.pack_into(start, _CRC_OFFSET, crc)
+    return header, start
+
+
+def _nearest_offset(sequence: int, log_end_offset: int) -> int:
+    """Return the offset that a sequence stands for, of those that it may the one nearest to the log's end."""
+    ahead = (sequence - log_end_offset) % SEQUENCE_COUNT
+    return log_end_offset + (ahead if ahead < SEQUENCE_COUNT // 2 else ahead - SEQUENCE_COUNT)
+
+
+def _distance(first: RecordBatch, later: RecordBatch) -> int:
     """Return how many records lie between the first ones of two batches of a row."""
-    return (later.base_sequence - first.base_sequence) % SEQUENCE_COUNT
+    return (later.header.base_sequence - first.header.base_sequence) % SEQUENCE_COUNT
+
+
+def _is_same(stored: BatchHeader, sent: BatchHeader) -> bool:
+    """Compare what the stock broker compares; the payload may have been compressed anew."""
+    return (
+        stored.producer_id == sent.producer_id
+        and stored.producer_epoch == sent.producer_epoch
+        and stored.base_sequence == sent.base_sequence
+        and stored.last_offset_delta == sent.last_offset_delta
+    )
 
 
 def _append_info(last_written: BatchHeader, base_offset: int) -> AppendInfo:

@@ -8,17 +8,18 @@ shoal's Java agent, from clients whose id begins with
 
 What such a client sends is a *compare-and-append*: its sequences are the
 offsets where its batches must land (modulo 2^31), and nothing is written
-unless the log ends where the first new batch says. That makes a retry exact
-however many batches it has: the batches of a producer id have no gap between
-them, so where one of the last five that the broker remembers is in the
-request, all before it in the request are written too.
+unless the log ends where the first new batch says. That makes a retry exact,
+however many batches it has and however many came since: the log itself is
+asked what it has at those offsets.
 :meth:`.log.Log.compare_and_append` does it, all batches of a partition or none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
+from ..errors import ErrorCode
 from ..records import HEADER_SIZE, BatchHeader, RecordBatch, read_header
 from .producers import last_sequence_of, next_sequence
 from .refusal import Refused
@@ -42,8 +43,7 @@ def admitted_batches(record_set: memoryview, version: int) -> Sequence[RecordBat
     Return the batches of a record set that can be appended together.
 
     Args:
-        record_set: Of one partition, as it came. As with one batch, one that
-            is cut short at its end counts for nothing.
+        record_set: Of one partition, as it came.
         version: Of the request.
 
     Returns:
@@ -51,21 +51,29 @@ def admitted_batches(record_set: memoryview, version: int) -> Sequence[RecordBat
         None where a rule is broken: then the stock rules apply, by which two
         batches are refused.
 
+    Raises:
+        Refused: With INVALID_RECORD for a batch that is cut short at the end,
+            which the stock rules would drop without a word; CORRUPT_MESSAGE
+            for a length or a magic that cannot be; UNKNOWN_SERVER_ERROR for a
+            batch without a whole header.
+
     """
-    if version < _FROM_VERSION:
-        return None
-    batches: list[RecordBatch] = []
-    try:
-        for view in iterate(record_set):
-            if len(view) < HEADER_SIZE:
-                return None
-            header = read_header(view)
-            if not (_is_admitted(header) if not batches else _follows(header, batches[-1].header)):
-                return None
-            batches.append(RecordBatch(header, view))
-    except Refused:
-        return None
-    return batches or None
+    batches = [_read(view) for view in iterate(record_set)]
+    if sum(len(batch.view) for batch in batches) < len(record_set):
+        raise Refused(ErrorCode.INVALID_RECORD, "the last batch is cut short")
+    headers = [batch.header for batch in batches]
+    is_admitted = (
+        version >= _FROM_VERSION
+        and all(map(_is_admitted, headers))
+        and all(_follows(header, before) for before, header in pairwise(headers))
+    )
+    return batches if batches and is_admitted else None
+
+
+def _read(view: memoryview) -> RecordBatch:
+    if len(view) < HEADER_SIZE:
+        raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"a batch of {len(view)} bytes")
+    return RecordBatch(read_header(view), view)
 
 
 def _is_admitted(header: BatchHeader) -> bool:
@@ -83,8 +91,7 @@ def _is_admitted(header: BatchHeader) -> bool:
 
 def _follows(header: BatchHeader, before: BatchHeader) -> bool:
     return (
-        _is_admitted(header)
-        and header.producer_id == before.producer_id
+        header.producer_id == before.producer_id
         and header.producer_epoch == before.producer_epoch
         and header.base_sequence == next_sequence(last_sequence_of(before))
     )

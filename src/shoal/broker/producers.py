@@ -9,7 +9,7 @@ an id that is not known, new or forgotten, may begin anywhere (KIP-360).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -77,20 +77,6 @@ class Producer:
             return None
         sequences = (header.base_sequence, last_sequence_of(header))
         return next((batch for batch in self.batches if batch[:2] == sequences), None)
-
-    def last_written(self, headers: Sequence[BatchHeader]) -> tuple[int, AppendedBatch] | None:
-        """
-        Find the last of some batches in a row that is among the last five; those before it are written too.
-
-        Returns:
-            Its index in ``headers`` and what is known of it; None if none of them is known.
-
-        """
-        for index in reversed(range(len(headers))):
-            written = self.duplicate_of(headers[index])
-            if written is not None:
-                return index, written
-        return None
 
     def check(self, header: BatchHeader) -> None:
         """

@@ -1,48 +1,50 @@
 """
 A run of a partition's batches, back to back, as in one of Kafka's segment files.
 
-In memory for now. What a log asks of a segment is what a file can give too:
-append bytes at the end, read a range of positions, find the position of an
-offset or of a timestamp.
+What all segments have is an index of every batch, in memory. Where the bytes
+are is a matter of the kind: :class:`MemorySegment` here, or a file
+(:mod:`.file_segment`).
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from ..records import BatchHeader
+from ..records import HEADER_SIZE, BatchHeader, read_header
+from ..records.batch import MAGIC_OFFSET
 
-__all__ = ["Segment"]
+if TYPE_CHECKING:
+    from .file_segment import FileRange
+
+__all__ = ["Bytes", "MemorySegment", "Segment"]
+
+Bytes = bytes | bytearray | memoryview
 
 
-class Segment:
+class Segment(ABC):
     """
-    Batches in one buffer, with an index of all of them.
-
-    The buffer never moves, so views of it stay valid while more is appended
-    behind them. It is taken at once, but the system lends its pages only as
-    they are written.
+    Batches one behind the other, with an index of all of them.
 
     Attributes:
         base_offset: The offset of its first record, or where that would go.
+        capacity: The most bytes that it takes.
         size: Bytes in use.
 
     """
 
     def __init__(self, base_offset: int, capacity: int) -> None:
-        """Take ``capacity`` bytes; a log's first segment begins with none."""
         self.base_offset = base_offset
+        self.capacity = capacity
         self.size = 0
-        self._buffer = memoryview(bytearray(capacity))
         self._base_offsets = array("q")
+        self._last_offsets = array("q")
         self._positions = array("q")
         # The largest timestamp up to and with each batch: ascending, so it can be searched.
         self._largest_timestamps = array("q")
-
-    @property
-    def capacity(self) -> int:
-        return len(self._buffer)
 
     @property
     def batch_count(self) -> int:
@@ -56,36 +58,70 @@ class Segment:
     def has_room(self, size: int) -> bool:
         return self.size + size <= self.capacity
 
-    def append(self, data: memoryview, header: BatchHeader) -> memoryview:
+    def append(self, parts: Sequence[Bytes], headers: Sequence[BatchHeader]) -> None:
         """
-        Copy a batch to the end.
+        Copy batches to the end, all of them or none.
 
         Args:
-            data: All bytes of it.
-            header: What the index shall hold: the final base offset and timestamp.
+            parts: All bytes of them, in order, as they are to be read again.
+            headers: Of each batch, with its final base offset and timestamp.
 
-        Returns:
-            The stored bytes, to be put right before anyone is told of them.
+        Raises:
+            OSError: There is no place for them; nothing changed.
 
         """
-        start, end = self.size, self.size + len(data)
-        self._buffer[start:end] = data
-        self._base_offsets.append(header.base_offset)
-        self._positions.append(start)
-        self._largest_timestamps.append(max(header.max_timestamp, self.largest_timestamp))
-        self.size = end
-        return self._buffer[start:end]
+        self._write(parts)
+        for header in headers:
+            self._add_to_index(header)
 
-    def read(self, start: int, end: int) -> memoryview:
-        """Return the bytes between two positions, as a view that cannot be written."""
-        return self._buffer[start:end].toreadonly()
+    def _add_to_index(self, header: BatchHeader) -> None:
+        self._base_offsets.append(header.base_offset)
+        self._last_offsets.append(header.last_offset)
+        self._positions.append(self.size)
+        self._largest_timestamps.append(max(header.max_timestamp, self.largest_timestamp))
+        self.size += header.size
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Have all of it where it is to stay."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Complete what is kept beside the batches, and flush; more may still be appended."""
+
+    @abstractmethod
+    def delete(self) -> None:
+        """Give back what it takes; what was read of it stays valid."""
+
+    @abstractmethod
+    def _write(self, parts: Sequence[Bytes]) -> None:
+        """Write parts behind the bytes in use."""
+
+    @abstractmethod
+    def read(self, start: int, end: int) -> memoryview | FileRange:
+        """Return the bytes between two positions, as what can be sent without copying it."""
+
+    @abstractmethod
+    def peek(self, start: int, end: int) -> memoryview:
+        """Return the bytes between two positions, in memory."""
 
     def batch(self, index: int) -> memoryview:
-        return self.read(self.position(index), self.position(index + 1))
+        """Return the bytes of a batch."""
+        return self.peek(self.position(index), self.position(index + 1))
+
+    def header(self, index: int) -> BatchHeader | None:
+        """Return the header of a batch; None for one that is not of magic 2."""
+        start = self.position(index)
+        found = self.peek(start, min(start + HEADER_SIZE, self.size))
+        return read_header(found) if found[MAGIC_OFFSET] == 2 else None
 
     def position(self, index: int) -> int:
         """Return where a batch begins; for the index after the last, where the segment ends."""
         return self._positions[index] if index < self.batch_count else self.size
+
+    def last_offset(self, index: int) -> int:
+        """Return the last offset of a batch."""
+        return self._last_offsets[index]
 
     def position_of_offset(self, offset: int) -> int:
         """Return the position of the first batch that begins at ``offset`` or after it."""
@@ -103,3 +139,40 @@ class Segment:
     def index_of_timestamp(self, timestamp_ms: int) -> int:
         """Return the index of the first batch with a record at this time or later; the count for none."""
         return bisect_left(self._largest_timestamps, timestamp_ms)
+
+
+class MemorySegment(Segment):
+    """
+    Batches in one buffer.
+
+    The buffer never moves, so views of it stay valid while more is appended
+    behind them. It is taken at once, but the system lends its pages only as
+    they are written. A log's first segment begins with none.
+    """
+
+    def __init__(self, base_offset: int, capacity: int) -> None:
+        super().__init__(base_offset, capacity)
+        self._buffer = memoryview(bytearray(capacity))
+
+    def _write(self, parts: Sequence[Bytes]) -> None:
+        position = self.size
+        for part in parts:
+            end = position + len(part)
+            self._buffer[position:end] = part
+            position = end
+
+    def read(self, start: int, end: int) -> memoryview:
+        """Return the bytes between two positions, as a view that cannot be written."""
+        return self._buffer[start:end].toreadonly()
+
+    def peek(self, start: int, end: int) -> memoryview:
+        return self.read(start, end)
+
+    def flush(self) -> None:
+        """It goes nowhere."""
+
+    def close(self) -> None:
+        """There is nothing to complete."""
+
+    def delete(self) -> None:
+        """The buffer goes with the last view of it."""

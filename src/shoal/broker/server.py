@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from .dispatch import CloseConnection
+from .file_segment import FileRange
 
 __all__ = ["Server"]
 
@@ -32,7 +33,8 @@ _KEPT_BUFFER_BYTES = 32 * 1024 * 1024
 #: A frame's buffer grows with what arrives: a length alone allocates no more than this.
 _STEP_BYTES = 1024 * 1024
 
-Answer = Callable[[memoryview, str], Sequence[bytes | memoryview]]
+Part = bytes | memoryview | FileRange
+Answer = Callable[[memoryview, str], Sequence[Part]]
 
 
 class Server:
@@ -184,9 +186,23 @@ class _Receiver:
         return True
 
 
-def _send(sock: socket.socket, parts: Sequence[bytes | memoryview]) -> None:
-    """Send all parts, whatever their number, without joining them."""
-    left = [memoryview(part) for part in parts if len(part)]
+def _send(sock: socket.socket, parts: Sequence[Part]) -> None:
+    """Send all parts in order; what lies in files never comes into this process."""
+    in_memory: list[memoryview] = []
+    for part in parts:
+        if not len(part):
+            continue
+        if isinstance(part, FileRange):
+            _send_buffers(sock, in_memory)
+            in_memory = []
+            part.send_to(sock)
+        else:
+            in_memory.append(memoryview(part))
+    _send_buffers(sock, in_memory)
+
+
+def _send_buffers(sock: socket.socket, left: list[memoryview]) -> None:
+    """Send buffers, whatever their number, without joining them."""
     position = 0
     while position < len(left):
         sent = sock.sendmsg(left[position : position + _MAX_PARTS])

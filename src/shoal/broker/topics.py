@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from ..errors import ErrorCode
 from .config import TOPIC_SETTINGS, BrokerConfig, TopicConfig, check_settings
+from .data_directory import DataDirectory
 from .log import Log
 from .refusal import Refused
 
@@ -69,11 +70,44 @@ class Topic:
 class Topics:
     """All topics, by name and by id. Safe to use from several threads."""
 
-    def __init__(self, broker_config: BrokerConfig) -> None:
-        """Begin without topics; the broker's settings are what theirs fall back to."""
+    def __init__(self, broker_config: BrokerConfig, data: DataDirectory | None = None) -> None:
+        """
+        Begin with the topics of a directory, or without any, in memory.
+
+        Args:
+            broker_config: What a topic's settings fall back to.
+            data: Where topics and logs are kept.
+
+        """
         self._broker_config = broker_config
+        self._data = data
         self._lock = threading.RLock()
         self._by_name: dict[str, Topic] = {}
+        if data is not None:
+            self._recover(data)
+
+    def _recover(self, data: DataDirectory) -> None:
+        """Read all logs, each in the leader epoch after the last one."""
+        data.delete_leftovers()
+        starts = dict(data.journal.facts("log_start_offset"))
+        for (name,), fact in data.journal.facts("topic"):
+            topic = Topic(name, uuid.UUID(fact["id"]), [], fact["config"])
+            self._add_logs(topic, fact["partitions"])
+            for number, log in enumerate(topic.logs):
+                log.recover(starts.get((name, str(number)), 0), verify=not data.was_clean)
+                log.begin_leader_epoch(max(log.leader_epoch, fact["leader_epoch"]) + 1)
+            self._by_name[name] = topic
+            self._keep(topic)
+
+    def _keep(self, topic: Topic) -> None:
+        if self._data is not None:
+            fact = {
+                "id": str(topic.topic_id),
+                "partitions": len(topic.logs),
+                "config": topic.overrides,
+                "leader_epoch": max(log.leader_epoch for log in topic.logs),
+            }
+            self._data.journal.put("topic", topic.name, value=fact)
 
     def __iter__(self) -> Iterator[Topic]:
         with self._lock:
@@ -144,27 +178,55 @@ class Topics:
             topic = Topic(name, uuid.uuid4(), [], dict(overrides))
             self._add_logs(topic, partitions)
             self._by_name[name] = topic
+            self._keep(topic)
             return topic
 
     def grow(self, topic: Topic, partitions: int) -> None:
         """Give a topic more partitions, up to that many."""
         with self._lock:
             self._add_logs(topic, partitions)
+            self._keep(topic)
 
     def _add_logs(self, topic: Topic, partitions: int) -> None:
         config = TopicConfig.of(topic.overrides, self._broker_config)
         for number in range(len(topic.logs), partitions):
-            topic.logs.append(Log(f"{topic.name}-{number}", config))
+            directory = self._data.partition(topic.name, number, topic.topic_id) if self._data else None
+            topic.logs.append(Log(f"{topic.name}-{number}", config, directory))
 
     def delete(self, topic: Topic) -> None:
         with self._lock:
-            self._by_name.pop(topic.name, None)
+            if self._by_name.pop(topic.name, None) is None or self._data is None:
+                return
+            self._data.journal.put("topic", topic.name, value=None)
+            for number in range(len(topic.logs)):
+                self._data.journal.put("log_start_offset", topic.name, number, value=None)
+                self._data.delete_partition(topic.name, number)
+
+    def delete_records(self, name: str, partition: int, before_offset: int) -> int:
+        """
+        Delete a partition's records before an offset, -1 for all of them; return the new start.
+
+        Raises:
+            Refused: As :meth:`.log.Log.delete_records` says, or with UNKNOWN_TOPIC_OR_PARTITION.
+
+        """
+        start = self.log(name, partition).delete_records(before_offset)
+        if self._data is not None:
+            self._data.journal.put("log_start_offset", name, partition, value=start)
+        return start
+
+    def close(self) -> None:
+        """Have all logs on the disk, as far as they are to be there."""
+        for topic in self:
+            for log in topic.logs:
+                log.close()
 
     def alter(self, topic: Topic, overrides: Mapping[str, str]) -> None:
         """Replace a topic's own settings; they hold from the next request on."""
         with self._lock:
             topic.overrides = dict(overrides)
             self._configure(topic)
+            self._keep(topic)
 
     def broker_config_changed(self) -> None:
         """Resolve the settings of all topics again."""
@@ -182,6 +244,7 @@ class Topics:
         for topic in self:
             for log in topic.logs:
                 log.begin_leader_epoch(log.leader_epoch + 1)
+            self._keep(topic)
 
 
 def _metric(name: str) -> str:

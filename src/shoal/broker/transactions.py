@@ -10,20 +10,24 @@ locks of groups and logs are taken within, never the other way round.
 from __future__ import annotations
 
 import enum
-import itertools
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from ..errors import ErrorCode
 from ..records.aborted import Marker
+from .clock import now_ms
 from .groups import Groups
+from .journal import Journal
 from .refusal import Refused
 from .topics import Topics
 
 __all__ = ["ProducerIds", "Transaction", "TransactionState", "Transactions"]
+
+Result = TypeVar("Result")
 
 #: Of the markers: there is one coordinator, and its partition never moves.
 _COORDINATOR_EPOCH = 0
@@ -32,11 +36,17 @@ _COORDINATOR_EPOCH = 0
 _LAST_EPOCH = 2**15 - 2
 
 
+_FIRST_PRODUCER_ID = 1000
+_PRODUCER_ID_BLOCK = 1000
+
+
 class TransactionState(enum.Enum):
     """The value is the name in DescribeTransactions."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
     COMPLETE_COMMIT = "CompleteCommit"
     COMPLETE_ABORT = "CompleteAbort"
 
@@ -53,6 +63,7 @@ class Transaction:
         partitions: Where the open transaction wrote, or may.
         groups: Whose offsets are part of it.
         expires_at: When it is aborted if it is still open, on the monotonic clock.
+        started_at_ms: When the open one began, or the last one did; -1 before any.
 
     """
 
@@ -65,33 +76,72 @@ class Transaction:
     partitions: set[tuple[str, int]] = field(default_factory=set)
     groups: set[str] = field(default_factory=set)
     expires_at: float = 0.0
+    started_at_ms: int = -1
 
 
 class ProducerIds:
     """Producer ids that were never given before."""
 
-    def __init__(self) -> None:
-        self._ids = itertools.count(1000)
+    def __init__(self, journal: Journal | None = None) -> None:
+        """Go on where a journal says, or at the first one."""
+        self._journal = journal or Journal()
         self._lock = threading.Lock()
+        self._next: int = dict(self._journal.facts("producer_ids")).get((), _FIRST_PRODUCER_ID)
+        self._block_end = self._next
 
     def new(self) -> int:
         with self._lock:
-            return next(self._ids)
+            if self._next == self._block_end:
+                # What is left of a block when the process ends is never given.
+                self._block_end += _PRODUCER_ID_BLOCK
+                self._journal.put("producer_ids", value=self._block_end)
+            self._next += 1
+            return self._next - 1
 
 
 class Transactions:
     """All transactional ids. Safe to use from several threads."""
 
     def __init__(
-        self, broker_config: Mapping[str, str], topics: Topics, groups: Groups, producer_ids: ProducerIds
+        self,
+        broker_config: Mapping[str, str],
+        topics: Topics,
+        groups: Groups,
+        producer_ids: ProducerIds,
+        journal: Journal | None = None,
     ) -> None:
-        """Begin without any."""
+        """
+        Begin with those of a journal, or without any.
+
+        One that was about to end is ended; one that was open may go on, and
+        its time begins anew.
+
+        """
         self._config = broker_config
         self._topics = topics
         self._groups = groups
         self._producer_ids = producer_ids
+        self._journal = journal or Journal()
         self._lock = threading.RLock()
         self._by_id: dict[str, Transaction] = {}
+        for (transactional_id,), fact in self._journal.facts("transaction"):
+            self._by_id[transactional_id] = transaction = _from_fact(transactional_id, fact)
+            if transaction.state in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT):
+                is_commit = transaction.state is TransactionState.PREPARE_COMMIT
+                self._end(transaction, Marker.COMMIT if is_commit else Marker.ABORT)
+
+    def _keep(self, transaction: Transaction) -> None:
+        fact = {
+            "producer_id": transaction.producer_id,
+            "epoch": transaction.epoch,
+            "previous_epoch": transaction.previous_epoch,
+            "timeout_s": transaction.timeout_s,
+            "state": transaction.state.value,
+            "partitions": sorted(transaction.partitions),
+            "groups": sorted(transaction.groups),
+            "started_at_ms": transaction.started_at_ms,
+        }
+        self._journal.put("transaction", transaction.transactional_id, value=fact)
 
     def init(self, transactional_id: str, timeout_ms: int, producer_id: int, epoch: int) -> tuple[int, int]:
         """
@@ -119,6 +169,7 @@ class Transactions:
             if transaction is None:
                 transaction = Transaction(transactional_id, self._producer_ids.new(), timeout_ms / 1000)
                 self._by_id[transactional_id] = transaction
+                self._keep(transaction)
                 return transaction.producer_id, transaction.epoch
             transaction.timeout_s = timeout_ms / 1000
             if producer_id >= 0 and self._is_repeated(transaction, producer_id, epoch):
@@ -127,6 +178,7 @@ class Transactions:
                 self._fence_and_abort(transaction)
             self._next_epoch(transaction)
             transaction.state = TransactionState.EMPTY
+            self._keep(transaction)
             return transaction.producer_id, transaction.epoch
 
     def _is_repeated(self, transaction: Transaction, producer_id: int, epoch: int) -> bool:
@@ -172,6 +224,7 @@ class Transactions:
         with self._held(transactional_id, producer_id, epoch) as transaction:
             self._begin(transaction)
             transaction.partitions.update(partitions)
+            self._keep(transaction)
 
     def add_offsets(self, transactional_id: str, producer_id: int, epoch: int, group_id: str) -> None:
         """
@@ -184,11 +237,13 @@ class Transactions:
         with self._held(transactional_id, producer_id, epoch) as transaction:
             self._begin(transaction)
             transaction.groups.add(group_id)
+            self._keep(transaction)
 
     def _begin(self, transaction: Transaction) -> None:
         if transaction.state is not TransactionState.ONGOING:
             transaction.state = TransactionState.ONGOING
             transaction.expires_at = time.monotonic() + transaction.timeout_s
+            transaction.started_at_ms = now_ms()
 
     def check_partition(
         self, transactional_id: str, producer_id: int, epoch: int, partition: tuple[str, int]
@@ -240,6 +295,10 @@ class Transactions:
 
     def _end(self, transaction: Transaction, marker: Marker) -> None:
         committed = marker is Marker.COMMIT
+        # First it is said how it ends, then it is ended: a process that dies between two markers
+        # has the next one write them all.
+        transaction.state = TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT
+        self._keep(transaction)
         for name, partition in sorted(transaction.partitions):
             topic = self._topics.get(name)
             if topic is not None and partition < len(topic.logs):  # it may have been deleted meanwhile
@@ -251,11 +310,18 @@ class Transactions:
         transaction.partitions.clear()
         transaction.groups.clear()
         transaction.state = TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT
+        self._keep(transaction)
 
     def _fence_and_abort(self, transaction: Transaction) -> None:
         """Abort with a newer epoch: what the old producer still sends is refused by the logs themselves."""
         transaction.epoch += 1
         self._end(transaction, Marker.ABORT)
+
+    def read_all(self, read: Callable[[Transaction], Result | None]) -> list[Result]:
+        """Read something of every transactional id under the lock, or None of those that do not matter."""
+        with self._lock:
+            found = [read(transaction) for transaction in self._by_id.values()]
+        return [each for each in found if each is not None]
 
     def expire(self) -> None:
         """Abort what stayed open too long: to be called again and again."""
@@ -264,6 +330,22 @@ class Transactions:
             for transaction in self._by_id.values():
                 if transaction.state is TransactionState.ONGOING and transaction.expires_at <= now:
                     self._fence_and_abort(transaction)
+
+
+def _from_fact(transactional_id: str, fact: Any) -> Transaction:
+    timeout_s = fact["timeout_s"]
+    return Transaction(
+        transactional_id,
+        fact["producer_id"],
+        timeout_s,
+        fact["epoch"],
+        fact["previous_epoch"],
+        TransactionState(fact["state"]),
+        {(topic, partition) for topic, partition in fact["partitions"]},
+        set(fact["groups"]),
+        time.monotonic() + timeout_s,
+        fact["started_at_ms"],
+    )
 
 
 def _fenced(transaction: Transaction, producer_id: int, epoch: int) -> Refused:

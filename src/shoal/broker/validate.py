@@ -40,7 +40,7 @@ from .recompress import recompressed
 from .refusal import Refused
 from .walk import MalformedLength, MalformedRecord, WalkedRecord, walk
 
-__all__ = ["HeaderChange", "check_batch", "iterate", "sole_batch", "validate"]
+__all__ = ["HeaderChange", "check_batch", "check_crc", "iterate", "sole_batch", "validate"]
 
 _LENGTH = struct.Struct(">i")
 _LENGTH_OFFSET = 8
@@ -154,13 +154,24 @@ def check_batch(batch: RecordBatch, config: TopicConfig) -> None:
             f"the base offset of a batch from a client must be 0, not {header.base_offset}",
         )
     _check_size(header, config)
+    check_crc(batch)
+    if header.codec_id > max(Codec):
+        # CompressionType.forId throws an IllegalArgumentException, which has no code of its own.
+        raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"unknown compression type id: {header.codec_id}")
+
+
+def check_crc(batch: RecordBatch) -> None:
+    """
+    Check a batch against its CRC.
+
+    Raises:
+        Refused: With CORRUPT_MESSAGE.
+
+    """
     try:
         verify_crc(batch)
     except CorruptBatch as error:
         raise Refused(ErrorCode.CORRUPT_MESSAGE, error.reason) from error
-    if header.codec_id > max(Codec):
-        # CompressionType.forId throws an IllegalArgumentException, which has no code of its own.
-        raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"unknown compression type id: {header.codec_id}")
 
 
 def _check_size(header: BatchHeader, config: TopicConfig) -> None:

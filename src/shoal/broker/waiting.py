@@ -28,6 +28,10 @@ class Purgatory:
         self._waiting: set[threading.Event] = set()
         self._closed = False
 
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
     def open(self) -> None:
         self._closed = False
 

@@ -3,40 +3,62 @@
 from __future__ import annotations
 
 import argparse
+import resource
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from ..client.connection import Address, parse_bootstrap
 from ..errors import ConfigError
-from .options import Subparsers, add_output_options, parse_key_values
-from .report import print_json
+from .options import Subparsers, add_output_options, parse_key_values, read_properties
+from .report import print_json, warn
+from .server_properties import ServerProperties, read_server_properties
 
 __all__ = ["add_parser", "run"]
 
 _DEFAULT_LISTEN = "127.0.0.1:9092"
+_NODE_ID = 1
+
+#: As in Kafka, unlike in tests, where a typing error shall be no topic.
+_DEFAULTS = {"auto.create.topics.enable": "true"}
 
 
 def add_parser(verbs: Subparsers) -> None:
     parser = verbs.add_parser(
         "broker",
         help="run an embedded broker",
-        description="Run a Kafka broker in this process, in memory, for tests and trials, until SIGINT or "
-        "SIGTERM. Everything in it is gone then.",
+        description="Run a Kafka broker in this process until SIGINT or SIGTERM, for demos, tests and "
+        "development. It is not a production broker: there is one of it, it knows no users and no "
+        "encryption, and nothing of it was made for load.",
         allow_abbrev=False,
     )
     parser.add_argument(
         "--listen",
-        default=_DEFAULT_LISTEN,
         metavar="HOST:PORT",
-        help=f"a loopback address; port 0 takes a free one (default: {_DEFAULT_LISTEN})",
+        help="a loopback address, which clients are told to connect to; port 0 takes a free one "
+        f"(default: the file's listeners, or {_DEFAULT_LISTEN})",
+    )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="where topics, records and group offsets are kept, in Kafka's own segment files (default: "
+        "the file's log.dirs; without either they are in memory, and gone when the broker ends)",
     )
     parser.add_argument(
         "--config",
         action="append",
         default=[],
-        metavar="KEY=VALUE",
-        help="a broker setting by Kafka's name, as auto.create.topics.enable=true; may be repeated",
+        metavar="FILE|KEY=VALUE",
+        help="a Java server.properties, or one broker setting by Kafka's name, as num.partitions=3; may "
+        "be repeated, and the last one wins",
+    )
+    parser.add_argument(
+        "--allow-any-address",
+        action="store_true",
+        help="let --listen name an address that other machines can reach; anybody who does may read, "
+        "write and delete everything",
     )
     add_output_options(parser, exit_code_of_interrupt=0)
     parser.set_defaults(run=run)
@@ -45,19 +67,53 @@ def add_parser(verbs: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     from ..broker import Broker
 
-    host, port = _parse_listen(args.listen)
-    broker = Broker(host, port, config=parse_key_values("--config", args.config))
+    wanted = _read_config(args.config)
+    listen = args.listen or wanted.listen or _DEFAULT_LISTEN
+    host, port = _parse_listen(listen)
+    _allow_many_files()
+    broker = Broker(
+        host,
+        port,
+        config={**_DEFAULTS, **wanted.settings},
+        node_id=wanted.node_id or _NODE_ID,
+        data=args.data or wanted.data,
+        allow_any_address=args.allow_any_address,
+    )
     with _signals_held() as wait_for_signal:
         try:
             broker.start()
         except OSError as error:
-            raise ConfigError(f"--listen {args.listen}: {error.strerror or error}") from error
+            raise ConfigError(f"--listen {listen}: {error.strerror or error}") from error
         try:
             _announce(broker.bootstrap, as_json=args.json)
             wait_for_signal()
         finally:
             broker.stop()
     return 0
+
+
+def _allow_many_files() -> None:
+    """A segment is an open file, and so is a connection: the usual 1,024 would not go far."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _read_config(texts: list[str]) -> ServerProperties:
+    """Read files and single settings, in their order."""
+    from ..broker.config import BROKER_SETTINGS
+
+    together = ServerProperties({})
+    for text in texts:
+        if "=" in text and not Path(text).exists():
+            together = together.updated(ServerProperties(parse_key_values("--config", [text])))
+            continue
+        if not Path(text).exists():
+            raise ConfigError(f"--config {text}: neither KEY=VALUE nor a file")
+        found = read_server_properties(Path(text), read_properties("--config", text), known=BROKER_SETTINGS)
+        if found.ignored:
+            warn(f"{text}: of no use to the embedded broker: {', '.join(found.ignored)}")
+        together = together.updated(found)
+    return together
 
 
 @contextmanager

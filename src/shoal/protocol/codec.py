@@ -81,6 +81,8 @@ _MODULES = {
     ApiKey.DELETE_GROUPS: "admin.groups",
     ApiKey.DESCRIBE_PRODUCERS: "admin.transactions",
     ApiKey.DESCRIBE_CLUSTER: "admin.cluster",
+    ApiKey.DESCRIBE_TRANSACTIONS: "admin.transactions",
+    ApiKey.LIST_TRANSACTIONS: "admin.transactions",
 }
 
 

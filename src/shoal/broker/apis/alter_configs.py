@@ -95,4 +95,5 @@ def _alter(broker: Broker, wanted: Any, settings: Mapping[str, str], validate_on
         broker.topics.alter(broker.topics.topic(wanted.resource_name), settings)
     else:
         broker.config.alter(settings)
+        broker.journal.put("broker_config", value=settings)
         broker.topics.broker_config_changed()

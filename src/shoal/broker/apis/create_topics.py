@@ -2,8 +2,8 @@
 CreateTopics (API key 19), v2 to v7: create topics, or say whether that would work.
 
 The order of the checks is the controller's (``ReplicationControlManager``):
-name, existence, settings, replication factor, partitions. There is one broker,
-so a replication factor above 1 is refused.
+name, existence, settings, replication factor, partitions. Whatever the factor
+is, up to the number of nodes, every node is a replica.
 """
 
 from __future__ import annotations
@@ -51,6 +51,8 @@ def _create(broker: Broker, call: Call, request: Any, wanted: Any, count: int) -
         topic_id = None
         if not request.validate_only:
             topic_id = broker.topics.create(wanted.name, partitions, overrides).topic_id
+            for assignment in wanted.assignments:
+                broker.leaders.assign(wanted.name, assignment.partition_index, assignment.broker_ids[0])
         call.check_after(wanted.name)
     except Refused as refused:
         return _Result(
@@ -66,7 +68,7 @@ def _create(broker: Broker, call: Call, request: Any, wanted: Any, count: int) -
         error_code=ErrorCode.NONE,
         error_message=None,
         num_partitions=partitions,
-        replication_factor=1,
+        replication_factor=len(broker.leaders.nodes),
         configs=[
             _Config(
                 name=described.name,
@@ -95,10 +97,11 @@ def _check_placement(broker: Broker, wanted: Any) -> int:
             check_assignment(broker, assignment.broker_ids)
         partitions = len(numbers)
     else:
-        if wanted.replication_factor not in (_BROKERS_DEFAULT, 1):
+        nodes = len(broker.leaders.nodes)
+        if wanted.replication_factor != _BROKERS_DEFAULT and not 1 <= wanted.replication_factor <= nodes:
             raise Refused(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"a replication factor of {wanted.replication_factor} with one broker",
+                f"a replication factor of {wanted.replication_factor} with {nodes} brokers",
             )
         partitions = wanted.num_partitions
         if partitions == _BROKERS_DEFAULT:
@@ -115,7 +118,9 @@ def check_assignment(broker: Broker, broker_ids: list[int]) -> None:
         Refused: With INVALID_REPLICA_ASSIGNMENT.
 
     """
-    if list(broker_ids) != [broker.node_id]:
+    known = [node.node_id for node in broker.leaders.nodes]
+    if not broker_ids or len(set(broker_ids)) < len(broker_ids) or not set(broker_ids) <= set(known):
         raise Refused(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"replicas {broker_ids}, and the broker is {broker.node_id}"
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"replicas {broker_ids}, and the brokers are {known}",
         )

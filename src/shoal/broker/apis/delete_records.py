@@ -39,7 +39,8 @@ def handle(broker: Broker, call: Call, request: Any) -> Any:
 def _delete(broker: Broker, call: Call, topic: str, partition: int, offset: int) -> Any:
     try:
         call.check_before(topic, partition)
-        low_watermark = broker.topics.log(topic, partition).delete_records(offset)
+        broker.led_log(topic, partition)
+        low_watermark = broker.topics.delete_records(topic, partition, offset)
         call.check_after(topic, partition)
     except Refused as refused:
         return _Partition(partition_index=partition, low_watermark=-1, error_code=refused.code)

@@ -40,6 +40,7 @@ def _delete(broker: Broker, call: Call, name: str | None, topic_id: uuid.UUID | 
         topic = _find(broker, name, topic_id)
         broker.topics.delete(topic)
         broker.groups.forget_topic(topic.name)
+        broker.leaders.forget(topic.name)
         call.check_after(topic.name)
     except Refused as refused:
         return _Result(name=name, topic_id=topic_id, error_code=refused.code, error_message=refused.message)

@@ -1,4 +1,4 @@
-"""DescribeCluster (API key 60), v0 to v2: the cluster's id and its one broker."""
+"""DescribeCluster (API key 60), v0 to v2: the cluster's id and its nodes."""
 
 from __future__ import annotations
 
@@ -34,6 +34,9 @@ def handle(broker: Broker, call: Call, request: Any) -> Any:
         error_code=error,
         error_message=message,
         cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
-        brokers=[_Broker(broker_id=broker.node_id, host=broker.host, port=broker.port, rack=None)],
+        controller_id=broker.leaders.nodes[0].node_id,
+        brokers=[
+            _Broker(broker_id=node.node_id, host=node.host, port=node.port, rack=None)
+            for node in broker.leaders.nodes
+        ],
     )

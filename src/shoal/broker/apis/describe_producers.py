@@ -38,7 +38,7 @@ def handle(broker: Broker, call: Call, request: Any) -> Any:
 def _answer(broker: Broker, call: Call, topic: str, partition: int) -> Any:
     try:
         call.check_before(topic, partition)
-        producers = broker.topics.log(topic, partition).producers()
+        producers = broker.led_log(topic, partition).producers()
     except Refused as refused:
         return _Partition(
             partition_index=partition,

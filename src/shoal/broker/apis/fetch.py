@@ -9,13 +9,14 @@ Fetch (API key 1), v4 to v12: read from partitions, waiting for data if need be.
   transactions.
 - In a fetch session (``fetch_sessions``) an answer has only what is new.
 
-Record sets go to the socket as views of the log; nothing is copied.
+Record sets go to the socket as views of the log, or as ranges of its files;
+nothing is copied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ...errors import ErrorCode
 from ...protocol.fetch import FetchedPartition, FetchResponse
@@ -44,7 +45,7 @@ def handle(broker: Broker, call: Call, request: Any) -> FetchResponse:
     partitions: list[FetchedPartition] = []
 
     def satisfied() -> bool:
-        partitions[:] = _read_all(call, wanted, max_bytes, committed)
+        partitions[:] = _read_all(broker, call, wanted, max_bytes, committed)
         return _is_enough(partitions, request.min_bytes)
 
     logs = [log for _, log in wanted if log is not None]
@@ -68,12 +69,12 @@ def _is_enough(partitions: list[FetchedPartition], min_bytes: int) -> bool:
 
 
 def _read_all(
-    call: Call, wanted: Sequence[tuple[Wanted, Log | None]], max_bytes: int, committed: bool
+    broker: Broker, call: Call, wanted: Sequence[tuple[Wanted, Log | None]], max_bytes: int, committed: bool
 ) -> Iterator[FetchedPartition]:
     left = max_bytes
     nothing_yet = True
     for each, log in wanted:
-        fetched = _read(call, each, log, min(each.max_bytes, left), committed, nothing_yet)
+        fetched = _read(broker, call, each, log, min(each.max_bytes, left), committed, nothing_yet)
         size = len(fetched.record_set)
         left = max(left - size, 0)
         nothing_yet = nothing_yet and size == 0
@@ -81,12 +82,19 @@ def _read_all(
 
 
 def _read(
-    call: Call, wanted: Wanted, log: Log | None, max_bytes: int, committed: bool, at_least_one_batch: bool
+    broker: Broker,
+    call: Call,
+    wanted: Wanted,
+    log: Log | None,
+    max_bytes: int,
+    committed: bool,
+    at_least_one_batch: bool,
 ) -> FetchedPartition:
     try:
         call.check_before(wanted.topic, wanted.partition)
         if log is None:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
+        broker.leaders.check(broker.node_id, wanted.topic, wanted.partition)
         log.check_leader_epoch(wanted.leader_epoch)
         read = log.read(
             wanted.fetch_offset, max_bytes, committed=committed, at_least_one_batch=at_least_one_batch
@@ -101,5 +109,6 @@ def _read(
         read.last_stable_offset,
         read.log_start_offset,
         read.aborted_transactions,
-        read.record_set,
+        # The codec takes its length and hands it on; the server knows what to do with a file's.
+        cast(memoryview, read.record_set),
     )

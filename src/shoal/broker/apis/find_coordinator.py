@@ -1,4 +1,4 @@
-"""FindCoordinator (API key 10), v0 to v4: who coordinates a group or a transactional id: this broker."""
+"""FindCoordinator (API key 10), v0 to v4: who coordinates a group or a transactional id: one of the nodes."""
 
 from __future__ import annotations
 
@@ -49,10 +49,11 @@ def _answer(broker: Broker, call: Call, key_type: int, key: str) -> dict[str, An
             "error_code": refused.code,
             "error_message": refused.message,
         }
+    coordinator = broker.leaders.coordinator_of(key)
     return {
-        "node_id": broker.node_id,
-        "host": broker.host,
-        "port": broker.port,
+        "node_id": coordinator.node_id,
+        "host": coordinator.host,
+        "port": coordinator.port,
         "error_code": ErrorCode.NONE,
         "error_message": None,
     }

@@ -51,7 +51,7 @@ def _answer(broker: Broker, call: Call, topic: str, wanted: Any, committed: bool
     partition = wanted.partition_index
     try:
         call.check_before(topic, partition)
-        log = broker.topics.log(topic, partition)
+        log = broker.led_log(topic, partition)
         log.check_leader_epoch(wanted.current_leader_epoch)
         found = _find(log, wanted.timestamp, committed)
     except Refused as refused:

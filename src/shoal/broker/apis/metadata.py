@@ -1,8 +1,8 @@
 """
 Metadata (API key 3), v1 to v12: the broker, the topics and their partitions.
 
-There is one broker, which leads every partition and is the controller. Topics
-may be asked for by id from v10 on. A topic that is not there is created if
+Every node that runs is a replica of every partition, and the first one is the
+controller. Topics may be asked for by id from v10 on. A topic that is not there is created if
 ``auto.create.topics.enable`` says so and the client agrees.
 """
 
@@ -14,6 +14,7 @@ from ...errors import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
 from ..call import Call
+from ..log import Log
 from ..refusal import Refused
 from ..topics import Topic, check_topic_name
 
@@ -37,9 +38,12 @@ def handle(broker: Broker, call: Call, request: Any) -> Any:
         topics = [_answer(broker, call, request, wanted) for wanted in unique]
     return _Response(
         version=call.version,
-        brokers=[_Broker(node_id=broker.node_id, host=broker.host, port=broker.port, rack=None)],
+        brokers=[
+            _Broker(node_id=node.node_id, host=node.host, port=node.port, rack=None)
+            for node in broker.leaders.nodes
+        ],
         cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
+        controller_id=broker.leaders.nodes[0].node_id,
         topics=topics,
     )
 
@@ -74,20 +78,25 @@ def _created(broker: Broker, request: Any, name: str) -> Topic:
 
 
 def _described(broker: Broker, topic: Topic) -> Any:
+    replicas = [node.node_id for node in broker.leaders.nodes]
     return _Topic(
         error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.topic_id,
         partitions=[
-            _Partition(
-                error_code=ErrorCode.NONE,
-                partition_index=number,
-                leader_id=broker.node_id,
-                leader_epoch=log.leader_epoch,
-                replica_nodes=[broker.node_id],
-                isr_nodes=[broker.node_id],
-                offline_replicas=[],
-            )
+            _partition(broker.leaders.of(topic.name, number), number, log, replicas)
             for number, log in enumerate(topic.logs)
         ],
+    )
+
+
+def _partition(leader_id: int, number: int, log: Log, replicas: list[int]) -> Any:
+    return _Partition(
+        error_code=ErrorCode.NONE if leader_id >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=number,
+        leader_id=leader_id,
+        leader_epoch=log.leader_epoch,
+        replica_nodes=replicas,
+        isr_nodes=replicas,
+        offline_replicas=[],
     )

@@ -41,7 +41,7 @@ def handle(broker: Broker, call: Call, request: Any) -> Any:
 def _answer(broker: Broker, call: Call, topic: str, wanted: Any) -> Any:
     try:
         call.check_before(topic, wanted.partition)
-        log = broker.topics.log(topic, wanted.partition)
+        log = broker.led_log(topic, wanted.partition)
         log.check_leader_epoch(wanted.current_leader_epoch)
         leader_epoch, end_offset = log.end_of_leader_epoch(wanted.leader_epoch)
     except Refused as refused:

@@ -93,23 +93,26 @@ def _append_or_refuse(
 ) -> _Outcome:
     try:
         call.check_before(topic, partition)
-        log = broker.topics.log(topic, partition)
-        batches = _batches(broker, call, record_set)
+        log = broker.led_log(topic, partition)
+        batches = _batches(broker, call, request, record_set)
         if request.acks not in (-1, 0, 1):
             raise Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {request.acks}")
         if isinstance(batches, RecordBatch):
             info = _append(broker, call, request, topic, partition, batches)
         else:
-            info = log.compare_and_append([_validated(batch, log) for batch in batches])
+            now = now_ms()
+            info = log.compare_and_append(batches, lambda batch: _validated(batch, log, now))
         call.check_after(topic, partition)
     except Refused as refused:
         return _Outcome(topic, partition, refused=refused)
     return _Outcome(topic, partition, info.base_offset, info.log_append_time_ms, log.log_start_offset)
 
 
-def _batches(broker: Broker, call: Call, record_set: memoryview) -> RecordBatch | Sequence[RecordBatch]:
+def _batches(
+    broker: Broker, call: Call, request: ProduceRequest, record_set: memoryview
+) -> RecordBatch | Sequence[RecordBatch]:
     """Return the batches to compare and append, or the one to append as stock Kafka does."""
-    if is_asked_for(broker.config, call.client_id):
+    if request.transactional_id is None and is_asked_for(broker.config, call.client_id):
         batches = admitted_batches(record_set, call.version)
         if batches is not None:
             return batches
@@ -124,12 +127,12 @@ def _append(
     if header.is_transactional and not log.has_open_transaction(header.producer_id):
         assert transactional_id is not None, "handle refuses the request without it"
         _check_transaction(broker, call, transactional_id, topic, partition, header)
-    return log.append(*_validated(batch, log))
+    return log.append(*_validated(batch, log, now_ms()))
 
 
-def _validated(batch: RecordBatch, log: Log) -> tuple[RecordBatch, HeaderChange | None]:
+def _validated(batch: RecordBatch, log: Log, now: int) -> tuple[RecordBatch, HeaderChange | None]:
     check_batch(batch, log.config)
-    return validate(batch, log.config, now_ms())
+    return validate(batch, log.config, now)
 
 
 def _check_transaction(

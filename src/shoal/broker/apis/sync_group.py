@@ -31,7 +31,7 @@ def handle(broker: Broker, call: Call, request: Any) -> Any:
     )
     try:
         call.check_before()
-        result = broker.groups.sync(sync)
+        result = broker.groups.sync(sync, stopped=lambda: broker.purgatory.is_closed)
         call.check_after()
     except Refused as refused:
         return _Response(version=call.version, error_code=refused.code, assignment=b"")

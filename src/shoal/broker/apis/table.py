@@ -22,6 +22,7 @@ from . import (
     describe_configs,
     describe_groups,
     describe_producers,
+    describe_transactions,
     end_txn,
     fetch,
     find_coordinator,
@@ -32,6 +33,7 @@ from . import (
     leave_group,
     list_groups,
     list_offsets,
+    list_transactions,
     metadata,
     offset_commit,
     offset_fetch,
@@ -114,4 +116,6 @@ APIS = _table(
     Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, incremental_alter_configs.handle),
     Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, describe_cluster.handle),
     Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, describe_producers.handle),
+    Api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, describe_transactions.handle),
+    Api(ApiKey.LIST_TRANSACTIONS, 0, 1, list_transactions.handle),
 )

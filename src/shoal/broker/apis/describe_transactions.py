@@ -1,0 +1,66 @@
+"""DescribeTransactions (API key 65), v0: the state of transactional ids, and what is open."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ErrorCode
+from ...protocol.apis import ApiKey
+from ...protocol.codec import response_class
+from ..call import Call
+from ..refusal import Refused
+from ..transactions import Transaction
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+__all__ = ["handle"]
+
+_Response = response_class(ApiKey.DESCRIBE_TRANSACTIONS)
+_State = _Response.TransactionState
+_Topic = _State.TopicData
+
+
+def handle(broker: Broker, call: Call, request: Any) -> Any:
+    return _Response(
+        version=call.version,
+        transaction_states=[_answer(broker, call, each) for each in request.transactional_ids],
+    )
+
+
+def _answer(broker: Broker, call: Call, transactional_id: str) -> Any:
+    try:
+        call.check_before()
+        found = broker.transactions.read_all(
+            lambda each: _described(each) if each.transactional_id == transactional_id else None
+        )
+        if not found:
+            raise Refused(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"nobody has {transactional_id!r}")
+    except Refused as refused:
+        return _State(
+            error_code=refused.code,
+            transactional_id=transactional_id,
+            transaction_state="",
+            transaction_timeout_ms=0,
+            transaction_start_time_ms=0,
+            producer_id=0,
+            producer_epoch=0,
+            topics=[],
+        )
+    return found[0]
+
+
+def _described(transaction: Transaction) -> Any:
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in sorted(transaction.partitions):
+        by_topic.setdefault(topic, []).append(partition)
+    return _State(
+        error_code=ErrorCode.NONE,
+        transactional_id=transaction.transactional_id,
+        transaction_state=transaction.state.value,
+        transaction_timeout_ms=round(transaction.timeout_s * 1000),
+        transaction_start_time_ms=transaction.started_at_ms,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.epoch,
+        topics=[_Topic(topic=topic, partitions=partitions) for topic, partitions in by_topic.items()],
+    )

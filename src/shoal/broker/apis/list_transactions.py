@@ -1,0 +1,61 @@
+"""ListTransactions (API key 66), v0 to v1: all transactional ids, by state, producer and, from v1, age."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ErrorCode
+from ...protocol.apis import ApiKey
+from ...protocol.codec import response_class
+from ..call import Call
+from ..clock import now_ms
+from ..refusal import Refused
+from ..transactions import Transaction, TransactionState
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+__all__ = ["handle"]
+
+_Response = response_class(ApiKey.LIST_TRANSACTIONS)
+_State = _Response.TransactionState
+
+_AGE_FROM = 1
+
+_NAMES = {state.value for state in TransactionState}
+
+
+def handle(broker: Broker, call: Call, request: Any) -> Any:
+    try:
+        call.check_before()
+    except Refused as refused:
+        return _Response(
+            version=call.version, error_code=refused.code, unknown_state_filters=[], transaction_states=[]
+        )
+    states, producers = set(request.state_filters), set(request.producer_id_filters)
+    age_ms = request.duration_filter if call.version >= _AGE_FROM else -1
+    oldest_ms = now_ms() - age_ms if age_ms >= 0 else None
+
+    def is_wanted(transaction: Transaction) -> bool:
+        return (
+            (not states or transaction.state.value in states)
+            and (not producers or transaction.producer_id in producers)
+            and (oldest_ms is None or 0 <= transaction.started_at_ms <= oldest_ms)
+        )
+
+    return _Response(
+        version=call.version,
+        error_code=ErrorCode.NONE,
+        unknown_state_filters=sorted(states - _NAMES),
+        transaction_states=broker.transactions.read_all(
+            lambda transaction: _listed(transaction) if is_wanted(transaction) else None
+        ),
+    )
+
+
+def _listed(transaction: Transaction) -> Any:
+    return _State(
+        transactional_id=transaction.transactional_id,
+        producer_id=transaction.producer_id,
+        transaction_state=transaction.state.value,
+    )

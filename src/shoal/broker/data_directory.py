@@ -1,0 +1,150 @@
+"""
+Where a broker keeps its data: a directory like one of Kafka's ``log.dirs``.
+
+::
+
+    .lock                    held by the broker that has the directory
+    .kafka_cleanshutdown     there while no broker runs, if the last one stopped in good order
+    meta.properties          cluster and node
+    journal.jsonl            topics, settings, group offsets, transactions (:mod:`.journal`)
+    orders-0/                a partition: partition.metadata, and its segments (:mod:`.file_segment`)
+
+The journal is shoal's own; Kafka has topics in its place.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import logging
+import os
+import shutil
+import uuid
+from pathlib import Path
+
+import javaproperties
+
+from ..errors import ConfigError
+from .journal import Journal
+
+__all__ = ["DataDirectory"]
+
+_log = logging.getLogger("shoal.broker")
+
+_META = "meta.properties"
+_CLEAN = ".kafka_cleanshutdown"
+_PARTITION_METADATA = "partition.metadata"
+
+
+class DataDirectory:
+    """
+    The directory of one broker, which nobody else may have meanwhile.
+
+    Attributes:
+        path: Where it is.
+        journal: What is kept beside the logs.
+        was_clean: The broker that had it last stopped in good order, or there was none.
+
+    """
+
+    def __init__(self, path: Path) -> None:
+        """
+        Take a directory, which is made if it is not there.
+
+        Raises:
+            ConfigError: Another broker has it, it cannot be made, or its journal is damaged.
+
+        """
+        self.path = path
+        self._lock: int | None = None
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self.lock()
+        except OSError as error:
+            raise ConfigError(f"{path}: {error.strerror}") from error
+        self.was_clean = (path / _CLEAN).exists() or not (path / _META).exists()
+        self.journal = Journal(path)
+
+    def lock(self) -> None:
+        """
+        Take it, unless it is taken already.
+
+        Raises:
+            ConfigError: Another broker has it.
+
+        """
+        if self._lock is not None:
+            return
+        descriptor = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise ConfigError(f"{self.path} is in use by another broker") from None
+        self._lock = descriptor
+
+    def release(self) -> None:
+        """Give it back; what is to stay must be in it."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def check_identity(self, cluster_id: str | None, node_id: int, default_cluster_id: str) -> str:
+        """
+        Return the cluster's id, as the directory has it or is given it now.
+
+        Raises:
+            ConfigError: The directory is that of another broker or cluster.
+
+        """
+        path = self.path / _META
+        if not path.exists():
+            identity = {
+                "version": "1",
+                "cluster.id": cluster_id or default_cluster_id,
+                "node.id": str(node_id),
+            }
+            with path.open("w", encoding="latin-1") as file:
+                javaproperties.dump(identity, file, timestamp=False)
+            return identity["cluster.id"]
+        with path.open(encoding="latin-1") as file:
+            kept = javaproperties.load(file)
+        for name, given in (("cluster.id", cluster_id), ("node.id", str(node_id))):
+            if given is not None and kept.get(name) != given:
+                raise ConfigError(f"{path}: {name} is {kept.get(name)}, not {given}")
+        return str(kept["cluster.id"])
+
+    def set_clean(self, clean: bool) -> None:
+        """Say whether no broker runs and the last one stopped in good order."""
+        marker = self.path / _CLEAN
+        if clean:
+            self.journal.flush()
+            marker.write_text('{"version":0,"brokerEpoch":-1}')
+        else:
+            marker.unlink(missing_ok=True)
+
+    def partition(self, topic: str, number: int, topic_id: uuid.UUID) -> Path:
+        """Return a partition's directory, which is made; one of an older topic of this name is put aside."""
+        path = self.path / f"{topic}-{number}"
+        metadata = path / _PARTITION_METADATA
+        expected = f"version: 0\ntopic_id: {base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip('=')}\n"
+        if path.exists() and (not metadata.exists() or metadata.read_text() != expected):
+            stray = path.with_name(f"{path.name}.{uuid.uuid4().hex}-stray")
+            _log.warning("%s is of no topic that is known: it is %s now", path, stray.name)
+            path.rename(stray)
+        if not path.exists():
+            path.mkdir()
+            metadata.write_text(expected)
+        return path
+
+    def delete_partition(self, topic: str, number: int) -> None:
+        """Delete a partition's directory, at once as far as others can see."""
+        path = self.path / f"{topic}-{number}"
+        doomed = path.with_name(f"{path.name}.{uuid.uuid4().hex}-delete")
+        path.rename(doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
+
+    def delete_leftovers(self) -> None:
+        """Finish deletions that a broker's end cut short."""
+        for path in self.path.glob("*-delete"):
+            shutil.rmtree(path, ignore_errors=True)

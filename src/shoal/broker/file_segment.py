@@ -1,0 +1,230 @@
+"""
+A segment in Kafka's own files: ``.log``, ``.index`` and ``.timeindex``.
+
+::
+
+    00000000000000000042.log        batches back to back, as they go over the wire
+    00000000000000000042.index      offset - 42 (int32), position (int32)
+    00000000000000000042.timeindex  timestamp (int64), offset - 42 (int32)
+
+The name is the base offset. An index has an entry about every
+``index.interval.bytes``: the last offset of a batch and where it begins; the
+largest timestamp so far and the last offset of its batch. This broker knows
+every batch and never reads them; they are for Kafka's tools, and for a Kafka
+that is given the directory.
+
+What was written is in the system's cache: it outlives the process. Only
+:meth:`FileSegment.flush` makes it outlive the machine.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import os
+import socket
+import struct
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ..errors import CorruptBatch
+from ..records import BatchHeader, RecordBatch, split, verify_crc
+from .segment import Bytes, Segment
+
+__all__ = ["FileRange", "FileSegment"]
+
+_log = logging.getLogger("shoal.broker")
+
+_INDEX_ENTRY = struct.Struct(">ii")
+_TIME_INDEX_ENTRY = struct.Struct(">qi")
+
+#: Offsets in an index are relative and of 32 bits.
+_MOST_OFFSETS = 2**31 - 1
+
+#: How many parts `pwritev` takes at once (IOV_MAX on Linux and macOS).
+_MAX_PARTS = 1024
+
+_NAME_DIGITS = 20
+
+
+class _File:
+    """An open file that closes itself when nobody holds it any more, also one that is deleted meanwhile."""
+
+    def __init__(self, path: Path) -> None:
+        self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+    def __del__(self) -> None:
+        if hasattr(self, "descriptor"):
+            os.close(self.descriptor)
+
+
+class FileRange:
+    """
+    Bytes of a file that are on their way to a client.
+
+    Its length is their number; ``bytes()`` reads them.
+    """
+
+    def __init__(self, file: _File, start: int, end: int) -> None:
+        self._file = file
+        self._start = start
+        self._end = end
+
+    def __len__(self) -> int:
+        return self._end - self._start
+
+    def __bytes__(self) -> bytes:
+        return os.pread(self._file.descriptor, len(self), self._start)
+
+    def send_to(self, sock: socket.socket) -> None:
+        """
+        Have the system copy them from the file to the socket (``sendfile``).
+
+        Raises:
+            OSError: The connection broke.
+
+        """
+        position = self._start
+        while position < self._end:
+            sent = os.sendfile(sock.fileno(), self._file.descriptor, position, self._end - position)
+            if sent == 0:
+                raise OSError(f"a segment ends at {position}, not at {self._end}")
+            position += sent
+
+
+class FileSegment(Segment):
+    """A segment whose bytes are in a directory of its partition."""
+
+    def __init__(self, directory: Path, base_offset: int, capacity: int, index_interval_bytes: int) -> None:
+        """
+        Open a segment's files, or create them.
+
+        What is in them already is not known until :meth:`recover` read it.
+
+        """
+        super().__init__(base_offset, capacity)
+        self._path = directory / f"{base_offset:0{_NAME_DIGITS}}.log"
+        self._file = _File(self._path)
+        self._index_interval_bytes = index_interval_bytes
+        self._bytes_since_entry = 0
+        self._largest = (-1, base_offset)
+        self._newest_in_index = -1
+        self._index = bytearray()
+        self._time_index = bytearray()
+        self._write_indexes(anew=True)
+
+    @staticmethod
+    def base_offsets(directory: Path) -> list[int]:
+        """Return the base offsets of a partition's segments, in order."""
+        return sorted(int(path.stem) for path in directory.glob("*.log") if path.stem.isdigit())
+
+    def has_room(self, size: int) -> bool:
+        is_near = not self.batch_count or self.last_offset(self.batch_count - 1) - self.base_offset < (
+            _MOST_OFFSETS - size
+        )
+        return super().has_room(size) and is_near
+
+    def recover(self, replay: Callable[[RecordBatch], None], next_offset: int, *, verify: bool) -> bool:
+        """
+        Read what is in the file, and cut off what is no whole batch behind the others.
+
+        Args:
+            replay: Is told of each batch, in order.
+            next_offset: The first batch begins there or later.
+            verify: Check CRCs too: the broker did not stop in good order.
+
+        Returns:
+            Whether the file was whole.
+
+        """
+        length = os.fstat(self._file.descriptor).st_size
+        if length:
+            mapped = mmap.mmap(self._file.descriptor, length, access=mmap.ACCESS_READ)
+            self._replay(memoryview(mapped), replay, next_offset, verify)
+        self._write_indexes(anew=True)
+        if self.size == length:
+            return True
+        _log.warning("%s: cutting %d bytes off that are no whole batch", self._path, length - self.size)
+        os.ftruncate(self._file.descriptor, self.size)
+        return False
+
+    def _replay(
+        self, stored: memoryview, replay: Callable[[RecordBatch], None], next_offset: int, verify: bool
+    ) -> None:
+        try:
+            for batch in split(stored):
+                header = batch.header
+                if verify:
+                    verify_crc(batch)
+                if header.base_offset < next_offset:
+                    raise CorruptBatch(f"offset {header.base_offset} is not {next_offset} or later")
+                self._add_to_index(header)
+                next_offset = header.next_offset
+                replay(batch)
+        except CorruptBatch as error:
+            _log.warning("%s, position %d: %s", self._path, self.size, error.reason)
+
+    def append(self, parts: Sequence[Bytes], headers: Sequence[BatchHeader]) -> None:
+        super().append(parts, headers)
+        if self._index or self._time_index:
+            self._write_indexes()
+
+    def _add_to_index(self, header: BatchHeader) -> None:
+        """Note what the index files get too, as ``LogSegment.append`` does."""
+        if header.max_timestamp > self._largest[0]:
+            self._largest = header.max_timestamp, header.last_offset
+        if self._bytes_since_entry > self._index_interval_bytes:
+            self._index += _INDEX_ENTRY.pack(header.last_offset - self.base_offset, self.size)
+            self._add_largest_timestamp()
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += header.size
+        super()._add_to_index(header)
+
+    def _add_largest_timestamp(self) -> None:
+        timestamp, offset = self._largest
+        if timestamp > self._newest_in_index:
+            self._time_index += _TIME_INDEX_ENTRY.pack(timestamp, offset - self.base_offset)
+            self._newest_in_index = timestamp
+
+    def _write_indexes(self, *, anew: bool = False) -> None:
+        for suffix, entries in ((".index", self._index), (".timeindex", self._time_index)):
+            with self._path.with_suffix(suffix).open("wb" if anew else "ab") as file:
+                file.write(entries)
+            entries.clear()
+
+    def _write(self, parts: Sequence[Bytes]) -> None:
+        left = [memoryview(part) for part in parts]
+        position = self.size
+        try:
+            while left:
+                written = os.pwritev(self._file.descriptor, left[:_MAX_PARTS], position)
+                position += written
+                while left and written >= len(left[0]):
+                    written -= len(left.pop(0))
+                if written:
+                    left[0] = left[0][written:]
+        except OSError:
+            os.ftruncate(self._file.descriptor, self.size)
+            raise
+
+    def flush(self) -> None:
+        """Have all of it on the disk itself."""
+        os.fdatasync(self._file.descriptor)
+
+    def close(self) -> None:
+        """Complete the indexes and have all of it on the disk; more may still be appended."""
+        self._add_largest_timestamp()
+        self._write_indexes()
+        self.flush()
+
+    def delete(self) -> None:
+        """Remove its files; what is being sent of it still is."""
+        for suffix in (".log", ".index", ".timeindex"):
+            self._path.with_suffix(suffix).unlink(missing_ok=True)
+
+    def read(self, start: int, end: int) -> FileRange:
+        """Return the bytes between two positions, where they are."""
+        return FileRange(self._file, start, end)
+
+    def peek(self, start: int, end: int) -> memoryview:
+        return memoryview(bytes(self.read(start, end)))

@@ -1,0 +1,117 @@
+"""
+A broker's ``server.properties``, as far as the embedded broker has a use for it.
+
+Beside the settings that it knows, three say where and who it is: ``listeners``
+(whose host is what clients are told), ``log.dirs`` and ``node.id`` (or
+``broker.id``). Whatever else stands in such a
+file (threads, quorums, replication) is named and ignored, as Kafka does with
+what it does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import ConfigError
+
+__all__ = ["ServerProperties", "read_server_properties"]
+
+
+#: Kafka's older names of ``log.retention.ms``, the finer one first, with their units in milliseconds.
+_RETENTION = {"log.retention.minutes": 60_000, "log.retention.hours": 3_600_000}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerProperties:
+    """
+    What a file says.
+
+    Attributes:
+        settings: By Kafka's names, only those that the broker knows.
+        listen: ``HOST:PORT``, if it says so.
+        data: Its directory, if it has one.
+        node_id: Its id in the cluster, if it has one.
+        ignored: Names of no use here.
+
+    """
+
+    settings: Mapping[str, str]
+    listen: str | None = None
+    data: Path | None = None
+    node_id: int | None = None
+    ignored: Sequence[str] = ()
+
+    def updated(self, later: ServerProperties) -> ServerProperties:
+        """Return what holds where another says something too: that wins."""
+        return ServerProperties(
+            {**self.settings, **later.settings},
+            later.listen or self.listen,
+            later.data or self.data,
+            self.node_id if later.node_id is None else later.node_id,
+        )
+
+
+def read_server_properties(
+    path: Path, properties: Mapping[str, str], known: Mapping[str, object]
+) -> ServerProperties:
+    """
+    Read what a properties file holds.
+
+    Args:
+        path: Of the file, for messages.
+        properties: What is in it.
+        known: The settings that the broker knows, by name.
+
+    Raises:
+        ConfigError: A listener, directory or id that the broker cannot have.
+
+    """
+    listeners = properties.get("listeners")
+    directories = properties.get("log.dirs", properties.get("log.dir"))
+    node_id = properties.get("node.id", properties.get("broker.id"))
+    used = {"listeners", "log.dirs", "log.dir", "node.id", "broker.id", *_RETENTION}
+    settings = {name: value.strip() for name, value in properties.items() if name in known}
+    for name, milliseconds in _RETENTION.items():
+        if name in properties:
+            settings.setdefault("log.retention.ms", str(_milliseconds(path, properties[name], milliseconds)))
+    return ServerProperties(
+        settings,
+        _plaintext(path, listeners) if listeners else None,
+        _only_directory(path, directories) if directories else None,
+        _number(path, node_id) if node_id else None,
+        sorted(name for name in properties if name not in known and name not in used),
+    )
+
+
+def _plaintext(path: Path, listeners: str) -> str:
+    for listener in listeners.split(","):
+        name, _, address = listener.strip().partition("://")
+        if name.upper() == "PLAINTEXT":
+            host, _, port = address.rpartition(":")
+            return f"{host or '127.0.0.1'}:{port}"
+    raise ConfigError(
+        f"{path}: listeners has no PLAINTEXT://HOST:PORT, and the embedded broker speaks nothing else"
+    )
+
+
+def _only_directory(path: Path, directories: str) -> Path:
+    found = [each.strip() for each in directories.split(",") if each.strip()]
+    if len(found) != 1:
+        raise ConfigError(f"{path}: log.dirs must be one directory, not {directories}")
+    return Path(found[0])
+
+
+def _number(path: Path, text: str) -> int:
+    if not text.strip().isdigit():
+        raise ConfigError(f"{path}: {text} is no id of a node")
+    return int(text)
+
+
+def _milliseconds(path: Path, text: str, unit: int) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        raise ConfigError(f"{path}: {text} is no number of hours or minutes") from None
+    return -1 if number < 0 else number * unit

@@ -1,0 +1,470 @@
+"""A broker that keeps its data in a directory: what outlives its end, in good order or not."""
+
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from batches import TRANSACTIONAL, batch
+from broker.wire import PATIENCE_S, Wire
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shoal.broker import Broker
+from shoal.broker.clock import now_ms
+from shoal.broker.file_segment import FileRange
+from shoal.errors import ConfigError, ErrorCode
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.codec import request_class
+from shoal.records import split
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@contextmanager
+def serving(data: Path, **config: str) -> Iterator[tuple[Broker, Wire]]:
+    """Run a broker over a directory, and connect to it."""
+    settings_by_name = {key.replace("_", "."): value for key, value in config.items()}
+    with Broker(data=data, config=settings_by_name) as broker, Wire(broker.bootstrap) as wire:
+        yield broker, wire
+
+
+def stored(wire: Wire, topic: str = "topic", offset: int = 0) -> bytes:
+    """Read all that one answer holds."""
+    return bytes(wire.fetch(topic, offset, partition_max_bytes=1 << 26, max_bytes=1 << 26).record_set)
+
+
+def segments(data: Path, partition: str = "topic-0") -> list[Path]:
+    return sorted((data / partition).glob("*.log"))
+
+
+# In good order
+
+
+def test_records_topics_and_settings_are_there_again(data: Path) -> None:
+    with serving(data) as (broker, wire):
+        created = broker.create_topic("topic", 3, {"retention.ms": "-1"})
+        wire.produce("topic", batch(3), partition=2)
+        before = bytes(wire.fetch("topic", partition=2).record_set)
+        cluster_id = broker.cluster_id
+    with serving(data) as (broker, wire):
+        topic = broker.topics.topic("topic")
+        assert (topic.topic_id, len(topic.logs), topic.overrides) == (
+            created.topic_id,
+            3,
+            {"retention.ms": "-1"},
+        )
+        assert bytes(wire.fetch("topic", partition=2).record_set) == before
+        assert broker.cluster_id == cluster_id
+
+
+def test_what_is_in_a_segment_file_is_what_goes_over_the_wire(data: Path) -> None:
+    with serving(data) as (broker, wire):
+        broker.create_topic("topic")
+        for _ in range(3):
+            wire.produce("topic", batch(5))
+        (segment,) = segments(data)
+        assert segment.name == "00000000000000000000.log"
+        assert segment.read_bytes() == stored(wire)
+
+
+def test_what_is_read_is_sent_from_the_file(data: Path) -> None:
+    with serving(data) as (broker, wire):
+        log = broker.create_topic("topic").logs[0]
+        wire.produce("topic", batch(5))
+        read = log.read(0, 1 << 20, committed=False, at_least_one_batch=True)
+        assert isinstance(read.record_set, FileRange)
+
+
+def test_an_answer_larger_than_any_buffer_of_a_socket_arrives_whole(data: Path) -> None:
+    with serving(data, message_max_bytes=str(1 << 26)) as (broker, wire):
+        broker.create_topic("topic", 2)
+        big = [batch([bytes([number]) * (9 << 20)]) for number in range(2)]
+        for number in range(2):
+            assert wire.produce("topic", big[number], partition=number).error_code == ErrorCode.NONE
+        answer = wire.fetch_all(
+            [("topic", 0, 0), ("topic", 1, 0)], max_bytes=1 << 25, partition_max_bytes=1 << 25
+        )
+        for number, fetched in enumerate(answer.partitions):
+            assert fetched.record_set[16:] == big[number][16:]
+
+
+def test_leader_epochs_go_on(data: Path) -> None:
+    for epoch in range(3):
+        with serving(data) as (broker, wire):
+            if epoch == 0:
+                broker.create_topic("topic")
+            wire.produce("topic", batch(2))
+            assert wire.fetch("topic", leader_epoch=epoch).error_code == ErrorCode.NONE
+            for past in range(epoch + 1):
+                assert wire.end_of_epoch("topic", past).end_offset == 2 * past + 2
+
+
+def test_a_leader_epoch_without_records_is_not_given_again(data: Path) -> None:
+    epochs = []
+    for number in range(3):
+        with serving(data) as (broker, _):
+            log = broker.log("topic") if number else broker.create_topic("topic").logs[0]
+            epochs.append(log.leader_epoch)
+    assert epochs == [0, 1, 2]
+
+
+def with_producer(sequence: int, producer_id: int = 5, **fields: int) -> bytearray:
+    return batch(
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=sequence,
+        base_timestamp=now_ms(),
+        **fields,
+    )
+
+
+def test_producers_go_on_with_their_sequences(data: Path) -> None:
+    batches = [with_producer(sequence) for sequence in range(7)]
+    with serving(data) as (broker, wire):
+        broker.create_topic("topic")
+        for each in batches:
+            wire.produce("topic", each)
+    with serving(data) as (broker, wire):
+        assert [wire.produce("topic", each).base_offset for each in batches[2:]] == [2, 3, 4, 5, 6]
+        assert wire.produce("topic", batches[1]).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert wire.produce("topic", with_producer(8)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert wire.produce("topic", with_producer(7)).base_offset == 7
+
+
+def test_no_producer_id_is_given_twice(data: Path) -> None:
+    given_ids = []
+    for _ in range(3):
+        with serving(data) as (_, wire):
+            given_ids += [wire.init_producer_id().producer_id for _ in range(3)]
+    assert len(set(given_ids)) == 9
+
+
+def test_group_offsets_are_there_again_and_deleted_ones_are_not(data: Path) -> None:
+    with serving(data) as (broker, wire):
+        broker.create_topic("topic")
+        wire.commit("group", "topic", 7, metadata="a pair")
+        wire.commit("gone", "topic", 8)
+        broker.groups.delete("gone")
+    with serving(data) as (_, wire):
+        found = wire.committed("group", "topic")
+        assert (found.committed_offset, found.metadata) == (7, "a pair")
+        assert wire.committed("gone", "topic").committed_offset == -1
+
+
+def test_settings_that_were_altered_stay_so(data: Path) -> None:
+    resource = request_class(ApiKey.ALTER_CONFIGS).AlterConfigsResource
+    with serving(data) as (broker, wire):
+        broker.create_topic("topic")
+        for kind, name, setting in ((2, "topic", "max.message.bytes"), (4, "1", "message.max.bytes")):
+            wire.call(
+                ApiKey.ALTER_CONFIGS,
+                2,
+                resources=[
+                    resource(
+                        resource_type=kind,
+                        resource_name=name,
+                        configs=[resource.AlterableConfig(name=setting, value="700")],
+                    )
+                ],
+                validate_only=False,
+            )
+    with serving(data) as (broker, wire):
+        assert broker.topics.topic("topic").overrides == {"max.message.bytes": "700"}
+        assert broker.config["message.max.bytes"] == "700"
+
+
+def test_deleted_records_and_topics_stay_deleted(data: Path) -> None:
+    with serving(data) as (broker, wire):
+        for name in ("topic", "gone"):
+            broker.create_topic(name)
+            for _ in range(3):
+                wire.produce(name, batch(2))
+        wire.delete_records("topic", 4)
+        broker.topics.delete(broker.topics.topic("gone"))
+        assert not (data / "gone-0").exists()
+    with serving(data) as (broker, wire):
+        assert broker.topics.get("gone") is None
+        assert broker.log("topic").log_start_offset == 4
+        broker.create_topic("gone")
+        assert wire.end_offset("gone") == 0
+
+
+def test_all_deleted_records_leave_the_offsets(data: Path) -> None:
+    with serving(data) as (broker, wire):
+        broker.create_topic("topic")
+        wire.produce("topic", batch(5))
+        wire.delete_records("topic", -1)
+    with serving(data) as (_, wire):
+        assert wire.produce("topic", batch()).base_offset == 5
+
+
+def test_an_open_transaction_goes_on_and_ends(data: Path) -> None:
+    with serving(data) as (broker, wire):
+        broker.create_topic("topic")
+        producer_id = wire.init_producer_id("id").producer_id
+        answer = wire.produce(
+            "topic", with_producer(0, producer_id, flags=TRANSACTIONAL), version=12, transactional_id="id"
+        )
+        assert answer.error_code == ErrorCode.NONE
+    with serving(data) as (_, wire):
+        assert wire.end_offset("topic", committed=True) == 0
+        ended = wire.call(
+            ApiKey.END_TXN,
+            3,
+            transactional_id="id",
+            producer_id=producer_id,
+            producer_epoch=0,
+            committed=False,
+        )
+        assert ended.error_code == ErrorCode.NONE
+        assert wire.end_offset("topic", committed=True) == 2
+    with serving(data) as (_, wire):
+        assert list(wire.fetch("topic", committed=True).aborted_transactions) == [(producer_id, 0)]
+
+
+def test_a_transaction_that_was_about_to_end_is_ended(data: Path) -> None:
+    with serving(data) as (broker, wire):
+        broker.create_topic("topic")
+        producer_id = wire.init_producer_id("id").producer_id
+        wire.produce(
+            "topic", with_producer(0, producer_id, flags=TRANSACTIONAL), version=12, transactional_id="id"
+        )
+        (fact,) = [fact for _, fact in broker.journal.facts("transaction")]
+        broker.journal.put("transaction", "id", value={**fact, "state": "PrepareCommit"})
+    with serving(data) as (_, wire):
+        assert wire.end_offset("topic", committed=True) == 2
+
+
+def test_segments_roll_and_all_of_them_are_read_again(data: Path) -> None:
+    with serving(data) as (broker, wire):
+        broker.create_topic("topic", config={"segment.bytes": str(1 << 20)})
+        for _ in range(7):
+            wire.produce("topic", batch([b"x" * 400_000]))
+        assert [int(path.stem) for path in segments(data)] == [0, 2, 4, 6]
+    with serving(data) as (broker, wire):
+        assert wire.end_offset("topic") == 7
+        for offset in range(7):
+            found = next(split(memoryview(stored(wire, offset=offset))))
+            assert found.header.base_offset == offset
+        wire.delete_records("topic", 5)
+        assert [int(path.stem) for path in segments(data)] == [4, 6]
+
+
+def test_only_one_broker_has_a_directory_at_a_time(data: Path) -> None:
+    with serving(data), pytest.raises(ConfigError, match="in use"):
+        Broker(data=data)
+
+
+def test_a_directory_belongs_to_one_cluster_and_node(data: Path) -> None:
+    with serving(data):
+        pass
+    with pytest.raises(ConfigError, match=r"cluster\.id"):
+        Broker(data=data, cluster_id="another")
+    with pytest.raises(ConfigError, match=r"node\.id"):
+        Broker(data=data, node_id=7)
+
+
+# Not in good order
+
+
+def killed(data: Path) -> None:
+    """Make a directory what a killed broker leaves behind."""
+    (data / ".kafka_cleanshutdown").unlink()
+
+
+SAME_FIXTURES = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@SAME_FIXTURES
+@given(share=st.floats(0, 1, exclude_max=True), garbage=st.binary(max_size=100))
+def test_a_torn_tail_is_cut_and_nothing_before_it(
+    tmp_path_factory: pytest.TempPathFactory, share: float, garbage: bytes
+) -> None:
+    data = tmp_path_factory.mktemp("torn")
+    with serving(data) as (broker, wire):
+        broker.create_topic("topic")
+        for _ in range(3):
+            wire.produce("topic", batch(2))
+        whole = stored(wire)
+    killed(data)
+    size = len(whole) // 3
+    left = int(len(whole) * share)
+    (segment,) = segments(data)
+    segment.write_bytes(whole[:left] + garbage)
+    with serving(data) as (_, wire):
+        kept = left // size
+        assert wire.end_offset("topic") == 2 * kept
+        assert segment.read_bytes() == whole[: kept * size]
+        assert wire.produce("topic", batch(1)).base_offset == 2 * kept
+
+
+@pytest.mark.parametrize("was_clean", [True, False])
+def test_a_flipped_bit_is_looked_for_where_the_broker_was_killed(data: Path, was_clean: bool) -> None:
+    with serving(data) as (broker, wire):
+        broker.create_topic("topic")
+        for _ in range(3):
+            wire.produce("topic", batch(2))
+    (segment,) = segments(data)
+    damaged = bytearray(segment.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    segment.write_bytes(damaged)
+    if not was_clean:
+        killed(data)
+    with serving(data) as (_, wire):
+        assert wire.end_offset("topic") == (6 if was_clean else 2)
+
+
+def test_segments_behind_a_torn_one_go_too(data: Path) -> None:
+    with serving(data) as (broker, wire):
+        broker.create_topic("topic", config={"segment.bytes": str(1 << 20)})
+        for _ in range(5):
+            wire.produce("topic", batch([b"x" * 600_000]))
+    killed(data)
+    with segments(data)[2].open("r+b") as file:
+        file.truncate(1000)
+    with serving(data) as (_, wire):
+        assert wire.end_offset("topic") == 2
+        assert [int(path.stem) for path in segments(data)] == [0, 1, 2]
+
+
+def test_a_journal_s_line_that_was_cut_short_was_never_there(data: Path) -> None:
+    with serving(data) as (broker, wire):
+        broker.create_topic("topic")
+        wire.commit("group", "topic", 7)
+    with (data / "journal.jsonl").open("ab") as file:
+        file.write(b'["offset",["group","top')
+    with serving(data) as (_, wire):
+        assert wire.committed("group", "topic").committed_offset == 7
+
+
+def test_a_journal_that_is_damaged_in_its_middle_is_an_error(data: Path) -> None:
+    with serving(data) as (broker, _):
+        broker.create_topic("topic")
+    journal = data / "journal.jsonl"
+    journal.write_bytes(b"garbage\n" + journal.read_bytes())
+    with pytest.raises(ConfigError, match="line 1"):
+        Broker(data=data)
+
+
+@contextmanager
+def no_file_larger_than(size: int) -> Iterator[None]:
+    """A disk that is full, as far as this process can see."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_refuses_and_leaves_nothing_half_written(data: Path) -> None:
+    with serving(data) as (broker, wire):
+        broker.create_topic("topic")
+        wire.produce("topic", batch(2))
+        (segment,) = segments(data)
+        before = segment.read_bytes()
+        with no_file_larger_than(len(before) + 1000):
+            answer = wire.produce("topic", batch([b"x" * 5000]))
+            assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert segment.read_bytes() == before
+        assert wire.produce("topic", batch(1)).base_offset == 2
+
+
+# Killed
+
+
+@contextmanager
+def process(data: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Run `shoal broker` in a process of its own; give its address."""
+    command = [
+        sys.executable,
+        "-m",
+        "shoal",
+        "broker",
+        "--listen",
+        "127.0.0.1:0",
+        "--data",
+        str(data),
+        *options,
+    ]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert running.stdout is not None
+    try:
+        yield running, running.stdout.readline().rsplit(maxsplit=1)[-1]
+    finally:
+        running.kill()
+        running.wait()
+        running.stdout.close()
+
+
+class _Load(threading.Thread):
+    """Produces batches to one partition until the broker is gone; remembers what was acknowledged."""
+
+    def __init__(self, address: str, partition: int) -> None:
+        super().__init__()
+        self._address = address
+        self._partition = partition
+        self.acknowledged = 0
+
+    def run(self) -> None:
+        with Wire(self._address) as wire:
+            sequence = 0
+            while True:
+                sent = batch(
+                    [b"%d" % (sequence + number) * 50 for number in range(10)],
+                    producer_id=7,
+                    producer_epoch=0,
+                    base_sequence=sequence,
+                )
+                try:
+                    answer = wire.produce("load", sent, partition=self._partition)
+                except (AssertionError, OSError):
+                    return
+                assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, sequence)
+                sequence += 10
+                self.acknowledged = sequence
+
+
+@pytest.mark.parametrize("flush", [False, True])
+def test_what_was_acknowledged_is_there_after_a_kill_in_mid_load(data: Path, flush: bool) -> None:
+    options = ["--config", "log.flush.interval.messages=1"] if flush else []
+    with process(data, *options) as (running, address):
+        with Wire(address) as wire:
+            assert wire.create_topic("load", 3, segment_bytes=str(1 << 20)).error_code == ErrorCode.NONE
+        loads = [_Load(address, partition) for partition in range(3)]
+        for load in loads:
+            load.start()
+        deadline = time.monotonic() + PATIENCE_S
+        while min(load.acknowledged for load in loads) < 1000:
+            assert time.monotonic() < deadline
+        running.send_signal(signal.SIGKILL)
+        for load in loads:
+            load.join(PATIENCE_S)
+    with process(data) as (_, address), Wire(address) as wire:
+        for partition, load in enumerate(loads):
+            end = wire.end_offset("load", partition=partition)
+            # One request was under way, and may have been written.
+            assert load.acknowledged <= end <= load.acknowledged + 10
+            assert _sequences(wire, partition, end) == list(range(0, end, 10))
+
+
+def _sequences(wire: Wire, partition: int, end: int) -> list[int]:
+    found: list[int] = []
+    offset = 0
+    while offset < end:
+        fetched = wire.fetch("load", offset, partition=partition)
+        for each in split(memoryview(bytes(fetched.record_set))):
+            assert each.header.base_offset == each.header.base_sequence
+            found.append(each.header.base_sequence)
+            offset = each.header.next_offset
+    return found
