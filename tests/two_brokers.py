@@ -221,6 +221,10 @@ class Watched(Uncontrolled):
         self.stop_requested = True
         self._stopping.set()
 
+    @property
+    def mirror_ends(self) -> bool:
+        return self.stop_requested
+
     def report(self, message: dict[str, Any]) -> None:
         self.reports.append(message)
 

@@ -248,6 +248,7 @@ class Plan:
         isolation: The mirror's ``isolation.level``, and that of who compares.
         streams: The product only: it streams until all faults have come, and is stopped by SIGTERM
             before ``--once`` completes it.
+        slice_s: How long its slices are then: short ones end and begin while things go wrong.
         again: Run it once more when it is done: nothing may change.
         several: The embedded broker takes several batches of a partition in a request.
         together_bytes: How many bytes of a partition may go into a request then, without Spark.
@@ -269,6 +270,7 @@ class Plan:
     commit_interval_ms: int
     isolation: Isolation
     streams: bool
+    slice_s: float
     again: bool
     faults: tuple[Fault, ...]
     several: bool = False
@@ -285,7 +287,8 @@ class Plan:
         return SHORT_EXPIRATION_MS if self.age is Age.EXPIRING else DEFAULT_EXPIRATION_MS
 
     def __str__(self) -> str:
-        how = f"{self.kind.value}{', streaming' if self.streams else ''}, {self.age.value}"
+        streaming = f", slices of {self.slice_s:g} s" if self.streams else ""
+        how = f"{self.kind.value}{streaming}, {self.age.value}"
         if self.isolation == "read_uncommitted":
             how += ", read_uncommitted"
         if self.several:
@@ -314,7 +317,8 @@ def draw(seed: int, number: int, kind: Kind | None = None) -> Plan:
         fetch_buffer_bytes=_fetch_buffer_bytes(kind, dice),
         commit_interval_ms=dice.choice([1, 50, 500, 5_000]),
         isolation="read_uncommitted" if dice.random() < 0.15 else "read_committed",
-        streams=kind is Kind.PRODUCT and dice.random() < 0.4,
+        streams=kind is Kind.PRODUCT and dice.random() < 0.6,
+        slice_s=random.Random(f"{seed}/{number}/slices").choice([1.0, 1.0, 3.0, 15.0]),
         again=kind is not Kind.PRODUCT or dice.random() < 0.15,
         faults=(),
     )

@@ -72,9 +72,9 @@ def test_a_long_run_has_every_kind_of_trial_and_a_third_of_them_the_whole_produc
         ),
         (
             Kind.PRODUCT,
-            2691,
-            "product, 30 days old: kill -9 of a Python worker at 10;"
-            " kill -9 and start of a broker (destination) 3 at 41",
+            2542,
+            "product, slices of 1 s, 30 days old: kill -9 and start of a broker (destination) 2 at 30;"
+            " kill -9 of a Python worker at 49",
         ),
     ],
     ids=lambda value: value.name.lower() if isinstance(value, Kind) else None,

@@ -369,7 +369,7 @@ class _Trial:
             *["--commit-interval-ms", str(plan.commit_interval_ms)],
             *["--checkpoint", str(self._logs / "checkpoint")],
             *(["--rebatch", plan.rebatch] if plan.rebatch else []),
-            *(["--once"] if once else []),
+            *(["--once"] if once else ["--slice", str(plan.slice_s)]),
         ]
 
     def _task_arguments(self) -> dict[str, object]:

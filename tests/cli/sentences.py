@@ -13,12 +13,13 @@ __all__ = ["ANYTHING", "sentences"]
 ANYTHING = "…"
 """Stands where a sentence has a name or a number."""
 
-_MIRRORING = Path(shoal.__file__).parent / "mirroring"
+_SHOAL = Path(shoal.__file__).parent
+_MIRRORING = _SHOAL / "mirroring"
 
 #: What is called with a sentence: warnings, reasons to wait, and reasons to stop.
 _CALLED = frozenset(
     {"Finding", "Incident", "PartitionStopped", "UnsupportedBatch", "_meet_loss", "_met"}
-    | {"_refuse", "_stop", "_warn", "append", "stop", "suspect", "wait"}
+    | {"_on_warning", "_refuse", "_stop", "_warn", "append", "stop", "suspect", "wait"}
 )
 
 #: Where what was found stands in front of what to do about it.
@@ -33,7 +34,7 @@ _SHORTEST = 15
 
 def sentences() -> set[str]:
     """Return each sentence, with :data:`ANYTHING` for what is put in."""
-    files = [*_MIRRORING.glob("*.py"), *(_MIRRORING / "realign").glob("*.py")]
+    files = [*_MIRRORING.glob("*.py"), *(_MIRRORING / "realign").glob("*.py"), _SHOAL / "spark" / "job.py"]
     files.remove(_MIRRORING / "write.py")  # no part of a mirror
     return {text for file in files for text in _in(ast.parse(file.read_text(encoding="utf-8")))}
 

@@ -7,7 +7,9 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
+import psutil
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, OffsetSpec
@@ -26,6 +28,9 @@ REFRESH_S = 5
 #: From the creation of something to its first mirrored record, on top of the refresh: on a busy machine.
 NOTICED_WITHIN_S = 45.0
 MIRRORED_WITHIN_S = 120.0
+
+#: A mirror starts Spark again when Spark has run for a minute; it takes a while to start.
+SOUND_S = 80.0
 
 CONFIG = {"default.replication.factor": BROKERS, "min.insync.replicas": 2, "num.io.threads": 4}
 
@@ -146,3 +151,30 @@ def test_new_partitions_are_noticed_and_the_old_ones_go_on(arena: Arena, mirror:
     copy = digest_topic(arena.bootstrap(Side.DESTINATION), "life.grows")
     assert [each.count for each in copy.values()] == [200, 200, 100, 100, 100]
     assert_lives(mirror)
+
+
+def test_spark_is_started_again_when_its_planner_is_killed(
+    arena: Arena, mirror: MirrorProcess, topic: str
+) -> None:
+    name = f"life.{topic}"
+    started_at = psutil.Process(mirror.process_id).create_time()
+    wait_until(lambda: time.time() - started_at > SOUND_S, "a mirror that is sound", SOUND_S + 30, 0.5)
+    planners = planners_of(mirror)
+    assert planners
+    for planner in planners:
+        planner.kill()
+    create_topic(arena.bootstrap(Side.SOURCE), name, 3, BROKERS)
+    load(arena, name, 300)
+    await_mirrored(arena, mirror, name, 300)
+    assert_lives(mirror)
+    assert not set(planners) & set(planners_of(mirror))
+
+
+def planners_of(mirror: MirrorProcess) -> list[psutil.Process]:
+    """Return the processes in which Spark asks the source what to read."""
+    found = []
+    for process in psutil.Process(mirror.process_id).children(recursive=True):
+        with suppress(psutil.Error):
+            if any("streaming_source" in each for each in process.cmdline()):
+                found.append(process)
+    return found

@@ -19,7 +19,7 @@ from two_brokers import (
 )
 
 from shoal.errors import BrokerError, Disconnected, ErrorCode
-from shoal.mirroring import carrier
+from shoal.mirroring import carrier, commits
 from shoal.mirroring.ranges import CopyRange
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
@@ -233,7 +233,7 @@ def test_a_position_that_may_no_longer_be_committed_stops_its_partition_alone(br
 def test_the_last_commit_is_tried_again_with_pauses(
     brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(carrier, "_LAST_COMMIT_PATIENCE_S", 0.5)
+    monkeypatch.setattr(commits, "_LAST_COMMIT_PATIENCE_S", 0.5)
     history.plain(1, 2)
     let_pass(brokers.source, ApiKey.OFFSET_COMMIT, 1)
     fault = brokers.source.faults.add(ApiKey.OFFSET_COMMIT, drop="before", times=None)
@@ -245,7 +245,7 @@ def test_the_last_commit_is_tried_again_with_pauses(
 def test_after_a_request_to_stop_a_commit_that_fails_is_left_to_the_next_start(
     brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(carrier, "_REQUESTED_COMMIT_PATIENCE_S", 0.5)
+    monkeypatch.setattr(commits, "_REQUESTED_COMMIT_PATIENCE_S", 0.5)
     history.plain(1, 2)
     let_pass(brokers.source, ApiKey.OFFSET_COMMIT, 1)
     fault = brokers.source.faults.add(ApiKey.OFFSET_COMMIT, drop="before", times=None)

@@ -252,6 +252,28 @@ def test_an_idle_partition_is_handed_over_too(brokers: TwoBrokers, history: Hist
     assert ends.hits == 0
 
 
+def test_what_a_coordinator_has_no_time_for_is_committed_by_the_next_task(
+    brokers: TwoBrokers, history: History, driver: Driver
+) -> None:
+    history.plain(2)
+    with driver.slice():
+        wait_until(lambda: brokers.copied() == history.committed)
+    stall = brokers.source.faults.add(ApiKey.OFFSET_COMMIT, drop="before", delay_s=5.0, times=None)
+    history.plain(3)
+    with driver.slice():
+        wait_until(lambda: brokers.copied() == history.committed)
+        ending = time.monotonic()
+    assert time.monotonic() - ending < 3.0
+    assert brokers.pair().source_offset == 2
+    brokers.source.faults.remove(stall)
+    ends = asked(brokers, ApiKey.OFFSET_FOR_LEADER_EPOCH)
+    seen = len(driver.reports)
+    with driver.slice():
+        wait_until(lambda: any(each["partitions"] for each in driver.reports[seen:]))
+    assert ends.hits == 0
+    assert brokers.pair().source_offset == history.next_offset
+
+
 def test_a_task_that_is_repeated_realigns(brokers: TwoBrokers, history: History, driver: Driver) -> None:
     """The first attempt took what the last slice left, copied, and died."""
     history.plain(2, 3)

@@ -21,7 +21,7 @@ T = TypeVar("T")
 _GROUP_KEY_TYPE = 0
 
 #: How long one broker may take to connect, and to answer, while any other could be asked instead.
-_ANYONE_PATIENCE_S = 3.0
+_ANYONE_PATIENCE_S = 1.0
 
 #: Who of a bootstrap list answered last. A broker that stalls is met once in a process then, not by
 #: each Cluster anew. Only a hint, so threads may share it.

@@ -1,5 +1,5 @@
 """
-Carries the partitions of one pair of leaders: aligns them, copies them by route, commits.
+Carries the partitions of one pair of leaders: aligns them and copies them by route.
 
 A carrier has a thread and connections of its own, so that a leader that
 stalls holds up nobody else. A partition that cannot go on for now waits by
@@ -9,30 +9,25 @@ as long as it takes.
 
 from __future__ import annotations
 
-import math
 import queue
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import closing, suppress
 from functools import partial
 from itertools import chain
 from typing import Any
 
-from ..client.cluster import Cluster, is_transient, patiently
+from ..client.cluster import Cluster, is_transient
 from ..client.connection import Connection
 from ..client.fetch import Fetcher
-from ..client.groups import JOIN_AGAIN
-from ..client.metadata import TopicPartition
 from ..client.multi_batch import marked
 from ..client.produce import Producer
-from ..errors import BrokerError, CorruptBatch, Disconnected, PartitionStopped, ProtocolError, ShoalError
+from ..errors import BrokerError, CorruptBatch, PartitionStopped, ProtocolError, ShoalError
+from .commits import Commits, can_heal
 from .control import CarrierControl
 from .handover import Left
-from .pair import Pair
 from .partition_copy import PartitionCopy
-from .positions import GroupPositions, PositionsInThread
 from .realign import leader_epochs_of, realign, take_over
 from .reports import partition_report
 from .route import FETCH_MAX_WAIT_MS, Route
@@ -55,12 +50,6 @@ _TURN_S = 1.0
 
 #: How often it is looked for partitions that failed, or have waited long enough, while others are copied.
 _LOOK_INTERVAL_S = 0.05
-
-#: How long the last commit of a task is tried before Spark has to repeat the task.
-_LAST_COMMIT_PATIENCE_S = 60.0
-
-#: And where the driver asked it to end: nobody should have to wait for a coordinator then.
-_REQUESTED_COMMIT_PATIENCE_S = 5.0
 
 #: How long a broker may wait for its in-sync replicas before it answers error 7; Kafka's producers' default.
 _PRODUCE_TIMEOUT_MS = 30_000
@@ -108,20 +97,12 @@ class Carrier:
         self._control = control
         self._source = source
         self._destination = destination
-        # Apart from the rest: a coordinator that stalls must not take its time from the copying.
-        self._coordinator = Cluster(settings.source.impatient(), source.known)
-        self._positions = PositionsInThread(
-            GroupPositions(self._coordinator, settings.group, control.membership)
-        )
+        self._commits = Commits(settings, control, source.known)
         self._buffer_bytes = buffer_bytes
         self._tell = report
         self._give_away = give_away
         self._admitted: queue.SimpleQueue[PartitionCopy] = queue.SimpleQueue()
         self._stays = False
-        self._committed: dict[PartitionCopy, Pair] = {}
-        self._committing: dict[PartitionCopy, Pair] = {}
-        self._commit_outcome: Future[Mapping[TopicPartition, ShoalError]] | None = None
-        self._committed_at = time.monotonic()
         self._reported_at = 0.0
         self._looked_at = 0.0
         self._fetched_bytes = 0
@@ -163,8 +144,9 @@ class Carrier:
             for connection in self._connections():
                 if connection.in_flight:
                     connection.abort()
-            for cluster in (self._source, self._destination, self._coordinator):
+            for cluster in (self._source, self._destination):
                 cluster.abort_connecting()
+            self._commits.coordinator.abort()
 
     def disown(self) -> None:
         """Nobody waits for this carrier any more: it does nothing more; its partitions will be realigned."""
@@ -173,6 +155,12 @@ class Carrier:
     @property
     def is_disowned(self) -> bool:
         return self._control.disowned
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether all that is left to it waits for something: to wait for it, too, brings nothing."""
+        unfinished = [copy for copy in list(self.copies) if not copy.is_over]
+        return bool(unfinished) and all(copy.waiting_for for copy in unfinished)
 
     @property
     def abandoned_s(self) -> float:
@@ -222,9 +210,9 @@ class Carrier:
         if self._control.disowned or self.failure is not None:
             return []
         return [
-            Left(copy.pair, copy.leader_epochs).to_json_object(copy.source)
+            Left(copy.pair, self._commits.has(copy), copy.leader_epochs).to_json_object(copy.source)
             for copy in self.copies
-            if copy.aligned and copy.pair and self._committed.get(copy) == copy.pair
+            if copy.aligned and copy.pair and not copy.stopped
         ]
 
     # Its own thread
@@ -238,7 +226,7 @@ class Carrier:
             ShoalError: The last commit failed.
 
         """
-        with self._source, self._destination, self._coordinator, self._positions:
+        with self._source, self._destination, self._commits:
             try:
                 while self._has_work and not self._control.stop_requested:
                     self._step()
@@ -246,7 +234,8 @@ class Carrier:
             finally:
                 self._take_admitted()  # they are not done
                 # Whatever the reason: what was acknowledged is committed.
-                self._commit_the_rest()
+                self._pauses = True
+                self._commits.the_rest(self.copies)
                 self._report()
 
     @property
@@ -291,7 +280,7 @@ class Carrier:
         try:
             work(copies)
         except ShoalError as error:
-            if not _can_heal(error) and not isinstance(error, ProtocolError):
+            if not can_heal(error) and not isinstance(error, ProtocolError):
                 raise
             self._metadata_is_stale = True
             # They come back together: each by itself would be a route of its own.
@@ -339,12 +328,13 @@ class Carrier:
 
     def _align(self, copies: Sequence[PartitionCopy]) -> None:
         copies = [copy for copy in copies if copy.is_due]
-        for copy, pair in take_over(copies, self._source, self._destination, self._settings):
-            self._committed[copy] = pair
+        for copy, left in take_over(copies, self._source, self._destination, self._settings):
+            if left.is_committed:
+                self._commits.know(copy, left.pair)
         copies = [copy for copy in copies if not copy.aligned]
         if not copies:
             return
-        errors = realign(copies, self._source, self._destination, self._positions, self._settings)
+        errors = realign(copies, self._source, self._destination, self._commits.positions, self._settings)
         self._metadata_is_stale = bool(errors)
         for copy in copies:
             error = errors.get(copy.source)
@@ -457,7 +447,7 @@ class Carrier:
         if self._give_away and now - self._looked_at >= _LOOK_INTERVAL_S:
             self._looked_at = now
             self._give_away_failed(self._give_away)
-        self._commit_now_and_then(now)
+        self._commits.now_and_then(self.copies, now)
         if fetched_bytes:
             self._fetched_at = now
         self._fetched_bytes += fetched_bytes
@@ -469,94 +459,12 @@ class Carrier:
         failed = [
             copy
             for copy in self.copies
-            if not copy.aligned and not copy.is_over and copy not in self._committing
+            if not copy.aligned and not copy.is_over and not self._commits.is_under_way(copy)
         ]
         if failed and len(failed) < len(self._unfinished()):
             heirs = [copy.hand_on() for copy in failed]
             self._report()  # before the heirs do
             give_away(heirs)
-
-    # Committing
-
-    def _commit_now_and_then(self, now: float) -> None:
-        """Commit without waiting for it: a coordinator that does not answer holds up no copying."""
-        # The next commit, or the last, covers one that fails; a group that is
-        # lost for good ends the lease.
-        with suppress(ShoalError):
-            if self._commit_outcome is not None and self._commit_outcome.done():
-                self._end_commit()
-        due = (now - self._committed_at) * 1000 >= self._settings.commit_interval_ms
-        if due and self._commit_outcome is None:
-            self._begin_commit()
-            self._committed_at = now
-
-    def _commit_the_rest(self) -> None:
-        def pause(seconds: float) -> None:
-            # Not the control's wait, which returns at once when the driver wants an end.
-            self._control.check_lease()
-            time.sleep(seconds)
-
-        is_asked_to = self._control.stop_requested
-        patience_s = _REQUESTED_COMMIT_PATIENCE_S if is_asked_to else _LAST_COMMIT_PATIENCE_S
-        give_up_at = time.monotonic() + patience_s
-        self._pauses = True
-        try:
-            patiently(
-                lambda: self._commit(give_up_at), patience_s=patience_s, pause=pause, can_heal=_can_heal
-            )
-        except ShoalError as error:
-            # The next slice, or the next start, finds out where it stands, by realigning.
-            if not is_asked_to or not _can_heal(error):
-                raise
-
-    def _commit(self, give_up_at: float) -> None:
-        with suppress(ShoalError):
-            self._end_commit(give_up_at)  # what it had is in the next, where it failed
-        self._begin_commit()
-        self._end_commit(give_up_at)
-
-    def _begin_commit(self) -> None:
-        pairs = {
-            copy: copy.pair
-            for copy in self.copies
-            if copy.pair and not copy.departed and copy.pair != self._committed.get(copy)
-        }
-        if pairs:
-            self._committing = pairs
-            self._commit_outcome = self._positions.begin_commit(
-                {copy.source: pair for copy, pair in pairs.items()}
-            )
-
-    def _end_commit(self, give_up_at: float = math.inf) -> None:
-        """
-        Wait for the outcome of the commit that is under way, if one is, and keep it.
-
-        One that is given up may still arrive: it is older than the position then, as after a crash.
-
-        """
-        outcome, self._commit_outcome = self._commit_outcome, None
-        pairs, self._committing = self._committing, {}
-        if outcome is None:
-            return
-        try:
-            refused = outcome.result(
-                timeout=min(max(0.0, give_up_at - time.monotonic()), _LAST_COMMIT_PATIENCE_S)
-            )
-        except TimeoutError:
-            self._coordinator.abort()
-            raise Disconnected(
-                self._settings.source.servers, "the group's coordinator does not answer"
-            ) from None
-        for copy, pair in pairs.items():
-            error = refused.get(copy.source)
-            if error is None:
-                self._committed[copy] = pair
-                copy.committed_offset = pair.source_offset
-            elif not is_transient(error) and not copy.stopped:
-                copy.stop(str(error))
-        for error in refused.values():
-            if is_transient(error):
-                raise error
 
     # Reporting
 
@@ -573,8 +481,3 @@ class Carrier:
         if partitions or self._fetched_bytes:
             self._tell(partitions, self._fetched_bytes)
         self._fetched_bytes = 0
-
-
-def _can_heal(error: ShoalError) -> bool:
-    """Whether time can heal it; so can the driver, who joins the group again and says so."""
-    return is_transient(error) or (isinstance(error, BrokerError) and error.code in JOIN_AGAIN)

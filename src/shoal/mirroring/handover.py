@@ -2,8 +2,9 @@
 What one task leaves to the next that copies the same partition.
 
 A task that ends a slice in good order knows of each partition where it stands:
-everything that it sent is acknowledged and committed. The next task goes on
-from there without asking both clusters what they hold. The driver keeps it in
+everything that it sent is acknowledged, and committed unless the coordinator
+did not answer. The next task goes on from there without asking both clusters
+what they hold, and commits what is not committed yet. The driver keeps it in
 between, and gives it away once: a task that is repeated finds nothing, and
 realigns; and what an older attempt says of a partition that another has taken
 since is not believed. When the mirror's place in its group was interrupted, nothing is
@@ -30,18 +31,20 @@ class Left:
     Where a task left a partition: everything that it sent is acknowledged.
 
     Attributes:
-        pair: As it was committed last.
+        pair: How far it is copied.
+        is_committed: Whether the group's coordinator has that, too.
         leader_epochs: Of source and destination, in which it was aligned: after an election either
             log may be another.
 
     """
 
     pair: Pair
+    is_committed: bool
     leader_epochs: tuple[int, int]
 
     def to_json_object(self, partition: TopicPartition) -> list[Any]:
         committed = self.pair.to_committed()
-        return [*partition, committed.offset, committed.metadata, self.leader_epochs]
+        return [*partition, committed.offset, committed.metadata, self.is_committed, self.leader_epochs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +64,10 @@ class Handover:
     @classmethod
     def from_json_object(cls, values: Mapping[str, Any]) -> Handover:
         left = {}
-        for topic, partition, offset, metadata, leader_epochs in values["left"]:
+        for topic, partition, offset, metadata, is_committed, leader_epochs in values["left"]:
             pair = Pair.from_committed(Committed(offset, metadata))
             if pair is not None:
-                left[TopicPartition(topic, partition)] = Left(pair, tuple(leader_epochs))
+                left[TopicPartition(topic, partition)] = Left(pair, is_committed, tuple(leader_epochs))
         in_trouble = {TopicPartition(topic, number): reason for topic, number, reason in values["in_trouble"]}
         return cls(left, in_trouble)
 

@@ -226,9 +226,9 @@ class _Lane:
             self._report([], 0, deal_anew=True)
 
     def _hurry(self) -> None:
-        """An end was requested: give up what carriers wait for that hear nothing."""
+        """An end was requested: give up what carriers wait for that were stuck before, or hear nothing."""
         for carrier in list(self._threads):
-            if carrier.unheard_s > _END_PATIENCE_S:
+            if carrier.is_stuck or carrier.unheard_s > _END_PATIENCE_S:
                 carrier.abandon()
             if carrier.abandoned_s > _ABANDONED_PATIENCE_S:
                 carrier.disown()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Protocol, Self
+from typing import Protocol
 
 from ..client.cluster import Cluster
 from ..client.groups import Membership, commit_offsets, fetch_offsets
@@ -90,8 +90,11 @@ class PositionsInThread:
         """Commit without waiting for the outcome."""
         return self._thread.submit(self._positions.commit, pairs)
 
-    def __enter__(self) -> Self:
-        return self
+    def end_with(self, last: Callable[[], object]) -> None:
+        """
+        Ask nothing more; let the thread do one thing more when what it does is over.
 
-    def __exit__(self, *exc_info: object) -> None:
-        self._thread.shutdown()
+        Nobody waits for that: what was given up may still wait for a host that does not answer.
+        """
+        self._thread.submit(last)
+        self._thread.shutdown(wait=False)

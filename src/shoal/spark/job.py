@@ -23,8 +23,9 @@ import platformdirs
 import psutil
 from py4j.protocol import Py4JError
 from pyspark.core.context import SparkContext
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from shoal.client.cluster import Cluster, patiently
 from shoal.client.config import ClientConfig
@@ -66,6 +67,9 @@ _LOOK_INTERVAL_S = 0.1
 
 #: How soon it is noticed that a query has failed; each look is a call of the JVM.
 _QUERY_LOOK_INTERVAL_S = 1.0
+
+#: A query that has run for so long is started again; what is wrong from the start shows sooner.
+_SOUND_S = 60.0
 
 
 def mirror(
@@ -189,10 +193,10 @@ class _Mirror:
             added = work.add(topic)
             lock.extend(added)
             control.end_slice()
-            what = (
+            news = (
                 f"{_named(added)} of topic {topic.source} found" if added else f"topic {topic.source} is back"
             )
-            self._on_notice(f"{what}, and mirrored to {topic.destination}")
+            self._on_notice(f"{news}, and mirrored to {topic.destination}")
 
         return Discovery(
             self._options,
@@ -231,6 +235,10 @@ class _Mirror:
         log_file = checkpoint / "spark.log"
         ours = SparkContext._active_spark_context is None
         spark = spark_session(self._options.master, dict(self._options.spark_conf), log_file, state_dir())
+
+        def restarted(error: Exception) -> None:
+            self._on_warning(f"Spark failed and was started again: {_first_line(error)}; see {log_file}")
+
         with _signals_set(self._stop), _Watcher(self._stop, control, lock, self._metrics, self._on_progress):
             try:
                 _refuse_speculation(spark)
@@ -240,7 +248,7 @@ class _Mirror:
                 elif self._options.once:
                     job.run_batch()
                 else:
-                    job.run_stream(checkpoint / "spark", self._stop)
+                    job.run_stream(checkpoint / "spark", self._stop, restarted)
             except (PySparkException, Py4JError) as error:
                 raise _cause(error, lock, log_file) from error
             finally:
@@ -301,23 +309,42 @@ class _Job:
         rows = self.spark.read.format("shoal").options(**self._read_options()).load()
         rows.write.format("shoal").mode("append").options(**self._write_options()).save()
 
-    def run_stream(self, checkpoint: Path, stop: threading.Event) -> None:
-        """Copy in slices of time until ``stop`` is set and the one under way has ended."""
+    def run_stream(
+        self, checkpoint: Path, stop: threading.Event, on_restart: Callable[[Exception], object]
+    ) -> None:
+        """
+        Copy in slices of time until ``stop`` is set and the one under way has ended.
+
+        A query that ends for Spark's own reasons, above all because a process of its was killed, is started
+        again; one that had just been started, or whose tasks go on without it, is not.
+        """
         self.spark.dataSource.register(keyed_data_source())
         rows = self.spark.readStream.format("shoal").options(**self._read_options()).load()
         writer = rows.writeStream.format("shoal").options(**self._write_options())
-        query = writer.option("checkpointLocation", str(checkpoint)).start()
+        writer = writer.option("checkpointLocation", str(checkpoint))
+        while True:
+            started_at = time.monotonic()
+            error = self._run_query(writer.start(), stop)
+            if error is None:
+                return
+            is_sound = time.monotonic() - started_at >= _SOUND_S and not _our_sentences(error)
+            if stop.is_set() or not is_sound or not self.control.wait_until_idle(_END_PATIENCE_S):
+                raise error
+            on_restart(error)
+
+    def _run_query(self, query: StreamingQuery, stop: threading.Event) -> StreamingQueryException | None:
+        """Wait until it has ended, in good order where ``stop`` is set; return why it did where not."""
         while query.isActive and not stop.wait(_QUERY_LOOK_INTERVAL_S):
             pass
-        self.control.request_stop()
-        # The tasks were told to end, and the source plans nothing new: a
-        # query without an active trigger has nothing under way.
-        while query.isActive and query.status["isTriggerActive"]:
-            time.sleep(0.05)
+        if stop.is_set():
+            self.control.request_stop()
+            # The tasks were told to end, and the source plans nothing new: a
+            # query without an active trigger has nothing under way.
+            while query.isActive and query.status["isTriggerActive"]:
+                time.sleep(0.05)
         error = query.exception()
         query.stop()
-        if error is not None:
-            raise error
+        return error
 
     def _read_options(self) -> dict[str, str]:
         options = self.options
@@ -489,15 +516,21 @@ def _lost(lock: GroupLock) -> ShoalError:
 _OUR_ERROR = re.compile(r"shoal\.errors\.\w+: (.*)")
 
 
+def _our_sentences(error: Exception) -> list[str]:
+    return [each.strip() for each in _OUR_ERROR.findall(str(error))]
+
+
 def _cause(error: PySparkException, lock: GroupLock, log_file: Path) -> ShoalError:
     """Find our own sentence in what Spark made of it."""
     if lock.lost is not None:
         return _lost(lock)
-    sentences = _OUR_ERROR.findall(str(error))
-    if sentences:
-        return ShoalError(sentences[-1].strip())
-    first_line = str(error).strip().partition("\n")[0]
-    return ShoalError(f"Spark failed: {first_line}; see {log_file}")
+    if sentences := _our_sentences(error):
+        return ShoalError(sentences[-1])
+    return ShoalError(f"Spark failed: {_first_line(error)}; see {log_file}")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
 
 
 def _cpu_seconds() -> tuple[float, float]:

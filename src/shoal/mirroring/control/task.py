@@ -47,6 +47,10 @@ class Control(Protocol):
         """Whether the task should finish what is in flight, commit and end: now, or with its slice."""
 
     @property
+    def mirror_ends(self) -> bool:
+        """Whether no task follows this one: a stop was requested, and not only of the slice."""
+
+    @property
     def remaining_s(self) -> float:
         """How long until then, as far as is known; infinite where the end is that of the work."""
 
@@ -98,6 +102,10 @@ class CarrierControl:
         return self.end_requested or self._control.stop_requested
 
     @property
+    def mirror_ends(self) -> bool:
+        return self._control.mirror_ends
+
+    @property
     def remaining_s(self) -> float:
         return self._control.remaining_s
 
@@ -130,6 +138,7 @@ class Uncontrolled:
     """A task without a driver of ours: it runs to its end and holds no group."""
 
     stop_requested = False
+    mirror_ends = False
     remaining_s = math.inf
     interruptions = 0
 
@@ -230,6 +239,10 @@ class ControlConnection:
     @property
     def stop_requested(self) -> bool:
         return self._stop or lease_clock_s() >= self._ends_at
+
+    @property
+    def mirror_ends(self) -> bool:
+        return self._stop
 
     @property
     def remaining_s(self) -> float:

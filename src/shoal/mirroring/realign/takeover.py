@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from ...client.cluster import Cluster
 from ...errors import ShoalError
 from ..handover import Left
-from ..pair import Pair
 from ..partition_copy import PartitionCopy
 from ..settings import CopySettings
 from .begin import topic_id
@@ -17,14 +16,14 @@ __all__ = ["leader_epochs_of", "take_over"]
 
 def take_over(
     copies: Sequence[PartitionCopy], source: Cluster, destination: Cluster, settings: CopySettings
-) -> list[tuple[PartitionCopy, Pair]]:
+) -> list[tuple[PartitionCopy, Left]]:
     """
     Align the partitions that a former task left, where nothing happened to either cluster since.
 
     Nobody is asked. What is not taken over now has to be realigned, now and later.
 
     Returns:
-        The partitions that are aligned now, and their pairs, which are committed.
+        The partitions that are aligned now, and how they were left.
 
     """
     taken = []
@@ -33,7 +32,7 @@ def take_over(
         if left is not None and _still_holds(left, copy, source, destination, settings):
             copy.align(left.pair)
             copy.leader_epochs = left.leader_epochs
-            taken.append((copy, left.pair))
+            taken.append((copy, left))
     return taken
 
 
