@@ -1,5 +1,6 @@
 """The Java agent's jar, built by Maven when its sources are newer."""
 
+import functools
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,6 +13,7 @@ _AGENT = Path(__file__).parent.parent / "agent"
 _JAR = _AGENT / "start" / "target" / "shoal-agent.jar"
 
 
+@functools.cache  # a jar that running brokers have open may not change
 def agent_jar() -> Path:
     """
     Return the agent's jar, built without its own tests if it is missing or out of date.

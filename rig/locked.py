@@ -2,7 +2,7 @@
 
 import contextlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from confluent_kafka.admin import (
 
 from rig.authority import Authority, Identity
 from rig.cluster import KafkaCluster
+from rig.jars import KAFKA_VERSION
 
 __all__ = ["PASSWORDS", "LockedKafka", "jaas", "locked_kafka"]
 
@@ -82,8 +83,8 @@ def jaas(mechanism: str, username: str, password: str | None = None) -> str:
 
 
 @contextlib.contextmanager
-def locked_kafka() -> Iterator[LockedKafka]:
-    """Run the cluster inside a ``with`` block."""
+def locked_kafka(version: str = KAFKA_VERSION, jvm: Sequence[str] = ()) -> Iterator[LockedKafka]:
+    """Run the cluster inside a ``with`` block; ``jvm`` are further options of the broker's."""
     with tempfile.TemporaryDirectory(prefix="rig-locked-") as name:
         directory = Path(name)
         authority = Authority()
@@ -97,7 +98,13 @@ def locked_kafka() -> Iterator[LockedKafka]:
             for user, password in PASSWORDS.items()
             for argument in ("--add-scram", f'{mechanism}=[name="{user}",password="{password}"]')
         ]
-        cluster = KafkaCluster(config=_config(directory), listeners=_LISTENERS, format_options=scram)
+        cluster = KafkaCluster(
+            version=version,
+            broker_jvm={1: jvm},
+            config=_config(directory),
+            listeners=_LISTENERS,
+            format_options=scram,
+        )
         with cluster:
             yield LockedKafka(cluster, authority, authority.issue("alice"), directory)
 

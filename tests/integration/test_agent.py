@@ -7,17 +7,14 @@ Every test runs on each line of Kafka versions that the agent supports.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import product
-from pathlib import Path
 
 import pytest
 from batches import CONTROL, TRANSACTIONAL, Record, message, patched, payload, raw_batch
 from integration.raw_producer import ALL_CODECS, Identity, RawProducer, following, records_in
 
-from rig import KafkaCluster, create_topic, dump_partition, read_topic
+from rig import KafkaCluster, create_topic, dump_partition, read_topic, wait_until
 from rig.agent import agent_jar
 from rig.jars import KAFKA_3_VERSION, KAFKA_VERSION
-from shoal.client.config import ClientConfig
 from shoal.errors import ErrorCode
 from shoal.records import Codec, split
 
@@ -91,7 +88,7 @@ def test_every_kind_of_acknowledgement_will_do(
 def test_all_versions_of_produce_that_may_carry_every_codec_will_do(
     kafka: KafkaCluster, created: str
 ) -> None:
-    newest = 11 if kafka.version == KAFKA_3_VERSION or kafka.version.startswith("3.9") else 12
+    newest = 11 if kafka.version.startswith("3.9") else 12
     for number, version in enumerate(range(7, newest + 1)):
         with RawProducer(kafka.bootstrap, version=version) as producer:
             assert producer.accepted(created, following(number * 6, 2, codecs=ALL_CODECS)) == number * 6
@@ -313,7 +310,7 @@ def test_a_partition_that_fails_holds_up_no_other(kafka: KafkaCluster, topic: st
 def test_how_shoal_asks_whether_several_batches_are_taken(
     kafka: KafkaCluster, producer: RawProducer, created: str
 ) -> None:
-    """By acks that there are not: two batches have passed the check of their sequences when these are seen."""
+    """By acks that there are not: when they are seen, two batches have passed the check of sequences."""
     assert producer.produce(created, following(0, 2), acks=2).error_code == 21
     assert producer.produce(created, BAD["a gap"][0], acks=2).error_code == 87
     with RawProducer(kafka.bootstrap, client_id="somebody") as unmarked:
@@ -338,6 +335,16 @@ def test_what_a_marked_client_sends_without_sequences_is_left_to_the_stock_rules
     assert producer.accepted(created, [Identity(-1, -1).batch(-1)]) == 0
     assert producer.refused(created, [Identity(-1, -1).batch(-1)] * 2) == ErrorCode.INVALID_RECORD
     assert producer.accepted(created, following(3, 2)) == 3
+
+
+def test_the_log_names_a_marked_client_once(kafka: KafkaCluster, created: str) -> None:
+    client_id = f"shoal-multi-batch.{created}"
+    with RawProducer(kafka.bootstrap, client_id=client_id) as producer:
+        for number in range(3):
+            producer.accepted(created, following(number * 6, 2))
+    said = f"Client {client_id} (User:ANONYMOUS) may send several batches of a partition in a request"
+    wait_until(lambda: said in kafka.output(1, 10_000), "the log to name the client")
+    assert kafka.output(1, 10_000).count(said) == 1
 
 
 # Topics of every kind

@@ -1,0 +1,432 @@
+"""Real Kafka with the Java agent, where a test needs brokers of its own: failures, passwords, long logs."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import struct
+import subprocess
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from batches import batch
+from confluent_kafka import ElectionType, TopicPartition
+from confluent_kafka.admin import AclOperation, AdminClient, NewTopic, ResourceType
+from integration.raw_producer import ALL_CODECS, Identity, RawProducer, following
+
+from rig import KafkaCluster, create_topic, dump_partition, java, read_topic, wait_until
+from rig.agent import agent_jar
+from rig.jars import KAFKA_3_VERSION, KAFKA_VERSION, OLD_KAFKA_VERSION, class_path, jars
+from rig.locked import PASSWORDS, LockedKafka, jaas, locked_kafka
+from shoal.client.config import ClientConfig
+from shoal.client.security import Security
+from shoal.errors import ErrorCode
+from shoal.protocol.apis import CLIENT_VERSIONS, ApiKey
+from shoal.protocol.codec import request_class
+from shoal.records import split
+
+SEQUENCES = 2**31
+
+VERSIONS = [KAFKA_VERSION, pytest.param(KAFKA_3_VERSION, marks=pytest.mark.long)]
+lines = pytest.mark.parametrize("version", VERSIONS)
+
+
+def with_agent(options: Path | None = None) -> list[str]:
+    """Return the JVM options of a broker that has the agent."""
+    return [f"-javaagent:{agent_jar()}" + (f"={options}" if options else "")]
+
+
+def stored(kafka: KafkaCluster, topic: str, node_id: int = 1) -> list[bytes]:
+    """Return the batches in a partition's segment files, as they are."""
+    segments = sorted(kafka.partition_dir(topic, 0, node_id).glob("*.log"))
+    return [bytes(each.view) for file in segments for each in split(memoryview(file.read_bytes()))]
+
+
+def as_sent(batches: list[bytearray] | list[bytes]) -> list[bytes]:
+    """Return what a broker may not change: all from the magic on."""
+    return [bytes(each[16:]) for each in batches]
+
+
+# Failures
+
+
+@lines
+def test_a_killed_broker_comes_back_and_knows_what_it_wrote(version: str, topic: str) -> None:
+    """Requests are in flight when it dies; all are sent again, in order."""
+    requests = [following(number * 60, 20, codecs=ALL_CODECS) for number in range(40)]
+    with KafkaCluster(version=version, broker_jvm={1: with_agent()}) as kafka:
+        create_topic(kafka.bootstrap, topic)
+        with RawProducer(kafka.bootstrap) as producer:
+            for batches in requests:
+                producer.send(topic, batches)
+            for number in range(10):
+                assert producer.receive()[2:4] == (0, number * 60)
+            kafka.kill(1)
+        kafka.start(1)
+        with RawProducer(kafka.bootstrap) as producer:
+            for number, batches in enumerate(requests):
+                assert producer.accepted(topic, batches) == number * 60
+        assert as_sent(stored(kafka, topic)) == [each for batches in requests for each in as_sent(batches)]
+        dumped = dump_partition(kafka.partition_dir(topic, 0), deep=True)
+        assert [each.base_offset for each in dumped] == list(range(0, 40 * 60, 3))
+        assert len(read_topic(kafka.bootstrap, topic)[0]) == 40 * 60
+
+
+@lines
+def test_a_follower_without_the_agent_replicates_and_leads_as_a_stock_broker(
+    version: str, topic: str
+) -> None:
+    # The controller is in broker 1, so it is broker 2 that may be stopped.
+    with KafkaCluster(brokers=2, version=version, broker_jvm={2: with_agent()}) as kafka:
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
+        new = NewTopic(topic, 1, replica_assignment=[[2, 1]], config={"min.insync.replicas": "2"})
+        admin.create_topics([new])[topic].result()
+        wait_until(lambda: leader_of(admin, topic) == 2, "broker 2 to lead")
+        first, second = following(0, 50, codecs=ALL_CODECS), following(150, 20)
+        with RawProducer(kafka.address(2)) as producer:
+            assert producer.accepted(topic, first) == 0
+        assert as_sent(stored(kafka, topic, 1)) == as_sent(first) == as_sent(stored(kafka, topic, 2))
+
+        kafka.stop(2)
+        wait_until(lambda: leader_of(admin, topic) == 1, "broker 1 to lead")
+        set_config(
+            kafka, "--entity-type", "topics", "--entity-name", topic, "--add-config", "min.insync.replicas=1"
+        )
+        with RawProducer(kafka.address(1)) as producer:
+            assert producer.refused(topic, second) == ErrorCode.INVALID_RECORD
+            assert producer.refused(topic, first) == ErrorCode.INVALID_RECORD
+            assert as_sent(stored(kafka, topic, 1)) == as_sent(first)
+            # One by one they go on as ever, and the last ones are remembered.
+            assert producer.accepted(topic, first[-1:]) == 147
+            assert producer.accepted(topic, second[:1]) == 150
+
+        kafka.start(2)
+        wait_until(lambda: in_sync(admin, topic) == {1, 2}, "broker 2 to be in sync")
+        (result,) = admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition(topic, 0)]).result().values()
+        assert result is None
+        wait_until(lambda: leader_of(admin, topic) == 2, "broker 2 to lead again")
+        with RawProducer(kafka.address(2)) as producer:
+            wait_until(
+                lambda: producer.produce(topic, second).error_code == 0, "broker 2 to know that it leads"
+            )
+            assert producer.accepted(topic, first) == 0
+        for node_id in (1, 2):
+            assert as_sent(stored(kafka, topic, node_id)) == as_sent(first + second)
+
+
+def leader_of(admin: AdminClient, topic: str) -> int:
+    found = admin.list_topics(topic, timeout=10).topics[topic].partitions
+    return found[0].leader if found else -1
+
+
+def in_sync(admin: AdminClient, topic: str) -> set[int]:
+    return set(admin.list_topics(topic, timeout=10).topics[topic].partitions[0].isrs)
+
+
+def set_config(kafka: KafkaCluster, *options: str) -> None:
+    """Run Kafka's own kafka-configs.sh."""
+    tool = ["kafka.admin.ConfigCommand", "--bootstrap-server", kafka.bootstrap.split(",")[0], "--alter"]
+    command = [str(java()), "-XX:TieredStopAtLevel=1", "-cp", class_path(), *tool, *options]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@lines
+def test_a_producer_that_the_broker_forgot_goes_on_and_is_recognised(
+    version: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its batches are years old, so that the broker forgets it at the next look."""
+    config = {"producer.id.expiration.check.interval.ms": 50}
+    with KafkaCluster(version=version, config=config, broker_jvm={1: with_agent()}) as kafka:
+        create_topic(kafka.bootstrap, topic)
+        monkeypatch.setitem(CLIENT_VERSIONS, ApiKey.DESCRIBE_PRODUCERS, (0, 0))
+        first, second = following(0, 10), following(30, 10)
+        with RawProducer(kafka.bootstrap) as producer:
+            assert producer.accepted(topic, first) == 0
+            wait_until(lambda: not remembered(producer, topic), "the broker to forget its producers")
+            assert producer.accepted(topic, first) == 0
+            assert producer.refused(topic, following(60, 10)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            assert producer.accepted(topic, first[5:] + second) == 15
+            wait_until(lambda: not remembered(producer, topic), "the broker to forget its producers")
+            assert producer.accepted(topic, second) == 30
+        assert as_sent(stored(kafka, topic)) == as_sent(first + second)
+
+
+def remembered(producer: RawProducer, topic: str) -> list[int]:
+    """Return the producer ids that the leader of a topic's only partition knows."""
+    request = request_class(ApiKey.DESCRIBE_PRODUCERS)
+    response = producer.connection.request(
+        ApiKey.DESCRIBE_PRODUCERS, topics=[request.TopicRequest(name=topic, partition_indexes=[0])]
+    )
+    (described,) = response.topics[0].partitions
+    assert described.error_code == 0
+    return [each.producer_id for each in described.active_producers]
+
+
+# A log of more than 2^31 records
+
+
+@lines
+@pytest.mark.parametrize("before_the_wrap", [30, 31])
+def test_sequences_begin_anew_at_two_to_the_31st(version: str, before_the_wrap: int, topic: str) -> None:
+    """With 31, one batch has sequences on both sides."""
+    start = SEQUENCES - before_the_wrap - 1
+    with KafkaCluster(version=version, broker_jvm={1: with_agent()}) as kafka:
+        create_topic(kafka.bootstrap, topic)
+        kafka.stop(1)
+        let_log_begin_at(kafka, topic, start)
+        kafka.start(1)
+        end = start + 1
+        batches = following(end, 30, codecs=ALL_CODECS)
+        with RawProducer(kafka.bootstrap) as producer:
+            assert producer.refused(topic, following(0, 2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            assert producer.accepted(topic, batches[:20]) == end
+            assert producer.accepted(topic, batches[:20]) == end
+            assert producer.accepted(topic, batches) == end
+        kafka.kill(1)
+        kafka.start(1)
+        with RawProducer(kafka.bootstrap) as producer:
+            assert producer.accepted(topic, batches) == end
+            fresh = Identity(producer_id=6_000_000)
+            stale = following(end + 87, 2, identity=fresh)
+            assert producer.refused(topic, stale) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            assert producer.accepted(topic, following(end + 90, 2, identity=fresh)) == end + 90
+        found = dump_partition(kafka.partition_dir(topic, 0), deep=True)[1:31]
+        assert [each.base_offset for each in found] == list(range(end, end + 90, 3))
+        assert [each.base_sequence for each in found] == [
+            offset % SEQUENCES for offset in range(end, end + 90, 3)
+        ]
+        assert as_sent(stored(kafka, topic)[1:31]) == as_sent(batches)
+
+
+def let_log_begin_at(kafka: KafkaCluster, topic: str, offset: int) -> None:
+    """Put a segment with one record at this offset in the place of all others; the broker is stopped."""
+    directory = kafka.partition_dir(topic, 0)
+    for file in directory.iterdir():
+        if file.name != "partition.metadata":
+            file.unlink()
+    (directory / f"{offset:020}.log").write_bytes(batch(1, base_offset=offset))
+    # So that the broker looks into the segment instead of trusting what it wrote down.
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint", ".kafka_cleanshutdown"):
+        (kafka.log_dirs[1] / name).unlink(missing_ok=True)
+
+
+# Who may
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def locked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LockedKafka]:
+    """The agent lets Bob write to topics that begin with ``open``."""
+    options = tmp_path_factory.mktemp("agent") / "agent.properties"
+    options.write_text("principals=User:bob; User:CN=carol,OU=mirror\ntopics=open.*\n")
+    with locked_kafka(request.param, with_agent(options)) as running:
+        yield running
+
+
+def login(locked: LockedKafka, user: str) -> Security:
+    properties = {
+        "bootstrap.servers": locked.cluster.listener("SASL"),
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.jaas.config": jaas("SCRAM-SHA-256", user, PASSWORDS[user]),
+    }
+    security = ClientConfig.from_properties("destination", properties)[0].security
+    assert security is not None
+    return security
+
+
+def test_acls_are_the_stock_brokers_and_come_first(locked: LockedKafka, topic: str) -> None:
+    name = f"open-{topic}"
+    create_topic(locked.cluster.bootstrap, name)
+    with RawProducer(locked.cluster.listener("SASL"), security=login(locked, "bob")) as bob:
+        assert bob.refused(name, following(0, 3)) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert bob.refused(name, following(0, 1)) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert stored(locked.cluster, name) == []
+        locked.allow("bob", ResourceType.TOPIC, name, AclOperation.WRITE)
+        wait_until(lambda: bob.produce(name, following(0, 3)).error_code == 0, "the broker to know the ACL")
+    assert as_sent(stored(locked.cluster, name)) == as_sent(following(0, 3))
+
+
+def test_a_principal_that_is_not_named_meets_the_stock_broker(locked: LockedKafka, topic: str) -> None:
+    name = f"open-{topic}"
+    create_topic(locked.cluster.bootstrap, name)
+    with RawProducer(locked.cluster.listener("SASL"), security=login(locked, "alice")) as alice:
+        assert alice.refused(name, following(0, 3)) == ErrorCode.INVALID_RECORD
+        assert alice.accepted(name, following(7, 1)) == 0
+    # Who authenticates on no listener is not named either.
+    with RawProducer(locked.cluster.bootstrap) as anonymous:
+        assert anonymous.refused(name, following(0, 3)) == ErrorCode.INVALID_RECORD
+
+
+def test_a_topic_that_does_not_match_meets_the_stock_broker(locked: LockedKafka, topic: str) -> None:
+    create_topic(locked.cluster.bootstrap, topic)
+    locked.allow("bob", ResourceType.TOPIC, topic, AclOperation.WRITE)
+    with RawProducer(locked.cluster.listener("SASL"), security=login(locked, "bob")) as bob:
+
+        def is_allowed() -> bool:
+            return bob.produce(topic, following(7, 1)).error_code == 0
+
+        wait_until(is_allowed, "the broker to know the ACL")
+        assert bob.refused(topic, following(10, 3)) == ErrorCode.INVALID_RECORD
+    assert len(stored(locked.cluster, topic)) == 1
+
+
+# What needs a broker with the agent and something else
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
+    with KafkaCluster(version=request.param, broker_jvm={1: with_agent()}) as cluster:
+        yield cluster
+
+
+def test_quotas_throttle_as_ever(kafka: KafkaCluster, topic: str) -> None:
+    create_topic(kafka.bootstrap, topic)
+    client_id = "shoal-multi-batch.throttled"
+    set_config(
+        kafka,
+        "--entity-type",
+        "clients",
+        "--entity-name",
+        client_id,
+        "--add-config",
+        "producer_byte_rate=2000",
+    )
+    throttled = []
+    # Version 8 has the throttle time at its end, and shoal's own decoder does not return it.
+    with RawProducer(kafka.bootstrap, client_id=client_id, version=8) as producer:
+        for number in range(5):
+            producer.send(topic, following(number * 150, 50))
+            throttled.append(struct.unpack(">i", producer.connection.receive()[-4:])[0])
+    assert throttled[0] == 0 or throttled[0] < throttled[-1]
+    assert throttled[-1] > 0
+    assert len(stored(kafka, topic)) == 250
+
+
+def test_topics_may_be_named_by_their_ids(kafka: KafkaCluster, topic: str) -> None:
+    """By Produce 13, which Kafka 3.9 does not have, and shoal does not speak."""
+    if kafka.version == KAFKA_3_VERSION:
+        with RawProducer(kafka.bootstrap) as producer:
+            assert producer.connection.versions[ApiKey.PRODUCE][1] < 13
+        return
+    create_topic(kafka.bootstrap, topic)
+    metadata = (kafka.partition_dir(topic, 0) / "partition.metadata").read_text()
+    topic_id = base64.urlsafe_b64decode(metadata.split("topic_id: ")[1].strip() + "==")
+    batches = following(0, 5, codecs=ALL_CODECS)
+    with RawProducer(kafka.bootstrap) as producer:
+        assert produce_13(producer, topic_id, batches) == (0, 0)
+        assert produce_13(producer, topic_id, batches) == (0, 0)
+        assert produce_13(producer, topic_id, batches + following(15, 2)) == (0, 0)
+        assert produce_13(producer, topic_id, following(22, 2))[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert produce_13(producer, bytes(range(16)), batches)[0] == 100
+    assert as_sent(stored(kafka, topic)) == as_sent(batches + following(15, 2))
+
+
+def produce_13(producer: RawProducer, topic_id: bytes, batches: list[bytearray]) -> tuple[int, int]:
+    """Send a request of version 13, and return error code and base offset."""
+    records = b"".join(batches)
+    correlation_id = producer.connection.next_correlation_id()
+    client_id = producer.connection.client_id.encode()
+    frame = (
+        struct.pack(">hhih", ApiKey.PRODUCE, 13, correlation_id, len(client_id))
+        + client_id
+        + b"\0\0"  # no tags; no transactional id
+        + struct.pack(">hi", -1, 30_000)
+        + b"\2"
+        + topic_id
+        + b"\2"
+        + struct.pack(">i", 0)
+        + unsigned_varint(len(records) + 1)
+        + records
+        + b"\0\0\0"
+    )
+    parts = [struct.pack(">i", len(frame)) + frame]
+    producer.connection.send_parts(parts, ApiKey.PRODUCE, 13, correlation_id)
+    answer = producer.connection.receive()
+    # Correlation id, no tags, one topic, its id, one partition, its number.
+    return struct.unpack_from(">hq", answer, 4 + 1 + 1 + 16 + 1 + 4)
+
+
+def unsigned_varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+# The guard at the start
+
+
+def run_main(tmp_path: Path, options: str, classes: str) -> subprocess.CompletedProcess[str]:
+    """Start a broker without a configuration; where the agent lets it, it ends with 1 for want of that."""
+    agent = f"-javaagent:{agent_jar()}{options}"
+    command = [str(java()), agent, "-cp", classes, "kafka.Kafka", str(tmp_path / "missing.properties")]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+REFUSED = 78
+
+
+def assert_refused(result: subprocess.CompletedProcess[str], *reasons: str) -> None:
+    assert result.returncode == REFUSED, result.stdout + result.stderr
+    (said,) = (line for line in result.stderr.splitlines() if line.startswith("shoal-agent:"))
+    assert "the broker is not started, and nothing was changed" in said
+    for reason in reasons:
+        assert reason in said
+
+
+@lines
+def test_a_known_version_starts(version: str, tmp_path: Path) -> None:
+    result = run_main(tmp_path, "", class_path(version))
+    assert result.returncode == 1
+    assert f"shoal-agent: Kafka {version} takes several batches" in result.stderr
+
+
+def test_a_version_that_was_not_tested_does_not_start(tmp_path: Path) -> None:
+    result = run_main(tmp_path, "", class_path(OLD_KAFKA_VERSION))
+    assert_refused(result, "this agent was not tested with Kafka 2.8.2, but with 3.9.1, ", KAFKA_VERSION)
+
+
+@lines
+@pytest.mark.parametrize("jar", ["kafka-storage", "kafka_2.13"])
+def test_a_class_file_that_differs_by_a_bit_does_not_start(version: str, jar: str, tmp_path: Path) -> None:
+    name = "org/apache/kafka/storage/internals/log/LogValidator.class"
+    if jar == "kafka_2.13":
+        name = "kafka/server/KafkaApis.class"
+    lib = tmp_path / "lib"
+    shutil.copytree(jars(version), lib)
+    patch(lib / f"{jar}-{version}.jar", name)
+    result = run_main(tmp_path, "", f"{lib}/*")
+    assert_refused(result, f"the class file of {name[:-6].replace('/', '.')} is not that of Kafka {version}")
+
+
+def patch(jar: Path, name: str) -> None:
+    """Change the last byte of a file in a jar."""
+    original = jar.with_suffix(".original")
+    jar.rename(original)
+    with zipfile.ZipFile(original) as source, zipfile.ZipFile(jar, "w", zipfile.ZIP_DEFLATED) as target:
+        for entry in source.namelist():
+            data = source.read(entry)
+            target.writestr(entry, data[:-1] + bytes([data[-1] ^ 1]) if entry == name else data)
+    original.unlink()
+
+
+def test_a_class_in_front_of_kafkas_own_does_not_start(tmp_path: Path) -> None:
+    name = "kafka/server/KafkaApis.class"
+    (tmp_path / name).parent.mkdir(parents=True)
+    with zipfile.ZipFile(jars() / f"kafka_2.13-{KAFKA_VERSION}.jar") as jar:
+        (tmp_path / name).write_bytes(jar.read(name))
+    result = run_main(tmp_path, "", f"{tmp_path}:{class_path()}")
+    assert_refused(result, "the class path has 2 class files of kafka/server/KafkaApis")
+
+
+def test_options_that_are_not_understood_do_not_start(tmp_path: Path) -> None:
+    options = tmp_path / "agent.properties"
+    options.write_text("topic=orders\n")
+    assert_refused(run_main(tmp_path, f"={options}", class_path()), "there is no option topic")
+    missing = run_main(tmp_path, f"={tmp_path / 'none'}", class_path())
+    assert_refused(missing, f"the options of {tmp_path / 'none'} cannot be read")
