@@ -24,7 +24,15 @@ from ...client.config import IsolationLevel
 from ...client.connection import raise_for
 from ...client.fetch import Fetcher, FetchFrom
 from ...client.metadata import TopicPartition
-from ...errors import BrokerError, CorruptBatch, ErrorCode, ShoalError, Stopped, UnsupportedBatch
+from ...errors import (
+    BrokerError,
+    CorruptBatch,
+    ErrorCode,
+    ProtocolError,
+    ShoalError,
+    Stopped,
+    UnsupportedBatch,
+)
 from ...protocol.fetch import FetchedPartition
 from ...records import (
     HEADER_SIZE,
@@ -259,8 +267,12 @@ class LogReader:
     def _receive(self, fetcher: Fetcher, offset: int) -> FetchedPartition:
         if self._stop.is_set():
             raise Stopped
-        (fetched,) = fetcher.receive().partitions
-        raise_for(fetched.error_code, f"fetching {self.partition} at offset {offset} from {self.cluster}")
+        where = f"fetching {self.partition} at offset {offset} from {self.cluster}"
+        partitions = fetcher.receive().partitions
+        if len(partitions) != 1:
+            raise ProtocolError(f"{where}: an answer for {len(partitions)} partitions")
+        fetched = partitions[0]
+        raise_for(fetched.error_code, where)
         self.bytes_read += len(fetched.record_set)
         return fetched
 
