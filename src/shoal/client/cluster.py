@@ -311,7 +311,7 @@ class Cluster:
     @property
     def open(self) -> list[Connection]:
         """All connections that are open, those that others own included; for another thread's look."""
-        return [each for each in (*self._all(), *self._given) if not each.closed]
+        return [each for each in (*self._given, *self._all()) if not each.closed]
 
     @property
     def connecting(self) -> Address | None:

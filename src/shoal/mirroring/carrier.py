@@ -112,7 +112,6 @@ class Carrier:
         self._fetched_at = time.monotonic()
         self._metadata_is_stale = False
         self._routes = 0
-        self._on_route: list[Connection] = []
         #: Destination leaders that took several batches in a request when they were asked last.
         self._take_several: set[int] = set()
         self._heard_at = time.monotonic()
@@ -189,15 +188,12 @@ class Carrier:
 
     def _connections(self) -> list[Connection]:
         """Return those that something may be waited for on; the coordinator's has a time-out of its own."""
-        return [*self._on_route, *self._source.open, *self._destination.open]
+        return [*self._source.open, *self._destination.open]
 
     def waits_for(self) -> str:
         """Say whose answer it waits for."""
-        for cluster, connections in (
-            (self._destination, [*self._on_route[1:], *self._destination.open]),
-            (self._source, [*self._on_route[:1], *self._source.open]),
-        ):
-            waited_for = [connection.address for connection in connections if connection.in_flight]
+        for cluster in (self._destination, self._source):
+            waited_for = [connection.address for connection in cluster.open if connection.in_flight]
             if cluster.connecting is not None:
                 waited_for.append(cluster.connecting)
             if waited_for:
@@ -399,10 +395,8 @@ class Carrier:
 
     def _run_route(self, copies: Sequence[PartitionCopy], *, alone: bool) -> None:
         source_leader, destination_leader = self._pair_of(copies[0])
-        fetch_connection = self._source.connect(source_leader)
-        self._on_route = [fetch_connection]
         fetcher = Fetcher(
-            fetch_connection,
+            self._source.connect(source_leader),
             buffer_bytes=self._buffer_bytes,
             isolation_level=self._settings.source.isolation_level,
             max_wait_ms=FETCH_MAX_WAIT_MS,
@@ -432,13 +426,11 @@ class Carrier:
                         self._take_several.add(destination_leader)
         finally:
             fetcher.close()
-            self._on_route = []
 
     def _connect_producer(self, node_id: int, asks_for_several: bool) -> Producer:
         client_id = marked(self._destination.config.client_id) if asks_for_several else None
         # A produce request must not outlive its sender: aborted on close.
         connection = self._destination.connect(node_id, abort_on_close=True, client_id=client_id)
-        self._on_route.append(connection)
         return Producer(connection, timeout_ms=_PRODUCE_TIMEOUT_MS)
 
     def _yield_rule(self, copies: Sequence[PartitionCopy], *, alone: bool) -> Callable[[], bool]:

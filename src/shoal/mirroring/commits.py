@@ -47,20 +47,19 @@ class Commits:
     """
     What is committed of a carrier's partitions.
 
-    A context manager, for one thread; only :attr:`coordinator` may be aborted from others.
+    A context manager, for one thread.
 
     Attributes:
-        coordinator: The connections of the commits.
-        positions: Reads what was committed, in the same thread and over the same connections.
+        positions: Reads what was committed, in the thread of the commits and over their connections.
 
     """
 
     def __init__(self, settings: CopySettings, control: CarrierControl, known: Metadata | None) -> None:
         self._settings = settings
         self._control = control
-        self.coordinator = Cluster(settings.source.impatient(), known)
+        self._coordinator = Cluster(settings.source.impatient(), known)
         self.positions = PositionsInThread(
-            GroupPositions(self.coordinator, settings.group, control.membership)
+            GroupPositions(self._coordinator, settings.group, control.membership)
         )
         self._committed: dict[PartitionCopy, Pair] = {}
         self._under_way: dict[PartitionCopy, Pair] = {}
@@ -72,7 +71,7 @@ class Commits:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self.positions.end_with(self.coordinator.close)
+        self.positions.end_with(self._coordinator.close)
 
     def know(self, copy: PartitionCopy, left: Left) -> None:
         """Take over what a former task committed."""
@@ -189,7 +188,7 @@ class Commits:
             )
         except TimeoutError:
             self.positions.unknown_at = time.monotonic()
-            self.coordinator.abort()
+            self._coordinator.abort()
             raise Disconnected(
                 self._settings.source.servers, "the group's coordinator does not answer"
             ) from None
