@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from ...errors import CorruptBatch, ErrorCode, NotConvertible, UnsupportedBatch, UnsupportedCompression
 from ..aborted import AbortedTransactions
 from ..batch import HEADER_SIZE, RecordBatch, split
-from .convert import convert
+from .messages import convert
 
 __all__ = ["DEFAULT_CHUNK_BYTES", "DEFAULT_LIMIT_BYTES", "DownConversion"]
 
@@ -148,7 +148,7 @@ class DownConversion:
             self._batches.close()
         return chunk
 
-    def _convert(self, batch: RecordBatch) -> bytes | memoryview:
+    def _convert(self, batch: RecordBatch) -> bytearray | memoryview | bytes:
         if self._batches.leaves_out(batch):
             return b""
         return convert(batch, self._magic, self._fetch_offset, self._limit_bytes)
