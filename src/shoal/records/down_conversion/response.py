@@ -21,12 +21,14 @@ from .messages import convert
 
 __all__ = ["DEFAULT_CHUNK_BYTES", "DEFAULT_LIMIT_BYTES", "DownConversion"]
 
-#: What KIP-283 proposes.
+#: What KIP-283 proposes; Kafka took 128 KiB.
 DEFAULT_CHUNK_BYTES = 16 * 1024
 DEFAULT_LIMIT_BYTES = 64 * 1024 * 1024
 
 _OVERFLOW = struct.Struct(">qi")
 _OVERFLOW_OFFSET = -1
+
+_Failed = (CorruptBatch, UnsupportedBatch)
 
 
 class DownConversion:
@@ -58,7 +60,7 @@ class DownConversion:
         limit_bytes: int = DEFAULT_LIMIT_BYTES,
     ) -> None:
         """
-        Convert the first batch that can be.
+        Convert the first batch that has a form in that magic; it is kept until it is sent.
 
         Args:
             batches: Views of zero or more whole batches each, of any magic,
@@ -75,20 +77,21 @@ class DownConversion:
             limit_bytes: The most that a batch may expand to.
 
         Raises:
-            NotConvertible: There is no first batch because of what is in its
-                place; its code is what the client is told.
+            NotConvertible: The first batch cannot be converted; its code is
+                what the client is told.
 
         """
         if magic not in (0, 1):
             raise ValueError(f"magic {magic} is none to convert to")
-        self._batches = _Batches(batches, aborted, fetch_offset)
+        self._batches = _Batches(batches, fetch_offset)
+        self._aborted = aborted
         self._magic = magic
         self._fetch_offset = fetch_offset
         self._chunk_bytes = chunk_bytes
         self._limit_bytes = limit_bytes
         try:
-            self._first = self._convert_first()
-        except (CorruptBatch, UnsupportedBatch) as error:
+            self._first = self._convert_chunk(0)
+        except _Failed as error:
             raise NotConvertible(_code(error), str(error)) from error
         self.size = max(source_bytes, len(self._first)) if self._first else 0
 
@@ -101,77 +104,82 @@ class DownConversion:
         """The offset behind the last batch that was read until now; of none, the one to fetch from."""
         return self._batches.next_offset
 
-    def chunks(self) -> Iterator[bytes | bytearray]:
+    def chunks(self) -> Iterator[bytearray]:
         """
         Yield the bytes of the record set, once; no more than one chunk of them is alive here.
 
-        A batch that cannot be converted ends what is; the client asks for it
+        A batch that cannot be converted ends what is: the client asks for it
         next, and is then told why. What ``batches`` raises apart from that
-        goes through: the response cannot be completed.
+        goes through, and the response cannot be completed.
 
         The source is not read to its end where what is announced is filled
         before that.
         """
         remaining = self.size
-        chunk: bytes | bytearray = self._first
-        self._first = b""
+        chunk, self._first = self._first, bytearray()
         while remaining:
             if not chunk:
                 chunk = self._overflow(remaining)
             if len(chunk) > remaining:
-                chunk = chunk[:remaining]
+                del chunk[remaining:]
             remaining -= len(chunk)
             yield chunk
-            del chunk
-            chunk = self._next() if remaining else b""
+            del chunk  # or there would be two for a moment
+            chunk = self._convert_what_can_be() if remaining else bytearray()
 
-    def _convert_first(self) -> bytes | bytearray:
-        while (batch := self._batches.take()) is not None:
-            if converted := self._convert(batch):
-                return bytes(converted)
-        return b""
+    def _convert_what_can_be(self) -> bytearray:
+        try:
+            return self._convert_chunk(self._chunk_bytes)
+        except _Failed:
+            self._batches.close()
+            return bytearray()
 
-    def _next(self) -> bytearray:
-        """Convert the next chunk; nothing is left, or can be converted, where it is empty."""
+    def _convert_chunk(self, most_source_bytes: int) -> bytearray:
+        """Convert batches until there is something and the next would be too much; empty at the end."""
         chunk = bytearray()
         try:
-            while not chunk:
-                batch = self._batches.take()
-                if batch is None:
-                    break
+            while not chunk and (batch := self._batches.take()) is not None:
                 source_bytes = 0
                 while batch is not None:
                     source_bytes += batch.header.size
-                    chunk += self._convert(batch)
-                    batch = self._batches.take(self._chunk_bytes - source_bytes)
-        except (CorruptBatch, UnsupportedBatch):
+                    if not self._is_left_out(batch):
+                        chunk += convert(batch, self._magic, self._fetch_offset, self._limit_bytes)
+                    batch = self._batches.take(most_source_bytes - source_bytes)
+        except _Failed:
+            if not chunk:
+                raise
             self._batches.close()
         return chunk
 
-    def _convert(self, batch: RecordBatch) -> bytearray | memoryview | bytes:
-        if self._batches.leaves_out(batch):
-            return b""
-        return convert(batch, self._magic, self._fetch_offset, self._limit_bytes)
+    def _is_left_out(self, batch: RecordBatch) -> bool:
+        """Whether a batch is a marker, or part of an aborted transaction; to be asked of each in order."""
+        header = batch.header
+        if header.magic != 2:
+            return False
+        if header.is_control:
+            if self._aborted is not None:
+                self._aborted.see_marker(batch)
+            return True
+        return self._aborted is not None and self._aborted.covers(header)
 
-    def _overflow(self, remaining: int) -> bytes:
-        """Return the front of a batch that is longer than what remains, as ``buildOverflowBatch`` does."""
+    def _overflow(self, remaining: int) -> bytearray:
+        """Return the front of a batch that is longer than what remains (``buildOverflowBatch``)."""
         front = _OVERFLOW.pack(_OVERFLOW_OFFSET, max(remaining + 1, HEADER_SIZE))
-        return front.ljust(min(remaining, self._chunk_bytes), b"\0")
+        return bytearray(front.ljust(min(remaining, self._chunk_bytes), b"\0"))
 
 
 class _Batches:
-    """The batches of a record set, one at a time, and which of them are no data."""
+    """The batches of a record set, one at a time; and how far they were taken."""
 
-    def __init__(
-        self, views: Iterable[memoryview], aborted: AbortedTransactions | None, fetch_offset: int
-    ) -> None:
+    def __init__(self, views: Iterable[memoryview], fetch_offset: int) -> None:
         self._batches = _split_all(views)
         self._upcoming: RecordBatch | None = None
-        self._aborted = aborted
         self.next_offset = fetch_offset
 
     def take(self, most_bytes: int | None = None) -> RecordBatch | None:
         """Return the next batch, unless it is larger than that, or there is none."""
+        if most_bytes is not None and most_bytes <= 0:
+            return None
         batch = self._upcoming or next(self._batches, None)
         if batch is None or (most_bytes is not None and batch.header.size > most_bytes):
             self._upcoming = batch
@@ -184,17 +192,6 @@ class _Batches:
         """Let there be no more."""
         self._upcoming = None
         self._batches = iter(())
-
-    def leaves_out(self, batch: RecordBatch) -> bool:
-        """Whether a batch is a marker, or part of an aborted transaction; to be asked of each in order."""
-        header = batch.header
-        if header.magic != 2:
-            return False
-        if header.is_control:
-            if self._aborted is not None:
-                self._aborted.see_marker(batch)
-            return True
-        return self._aborted is not None and self._aborted.covers(header)
 
 
 def _split_all(views: Iterable[memoryview]) -> Iterator[RecordBatch]:
