@@ -12,7 +12,7 @@ take either for a message that the limit of their own request has cut.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from ...errors import CorruptBatch, ErrorCode, NotConvertible, UnsupportedBatch, UnsupportedCompression
 from ..aborted import AbortedTransactions
@@ -56,11 +56,11 @@ class DownConversion:
         fetch_offset: int,
         source_bytes: int,
         chunk_bytes: int = DEFAULT_CHUNK_BYTES,
-        aborted: AbortedTransactions | None = None,
+        aborted: Sequence[tuple[int, int]] | None = None,
         limit_bytes: int = DEFAULT_LIMIT_BYTES,
     ) -> None:
         """
-        Convert the first batch that has a form in that magic; it is kept until it is sent.
+        Convert the first batch that has a form in that magic; it is kept until it is sent, or released.
 
         Args:
             batches: Views of zero or more whole batches each, of any magic,
@@ -72,8 +72,9 @@ class DownConversion:
             source_bytes: What all batches take, one that is cut included.
             chunk_bytes: How much of the source is converted at a time: whole
                 batches, of which only a single one may be larger.
-            aborted: The transactions whose records are left out; None keeps
-                them, as Kafka does for a client of that age.
+            aborted: ``(producer_id, first_offset)`` of the transactions whose
+                records are left out, as a Fetch response tells them; None
+                keeps all records, as Kafka does for a client of that age.
             limit_bytes: The most that a batch may expand to.
 
         Raises:
@@ -83,17 +84,37 @@ class DownConversion:
         """
         if magic not in (0, 1):
             raise ValueError(f"magic {magic} is none to convert to")
-        self._batches = _Batches(batches, fetch_offset)
-        self._aborted = aborted
+        self._source = batches
+        self._aborted_pairs = aborted
         self._magic = magic
         self._fetch_offset = fetch_offset
         self._chunk_bytes = chunk_bytes
         self._limit_bytes = limit_bytes
+        self._begin()
         try:
             self._first = self._convert_chunk(0)
         except _Failed as error:
             raise NotConvertible(_code(error), str(error)) from error
         self.size = max(source_bytes, len(self._first)) if self._first else 0
+
+    def _begin(self) -> None:
+        self._batches = _Batches(self._source, self._fetch_offset)
+        self._aborted = None if self._aborted_pairs is None else AbortedTransactions(self._aborted_pairs)
+
+    def release(self) -> None:
+        """
+        Forget the first batch, to convert it again when it is sent.
+
+        So a response of many partitions holds no more than one of them.
+
+        Raises:
+            ValueError: ``batches`` is an iterator, which cannot be read again.
+
+        """
+        if iter(self._source) is self._source:
+            raise ValueError("the batches of an iterator cannot be read again")
+        self._first = bytearray()
+        self._begin()
 
     def __len__(self) -> int:
         """Return :attr:`size`."""
@@ -117,6 +138,8 @@ class DownConversion:
         """
         remaining = self.size
         chunk, self._first = self._first, bytearray()
+        if remaining and not chunk:
+            chunk = self._convert_what_can_be(0)
         while remaining:
             if not chunk:
                 chunk = self._overflow(remaining)
@@ -125,11 +148,11 @@ class DownConversion:
             remaining -= len(chunk)
             yield chunk
             del chunk  # or there would be two for a moment
-            chunk = self._convert_what_can_be() if remaining else bytearray()
+            chunk = self._convert_what_can_be(self._chunk_bytes) if remaining else bytearray()
 
-    def _convert_what_can_be(self) -> bytearray:
+    def _convert_what_can_be(self, most_source_bytes: int) -> bytearray:
         try:
-            return self._convert_chunk(self._chunk_bytes)
+            return self._convert_chunk(most_source_bytes)
         except _Failed:
             self._batches.close()
             return bytearray()
