@@ -11,10 +11,9 @@ partitions are in it.
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 
 from ..errors import NotConvertible
-from ..records.aborted import AbortedTransactions
 from ..records.down_conversion import DownConversion
 from .file_segment import FileRange
 from .refusal import Refused
@@ -42,7 +41,7 @@ class DownConverted:
         magic: int,
         fetch_offset: int,
         chunk_bytes: int,
-        is_first: bool,
+        keep_first: bool,
     ) -> None:
         """
         Find out how long it will be; converts a batch for that.
@@ -54,30 +53,32 @@ class DownConverted:
             magic: The newest that the client reads.
             fetch_offset: What it asked for.
             chunk_bytes: How much of the source is converted at a time.
-            is_first: Whether to keep the batch until it is sent.
+            keep_first: Whether to keep the batch until it is sent.
 
         Raises:
             Refused: With the error that the client gets instead.
 
         """
-        self._source = source
-        self._aborted = aborted
-        self._magic = magic
-        self._fetch_offset = fetch_offset
-        self._chunk_bytes = chunk_bytes
         try:
-            conversion = self._begin()
+            self._conversion = DownConversion(
+                _Batches(source),
+                magic=magic,
+                fetch_offset=fetch_offset,
+                source_bytes=len(source),
+                chunk_bytes=chunk_bytes,
+                aborted=aborted,
+            )
         except NotConvertible as error:
             raise Refused(error.code, error.reason) from error
-        self.next_offset = conversion.next_offset
-        self._size = conversion.size
-        self._begun = conversion if is_first else None
+        self.next_offset = self._conversion.next_offset
+        if not keep_first:
+            self._conversion.release()
 
     def __len__(self) -> int:
-        return self._size
+        return self._conversion.size
 
     def __bytes__(self) -> bytes:
-        return b"".join(self._take().chunks())
+        return b"".join(self._conversion.chunks())
 
     def send_to(self, sock: socket.socket) -> None:
         """
@@ -87,23 +88,16 @@ class DownConverted:
             OSError: The connection broke.
 
         """
-        for chunk in self._take().chunks():
+        for chunk in self._conversion.chunks():
             sock.sendall(chunk)
-
-    def _take(self) -> DownConversion:
-        begun, self._begun = self._begun, None
-        return begun or self._begin()
-
-    def _begin(self) -> DownConversion:
-        return DownConversion(
-            _batches(self._source),
-            magic=self._magic,
-            fetch_offset=self._fetch_offset,
-            source_bytes=len(self._source),
-            chunk_bytes=self._chunk_bytes,
-            aborted=AbortedTransactions(self._aborted),
-        )
+            del chunk  # or it would be there until the next one is
 
 
-def _batches(source: memoryview | FileRange) -> Iterable[memoryview]:
-    return source.batches() if isinstance(source, FileRange) else (source,)
+class _Batches:
+    """The batches of a slice, as often as they are asked for."""
+
+    def __init__(self, source: memoryview | FileRange) -> None:
+        self._source = source
+
+    def __iter__(self) -> Iterator[memoryview]:
+        return self._source.batches() if isinstance(self._source, FileRange) else iter((self._source,))
