@@ -6,11 +6,17 @@ converts the first batch for it. That one is kept for one partition of a
 response only; the others convert it again when it is their turn. So a response
 has never more than one chunk of converted data in memory, however many
 partitions are in it.
+
+While a batch is converted it takes two or three times its expanded size, and
+threads take turns in the midst of it; so no more are converted at a time than
+there are processors.
 """
 
 from __future__ import annotations
 
+import os
 import socket
+import threading
 from collections.abc import Iterator, Sequence
 
 from ..errors import NotConvertible
@@ -19,6 +25,8 @@ from .file_segment import FileRange
 from .refusal import Refused
 
 __all__ = ["DownConverted"]
+
+_converting = threading.BoundedSemaphore(os.cpu_count() or 1)
 
 
 class DownConverted:
@@ -60,37 +68,53 @@ class DownConverted:
 
         """
         try:
-            self._conversion = DownConversion(
-                _Batches(source),
-                magic=magic,
-                fetch_offset=fetch_offset,
-                source_bytes=len(source),
-                chunk_bytes=chunk_bytes,
-                aborted=aborted,
-            )
+            with _converting:
+                conversion = DownConversion(
+                    _Batches(source),
+                    magic=magic,
+                    fetch_offset=fetch_offset,
+                    source_bytes=len(source),
+                    chunk_bytes=chunk_bytes,
+                    aborted=aborted,
+                )
         except NotConvertible as error:
             raise Refused(error.code, error.reason) from error
-        self.next_offset = self._conversion.next_offset
+        self.next_offset = conversion.next_offset
         if not keep_first:
-            self._conversion.release()
+            conversion.release()
+        self._size = conversion.size
+        self._conversion: DownConversion | None = conversion
 
     def __len__(self) -> int:
-        return self._conversion.size
+        return self._size
 
     def __bytes__(self) -> bytes:
-        return b"".join(self._conversion.chunks())
+        return b"".join(self._chunks())
 
     def send_to(self, sock: socket.socket) -> None:
         """
-        Convert and send, chunk by chunk, as fast as the client takes them.
+        Convert and send, once, chunk by chunk, as fast as the client takes them.
 
         Raises:
             OSError: The connection broke.
 
         """
-        for chunk in self._conversion.chunks():
+        for chunk in self._chunks():
             sock.sendall(chunk)
             del chunk  # or it would be there until the next one is
+
+    def _chunks(self) -> Iterator[bytearray]:
+        """Yield all bytes, and keep nothing of what was read for them while other partitions are sent."""
+        conversion, self._conversion = self._conversion, None
+        assert conversion is not None, "it is sent once"
+        chunks = conversion.chunks()
+        while True:
+            with _converting:
+                chunk = next(chunks, None)
+            if chunk is None:
+                return
+            yield chunk
+            del chunk
 
 
 class _Batches:
