@@ -656,6 +656,13 @@ def _with_wrong_crc(base_offset: int = 0) -> bytearray:
     return wrong
 
 
+def _with_a_flipped_control_bit(base_offset: int = 0) -> bytearray:
+    """What would be left out, if its CRC was not looked at."""
+    wrong = batch(3, base_offset=base_offset)
+    wrong[22] ^= CONTROL
+    return wrong
+
+
 def _bomb(base_offset: int = 0) -> bytearray:
     return batch([b"\0" * 100_000] * 50, base_offset=base_offset, codec=Codec.GZIP)
 
@@ -681,6 +688,7 @@ Build = Callable[[int], bytes | bytearray]
 REFUSED: list[tuple[Build, ErrorCode]] = [
     (_zstd, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
     (_with_wrong_crc, ErrorCode.CORRUPT_MESSAGE),
+    (_with_a_flipped_control_bit, ErrorCode.CORRUPT_MESSAGE),
     (_not_gzip, ErrorCode.CORRUPT_MESSAGE),
     (_impossible_length, ErrorCode.CORRUPT_MESSAGE),
     (_bomb, ErrorCode.MESSAGE_TOO_LARGE),
