@@ -154,7 +154,8 @@ class Log:
         self._unflushed_records = 0
         if directory is not None:
             directory.mkdir(parents=True, exist_ok=True)
-        self._segments: list[Segment] = [self._new_segment(0, capacity=0)]
+        first_offset = min(FileSegment.base_offsets(directory), default=0) if directory is not None else 0
+        self._segments: list[Segment] = [self._new_segment(first_offset, capacity=0)]
         self._log_start_offset = 0
         self._log_end_offset = 0
         self._epoch_starts = [(0, 0)]
@@ -381,21 +382,17 @@ class Log:
             headers.append(header)
             parts += start, batch.view[HEADER_SIZE:]
             offset = header.next_offset
-        segment = self._segment_for(sum(header.size for header in headers), self._log_end_offset)
+        unflushed_records = self._unflushed_records + offset - self._log_end_offset
+        is_flush_due = unflushed_records >= self.config.flush_messages
         try:
-            segment.append(parts, headers)
-            self._flush_if_due(segment, offset - self._log_end_offset)
+            segment = self._segment_for(sum(header.size for header in headers), self._log_end_offset)
+            segment.append(parts, headers, flushed=is_flush_due)
         except OSError as error:
             raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: {error}") from error
+        self._unflushed_records = 0 if is_flush_due else unflushed_records
         self._log_end_offset = offset
         self._tell_watchers()
         return headers
-
-    def _flush_if_due(self, segment: Segment, records: int) -> None:
-        self._unflushed_records += records
-        if self._unflushed_records >= self.config.flush_messages:
-            segment.flush()
-            self._unflushed_records = 0
 
     def _segment_for(self, size: int, base_offset: int) -> Segment:
         active = self._segments[-1]
