@@ -13,6 +13,7 @@ import logging
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 from .dispatch import CloseConnection
@@ -32,6 +33,13 @@ _KEPT_BUFFER_BYTES = 32 * 1024 * 1024
 
 #: A frame's buffer grows with what arrives: a length alone allocates no more than this.
 _STEP_BYTES = 1024 * 1024
+
+#: The connection is not there any more, or nothing was wrong: the next one may come.
+_NEXT = (errno.ECONNABORTED, errno.EINTR)
+
+#: There is no room for a connection until another one ends.
+_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_NO_ROOM_PAUSE_S = 0.1
 
 Part = bytes | memoryview | FileRange
 Answer = Callable[[memoryview, str], Sequence[Part]]
@@ -114,24 +122,30 @@ class Server:
                     self._threads.discard(thread)
 
         thread = threading.Thread(target=run, name=f"shoal-broker-{self.port}", daemon=True)
+        thread.start()
         self._threads.add(thread)
         self._sockets.add(sock)
-        thread.start()
 
     def _accept(self, listener: socket.socket) -> None:
-        while True:
+        while self._listener is listener:
             try:
                 client, _ = listener.accept()
             except OSError as error:
-                if error.errno in (errno.ECONNABORTED, errno.EINTR):
-                    continue
-                return
+                if error.errno in _NO_ROOM:
+                    _log.warning("no room for another connection: %s", error)
+                    time.sleep(_NO_ROOM_PAUSE_S)
+                elif error.errno not in _NEXT:
+                    return
+                continue
             with self._lock:
-                if self._listener is listener:
+                if self._listener is not listener:
+                    client.close()
+                    return
+                try:
                     self._run(self._serve, client)
-                    continue
-            client.close()
-            return
+                except RuntimeError as error:
+                    _log.warning("no thread for another connection: %s", error)
+                    client.close()
 
     def _serve(self, client: socket.socket) -> None:
         try:
