@@ -36,6 +36,9 @@ _META = "meta.properties"
 _CLEAN = ".kafka_cleanshutdown"
 _PARTITION_METADATA = "partition.metadata"
 
+#: Of a file: a topic's may nearly be so long, and Kafka cuts it too (``LocalLog.logDeleteDirName``).
+_LONGEST_NAME = 255
+
 
 class DataDirectory:
     """
@@ -64,7 +67,11 @@ class DataDirectory:
         except OSError as error:
             raise ConfigError(f"{path}: {error.strerror}") from error
         self.was_clean = (path / _CLEAN).exists() or not (path / _META).exists()
-        self.journal = Journal(path)
+        try:
+            self.journal = Journal(path)
+        except ConfigError:
+            self.release()
+            raise
 
     def take_again(self) -> None:
         """
@@ -110,8 +117,10 @@ class DataDirectory:
                 "cluster.id": cluster_id or default_cluster_id,
                 "node.id": str(node_id),
             }
-            with path.open("w", encoding="latin-1") as file:
+            fresh = path.with_suffix(".new")
+            with fresh.open("w", encoding="latin-1") as file:
                 javaproperties.dump(identity, file, timestamp=False)
+            fresh.replace(path)
             return identity["cluster.id"]
         with path.open(encoding="latin-1") as file:
             kept = javaproperties.load(file)
@@ -137,7 +146,7 @@ class DataDirectory:
         metadata = path / _PARTITION_METADATA
         expected = f"version: 0\ntopic_id: {base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip('=')}\n"
         if path.exists() and (not metadata.exists() or metadata.read_text() != expected):
-            stray = path.with_name(f"{path.name}.{uuid.uuid4().hex}-stray")
+            stray = _renamed(path, "stray")
             _log.warning("%s is of no topic that is known: it is %s now", path, stray.name)
             path.rename(stray)
         if not path.exists():
@@ -149,7 +158,7 @@ class DataDirectory:
     def delete_partition(self, topic: str, number: int) -> None:
         """Delete a partition's directory, at once as far as others can see."""
         path = self.path / f"{topic}-{number}"
-        doomed = path.with_name(f"{path.name}.{uuid.uuid4().hex}-delete")
+        doomed = _renamed(path, "delete")
         path.rename(doomed)
         shutil.rmtree(doomed, ignore_errors=True)
 
@@ -157,3 +166,8 @@ class DataDirectory:
         """Finish deletions that a broker's end cut short."""
         for path in self.path.glob("*-delete"):
             shutil.rmtree(path, ignore_errors=True)
+
+
+def _renamed(path: Path, why: str) -> Path:
+    suffix = f".{uuid.uuid4().hex}-{why}"
+    return path.with_name(path.name[: _LONGEST_NAME - len(suffix)] + suffix)

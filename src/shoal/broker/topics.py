@@ -171,7 +171,8 @@ class Topics:
         Create a topic.
 
         Raises:
-            Refused: As :meth:`check_new` and :func:`check_partitions` say.
+            Refused: As :meth:`check_new` and :func:`check_partitions` say; with KAFKA_STORAGE_ERROR
+                where it could not be kept.
 
         """
         with self._lock:
@@ -179,15 +180,26 @@ class Topics:
             check_partitions(partitions)
             topic = Topic(name, uuid.uuid4(), [], dict(overrides))
             self._add_logs(topic, partitions)
-            self._by_name[name] = topic
             self._keep(topic, flushed=True)
+            self._by_name[name] = topic
             return topic
 
     def grow(self, topic: Topic, partitions: int) -> None:
-        """Give a topic more partitions, up to that many."""
+        """
+        Give a topic more partitions, up to that many.
+
+        Raises:
+            Refused: With KAFKA_STORAGE_ERROR: that could not be kept.
+
+        """
         with self._lock:
+            before = len(topic.logs)
             self._add_logs(topic, partitions)
-            self._keep(topic, flushed=True)
+            try:
+                self._keep(topic, flushed=True)
+            except Refused:
+                del topic.logs[before:]
+                raise
 
     def _add_logs(self, topic: Topic, partitions: int) -> None:
         config = TopicConfig.of(topic.overrides, self._broker_config)
