@@ -11,6 +11,7 @@ is not listed here is refused.
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -76,14 +77,15 @@ class Setting:
             raise Refused(ErrorCode.INVALID_CONFIG, f"Invalid value {value} for configuration {self.name}")
 
 
+_INTEGER = re.compile(r"\s*[+-]?[0-9]+\s*")
+
+
 def _is_integer(bits: int) -> Callable[[str], bool]:
     limit: int = 1 << (bits - 1)
 
     def check(value: str) -> bool:
-        try:
-            return -limit <= int(value) < limit
-        except ValueError:
-            return False
+        # Unlike `int`, Java takes no 1_000.
+        return bool(_INTEGER.fullmatch(value)) and -limit <= int(value) < limit
 
     return check
 

@@ -35,7 +35,7 @@ from .producers import SEQUENCE_COUNT, Producers
 from .refusal import Refused
 from .segment import Bytes, MemorySegment, Segment
 from .transaction_index import TransactionIndex
-from .validate import HeaderChange, check_crc
+from .validate import HeaderChange, check_crc, decompressed
 from .walk import walk
 
 __all__ = ["AppendInfo", "Log", "ProducerSnapshot", "ReadInfo", "TimestampAndOffset"]
@@ -531,13 +531,7 @@ class Log:
         yield from self._segments[max(low - 1, 0) :]
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampAndOffset:
-        """
-        Find the first record with a timestamp or a later one.
-
-        In a compressed batch, which is not opened, that is the first record of
-        the batch; Kafka would name the very record.
-
-        """
+        """Find the first record with a timestamp or a later one."""
         with self._lock:
             for segment in self._segments:
                 if segment.batch_count and segment.largest_timestamp >= timestamp_ms:
@@ -730,8 +724,10 @@ def _append_info(last_written: BatchHeader, base_offset: int) -> AppendInfo:
 
 def _first_record_since(batch: RecordBatch, timestamp_ms: int) -> TimestampAndOffset:
     header = batch.header
-    if header.magic == 2 and header.codec_id == Codec.NONE:
-        for record in walk(header, bytes(batch.payload)):
+    if header.magic == 2:
+        data = decompressed(batch, Codec(header.codec_id))
+        # Of a stream the lengths were not looked at, either.
+        for record in walk(header, data, with_lengths=False):
             if record.timestamp >= timestamp_ms:
                 return TimestampAndOffset(record.timestamp, header.base_offset + record.offset_delta)
     return TimestampAndOffset(max(header.base_timestamp, timestamp_ms), header.base_offset)
