@@ -457,6 +457,39 @@ def test_what_could_not_be_kept_is_refused_and_can_be_done_later(data: Path) -> 
         assert sorted(topic.name for topic in broker.topics) == ["other", "topic"]
 
 
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_transaction_whose_marker_found_no_room_is_ended_later(data: Path, committed: bool) -> None:
+    def end() -> ErrorCode:
+        answer = wire.call(
+            ApiKey.END_TXN,
+            3,
+            transactional_id="id",
+            producer_id=producer_id,
+            producer_epoch=0,
+            committed=committed,
+        )
+        return ErrorCode(answer.error_code)
+
+    with serving(data) as (broker, wire):
+        broker.create_topic("topic")
+        producer_id = wire.init_producer_id("id").producer_id
+        sent = batch(
+            [b"x" * 100_000],
+            producer_id=producer_id,
+            producer_epoch=0,
+            base_sequence=0,
+            flags=TRANSACTIONAL,
+        )
+        wire.produce("topic", sent, version=12, transactional_id="id")
+        with no_file_larger_than(len(sent) + 10):
+            assert end() == ErrorCode.KAFKA_STORAGE_ERROR
+            assert wire.end_offset("topic", committed=True) == 0
+        assert end() == ErrorCode.NONE
+        assert wire.end_offset("topic", committed=True) == wire.end_offset("topic") == 2
+        aborted = wire.fetch("topic", committed=True).aborted_transactions
+        assert list(aborted) == ([] if committed else [(producer_id, 0)])
+
+
 def _fetched(wire: Wire) -> list[tuple[int, bytes]]:
     """Offset and payload of every batch of the topic."""
     found = split(memoryview(bytes(wire.fetch("topic").record_set)))
