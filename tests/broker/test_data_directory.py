@@ -10,10 +10,9 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import javaproperties
 import pytest
 from batches import TRANSACTIONAL, batch
 from broker.wire import PATIENCE_S, Wire
@@ -315,17 +314,27 @@ def test_a_topic_with_the_longest_name_is_deleted(data: Path) -> None:
         assert broker.topics.get(topic.name)
 
 
-def test_a_broker_that_ends_while_it_says_who_it_is_leaves_nothing_in_the_way(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def ends(*_: object, **__: object) -> None:
-        raise SystemExit
+def test_the_first_start_may_end_at_any_flush(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flush = os.fsync
+    left = number = 0
 
-    with monkeypatch.context() as first_start:
-        first_start.setattr(javaproperties, "dump", ends)
-        with pytest.raises(SystemExit):
-            Broker(data=data)
-    Broker(data=data).stop()
+    def ends_once(descriptor: int) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            raise SystemExit
+        flush(descriptor)
+
+    first = None
+    while first is None:
+        left = number = number + 1
+        with monkeypatch.context() as first_start, suppress(SystemExit):
+            first_start.setattr(os, "fsync", ends_once)
+            first = Broker(data=data / str(number))
+        if first is None:
+            Broker(data=data / str(number)).stop()
+    first.stop()
+    assert number > 4
 
 
 def test_a_directory_belongs_to_one_cluster_and_node(data: Path) -> None:

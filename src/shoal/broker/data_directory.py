@@ -69,7 +69,7 @@ class DataDirectory:
         self.was_clean = (path / _CLEAN).exists() or not (path / _META).exists()
         try:
             self.journal = Journal(path)
-        except ConfigError:
+        except BaseException:
             self.release()
             raise
 
@@ -117,10 +117,7 @@ class DataDirectory:
                 "cluster.id": cluster_id or default_cluster_id,
                 "node.id": str(node_id),
             }
-            fresh = path.with_suffix(".new")
-            with fresh.open("w", encoding="latin-1") as file:
-                javaproperties.dump(identity, file, timestamp=False)
-            fresh.replace(path)
+            _write(path, javaproperties.dumps(identity, timestamp=False))
             return identity["cluster.id"]
         with path.open(encoding="latin-1") as file:
             kept = javaproperties.load(file)
@@ -151,7 +148,7 @@ class DataDirectory:
             path.rename(stray)
         if not path.exists():
             path.mkdir()
-            metadata.write_text(expected)
+            _write(metadata, expected)
             flush_directory(self.path)
         return path
 
@@ -166,6 +163,17 @@ class DataDirectory:
         """Finish deletions that a broker's end cut short."""
         for path in self.path.glob("*-delete"):
             shutil.rmtree(path, ignore_errors=True)
+
+
+def _write(path: Path, text: str) -> None:
+    """Make a small file, whole and on the disk or not at all."""
+    fresh = path.with_name(f"{path.name}.new")
+    with fresh.open("w", encoding="latin-1") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
+    flush_directory(path.parent)
 
 
 def _renamed(path: Path, why: str) -> Path:

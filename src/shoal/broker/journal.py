@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, ErrorCode
+from .file_segment import flush_directory
 from .refusal import Refused
 
 __all__ = ["Journal"]
@@ -77,6 +78,7 @@ class Journal:
             os.fsync(file.fileno())
             self._added_bytes, self._rewritten_bytes = 0, file.tell()
         fresh.replace(path)
+        flush_directory(path.parent)
         if self._descriptor is not None:
             os.close(self._descriptor)
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
