@@ -1,6 +1,7 @@
 """A broker that keeps its data in a directory: what outlives its end, in good order or not."""
 
 import errno
+import gc
 import os
 import resource
 import signal
@@ -10,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from broker.wire import PATIENCE_S, Wire
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shoal.broker import Broker
+from shoal.broker import Broker, Refused
 from shoal.broker.clock import now_ms
 from shoal.broker.file_segment import FileRange
 from shoal.errors import ConfigError, ErrorCode
@@ -431,14 +432,27 @@ def test_a_journal_that_is_damaged_in_its_middle_is_an_error(data: Path) -> None
 
 
 @contextmanager
-def no_file_larger_than(size: int) -> Iterator[None]:
-    """A disk that is full, as far as this process can see."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+def limited(what: int, most: int) -> Iterator[None]:
+    """A limit of the system, as far as this process can see."""
+    before = resource.getrlimit(what)
+    resource.setrlimit(what, (most, before[1]))
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        resource.setrlimit(what, before)
+
+
+def no_file_larger_than(size: int) -> AbstractContextManager[None]:
+    """A disk that is full."""
+    return limited(resource.RLIMIT_FSIZE, size)
+
+
+def no_more_files_than(count: int) -> AbstractContextManager[None]:
+    """So many besides those that are open, at most."""
+    gc.collect()  # the files of former brokers
+    spare = os.dup(0)
+    os.close(spare)
+    return limited(resource.RLIMIT_NOFILE, spare + count)
 
 
 def test_a_full_disk_refuses_and_leaves_nothing_half_written(data: Path) -> None:
@@ -497,6 +511,20 @@ def test_a_transaction_whose_marker_found_no_room_is_ended_later(data: Path, com
         assert wire.end_offset("topic", committed=True) == wire.end_offset("topic") == 2
         aborted = wire.fetch("topic", committed=True).aborted_transactions
         assert list(aborted) == ([] if committed else [(producer_id, 0)])
+
+
+def test_more_partitions_than_files_may_be_open_are_refused(data: Path) -> None:
+    with serving(data) as (broker, wire):
+        wire.create_topic("topic")
+        with no_more_files_than(20):
+            assert wire.create_topic("other", 50).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            with pytest.raises(Refused):
+                broker.topics.grow(broker.topics.topic("topic"), 50)
+        assert len(broker.topics.topic("topic").logs) == 1
+        assert wire.create_topic("other", 50).error_code == ErrorCode.NONE
+        assert wire.produce("other", batch(), partition=49).error_code == ErrorCode.NONE
+    with no_more_files_than(20), pytest.raises(ConfigError, match="Too many open files"):
+        Broker(data=data)
 
 
 def _fetched(wire: Wire) -> list[tuple[int, bytes]]:

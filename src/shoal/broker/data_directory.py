@@ -69,8 +69,10 @@ class DataDirectory:
         self.was_clean = (path / _CLEAN).exists() or not (path / _META).exists()
         try:
             self.journal = Journal(path)
-        except BaseException:
+        except BaseException as error:
             self.release()
+            if isinstance(error, OSError):
+                raise ConfigError(f"{path}: its journal: {error.strerror}") from error
             raise
 
     def take_again(self) -> None:

@@ -194,8 +194,8 @@ class Topics:
         """
         with self._lock:
             before = len(topic.logs)
-            self._add_logs(topic, partitions)
             try:
+                self._add_logs(topic, partitions)
                 self._keep(topic, flushed=True)
             except Refused:
                 del topic.logs[before:]
@@ -204,8 +204,12 @@ class Topics:
     def _add_logs(self, topic: Topic, partitions: int) -> None:
         config = TopicConfig.of(topic.overrides, self._broker_config)
         for number in range(len(topic.logs), partitions):
-            directory = self._data.partition(topic.name, number, topic.topic_id) if self._data else None
-            topic.logs.append(Log(f"{topic.name}-{number}", config, directory))
+            name = f"{topic.name}-{number}"
+            try:
+                directory = self._data.partition(topic.name, number, topic.topic_id) if self._data else None
+                topic.logs.append(Log(name, config, directory))
+            except OSError as error:
+                raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, f"{name}: {error}") from error
 
     def delete(self, topic: Topic) -> None:
         with self._lock:
