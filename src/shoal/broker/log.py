@@ -658,9 +658,10 @@ class Log:
             segments = self._segments
             excess = sum(segment.size for segment in segments) - config.retention_bytes
             for index, segment in enumerate(segments):
-                is_old = 0 <= config.retention_ms < now - segment.largest_timestamp
+                has_time = segment.largest_timestamp >= 0
+                is_old = has_time and 0 <= config.retention_ms < now - segment.largest_timestamp
                 is_too_much = config.retention_bytes >= 0 and excess >= segment.size
-                if segment.batch_count == 0 or segment.largest_timestamp < 0 or not (is_old or is_too_much):
+                if segment.batch_count == 0 or not (is_old or is_too_much):
                     break
                 excess -= segment.size
                 later = segments[index + 1 :]
