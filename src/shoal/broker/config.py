@@ -117,6 +117,10 @@ def _one_of(*values: str) -> Callable[[str], bool]:
     return lambda value: value in values
 
 
+def _is_not_empty(value: str) -> bool:
+    return bool(value.strip())
+
+
 def _list_of(*values: str) -> Callable[[str], bool]:
     return lambda value: all(entry.strip() in values for entry in value.split(","))
 
@@ -207,7 +211,7 @@ _OWN_BROKER_SETTINGS = _by_name(
     Setting("producer.id.expiration.check.interval.ms", _INT, "600000", allowed=_between(1)),
     Setting("producer.id.expiration.ms", _INT, "86400000", allowed=_between(1)),
     # Not Kafka's: see `multi_batch`.
-    Setting("shoal.multi.batch.client.id.prefix", _STRING, "shoal-multi-batch"),
+    Setting("shoal.multi.batch.client.id.prefix", _STRING, "shoal-multi-batch", allowed=_is_not_empty),
     Setting("shoal.multi.batch.produce", _BOOLEAN, "false"),
     Setting("socket.request.max.bytes", _INT, "104857600", allowed=_between(1, 104857600)),
     Setting("transaction.max.timeout.ms", _INT, "900000", allowed=_between(1)),
