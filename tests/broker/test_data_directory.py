@@ -474,6 +474,7 @@ def test_what_could_not_be_kept_is_refused_and_can_be_done_later(data: Path) -> 
         with no_file_larger_than((data / "journal.jsonl").stat().st_size + 10):
             assert wire.create_topic("other").error_code == ErrorCode.KAFKA_STORAGE_ERROR
             assert wire.commit("group", "topic", 3) == ErrorCode.KAFKA_STORAGE_ERROR
+            assert wire.committed("group", "topic").committed_offset == -1
         assert broker.topics.get("other") is None
         assert wire.create_topic("other").error_code == ErrorCode.NONE
     with serving(data) as (broker, wire):
