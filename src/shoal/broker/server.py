@@ -8,7 +8,6 @@ order, as Kafka does, which mutes a connection until its answer is sent.
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import socket
 import struct
@@ -34,12 +33,8 @@ _KEPT_BUFFER_BYTES = 32 * 1024 * 1024
 #: A frame's buffer grows with what arrives: a length alone allocates no more than this.
 _STEP_BYTES = 1024 * 1024
 
-#: The connection is not there any more, or nothing was wrong: the next one may come.
-_NEXT = (errno.ECONNABORTED, errno.EINTR)
-
-#: There is no room for a connection until another one ends.
-_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-_NO_ROOM_PAUSE_S = 0.1
+#: How long to wait where no connection can be accepted: until another one ends, if descriptors ran out.
+_REFUSED_PAUSE_S = 0.1
 
 Part = bytes | memoryview | FileRange
 Answer = Callable[[memoryview, str], Sequence[Part]]
@@ -131,11 +126,9 @@ class Server:
             try:
                 client, _ = listener.accept()
             except OSError as error:
-                if error.errno in _NO_ROOM:
-                    _log.warning("no room for another connection: %s", error)
-                    time.sleep(_NO_ROOM_PAUSE_S)
-                elif error.errno not in _NEXT:
-                    return
+                if self._listener is listener:
+                    _log.warning("a connection could not be accepted: %s", error)
+                    time.sleep(_REFUSED_PAUSE_S)
                 continue
             with self._lock:
                 if self._listener is not listener:
