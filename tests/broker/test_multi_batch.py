@@ -27,10 +27,11 @@ MARKED = "shoal-multi-batch"
 OUT_OF_ORDER = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
 
 
-@pytest.fixture(scope="module")
-def taking() -> Iterator[Broker]:
+@pytest.fixture(scope="module", params=["memory", "files"])
+def taking(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker that takes several batches."""
-    with Broker(config={"shoal.multi.batch.produce": "true"}) as running:
+    data = tmp_path_factory.mktemp("data") if request.param == "files" else None
+    with Broker(config={"shoal.multi.batch.produce": "true"}, data=data) as running:
         yield running
 
 
