@@ -8,11 +8,11 @@ order, as Kafka does, which mutes a connection until its answer is sent.
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -32,6 +32,9 @@ _KEPT_BUFFER_BYTES = 32 * 1024 * 1024
 
 #: A frame's buffer grows with what arrives: a length alone allocates no more than this.
 _STEP_BYTES = 1024 * 1024
+
+#: How long to wait where no connection can be accepted: until another one ends, if descriptors ran out.
+_REFUSED_PAUSE_S = 0.1
 
 
 class Streamed(Protocol):
@@ -124,24 +127,28 @@ class Server:
                     self._threads.discard(thread)
 
         thread = threading.Thread(target=run, name=f"shoal-broker-{self.port}", daemon=True)
+        thread.start()
         self._threads.add(thread)
         self._sockets.add(sock)
-        thread.start()
 
     def _accept(self, listener: socket.socket) -> None:
-        while True:
+        while self._listener is listener:
             try:
                 client, _ = listener.accept()
             except OSError as error:
-                if error.errno in (errno.ECONNABORTED, errno.EINTR):
-                    continue
-                return
-            with self._lock:
                 if self._listener is listener:
+                    _log.warning("a connection could not be accepted: %s", error)
+                    time.sleep(_REFUSED_PAUSE_S)
+                continue
+            with self._lock:
+                if self._listener is not listener:
+                    client.close()
+                    return
+                try:
                     self._run(self._serve, client)
-                    continue
-            client.close()
-            return
+                except RuntimeError as error:
+                    _log.warning("no thread for another connection: %s", error)
+                    client.close()
 
     def _serve(self, client: socket.socket) -> None:
         try:
