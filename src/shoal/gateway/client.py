@@ -134,7 +134,7 @@ class Incoming:
             raise ClientGone(str(error)) from error
 
     def peek(self, most: int) -> bytes:
-        """Return the first ``most`` bytes, or all where it is shorter; they are read again by what follows."""
+        """Return the first ``most`` bytes, or all there are; who reads on begins with them again."""
         wanted = min(most, self.size)
         while len(self._head) < wanted:
             self._head += self._client.read(wanted - len(self._head))

@@ -46,8 +46,6 @@ class GatewaySettings:
         most_connections: Of clients, on all listeners together.
         largest_request_bytes: Of a request that has to be translated; what passes through is never held.
         idle_s: For how long a client may keep the gateway waiting, between requests and within them.
-        convert_eagerly: Convert a whole response before its first byte is sent: what KIP-283 ended; to be
-            measured against.
 
     """
 
@@ -63,4 +61,3 @@ class GatewaySettings:
     most_connections: int = 1000
     largest_request_bytes: int = 16 * 1024 * 1024
     idle_s: float = 600.0
-    convert_eagerly: bool = False

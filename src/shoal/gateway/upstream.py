@@ -25,7 +25,7 @@ _LARGEST_ANSWER = 64 * 1024 * 1024
 
 
 class TooLarge(Exception):
-    """An answer that is not worth its memory; the rest of it is still to come, so the connection is of no use."""
+    """An answer is not worth its memory; the rest of it is still to come, so the connection is of no use."""
 
 
 class Upstream:

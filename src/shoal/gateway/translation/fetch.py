@@ -18,7 +18,6 @@ from ...errors import ErrorCode, NotConvertible
 from ...protocol import codec
 from ...protocol.apis import ApiKey
 from ...protocol.fetch import FetchedPartition, FetchResponse, decode_fetch_response, encode_fetch_response
-from ...records.aborted import AbortedTransactions
 from ...records.down_conversion import DownConversion
 from ..settings import GatewaySettings
 from .asking import Asking, Part, old_code
@@ -100,6 +99,9 @@ class FetchTranslation:
         ordered = wanted if version >= _FIRST_WITH_ORDER else self._in_turn(wanted)
         converted = self._fetch(asking, request, ordered)
         self._end_turn(converted)
+        for each in [each for each in converted if each.size][1:]:
+            # One first batch is held, not one of each partition.
+            cast(DownConversion, each.records).release()
         response = FetchResponse(0, 0, 0, [self._encodable(each) for each in converted])
         parts = encode_fetch_response(response, version, asking.header.correlation_id)
         return cast(Sequence[Part], parts)
@@ -174,7 +176,7 @@ class FetchTranslation:
                 fetch_offset=self._start(key, wanted),
                 source_bytes=len(fetched.record_set),
                 chunk_bytes=self._settings.chunk_bytes,
-                aborted=AbortedTransactions(fetched.aborted_transactions),
+                aborted=fetched.aborted_transactions,
                 limit_bytes=self._settings.largest_batch_bytes,
             )
         except NotConvertible as error:
