@@ -95,7 +95,8 @@ def _wrap(
     )
     if len(compressed) > _MOST_WRAPPED_BYTES:
         raise UnsupportedBatch(f"{len(compressed)} bytes are too many for a message", first.offset)
-    outer = Message(inner.last_offset, inner.max_timestamp, None, compressed)
+    timestamp = first.timestamp if attributes & LOG_APPEND_TIME else inner.max_timestamp
+    outer = Message(inner.last_offset, timestamp, None, compressed)
     return _encode((outer,), magic, attributes | codec).data
 
 
