@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from batches import batch
 from broker.wire import Wire
-from gateway.conftest import Behind, served
+from gateway.behind import Behind, served
 
 from shoal.errors import ErrorCode
 from shoal.protocol.apis import ApiKey
