@@ -116,6 +116,19 @@ def test_an_array_that_claims_billions_closes_the_connection(behind: Behind, top
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
 
 
+def test_a_produce_of_very_many_partitions_without_a_record_closes_the_connection(
+    behind: Behind, topic: str
+) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    name, count = topic.encode(), 1_500_000
+    body = struct.pack(">hii", 1, 0, 1) + struct.pack(">h", len(name)) + name + struct.pack(">i", count)
+    with Wire(behind.address(topic)) as wire:
+        head = struct.pack(">hhih", ApiKey.PRODUCE, 0, 1, -1)
+        wire.send_bytes(framed(head + body + struct.pack(">ii", 0, -1) * count))
+        assert wire.receive_frame() is None
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024
+
+
 def test_a_fetch_of_very_many_partitions_is_answered(behind: Behind, topic: str) -> None:
     partitions = [(number, 0, 1) for number in range(20_000)]
     with Wire(behind.address(topic)) as wire:
