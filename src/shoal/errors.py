@@ -2,17 +2,19 @@
 
 ::
 
-    ShoalError                     everything that shoal raises on purpose
-    ├── ConfigError                an option or a topic's configuration that cannot work; exit code 2
-    │   └── AccessRefused          a password or a certificate that a cluster, or we, do not accept
-    ├── CorruptBatch               bytes that no broker should send
-    ├── UnsupportedBatch           a batch that can be neither copied nor decoded
-    ├── ProtocolError              a message that is not what the protocol allows here
-    ├── Disconnected               a connection could not be made, or went away
-    ├── BrokerError                an error code in a response
-    ├── GroupHeld                  another mirror is at work in the same consumer group
-    ├── Stopped                    somebody asked for an end, or the lease lapsed
-    └── PartitionStopped           one partition cannot go on without a person
+    ShoalError                      everything that shoal raises on purpose
+    ├── ConfigError                 an option or a topic's configuration that cannot work; exit code 2
+    │   └── AccessRefused           a password or a certificate that a cluster, or we, do not accept
+    ├── CorruptBatch                bytes that no broker should send
+    ├── UnsupportedBatch            a batch that can be neither copied nor decoded
+    │   └── UnsupportedCompression  a codec that an older format does not know
+    ├── NotConvertible              a record set that an older client cannot be given
+    ├── ProtocolError               a message that is not what the protocol allows here
+    ├── Disconnected                a connection could not be made, or went away
+    ├── BrokerError                 an error code in a response
+    ├── GroupHeld                   another mirror is at work in the same consumer group
+    ├── Stopped                     somebody asked for an end, or the lease lapsed
+    └── PartitionStopped            one partition cannot go on without a person
 
 There is a class for each reaction that a caller can choose, not for each cause.
 The errors carry objects; ``str()`` of one is a sentence: what, where, what to do.
@@ -30,11 +32,13 @@ __all__ = [
     "Disconnected",
     "ErrorCode",
     "GroupHeld",
+    "NotConvertible",
     "PartitionStopped",
     "ProtocolError",
     "ShoalError",
     "Stopped",
     "UnsupportedBatch",
+    "UnsupportedCompression",
 ]
 
 
@@ -268,6 +272,32 @@ class UnsupportedBatch(ShoalError):
 
     def __str__(self) -> str:
         return f"the batch at offset {self.base_offset} cannot be mirrored: {self.reason}"
+
+
+class UnsupportedCompression(UnsupportedBatch):
+    """A batch with a codec that is unknown in the format it is wanted in."""
+
+    def __str__(self) -> str:
+        return f"the batch at offset {self.base_offset} cannot be converted: {self.reason}"
+
+
+class NotConvertible(ShoalError):
+    """
+    A record set begins with what a client of an older format cannot be given.
+
+    Attributes:
+        code: What the client is told.
+        reason: Why, as a sentence.
+
+    """
+
+    def __init__(self, code: ErrorCode, reason: str) -> None:
+        super().__init__(code, reason)
+        self.code = code
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"no conversion to an older format: {self.reason}"
 
 
 class ProtocolError(ShoalError):
