@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import socket
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -10,10 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rig import wait_until
-from rig.cluster import free_port
 from rig.process import spawn, tail
 
 __all__ = ["GatewayProcess", "gateway_process"]
+
+
+_LISTENING = re.compile(r"listening on (\S+:\d+)")
 
 
 class GatewayProcess:
@@ -27,20 +29,29 @@ class GatewayProcess:
     """
 
     def __init__(self, upstream: str, log: Path, options: tuple[str, ...] = ()) -> None:
-        self.address = f"127.0.0.1:{free_port()}"
         self.log = log
-        command = [sys.executable, "-m", "shoal", "gateway", "--listen", self.address, "--upstream", upstream]
+        command = [
+            sys.executable,
+            "-m",
+            "shoal",
+            "gateway",
+            "--listen",
+            "127.0.0.1:0",
+            "--upstream",
+            upstream,
+        ]
         self._process = spawn([*command, *options], log)
         self.process_id = self._process.pid
+        self.address = ""
 
     def runs(self) -> bool:
         return self._process.poll() is None
 
     def listens(self) -> bool:
         assert self.runs(), f"the gateway ended with {self._process.returncode}:\n{tail(self.log)}"
-        host, port = self.address.rsplit(":", 1)
-        with socket.socket() as probe:
-            return probe.connect_ex((host, int(port))) == 0
+        found = _LISTENING.search(self.log.read_text())
+        self.address = found[1] if found else ""
+        return found is not None
 
     def end(self) -> int:
         """End it by SIGTERM, and return its exit code."""
