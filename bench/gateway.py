@@ -51,7 +51,7 @@ from rig import BENCH_JVM, KAFKA_VERSION, KafkaCluster, create_topic, wait_until
 from rig.process import peak_rss_of, spawn, tail
 from shoal.broker import Broker
 
-__all__ = ["Run", "charts", "sweep_table", "table"]
+__all__ = ["Asked", "Had", "Run", "charts", "check_answer", "sweep_table", "table"]
 
 _RESULTS = Path(__file__).parent / "results.md"
 _CHART = Path(__file__).parent / "gateway.svg"
@@ -181,7 +181,7 @@ class _Consumer:
             self.head += buffer[: min(count, _HEAD_BYTES - len(self.head))]
         self.received_bytes += count
         if len(self.head) >= 4 and self.received_bytes == 4 + int.from_bytes(self.head[:4]):
-            _check(self.head)
+            check_answer(self.head)
             self.responses += 1
             self.ask()
         return count
@@ -191,7 +191,7 @@ class _Consumer:
 _HEAD_BYTES = 100
 
 
-def _check(head: bytearray) -> None:
+def check_answer(head: bytearray) -> None:
     """Check that a response has no error, and some messages."""
     # Size, correlation id, throttle time, one topic; its name; one partition: index, error, watermark, size.
     (name_bytes,) = struct.unpack_from(">h", head, 16)

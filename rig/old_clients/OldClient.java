@@ -232,14 +232,11 @@ public final class OldClient {
             Class keys = Class.forName("org.apache.kafka.common.protocol.ApiKeys");
             Object key = Enum.valueOf(keys, name);
             try {
-                Object type = keys.getField("messageType").get(key);
-                Field highest = type.getClass().getDeclaredField("highestSupportedVersion");
-                highest.setAccessible(true);
-                highest.setShort(type, version);
+                Object type = field(keys, "messageType").get(key);
+                field(type.getClass(), "highestSupportedVersion").setShort(type, version);
             } catch (NoSuchFieldException before2_8) {
                 for (String schemas : new String[] {"requestSchemas", "responseSchemas"}) {
-                    Field field = keys.getField(schemas);
-                    field.setAccessible(true);
+                    Field field = field(keys, schemas);
                     field.set(key, Arrays.copyOf((Object[]) field.get(key), version + 1));
                 }
             }
@@ -248,6 +245,12 @@ public final class OldClient {
                 throw new IllegalStateException(name + " goes up to " + latest);
             }
         }
+    }
+
+    private static Field field(Class<?> of, String name) throws NoSuchFieldException {
+        Field found = of.getDeclaredField(name);
+        found.setAccessible(true);
+        return found;
     }
 
     private static Object ifThere(Object of, String name) throws Exception {
