@@ -288,7 +288,8 @@ def _embedded(data: Path, chunk_bytes: int, directory: Path) -> AbstractContextM
 
 def _be_broker(data: Path, chunk_bytes: int) -> None:
     """Be the embedded broker, until killed."""
-    with Broker(data=data, config={"shoal.down.conversion.chunk.bytes": str(chunk_bytes)}) as broker:
+    config = {"shoal.old.versions": "true", "shoal.down.conversion.chunk.bytes": str(chunk_bytes)}
+    with Broker(data=data, config=config) as broker:
         print(f"listening on {broker.bootstrap}", flush=True)
         signal.pause()
 

@@ -16,7 +16,7 @@ import struct
 import threading
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 
@@ -53,20 +53,6 @@ _OLD_VERSIONS = {
 }
 VERSIONS = [(key, version) for key, versions in _OLD_VERSIONS.items() for version in versions]
 
-#: The oldest that Kafka 4 has, where that is not 0.
-_OLDEST_OF_KAFKA_4 = {
-    ApiKey.PRODUCE: 3,
-    ApiKey.FETCH: 4,
-    ApiKey.LIST_OFFSETS: 1,
-    ApiKey.OFFSET_COMMIT: 2,
-    ApiKey.OFFSET_FETCH: 1,
-    ApiKey.JOIN_GROUP: 2,
-    ApiKey.CREATE_TOPICS: 2,
-    ApiKey.DELETE_TOPICS: 1,
-    ApiKey.DESCRIBE_CONFIGS: 1,
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: 2,
-}
-
 
 @dataclass
 class Server:
@@ -99,9 +85,13 @@ class Server:
 
 
 @contextlib.contextmanager
-def _broker(**config: str) -> Iterator[Broker]:
-    told = {"offset.metadata.max.bytes": "64", "socket.request.max.bytes": str(8 * _MEGABYTE), **config}
-    with Broker(config=told) as running:
+def _broker(old_versions: bool) -> Iterator[Broker]:
+    config = {
+        "offset.metadata.max.bytes": "64",
+        "socket.request.max.bytes": str(8 * _MEGABYTE),
+        "shoal.old.versions": str(old_versions).lower(),
+    }
+    with Broker(config=config) as running:
         # The names that random messages have.
         for name in ("a", "orders"):
             running.create_topic(name, 2)
@@ -111,15 +101,11 @@ def _broker(**config: str) -> Iterator[Broker]:
 
 @pytest.fixture(scope="module", params=["embedded broker", "gateway"])
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    with _broker() as broker:
-        if request.param == "embedded broker":
+    if request.param == "embedded broker":
+        with _broker(old_versions=True) as broker:
             yield Server(broker.bootstrap, broker, None)
-            return
-        broker.apis = {
-            key: replace(api, oldest=max(api.oldest, _OLDEST_OF_KAFKA_4.get(key, 0)))
-            for key, api in broker.apis.items()
-        }
-        with gateway_process(broker.bootstrap) as running:
+    else:
+        with _broker(old_versions=False) as broker, gateway_process(broker.bootstrap) as running:
             yield Server(running.address, broker, running)
 
 

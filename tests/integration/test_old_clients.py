@@ -119,7 +119,7 @@ def store_holes(broker: Broker) -> list[str]:
 
 @contextmanager
 def embedded() -> Iterator[Server]:
-    with Broker() as broker:
+    with Broker(config={"shoal.old.versions": "true"}) as broker:
         yield Server(
             "embedded", broker.bootstrap, broker.bootstrap, SHOWN_ABORTED, lambda: store_holes(broker)
         )
