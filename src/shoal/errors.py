@@ -8,7 +8,7 @@
     ├── CorruptBatch                bytes that no broker should send
     ├── UnsupportedBatch            a batch that can be neither copied nor decoded
     │   └── UnsupportedCompression  a codec that an older format does not know
-    ├── NotConvertible              a record set that an older client cannot be given
+    ├── NotConvertible              a record set that cannot be had in another format
     ├── ProtocolError               a message that is not what the protocol allows here
     ├── Disconnected                a connection could not be made, or went away
     ├── BrokerError                 an error code in a response
@@ -283,7 +283,7 @@ class UnsupportedCompression(UnsupportedBatch):
 
 class NotConvertible(ShoalError):
     """
-    A record set begins with what a client of an older format cannot be given.
+    A record set begins with what a client of an older format cannot be given, or is none of one.
 
     Attributes:
         code: What the client is told.
@@ -297,7 +297,7 @@ class NotConvertible(ShoalError):
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"no conversion to an older format: {self.reason}"
+        return f"no conversion to another format: {self.reason}"
 
 
 class ProtocolError(ShoalError):

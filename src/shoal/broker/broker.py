@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from ..errors import ConfigError
-from .apis.table import APIS
+from .apis.table import APIS, APIS_WITH_OLD_VERSIONS
 from .clock import now_ms
 from .config import BrokerConfig
 from .data_directory import DataDirectory
@@ -108,7 +108,7 @@ class Broker:
             raise ConfigError(f"broker: {refused.message}") from refused
         self.host = host
         self.node_id = node_id
-        self.apis = APIS
+        self.apis = APIS_WITH_OLD_VERSIONS if self.config["shoal.old.versions"].lower() == "true" else APIS
         self.faults = Faults()
         self._data = DataDirectory(data) if data is not None else None
         try:

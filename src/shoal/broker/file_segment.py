@@ -24,7 +24,7 @@ import mmap
 import os
 import socket
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from ..errors import CorruptBatch
@@ -37,6 +37,8 @@ _log = logging.getLogger("shoal.broker")
 
 _INDEX_ENTRY = struct.Struct(">ii")
 _TIME_INDEX_ENTRY = struct.Struct(">qi")
+#: A batch's base offset, and its length from there on.
+_BATCH_OVERHEAD = struct.Struct(">qi")
 
 #: Offsets in an index are relative and of 32 bits.
 _MOST_OFFSETS = 2**31 - 1
@@ -45,6 +47,9 @@ _MOST_OFFSETS = 2**31 - 1
 _MAX_PARTS = 1024
 
 _NAME_DIGITS = 20
+
+#: How much :meth:`FileRange.batches` reads at a time, or one batch that is larger.
+_PIECE_BYTES = 16 * 1024
 
 
 def flush_directory(path: Path) -> None:
@@ -85,6 +90,36 @@ class FileRange:
     def __bytes__(self) -> bytes:
         return os.pread(self._file.descriptor, len(self), self._start)
 
+    def batches(self) -> Iterator[memoryview]:
+        """
+        Read the batches, piece by piece; one that is cut at the end is left out.
+
+        Yields:
+            A view of one or more batches, valid until the next is asked for.
+
+        Raises:
+            OSError: The file ends before the range does.
+
+        """
+        buffer = bytearray(_PIECE_BYTES)
+        position = self._start
+        while position < self._end:
+            piece = memoryview(buffer)[: self._end - position]
+            if os.preadv(self._file.descriptor, [piece], position) < len(piece):
+                raise OSError(f"a segment ends before {self._end}")
+            size = _batch_size(piece, 0)
+            if size is None or size > self._end - position:
+                return
+            if size > len(piece):
+                buffer = bytearray(size)
+                continue
+            whole = 0
+            while size is not None and size <= len(piece) - whole:
+                whole += size
+                size = _batch_size(piece, whole)
+            yield piece[:whole]
+            position += whole
+
     def send_to(self, sock: socket.socket) -> None:
         """
         Have the system copy them from the file to the socket (``sendfile``).
@@ -99,6 +134,14 @@ class FileRange:
             if sent == 0:
                 raise OSError(f"a segment ends at {position}, not at {self._end}")
             position += sent
+
+
+def _batch_size(piece: memoryview, position: int) -> int | None:
+    """Return what the batch at a position takes; None where its length is not there, or is none."""
+    if len(piece) - position < _BATCH_OVERHEAD.size:
+        return None
+    length: int = _BATCH_OVERHEAD.unpack_from(piece, position)[1]
+    return length + _BATCH_OVERHEAD.size if length > 0 else None
 
 
 class FileSegment(Segment):
@@ -122,6 +165,10 @@ class FileSegment(Segment):
         self._index = bytearray()
         self._time_index = bytearray()
         self._write_indexes(anew=True)
+
+    @property
+    def modified_ms(self) -> int:
+        return os.fstat(self._file.descriptor).st_mtime_ns // 1_000_000
 
     @staticmethod
     def base_offsets(directory: Path) -> list[int]:

@@ -554,6 +554,17 @@ class Log:
             largest = max(segment.largest_timestamp for segment in self._segments)
         return self.offset_for_timestamp(largest) if largest >= 0 else TimestampAndOffset(-1, -1)
 
+    def segment_starts(self) -> list[TimestampAndOffset]:
+        """Return where each segment begins, and when it was last written to; then the log's end and now."""
+        with self._lock:
+            starts = [
+                TimestampAndOffset(segment.modified_ms, max(segment.base_offset, self._log_start_offset))
+                for segment in self._segments
+            ]
+            if self._segments[-1].batch_count:
+                starts.append(TimestampAndOffset(now_ms(), self._log_end_offset))
+            return starts
+
     @contextmanager
     def watched(self, by: threading.Event) -> Iterator[None]:
         """Set an event whenever there is more to read."""

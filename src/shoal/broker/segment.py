@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from ..records import HEADER_SIZE, BatchHeader, read_header
 from ..records.batch import MAGIC_OFFSET
+from .clock import now_ms
 
 if TYPE_CHECKING:
     from .file_segment import FileRange
@@ -57,6 +58,11 @@ class Segment(ABC):
 
     def has_room(self, size: int) -> bool:
         return self.size + size <= self.capacity
+
+    @property
+    @abstractmethod
+    def modified_ms(self) -> int:
+        """When it was last written to."""
 
     def append(self, parts: Sequence[Bytes], headers: Sequence[BatchHeader]) -> None:
         """
@@ -153,6 +159,11 @@ class MemorySegment(Segment):
     def __init__(self, base_offset: int, capacity: int) -> None:
         super().__init__(base_offset, capacity)
         self._buffer = memoryview(bytearray(capacity))
+        self._modified_ms = now_ms()
+
+    @property
+    def modified_ms(self) -> int:
+        return self._modified_ms
 
     def _write(self, parts: Sequence[Bytes]) -> None:
         position = self.size
@@ -160,6 +171,7 @@ class MemorySegment(Segment):
             end = position + len(part)
             self._buffer[position:end] = part
             position = end
+        self._modified_ms = now_ms()
 
     def read(self, start: int, end: int) -> memoryview:
         """Return the bytes between two positions, as a view that cannot be written."""

@@ -14,9 +14,9 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from .dispatch import CloseConnection
-from .file_segment import FileRange
 
 __all__ = ["Server"]
 
@@ -33,7 +33,17 @@ _KEPT_BUFFER_BYTES = 32 * 1024 * 1024
 #: A frame's buffer grows with what arrives: a length alone allocates no more than this.
 _STEP_BYTES = 1024 * 1024
 
-Part = bytes | memoryview | FileRange
+
+class Streamed(Protocol):
+    """A part of an answer that is not in memory as a whole: of a file, or made while it is sent."""
+
+    def __len__(self) -> int: ...
+
+    def send_to(self, sock: socket.socket) -> None:
+        """Send as many bytes as its length says."""
+
+
+Part = bytes | memoryview | Streamed
 Answer = Callable[[memoryview, str], Sequence[Part]]
 
 
@@ -187,17 +197,17 @@ class _Receiver:
 
 
 def _send(sock: socket.socket, parts: Sequence[Part]) -> None:
-    """Send all parts in order; what lies in files never comes into this process."""
+    """Send all parts in order; what lies in files never comes into this process as a whole."""
     in_memory: list[memoryview] = []
     for part in parts:
         if not len(part):
             continue
-        if isinstance(part, FileRange):
+        if isinstance(part, bytes | bytearray | memoryview):
+            in_memory.append(memoryview(part))
+        else:
             _send_buffers(sock, in_memory)
             in_memory = []
             part.send_to(sock)
-        else:
-            in_memory.append(memoryview(part))
     _send_buffers(sock, in_memory)
 
 

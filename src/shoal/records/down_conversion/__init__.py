@@ -4,7 +4,7 @@ Record sets for clients that read no magic 2: converted chunk by chunk, while th
 :func:`convert` is for one batch, :class:`DownConversion` for what a partition of a Fetch response holds.
 """
 
-from .convert import convert
+from .messages import convert
 from .response import DownConversion
 
 __all__ = ["DownConversion", "convert"]

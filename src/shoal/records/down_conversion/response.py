@@ -12,21 +12,23 @@ take either for a message that the limit of their own request has cut.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from ...errors import CorruptBatch, ErrorCode, NotConvertible, UnsupportedBatch, UnsupportedCompression
 from ..aborted import AbortedTransactions
 from ..batch import HEADER_SIZE, RecordBatch, split
-from .convert import convert
+from .messages import convert
 
 __all__ = ["DEFAULT_CHUNK_BYTES", "DEFAULT_LIMIT_BYTES", "DownConversion"]
 
-#: What KIP-283 proposes.
+#: What KIP-283 proposes; Kafka took 128 KiB.
 DEFAULT_CHUNK_BYTES = 16 * 1024
 DEFAULT_LIMIT_BYTES = 64 * 1024 * 1024
 
 _OVERFLOW = struct.Struct(">qi")
 _OVERFLOW_OFFSET = -1
+
+_Failed = (CorruptBatch, UnsupportedBatch)
 
 
 class DownConversion:
@@ -54,11 +56,11 @@ class DownConversion:
         fetch_offset: int,
         source_bytes: int,
         chunk_bytes: int = DEFAULT_CHUNK_BYTES,
-        aborted: AbortedTransactions | None = None,
+        aborted: Sequence[tuple[int, int]] | None = None,
         limit_bytes: int = DEFAULT_LIMIT_BYTES,
     ) -> None:
         """
-        Convert the first batch that can be.
+        Convert the first batch that has a form in that magic; it is kept until it is sent, or released.
 
         Args:
             batches: Views of zero or more whole batches each, of any magic,
@@ -70,27 +72,49 @@ class DownConversion:
             source_bytes: What all batches take, one that is cut included.
             chunk_bytes: How much of the source is converted at a time: whole
                 batches, of which only a single one may be larger.
-            aborted: The transactions whose records are left out; None keeps
-                them, as Kafka does for a client of that age.
+            aborted: ``(producer_id, first_offset)`` of the transactions whose
+                records are left out, as a Fetch response tells them; None
+                keeps all records, as Kafka does for a client of that age.
             limit_bytes: The most that a batch may expand to.
 
         Raises:
-            NotConvertible: There is no first batch because of what is in its
-                place; its code is what the client is told.
+            NotConvertible: The first batch cannot be converted; its code is
+                what the client is told.
 
         """
         if magic not in (0, 1):
             raise ValueError(f"magic {magic} is none to convert to")
-        self._batches = _Batches(batches, aborted, fetch_offset)
+        self._source = batches
+        self._aborted_pairs = aborted
         self._magic = magic
         self._fetch_offset = fetch_offset
         self._chunk_bytes = chunk_bytes
         self._limit_bytes = limit_bytes
+        self._begin()
         try:
-            self._first = self._convert_first()
-        except (CorruptBatch, UnsupportedBatch) as error:
+            self._first = self._convert_chunk(0)
+        except _Failed as error:
             raise NotConvertible(_code(error), str(error)) from error
         self.size = max(source_bytes, len(self._first)) if self._first else 0
+
+    def _begin(self) -> None:
+        self._batches = _Batches(self._source, self._fetch_offset)
+        self._aborted = None if self._aborted_pairs is None else AbortedTransactions(self._aborted_pairs)
+
+    def release(self) -> None:
+        """
+        Forget the first batch, to convert it again when it is sent.
+
+        So a response of many partitions holds no more than one of them.
+
+        Raises:
+            ValueError: ``batches`` is an iterator, which cannot be read again.
+
+        """
+        if iter(self._source) is self._source:
+            raise ValueError("the batches of an iterator cannot be read again")
+        self._first = bytearray()
+        self._begin()
 
     def __len__(self) -> int:
         """Return :attr:`size`."""
@@ -101,77 +125,84 @@ class DownConversion:
         """The offset behind the last batch that was read until now; of none, the one to fetch from."""
         return self._batches.next_offset
 
-    def chunks(self) -> Iterator[bytes | bytearray]:
+    def chunks(self) -> Iterator[bytearray]:
         """
         Yield the bytes of the record set, once; no more than one chunk of them is alive here.
 
-        A batch that cannot be converted ends what is; the client asks for it
+        A batch that cannot be converted ends what is: the client asks for it
         next, and is then told why. What ``batches`` raises apart from that
-        goes through: the response cannot be completed.
+        goes through, and the response cannot be completed.
 
         The source is not read to its end where what is announced is filled
         before that.
         """
         remaining = self.size
-        chunk: bytes | bytearray = self._first
-        self._first = b""
+        chunk, self._first = self._first, bytearray()
+        if remaining and not chunk:
+            chunk = self._convert_what_can_be(0)
         while remaining:
             if not chunk:
                 chunk = self._overflow(remaining)
             if len(chunk) > remaining:
-                chunk = chunk[:remaining]
+                del chunk[remaining:]
             remaining -= len(chunk)
             yield chunk
-            del chunk
-            chunk = self._next() if remaining else b""
+            del chunk  # or there would be two for a moment
+            chunk = self._convert_what_can_be(self._chunk_bytes) if remaining else bytearray()
 
-    def _convert_first(self) -> bytes | bytearray:
-        while (batch := self._batches.take()) is not None:
-            if converted := self._convert(batch):
-                return bytes(converted)
-        return b""
+    def _convert_what_can_be(self, most_source_bytes: int) -> bytearray:
+        try:
+            return self._convert_chunk(most_source_bytes)
+        except _Failed:
+            self._batches.close()
+            return bytearray()
 
-    def _next(self) -> bytearray:
-        """Convert the next chunk; nothing is left, or can be converted, where it is empty."""
+    def _convert_chunk(self, most_source_bytes: int) -> bytearray:
+        """Convert batches until there is something and the next would be too much; empty at the end."""
         chunk = bytearray()
         try:
-            while not chunk:
-                batch = self._batches.take()
-                if batch is None:
-                    break
+            while not chunk and (batch := self._batches.take()) is not None:
                 source_bytes = 0
                 while batch is not None:
                     source_bytes += batch.header.size
-                    chunk += self._convert(batch)
-                    batch = self._batches.take(self._chunk_bytes - source_bytes)
-        except (CorruptBatch, UnsupportedBatch):
+                    if not self._is_left_out(batch):
+                        chunk += convert(batch, self._magic, self._fetch_offset, self._limit_bytes)
+                    batch = self._batches.take(most_source_bytes - source_bytes)
+        except _Failed:
+            if not chunk:
+                raise
             self._batches.close()
         return chunk
 
-    def _convert(self, batch: RecordBatch) -> bytes | memoryview:
-        if self._batches.leaves_out(batch):
-            return b""
-        return convert(batch, self._magic, self._fetch_offset, self._limit_bytes)
+    def _is_left_out(self, batch: RecordBatch) -> bool:
+        """Whether a batch is a marker, or part of an aborted transaction; to be asked of each in order."""
+        header = batch.header
+        if header.magic != 2:
+            return False
+        if header.is_control:
+            if self._aborted is not None:
+                self._aborted.see_marker(batch)
+            return True
+        return self._aborted is not None and self._aborted.covers(header)
 
-    def _overflow(self, remaining: int) -> bytes:
-        """Return the front of a batch that is longer than what remains, as ``buildOverflowBatch`` does."""
+    def _overflow(self, remaining: int) -> bytearray:
+        """Return the front of a batch that is longer than what remains (``buildOverflowBatch``)."""
         front = _OVERFLOW.pack(_OVERFLOW_OFFSET, max(remaining + 1, HEADER_SIZE))
-        return front.ljust(min(remaining, self._chunk_bytes), b"\0")
+        return bytearray(front.ljust(min(remaining, self._chunk_bytes), b"\0"))
 
 
 class _Batches:
-    """The batches of a record set, one at a time, and which of them are no data."""
+    """The batches of a record set, one at a time; and how far they were taken."""
 
-    def __init__(
-        self, views: Iterable[memoryview], aborted: AbortedTransactions | None, fetch_offset: int
-    ) -> None:
+    def __init__(self, views: Iterable[memoryview], fetch_offset: int) -> None:
         self._batches = _split_all(views)
         self._upcoming: RecordBatch | None = None
-        self._aborted = aborted
         self.next_offset = fetch_offset
 
     def take(self, most_bytes: int | None = None) -> RecordBatch | None:
         """Return the next batch, unless it is larger than that, or there is none."""
+        if most_bytes is not None and most_bytes <= 0:
+            return None
         batch = self._upcoming or next(self._batches, None)
         if batch is None or (most_bytes is not None and batch.header.size > most_bytes):
             self._upcoming = batch
@@ -184,17 +215,6 @@ class _Batches:
         """Let there be no more."""
         self._upcoming = None
         self._batches = iter(())
-
-    def leaves_out(self, batch: RecordBatch) -> bool:
-        """Whether a batch is a marker, or part of an aborted transaction; to be asked of each in order."""
-        header = batch.header
-        if header.magic != 2:
-            return False
-        if header.is_control:
-            if self._aborted is not None:
-                self._aborted.see_marker(batch)
-            return True
-        return self._aborted is not None and self._aborted.covers(header)
 
 
 def _split_all(views: Iterable[memoryview]) -> Iterator[RecordBatch]:
