@@ -37,6 +37,7 @@ __all__ = [
     "decode_produce_request",
     "decode_produce_response",
     "encode_produce_request",
+    "read_acks",
 ]
 
 TRANSACTIONAL_FROM = 3
@@ -146,14 +147,7 @@ def decode_produce_request(frame: memoryview, version: int) -> ProduceRequest:
 
     """
     flexible = version >= FLEXIBLE_FROM
-    _, position = read_nullable_string(frame, _HEADER.size, compact=False)  # the client id
-    if flexible:
-        position = skip_tagged_fields(frame, position)
-    transactional_id = None
-    if version >= TRANSACTIONAL_FROM:
-        transactional_id, position = read_nullable_string(frame, position, flexible)
-    acks, timeout_ms = unpack(_ACKS_AND_TIMEOUT, frame, position)
-    position += _ACKS_AND_TIMEOUT.size
+    transactional_id, acks, timeout_ms, position = _read_head(frame, version)
     partitions: list[ProducedPartition] = []
     topics, position = read_array_length(frame, position, flexible)
     for _ in range(topics):
@@ -175,6 +169,30 @@ def decode_produce_request(frame: memoryview, version: int) -> ProduceRequest:
 #: Partition, error code and base offset; from v2 on the append time; from v5 on the log's start.
 _PRODUCED = {0: struct.Struct(">ihq"), 2: struct.Struct(">ihqq"), 5: struct.Struct(">ihqqq")}
 _NOT_PRODUCED: dict[int, tuple[int, ...]] = {0: (-1, -1), 2: (-1,), 5: ()}
+
+
+def read_acks(frame: memoryview, version: int) -> int:
+    """
+    Read the acks of a request of which only the beginning may be there.
+
+    Raises:
+        ProtocolError: It ends before them, or is malformed.
+
+    """
+    return _read_head(frame, version)[1]
+
+
+def _read_head(frame: memoryview, version: int) -> tuple[str | None, int, int, int]:
+    """Read transactional id, acks and time-out; return them and the position after them."""
+    flexible = version >= FLEXIBLE_FROM
+    _, position = read_nullable_string(frame, _HEADER.size, compact=False)  # the client id
+    if flexible:
+        position = skip_tagged_fields(frame, position)
+    transactional_id = None
+    if version >= TRANSACTIONAL_FROM:
+        transactional_id, position = read_nullable_string(frame, position, flexible)
+    acks, timeout_ms = unpack(_ACKS_AND_TIMEOUT, frame, position)
+    return transactional_id, acks, timeout_ms, position + _ACKS_AND_TIMEOUT.size
 
 
 class ProduceOutcome(NamedTuple):
