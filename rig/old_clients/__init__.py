@@ -41,7 +41,7 @@ _KAFKA_PYTHON = "kafka-python==2.0.2"
 #: What it imports besides, where its own copy is too old for this Python.
 _SIX = "six==1.17.0"
 
-_RUN_TIMEOUT_S = 120.0
+_RUN_TIMEOUT_S = 60.0
 
 
 class OldClientFailed(Exception):

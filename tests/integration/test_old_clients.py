@@ -200,8 +200,10 @@ def test_what_compaction_left_is_read_at_its_offsets(server: Server, client: Old
         assert_same(read, as_seen(client, contents))
 
 
-@each_client(of=lambda client: client.fetch_version >= 3)
+@each_client()
 def test_batches_larger_than_a_fetch_are_read(server: Server, client: OldClient) -> None:
+    if server.name == "Kafka 3.9.1" and client.fetch_version < 3:
+        pytest.skip("Kafka keeps to the limit of versions that promise nothing, and the client cannot go on")
     topic, contents = server.every_kind()
     read = client.read(
         server.address,
@@ -211,21 +213,6 @@ def test_batches_larger_than_a_fetch_are_read(server: Server, client: OldClient)
         settings={"max.partition.fetch.bytes": 10_000},
     )
     assert_same(read, as_seen(client, contents))
-
-
-@each_client(of=lambda client: client.fetch_version < 3)
-def test_batches_larger_than_a_fetch_are_named_where_the_protocol_has_no_way_to_send_them(
-    server: Server, client: OldClient
-) -> None:
-    topic, contents = server.every_kind()
-    with pytest.raises(OldClientFailed, match="RecordTooLarge"):
-        client.read(
-            server.address,
-            topic,
-            partitions=PARTITIONS,
-            records=count(contents),
-            settings={"max.partition.fetch.bytes": 10_000},
-        )
 
 
 @each_client(of=lambda client: client.fetch_version < 10)
