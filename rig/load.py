@@ -187,7 +187,7 @@ def load_every_kind(
 
     For each of the codecs: batches of 1 record to about 1 MB, by idempotent and plain producers; one
     record of about 900 KB; a committed transaction; an aborted one, with batches of others in
-    between its own. About 12 MB.
+    between its own. About 12 MB with all codecs.
     """
     create_topic(bootstrap, topic, partitions)
     rng = random.Random(seed)

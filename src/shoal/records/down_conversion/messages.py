@@ -54,16 +54,14 @@ def convert(batch: RecordBatch, magic: int, fetch_offset: int, limit_bytes: int)
 
     Raises:
         CorruptBatch: Its CRC is wrong, or it is not what its header says.
-        UnsupportedCompression: It is compressed with zstd.
-        UnsupportedBatch: It expands to more than ``limit_bytes``, or its
-            codec is none that we know.
+        UnsupportedCompression: It is compressed with zstd, or nobody knows what.
+        UnsupportedBatch: It expands to more than ``limit_bytes``.
 
     """
     header = batch.header
-    if header.codec_id == Codec.ZSTD:
-        raise UnsupportedCompression(f"messages of magic {magic} cannot be zstd", header.base_offset)
-    if header.codec_id > max(Codec):
-        raise UnsupportedBatch(f"its codec {header.codec_id} is unknown", header.base_offset)
+    if header.codec_id > Codec.LZ4:
+        name = "zstd" if header.codec_id == Codec.ZSTD else f"of codec {header.codec_id}"
+        raise UnsupportedCompression(f"messages of magic {magic} cannot be {name}", header.base_offset)
     if header.magic <= magic:
         return batch.view
     verify_crc(batch)
@@ -95,7 +93,8 @@ def _wrap(
     )
     if len(compressed) > _MOST_WRAPPED_BYTES:
         raise UnsupportedBatch(f"{len(compressed)} bytes are too many for a message", first.offset)
-    outer = Message(inner.last_offset, inner.max_timestamp, None, compressed)
+    timestamp = first.timestamp if attributes & LOG_APPEND_TIME else inner.max_timestamp
+    outer = Message(inner.last_offset, timestamp, None, compressed)
     return _encode((outer,), magic, attributes | codec).data
 
 

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from ...errors import CorruptBatch, ErrorCode, NotConvertible, UnsupportedBatch, UnsupportedCompression
 from ..aborted import AbortedTransactions
 from ..batch import HEADER_SIZE, RecordBatch, split
+from ..checksum import verify_crc
 from .messages import convert
 
 __all__ = ["DEFAULT_CHUNK_BYTES", "DEFAULT_LIMIT_BYTES", "DownConversion"]
@@ -175,15 +176,21 @@ class DownConversion:
         return chunk
 
     def _is_left_out(self, batch: RecordBatch) -> bool:
-        """Whether a batch is a marker, or part of an aborted transaction; to be asked of each in order."""
+        """
+        Whether a batch is a marker, or part of an aborted transaction; to be asked of each in order.
+
+        Its CRC is verified then: a flipped bit must not become a silent loss.
+        """
         header = batch.header
         if header.magic != 2:
             return False
-        if header.is_control:
-            if self._aborted is not None:
-                self._aborted.see_marker(batch)
-            return True
-        return self._aborted is not None and self._aborted.covers(header)
+        aborted = self._aborted
+        if not header.is_control and (aborted is None or not aborted.covers(header)):
+            return False
+        verify_crc(batch)
+        if header.is_control and aborted is not None:
+            aborted.see_marker(batch)
+        return True
 
     def _overflow(self, remaining: int) -> bytearray:
         """Return the front of a batch that is longer than what remains (``buildOverflowBatch``)."""
