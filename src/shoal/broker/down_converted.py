@@ -6,20 +6,27 @@ converts the first batch for it. That one is kept for one partition of a
 response only; the others convert it again when it is their turn. So a response
 has never more than one chunk of converted data in memory, however many
 partitions are in it.
+
+While a batch is converted it takes two or three times its expanded size, and
+threads take turns in the midst of it; so no more are converted at a time than
+there are processors.
 """
 
 from __future__ import annotations
 
+import os
 import socket
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Iterator, Sequence
 
 from ..errors import NotConvertible
-from ..records.aborted import AbortedTransactions
 from ..records.down_conversion import DownConversion
 from .file_segment import FileRange
 from .refusal import Refused
 
 __all__ = ["DownConverted"]
+
+_converting = threading.BoundedSemaphore(os.cpu_count() or 1)
 
 
 class DownConverted:
@@ -42,7 +49,7 @@ class DownConverted:
         magic: int,
         fetch_offset: int,
         chunk_bytes: int,
-        is_first: bool,
+        keep_first: bool,
     ) -> None:
         """
         Find out how long it will be; converts a batch for that.
@@ -54,56 +61,67 @@ class DownConverted:
             magic: The newest that the client reads.
             fetch_offset: What it asked for.
             chunk_bytes: How much of the source is converted at a time.
-            is_first: Whether to keep the batch until it is sent.
+            keep_first: Whether to keep the batch until it is sent.
 
         Raises:
             Refused: With the error that the client gets instead.
 
         """
-        self._source = source
-        self._aborted = aborted
-        self._magic = magic
-        self._fetch_offset = fetch_offset
-        self._chunk_bytes = chunk_bytes
         try:
-            conversion = self._begin()
+            with _converting:
+                conversion = DownConversion(
+                    _Batches(source),
+                    magic=magic,
+                    fetch_offset=fetch_offset,
+                    source_bytes=len(source),
+                    chunk_bytes=chunk_bytes,
+                    aborted=aborted,
+                )
         except NotConvertible as error:
             raise Refused(error.code, error.reason) from error
         self.next_offset = conversion.next_offset
+        if not keep_first:
+            conversion.release()
         self._size = conversion.size
-        self._begun = conversion if is_first else None
+        self._conversion: DownConversion | None = conversion
 
     def __len__(self) -> int:
         return self._size
 
     def __bytes__(self) -> bytes:
-        return b"".join(self._take().chunks())
+        return b"".join(self._chunks())
 
     def send_to(self, sock: socket.socket) -> None:
         """
-        Convert and send, chunk by chunk, as fast as the client takes them.
+        Convert and send, once, chunk by chunk, as fast as the client takes them.
 
         Raises:
             OSError: The connection broke.
 
         """
-        for chunk in self._take().chunks():
+        for chunk in self._chunks():
             sock.sendall(chunk)
+            del chunk  # or it would be there until the next one is
 
-    def _take(self) -> DownConversion:
-        begun, self._begun = self._begun, None
-        return begun or self._begin()
+    def _chunks(self) -> Iterator[bytearray]:
+        """Yield all bytes, and keep nothing of what was read for them while other partitions are sent."""
+        conversion, self._conversion = self._conversion, None
+        assert conversion is not None, "it is sent once"
+        chunks = conversion.chunks()
+        while True:
+            with _converting:
+                chunk = next(chunks, None)
+            if chunk is None:
+                return
+            yield chunk
+            del chunk
 
-    def _begin(self) -> DownConversion:
-        return DownConversion(
-            _batches(self._source),
-            magic=self._magic,
-            fetch_offset=self._fetch_offset,
-            source_bytes=len(self._source),
-            chunk_bytes=self._chunk_bytes,
-            aborted=AbortedTransactions(self._aborted),
-        )
 
+class _Batches:
+    """The batches of a slice, as often as they are asked for."""
 
-def _batches(source: memoryview | FileRange) -> Iterable[memoryview]:
-    return source.batches() if isinstance(source, FileRange) else (source,)
+    def __init__(self, source: memoryview | FileRange) -> None:
+        self._source = source
+
+    def __iter__(self) -> Iterator[memoryview]:
+        return self._source.batches() if isinstance(self._source, FileRange) else iter((self._source,))

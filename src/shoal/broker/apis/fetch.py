@@ -188,7 +188,7 @@ def _read_converted(
             magic=1 if call.version >= _MAGIC_1_FROM else 0,
             fetch_offset=wanted.fetch_offset,
             chunk_bytes=int(broker.config["shoal.down.conversion.chunk.bytes"]),
-            is_first=limits.is_first,
+            keep_first=limits.is_first,
         )
         if len(converted):
             return read, converted
