@@ -221,7 +221,7 @@ class Gateway:
         except ClientGone as reason:
             _log.debug("a client's connection ends: %s", reason)
         except TooLarge as error:
-            self._tell(f"an old client cannot be given {error}: a batch is larger than it may be here")
+            self._tell(f"{error}; the client that asked is disconnected")
         except Disconnected as error:
             self._tell(f"no connection to {error.address}: {error.reason}")
         except ShoalError as error:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from ..client.connection import Connection
+from ..client.connection import Address, Connection
 from ..errors import ErrorCode, ProtocolError
 from ..protocol import codec
 from ..protocol.apis import ApiKey
@@ -19,6 +19,7 @@ from .rewriting import rewrite
 from .settings import GatewaySettings
 from .translation import list_offsets, produce, renumbered
 from .translation.asking import Asking, Part
+from .translation.converting import chunks
 from .translation.fetch import FetchTranslation
 from .upstream import Upstream
 from .versions import OLDEST_TRANSLATED, REWRITTEN, served_versions
@@ -32,6 +33,9 @@ _PRODUCE_HEAD_BYTES = 72 * 1024
 
 #: Of requests that are answered here.
 _LARGEST_SMALL_REQUEST = 64 * 1024
+
+#: Of requests that are translated and have no records: each of their bytes becomes many in Python.
+_LARGEST_WITHOUT_RECORDS = 2 * 1024 * 1024
 
 _NEWEST_API_VERSIONS = 4
 _VERSIONS = codec.response_class(ApiKey.API_VERSIONS)
@@ -178,7 +182,8 @@ class Session:
             self._upstream = self._open(self._node_id)
         return self._upstream
 
-    def _other(self, node_id: int) -> Upstream:
+    def _other(self, node_id: int, address: Address) -> Upstream:
+        self._nodes.advertise({node_id: address})
         if node_id not in self._others:
             self._others[node_id] = self._open(node_id)
         return self._others[node_id]
@@ -196,28 +201,34 @@ class Session:
     def _translate(self, upstream: Upstream, request: Incoming) -> None:
         header = request.header
         assert header.api_key in OLDEST_TRANSLATED
-        frame = request.whole(self._settings.largest_request_bytes)
-        asking = Asking(header, upstream, self._settings.upstream.isolation_level, self._other)
+        largest = self._settings.largest_request_bytes
+        if header.api_key != ApiKey.PRODUCE:
+            largest = min(largest, _LARGEST_WITHOUT_RECORDS)
+        isolation_level = self._settings.upstream.isolation_level
+        asking = Asking(header, request.whole(largest), upstream, isolation_level, self._other)
         match header.api_key:
             case ApiKey.FETCH:
-                parts = self._fetches.translate(asking, frame)
+                parts = self._fetches.translate(asking)
             case ApiKey.PRODUCE:
-                parts = produce.translate(asking, self._settings, frame)
+                parts = produce.translate(asking, self._settings)
             case ApiKey.LIST_OFFSETS:
-                parts = list_offsets.translate(asking, frame)
+                parts = list_offsets.translate(asking)
             case _:
-                parts = renumbered.translate(asking, frame)
+                parts = renumbered.translate(asking)
         self._send(parts)
 
     def _send(self, parts: Sequence[Part]) -> None:
-        """Send an answer; what is small goes out together."""
+        """Send an answer; no more than one chunk of it is converted ahead of the client's socket."""
         small = bytearray()
         for part in parts:
             if not isinstance(part, DownConversion):
                 small += part
                 continue
-            for chunk in part.chunks():
-                self._client.send(bytes(small) + chunk if small else chunk)
-                small.clear()
+            if small:
+                self._client.send(small)
+                small = bytearray()
+            for chunk in chunks(part):
+                self._client.send(chunk)
+                del chunk
         if small:
             self._client.send(small)

@@ -7,7 +7,6 @@ import select
 from typing import Any
 
 from ..client.connection import Connection
-from ..errors import Disconnected
 from ..protocol import codec
 from ..protocol.apis import ApiKey
 from ..protocol.codec import RequestHeader
@@ -46,8 +45,7 @@ class Upstream:
         Wait until the client says something, or hangs up.
 
         Raises:
-            Disconnected: The broker hung up meanwhile.
-            ClientGone: It said nothing for so long.
+            ClientGone: It said nothing for so long, or the broker hung up meanwhile, and so shall we.
 
         """
         if self._client.is_readable:
@@ -62,7 +60,7 @@ class Upstream:
             if any(descriptor == self._client.fileno() for descriptor, _ in ready):
                 return
             if self.connection.has_hung_up():
-                raise Disconnected(str(self.connection.address), "the broker closed the connection")
+                raise ClientGone("the broker hung up between two requests")
 
     def forward(self, request: Incoming, *, answered: bool = True) -> None:
         """Send a client's request as it is, as it comes."""
@@ -94,8 +92,7 @@ class Upstream:
         """
         size = self._begin_answer()
         if size > largest:
-            self.connection.close()
-            raise TooLarge(f"an answer of {size} bytes")
+            raise TooLarge(f"{self.connection.address}: an answer of {size} bytes, where {largest} are held")
         # An idle client holds no buffer, and nobody's allocator keeps one.
         view = memoryview(mmap.mmap(-1, size) if size > PIECE_BYTES else bytearray(size))
         position = 0

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from ...client.config import IsolationLevel
-from ...errors import ErrorCode
+from ...client.connection import Address
+from ...errors import ErrorCode, ProtocolError
+from ...protocol import codec
 from ...protocol.apis import ApiKey
 from ...protocol.codec import RequestHeader
 from ...records.down_conversion import DownConversion
+from ..client import ClientGone
 from ..upstream import Upstream
 
 __all__ = ["Asking", "Part", "old_code"]
+
+T = TypeVar("T")
 
 #: Of an answer; a conversion stands for the bytes that it will give, which are as many as its length.
 Part = bytes | memoryview | DownConversion
@@ -26,6 +31,7 @@ class Asking:
 
     Attributes:
         header: The client's, old version and all.
+        frame: All of it.
         upstream: The broker that the client is connected to.
         isolation_level: What old clients see of transactions.
         connect: Gives a connection to another node, which ends with the client's.
@@ -33,9 +39,28 @@ class Asking:
     """
 
     header: RequestHeader
+    frame: memoryview
     upstream: Upstream
     isolation_level: IsolationLevel
-    connect: Callable[[int], Upstream]
+    connect: Callable[[int, Address], Upstream]
+
+    def decode(self, decode: Callable[[], T]) -> T:
+        """
+        Decode the request.
+
+        Raises:
+            ClientGone: It is malformed: a broker hangs up then, too.
+
+        """
+        try:
+            return decode()
+        except ProtocolError as error:
+            raise ClientGone(str(error)) from error
+
+    @property
+    def request(self) -> Any:
+        """The request, decoded; see :meth:`decode`."""
+        return self.decode(lambda: codec.decode_request(self.header, self.frame))
 
     def ask(self, api_key: ApiKey, version: int, **fields: Any) -> Any:
         """Ask the broker; see :meth:`Upstream.ask`."""
@@ -48,7 +73,8 @@ class Asking:
         )
         if found.error_code != ErrorCode.NONE:
             return None
-        return self.connect(found.node_id).ask(self.header, api_key, version, **fields)
+        coordinator = self.connect(found.node_id, Address(found.host, found.port))
+        return coordinator.ask(self.header, api_key, version, **fields)
 
 
 #: Errors that are younger than the versions that are translated, and what Kafka said in their place.

@@ -21,6 +21,7 @@ from ...protocol.fetch import FetchedPartition, FetchResponse, decode_fetch_resp
 from ...records.down_conversion import DownConversion
 from ..settings import GatewaySettings
 from .asking import Asking, Part, old_code
+from .converting import turn
 
 __all__ = ["FetchTranslation"]
 
@@ -86,9 +87,9 @@ class FetchTranslation:
         self._turns: dict[_Key, None] = {}
         self._passed: dict[_Key, _Passed] = {}
 
-    def translate(self, asking: Asking, frame: memoryview) -> Sequence[Part]:
+    def translate(self, asking: Asking) -> Sequence[Part]:
         """Fetch, and return the answer; its record sets are converted while they are sent."""
-        request = codec.decode_request(asking.header, frame)
+        request = asking.request
         version = asking.header.api_version
         wanted = {
             _Key(topic.topic, each.partition): _Wanted(each.fetch_offset, each.partition_max_bytes)
@@ -170,15 +171,16 @@ class FetchTranslation:
         if fetched.error_code != ErrorCode.NONE:
             return _Converted(self._failed(key, fetched), None)
         try:
-            records = DownConversion(
-                [fetched.record_set],
-                magic=magic,
-                fetch_offset=self._start(key, wanted),
-                source_bytes=len(fetched.record_set),
-                chunk_bytes=self._settings.chunk_bytes,
-                aborted=fetched.aborted_transactions,
-                limit_bytes=self._settings.largest_batch_bytes,
-            )
+            with turn():
+                records = DownConversion(
+                    [fetched.record_set],
+                    magic=magic,
+                    fetch_offset=self._start(key, wanted),
+                    source_bytes=len(fetched.record_set),
+                    chunk_bytes=self._settings.chunk_bytes,
+                    aborted=fetched.aborted_transactions,
+                    limit_bytes=self._settings.largest_batch_bytes,
+                )
         except NotConvertible as error:
             refused = replace(fetched, error_code=int(error.code), record_set=_NOTHING)
             return _Converted(refused, None)

@@ -38,9 +38,9 @@ class _Found(NamedTuple):
 _Key = tuple[str, int]
 
 
-def translate(asking: Asking, frame: memoryview) -> Sequence[Part]:
+def translate(asking: Asking) -> Sequence[Part]:
     """Look the times up, and return the offsets in lists."""
-    request = codec.decode_request(asking.header, frame)
+    request = asking.request
     wanted = {
         (topic.name, each.partition_index): (each.timestamp, each.max_num_offsets)
         for topic in request.topics

@@ -25,6 +25,7 @@ from ...records.up_conversion import read_message_set, up_convert
 from ..client import ClientGone
 from ..settings import GatewaySettings
 from .asking import Asking, Part, old_code
+from .converting import turn
 
 __all__ = ["translate"]
 
@@ -37,9 +38,9 @@ class _Key(NamedTuple):
     partition: int
 
 
-def translate(asking: Asking, settings: GatewaySettings, frame: memoryview) -> Sequence[Part]:
+def translate(asking: Asking, settings: GatewaySettings) -> Sequence[Part]:
     """Produce, and return the answer; none for ``acks=0``."""
-    request = decode_produce_request(frame, asking.header.api_version)
+    request = asking.decode(lambda: decode_produce_request(asking.frame, asking.header.api_version))
     # A partition that is listed twice: the last one counts, as in Kafka.
     entries = {_Key(each.topic, each.partition): each for each in request.partitions}
     outcomes: dict[_Key, ProduceOutcome] = {}
@@ -61,10 +62,11 @@ def translate(asking: Asking, settings: GatewaySettings, frame: memoryview) -> S
 
 def _up_converted(entry: ProducedPartition, settings: GatewaySettings) -> memoryview | ProduceOutcome:
     try:
-        found = read_message_set(entry.record_set, settings.largest_batch_bytes)
-        if found is None:  # as Kafka answers a set without a whole message
-            return _outcome(entry, ErrorCode.NONE)
-        return up_convert(found.messages, found.codec).view
+        with turn():
+            found = read_message_set(entry.record_set, settings.largest_batch_bytes)
+            if found is None:  # as Kafka answers a set without a whole message
+                return _outcome(entry, ErrorCode.NONE)
+            return up_convert(found.messages, found.codec).view
     except NotConvertible as error:
         return _outcome(entry, error.code)
 

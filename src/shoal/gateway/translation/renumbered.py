@@ -27,11 +27,11 @@ RENUMBERED = {
 _DEFAULT_CONFIG = 5
 
 
-def translate(asking: Asking, frame: memoryview) -> Sequence[Part]:
+def translate(asking: Asking) -> Sequence[Part]:
     """Ask in a newer version, and return the answer in the old one."""
     header = asking.header
     api_key = ApiKey(header.api_key)
-    request = codec.decode_request(header, frame)
+    request = asking.request
     version = asking.upstream.oldest(api_key, RENUMBERED[api_key])
     # A field that the old version has not is at its default, as Kafka's own older requests are read.
     fields = {name: getattr(request, name) for name in request._struct.fields}
