@@ -66,10 +66,10 @@ def upstream(cluster: BrokerCluster, **properties: str) -> ClientConfig:
 
 @contextmanager
 def gateway_before(
-    cluster: BrokerCluster, config: ClientConfig | None = None, **settings: Any
+    cluster: BrokerCluster, config: ClientConfig | None = None, *, port: int = 0, **settings: Any
 ) -> Iterator[Behind]:
-    """Run a gateway on free ports."""
-    with Gateway(GatewaySettings("127.0.0.1", 0, config or upstream(cluster), **settings)) as running:
+    """Run a gateway, by default on free ports."""
+    with Gateway(GatewaySettings("127.0.0.1", port, config or upstream(cluster), **settings)) as running:
         yield Behind(running, cluster)
 
 

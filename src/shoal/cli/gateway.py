@@ -123,11 +123,12 @@ def run(args: argparse.Namespace) -> int:
     )
     allow_many_files()
     gateway = Gateway(settings)
-    with signals_held() as wait_for_signal, _events_told(as_json=args.json):
+    with signals_held() as wait_for_signal:
         gateway.start()
         try:
             _announce(gateway, as_json=args.json)
-            wait_for_signal()
+            with _events_told(as_json=args.json):
+                wait_for_signal()
         finally:
             gateway.stop()
     return 0

@@ -63,7 +63,7 @@ class Gateway:
         self._sessions: set[Session] = set()
         self._connections = 0
         self._told_at: dict[str, float] = {}
-        self._stopped = False
+        self._started = self._stopped = False
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
@@ -107,12 +107,12 @@ class Gateway:
             brokers = cluster.refresh([]).brokers
         try:
             self._start(self._bootstrap, "clients bootstrap from")
-            for node_id in brokers:
-                self._check_port(node_id)
+            self._check_port(max(brokers, default=0))
             told = self._nodes.advertise(brokers)
             missing = [node_id for node_id in brokers if node_id not in told]
             if missing:
                 raise ConfigError(self._port_taken(missing[0], self._port_of(missing[0])))
+            self._started = True
         except BaseException:
             self.stop()
             raise
@@ -182,7 +182,8 @@ class Gateway:
             self._tell(self._port_taken(node_id, port))
             return None
         told = Address(self._advertised_host, listener.port)
-        _log.info("broker %d is at %s", node_id, told)
+        if self._started:
+            _log.info("broker %d is at %s", node_id, told)
         return told
 
     # Clients
@@ -257,11 +258,11 @@ class Gateway:
         raise errors[0]
 
     def _tell(self, sentence: str) -> None:
-        """Warn, but not again and again."""
+        """Warn, but not again and again; what goes wrong at the start is raised there."""
         now = time.monotonic()
         with self._lock:
             last = self._told_at.get(sentence)
-            if self._stopped or (last is not None and now - last < _TOLD_AGAIN_S):
+            if not self._started or self._stopped or (last is not None and now - last < _TOLD_AGAIN_S):
                 return
             # What is not news any more is forgotten: sentences name addresses, and those may be many.
             self._told_at = {each: at for each, at in self._told_at.items() if now - at < _TOLD_AGAIN_S}
