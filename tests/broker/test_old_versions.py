@@ -465,6 +465,16 @@ def test_chunks_of_any_size_give_the_same() -> None:
     assert len(record_sets) == 1
 
 
+def test_a_fault_within_an_answer_cuts_what_is_converted(broker: Broker, wire: Wire, topic: str) -> None:
+    assert wire.produce(topic, batch([b"x" * 1000])).error_code == ErrorCode.NONE
+    broker.faults.add(ApiKey.FETCH, drop="within")
+    wire.send_fetch([(topic, 0, 0)], version=3)
+    size = wire._receive(4)
+    assert size is not None
+    assert int.from_bytes(size) > 1000
+    assert wire._receive(int.from_bytes(size)) is None
+
+
 def test_two_requests_on_a_connection_are_answered_in_order(wire: Wire, new_topic: NewTopic) -> None:
     first, second = new_topic(), new_topic()
     assert wire.produce(first, batch(500)).error_code == ErrorCode.NONE
