@@ -51,7 +51,7 @@ def framed(frame: bytes) -> bytes:
     return struct.pack(">i", len(frame)) + frame
 
 
-@pytest.mark.parametrize("size", [-1, -(2**31), 0, 9])
+@pytest.mark.parametrize("size", [-1, -(2**31), 0, 9, 100 * MEGABYTE + 1, 2**31 - 1])
 def test_a_size_that_no_request_has_closes_the_connection(behind: Behind, size: int) -> None:
     with Wire(behind.address()) as wire:
         wire.send_bytes(struct.pack(">i", size) + bytes(20))
@@ -90,8 +90,8 @@ def test_what_a_size_claims_is_not_allocated(behind: Behind, topic: str) -> None
     for number, wire in enumerate(wires):
         api, version, size = (
             (ApiKey.PRODUCE, 0, 15 * MEGABYTE),
-            (ApiKey.PRODUCE, 9, 2**31 - 1),
-            (ApiKey.FETCH, 12, 2**31 - 1),
+            (ApiKey.PRODUCE, 9, 100 * MEGABYTE),
+            (ApiKey.FETCH, 12, 100 * MEGABYTE),
         )[number % 3]
         wire.send_bytes(struct.pack(">i", size) + struct.pack(">hhih", api, version, 1, -1) + bytes(100))
     for wire in wires:
@@ -114,6 +114,19 @@ def test_an_array_that_claims_billions_closes_the_connection(behind: Behind, top
             wire.send_bytes(framed(struct.pack(">hhih", api, version, 1, -1) + body))
             assert wire.receive_frame() is None, api
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
+
+
+def test_a_produce_of_very_many_partitions_without_a_record_closes_the_connection(
+    behind: Behind, topic: str
+) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    name, count = topic.encode(), 1_500_000
+    body = struct.pack(">hii", 1, 0, 1) + struct.pack(">h", len(name)) + name + struct.pack(">i", count)
+    with Wire(behind.address(topic)) as wire:
+        head = struct.pack(">hhih", ApiKey.PRODUCE, 0, 1, -1)
+        wire.send_bytes(framed(head + body + struct.pack(">ii", 0, -1) * count))
+        assert wire.receive_frame() is None
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024
 
 
 def test_a_fetch_of_very_many_partitions_is_answered(behind: Behind, topic: str) -> None:

@@ -19,6 +19,9 @@ PIECE_BYTES = 64 * 1024
 #: For how long a client may take to agree on TLS.
 _HANDSHAKE_S = 20.0
 
+#: Kafka's default of ``socket.request.max.bytes``.
+_LARGEST_REQUEST = 100 * 1024 * 1024
+
 #: API key, version, correlation id, and the client id's length.
 _FIXED_HEADER = struct.Struct(">hhih")
 
@@ -114,13 +117,13 @@ class Incoming:
         Read a request's header.
 
         Raises:
-            ClientGone: There is none.
+            ClientGone: There is none, or it is larger than a broker takes.
 
         """
         self.size = size
         self._client = client
         self._head = bytearray()
-        if size < _FIXED_HEADER.size:
+        if not _FIXED_HEADER.size <= size <= _LARGEST_REQUEST:
             raise ClientGone(f"a request of {size} bytes")
         self.peek(_FIXED_HEADER.size)
         client_id_bytes = INT16.unpack_from(self._head, _FIXED_HEADER.size - INT16.size)[0]

@@ -135,15 +135,22 @@ class ProduceRequest:
     partitions: Sequence[ProducedPartition]
 
 
-def decode_produce_request(frame: memoryview, version: int) -> ProduceRequest:
+def decode_produce_request(
+    frame: memoryview, version: int, most_partitions: int | None = None
+) -> ProduceRequest:
     """
     Decode a request from its API key on; bytes after its last field are ignored, as a broker does.
+
+    Args:
+        frame: The request without its size.
+        version: 0 to 12.
+        most_partitions: More are refused: an empty one has eight bytes, and takes hundreds here.
 
     Returns:
         Record sets as views of ``frame``: valid until its buffer is reused.
 
     Raises:
-        ProtocolError: It is cut short or malformed.
+        ProtocolError: It is cut short or malformed, or has too many partitions.
 
     """
     flexible = version >= FLEXIBLE_FROM
@@ -159,6 +166,8 @@ def decode_produce_request(frame: memoryview, version: int) -> ProduceRequest:
             if flexible:
                 position = skip_tagged_fields(frame, position)
             partitions.append(ProducedPartition(topic, partition, record_set))
+            if most_partitions is not None and len(partitions) > most_partitions:
+                raise ProtocolError(f"a Produce request of more than {most_partitions} partitions")
         if flexible:
             position = skip_tagged_fields(frame, position)
     if flexible:

@@ -29,6 +29,8 @@ from .converting import turn
 
 __all__ = ["translate"]
 
+_MOST_PARTITIONS = 100_000
+
 #: The oldest that the encoder writes.
 _VERSION = 7
 
@@ -40,7 +42,9 @@ class _Key(NamedTuple):
 
 def translate(asking: Asking, settings: GatewaySettings) -> Sequence[Part]:
     """Produce, and return the answer; none for ``acks=0``."""
-    request = asking.decode(lambda: decode_produce_request(asking.frame, asking.header.api_version))
+    request = asking.decode(
+        lambda: decode_produce_request(asking.frame, asking.header.api_version, _MOST_PARTITIONS)
+    )
     # A partition that is listed twice: the last one counts, as in Kafka.
     entries = {_Key(each.topic, each.partition): each for each in request.partitions}
     outcomes: dict[_Key, ProduceOutcome] = {}
