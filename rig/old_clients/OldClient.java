@@ -200,7 +200,7 @@ public final class OldClient {
         List<Future<RecordMetadata>> sent = new ArrayList<>();
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.US_ASCII));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
-            String[] words = line.split("\\s+");
+            String[] words = line.split("\t", -1);
             int partition = Integer.parseInt(words[0]);
             Long timestamp = words[1].equals("-") ? null : Long.valueOf(words[1]);
             sent.add(producer.send(record(options.get("topic"), partition, timestamp, bytes(words[2]), bytes(words[3]))));

@@ -6,8 +6,8 @@ a process of its own (`kafka_python_2.py`), which does what it did with Kafka 0.
 
 Both programs take words as ``name=value`` and print what they do as lines of JSON: ``{"assigned": [0, 1]}``
 when their partitions change, and for each record its partition, offset, timestamp, timestamp type, key and
-value (base64, or null) and headers. A producer reads lines ``partition timestamp key value`` (base64, "-" for
-null) and prints the partition and offset of each.
+value (base64, or null) and headers. A producer reads lines of partition, timestamp, key and value between tabs
+("-" for null) and prints the partition and offset of each.
 
     for client in OLD_CLIENTS:
         client.read("127.0.0.1:9092", "orders", partitions=4, records=1000)
@@ -41,7 +41,7 @@ _KAFKA_PYTHON = "kafka-python==2.0.2"
 #: What it imports besides, where its own copy is too old for this Python.
 _SIX = "six==1.17.0"
 
-_RUN_TIMEOUT_S = 60.0
+_RUN_TIMEOUT_S = 120.0
 
 
 class OldClientFailed(Exception):
@@ -102,6 +102,7 @@ class OldClient:
         partitions: int,
         records: int,
         settings: Mapping[str, object] | None = None,
+        timeout_s: float = _RUN_TIMEOUT_S,
     ) -> dict[int, list[Record]]:
         """
         Read partitions from their beginning, belonging to no group.
@@ -109,13 +110,14 @@ class OldClient:
         Args:
             records: How many there are at least; whatever else comes soon afterwards is read, too.
             settings: Of the client, by their Java names.
+            timeout_s: What it may take, its start included.
 
         Raises:
             OldClientFailed: It did not find so many, or something else went wrong.
 
         """
         words = [f"partitions={partitions}", f"records={records}"]
-        return _by_partition(self._run("consume", bootstrap, topic, words, settings))
+        return _by_partition(self._run("consume", bootstrap, topic, words, settings, timeout_s=timeout_s))
 
     def read_and_commit(
         self,
@@ -153,8 +155,8 @@ class OldClient:
 
         """
         lines = [
-            f"{partition} {record.timestamp if self.produced_magic else '-'} "
-            f"{_text(record.key)} {_text(record.value)}"
+            f"{partition}\t{record.timestamp if self.produced_magic else '-'}\t"
+            f"{_text(record.key)}\t{_text(record.value)}"
             for partition, record in records
         ]
         said = self._run("produce", bootstrap, topic, [], settings, "".join(f"{line}\n" for line in lines))
@@ -187,9 +189,10 @@ class OldClient:
         words: Sequence[str],
         settings: Mapping[str, object] | None,
         stdin: str = "",
+        timeout_s: float = _RUN_TIMEOUT_S,
     ) -> list[dict[str, Any]]:
         command = self._command(verb, bootstrap, topic, words, settings)
-        return [json.loads(line) for line in _output(command, stdin).splitlines()]
+        return [json.loads(line) for line in _output(command, stdin, timeout_s).splitlines()]
 
 
 class Member:
@@ -286,16 +289,16 @@ def console_consumer(
     return _output(command, "").splitlines()
 
 
-def _output(command: Sequence[str], stdin: str) -> str:
+def _output(command: Sequence[str], stdin: str, timeout_s: float = _RUN_TIMEOUT_S) -> str:
     try:
         done = subprocess.run(
-            command, input=stdin, capture_output=True, text=True, timeout=_RUN_TIMEOUT_S, check=False
+            command, input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False
         )
     except subprocess.TimeoutExpired as expired:
         lines = (expired.stdout or b"").count(b"\n")
         errors = (expired.stderr or b"").decode(errors="replace")[-4000:]
         raise OldClientFailed(
-            f"was still running after {_RUN_TIMEOUT_S:g} s, having said {lines} lines:\n{errors}"
+            f"was still running after {timeout_s:g} s, having said {lines} lines:\n{errors}"
         ) from expired
     if done.returncode:
         raise OldClientFailed(f"ended with {done.returncode}:\n{done.stderr[-4000:]}")

@@ -12,6 +12,7 @@ It is run with the directory of this version in front of the path, since shoal u
 
 import base64
 import json
+import logging
 import sys
 import threading
 from typing import Any
@@ -146,7 +147,7 @@ def _produce(options: dict[str, str]) -> None:
     producer = KafkaProducer(**_client(options))
     sent = []
     for line in sys.stdin:
-        partition, timestamp, key, value = line.split()
+        partition, timestamp, key, value = line.rstrip("\n").split("\t")
         sent.append(
             producer.send(
                 options["topic"],
@@ -165,6 +166,7 @@ def _produce(options: dict[str, str]) -> None:
 
 def main() -> None:
     assert __version__ == "2.0.2", __version__
+    logging.basicConfig(level=logging.WARNING)
     verb, *words = sys.argv[1:]
     options: dict[str, str] = dict(word.split("=", 1) for word in words)
     {"consume": _consume, "produce": _produce}[verb](options)

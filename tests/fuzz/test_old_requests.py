@@ -202,10 +202,14 @@ def _random_request(api: ApiKey, version: int, seed: int) -> bytes:
     return old_messages.encode_request(asked, 1, "fuzz")
 
 
+@pytest.mark.parametrize("version", [1, 9])
 @pytest.mark.parametrize("size", [-1, -(2**31), 2**31 - 1])
-def test_a_frame_that_is_too_long_or_negative_ends_the_connection(server: Server, size: int) -> None:
+def test_a_frame_that_is_too_long_or_negative_ends_the_connection(
+    server: Server, size: int, version: int
+) -> None:
     with Wire(server.address) as wire:
-        wire.send_bytes(struct.pack(">i", size))
+        # A gateway looks at what a request is before it says that it is too long.
+        wire.send_bytes(struct.pack(">i", size) + struct.pack(">hhih", ApiKey.PRODUCE, version, 1, -1))
         assert wire.receive_frame() is None
 
 
