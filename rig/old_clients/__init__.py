@@ -6,8 +6,8 @@ a process of its own (`kafka_python_2.py`), which does what it did with Kafka 0.
 
 Both programs take words as ``name=value`` and print what they do as lines of JSON: ``{"assigned": [0, 1]}``
 when their partitions change, and for each record its partition, offset, timestamp, timestamp type, key and
-value (base64, or null) and headers. A producer reads lines of partition, timestamp, key and value between tabs
-("-" for null) and prints the partition and offset of each.
+value (base64, or null) and headers. A producer reads lines of partition, timestamp, key and value, with tabs
+between and "-" for null, and prints the partition and offset of each.
 
     for client in OLD_CLIENTS:
         client.read("127.0.0.1:9092", "orders", partitions=4, records=1000)

@@ -27,13 +27,13 @@ from broker.wire import Wire
 from fuzz.damage import HUGE_NUMBERS, garbage, mutated
 from fuzz.effort import effort
 from fuzz.liar import Lie, changed_fields, damaged_bytes, lying, no_kafka
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from integration.gateway_process import GatewayProcess, gateway_process
 
 from rig.process import peak_rss_of
 from shoal.broker import Broker
-from shoal.errors import ErrorCode
+from shoal.errors import CorruptBatch, ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.records.compression import Codec
 
@@ -81,7 +81,9 @@ class Server:
         assert not failed, failed[0].exc_text or failed[0].getMessage()
         if self.gateway is not None:
             assert self.gateway.runs()
-            assert "Traceback" not in (log := self.gateway.log.read_text()), log[-4000:]
+            log = self.gateway.log.read_text()
+            assert "Traceback" not in log, log[-4000:]
+            assert "a request failed" not in log, log[-4000:]
 
 
 @contextlib.contextmanager
@@ -157,7 +159,7 @@ def call(server: Server, api: ApiKey, version: int, *fields: Any) -> Any:
 def fetch(server: Server, version: int, topic: str, offset: int = 0, most_bytes: int = _MEGABYTE) -> Any:
     """Return a partition's part of the answer: partition, error code, high watermark, messages."""
     limit = (50 * _MEGABYTE,) if version >= 3 else ()
-    answer = call(server, ApiKey.FETCH, version, -1, 100, 1, *limit, [(topic, [(0, offset, most_bytes)])])
+    answer = call(server, ApiKey.FETCH, version, -1, 0, 1, *limit, [(topic, [(0, offset, most_bytes)])])
     return answer.topics[0][1][0]
 
 
@@ -354,7 +356,10 @@ def test_stored_batches_that_are_damaged_are_answered_with_an_error_or_what_is_w
         last_offset_delta=4,
         records_count=data.draw(st.sampled_from([5, 5, 5, 0, 6, 2**31 - 1])),
     )
-    log.store(bytes(with_right_checksum) + bytes(batch(2, base_offset=start + 5)))
+    try:
+        log.store(bytes(with_right_checksum) + bytes(batch(2, base_offset=start + 5)))
+    except CorruptBatch:
+        assume(False)  # not even a log would have it
     for version in range(4):
         fetch(server, version, topic, start)
         assert fetch(server, version, topic, start + 5)[1] == ErrorCode.NONE
@@ -363,7 +368,10 @@ def test_stored_batches_that_are_damaged_are_answered_with_an_error_or_what_is_w
 
 # What a cluster says
 
+BEFORE_A_CLUSTER = pytest.mark.parametrize("server", ["gateway"], indirect=True)
 
+
+@BEFORE_A_CLUSTER
 @given(
     st.sampled_from(
         [ApiKey.FETCH, ApiKey.PRODUCE, ApiKey.LIST_OFFSETS, ApiKey.METADATA, ApiKey.API_VERSIONS]
@@ -381,8 +389,6 @@ def test_a_gateway_outlives_what_a_cluster_says(
     asked: tuple[ApiKey, int],
     seed: int,
 ) -> None:
-    if server.gateway is None:
-        pytest.skip("stands before no cluster")
     with lying(server.broker, api, lie, random.Random(seed), times=2):
         ask(server, framed(_random_request(*asked, seed)), caplog)
         topic = _topic(server, "lies")
@@ -390,11 +396,10 @@ def test_a_gateway_outlives_what_a_cluster_says(
         ask(server, request(ApiKey.PRODUCE, 2, 1, 1000, [(topic, [(0, MESSAGE_SETS[1])])]), caplog)
 
 
+@BEFORE_A_CLUSTER
 def test_sizes_that_a_cluster_claims_are_not_believed(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    if server.gateway is None:
-        pytest.skip("stands before no cluster")
     before = server.peak_bytes()
     topic = _topic(server, "lies")
 
