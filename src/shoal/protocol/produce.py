@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ..errors import ProtocolError
 from .apis import ApiKey
 from .primitives import (
     INT32,
