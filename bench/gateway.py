@@ -8,7 +8,8 @@ that the cores are the server's. Then fewer of them read small batches, through 
 size.
 
 Eager conversion is what KIP-283 did away with: a whole response is converted before its first byte is sent.
-It is the same program with a chunk, and with the gateway a buffer, that no response is larger than.
+It is the same program with a chunk, and in the gateway a buffer, that no response is larger than; that chunk
+is converted for the response's length already, and nothing says how many may be at it at once.
 
 What is stated of lazy conversion: the process has no more than when it was idle, and for each connection
 `BOUND_PER_CONSUMER`: a chunk with what it expands to, and the upstream's buffer.
@@ -33,6 +34,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -49,7 +51,10 @@ from bench.measure import MoverFailed
 from bench.report import machine, versions
 from rig import BENCH_JVM, KAFKA_VERSION, KafkaCluster, create_topic, wait_until
 from rig.process import peak_rss_of, spawn, tail
-from shoal.broker import Broker
+from shoal.broker import Broker, down_converted
+from shoal.cli import main as shoal_main
+from shoal.gateway.translation import converting
+from shoal.records.down_conversion import DownConversion
 
 __all__ = ["Asked", "Had", "Run", "charts", "check_answer", "sweep_table", "table"]
 
@@ -107,7 +112,8 @@ class Had:
     Attributes:
         seconds: From the first request to the last byte.
         received_bytes: By all.
-        first_byte_s: From a consumer's first request to the answer's first byte; None where there was none.
+        first_byte_s: From its first request to the first bytes of a message, of each consumer; None where
+            there were none.
         responses: Whole ones.
 
     """
@@ -175,11 +181,11 @@ class _Consumer:
         count = self.sock.recv_into(buffer)
         if not count:
             raise MoverFailed("the server hung up")
-        if self.first_byte_s is None:
-            self.first_byte_s = time.monotonic() - self.asked_at
         if len(self.head) < _HEAD_BYTES:
             self.head += buffer[: min(count, _HEAD_BYTES - len(self.head))]
         self.received_bytes += count
+        if self.first_byte_s is None and len(self.head) == _HEAD_BYTES:
+            self.first_byte_s = time.monotonic() - self.asked_at
         if len(self.head) >= 4 and self.received_bytes == 4 + int.from_bytes(self.head[:4]):
             check_answer(self.head)
             self.responses += 1
@@ -187,7 +193,7 @@ class _Consumer:
         return count
 
 
-#: All of a response to Fetch 3 before its record set, and more.
+#: All of a response to Fetch 3 before its record set, and some of that: what comes first are the sizes.
 _HEAD_BYTES = 100
 
 
@@ -274,8 +280,8 @@ _LISTENING = re.compile(r"listening on (\S+:\d+)")
 
 
 def _gateway(upstream: str, chunk_bytes: int, directory: Path) -> AbstractContextManager[_Server]:
-    command = [sys.executable, "-m", "shoal", "gateway", "--listen", "127.0.0.1:0", "--upstream", upstream]
-    command += ["--chunk-bytes", str(chunk_bytes)]
+    command = [sys.executable, "-m", "bench.gateway", "gateway", "--listen", "127.0.0.1:0"]
+    command += ["--upstream", upstream, "--chunk-bytes", str(chunk_bytes)]
     if chunk_bytes == _EAGER_CHUNK_BYTES:
         command += ["--buffer-bytes", str(_EAGER_CHUNK_BYTES)]
     return _serving(command, directory / "gateway.log")
@@ -286,8 +292,29 @@ def _embedded(data: Path, chunk_bytes: int, directory: Path) -> AbstractContextM
     return _serving(command, directory / "broker.log")
 
 
+def _be_gateway(arguments: Sequence[str]) -> int:
+    """Be ``shoal gateway``."""
+    if str(_EAGER_CHUNK_BYTES) in arguments:
+        _convert_eagerly()
+    return shoal_main(["gateway", *arguments])
+
+
+def _convert_eagerly() -> None:
+    """Have this process convert a response at once, before its length is told."""
+    convert_chunk = DownConversion._convert_chunk
+
+    def convert_all(self: DownConversion, most_source_bytes: int) -> bytearray:
+        return convert_chunk(self, _EAGER_CHUNK_BYTES)
+
+    DownConversion._convert_chunk = convert_all  # type: ignore[method-assign]
+    down_converted._converting = threading.BoundedSemaphore(_EAGER_CHUNK_BYTES)
+    converting._TURNS = threading.BoundedSemaphore(_EAGER_CHUNK_BYTES)
+
+
 def _be_broker(data: Path, chunk_bytes: int) -> None:
     """Be the embedded broker, until killed."""
+    if chunk_bytes == _EAGER_CHUNK_BYTES:
+        _convert_eagerly()
     config = {"shoal.old.versions": "true", "shoal.down.conversion.chunk.bytes": str(chunk_bytes)}
     with Broker(data=data, config=config) as broker:
         print(f"listening on {broker.bootstrap}", flush=True)
@@ -399,7 +426,7 @@ _COLUMNS = (
     "**peak, MB**",
     "stated bound, MB",
     "peak over idle, MB a consumer",
-    "first byte, s: median",
+    "first message, s: median",
     "longest",
     "MB/s",
     "server CPU-s",
@@ -421,7 +448,7 @@ def sweep_table(runs: Sequence[Run]) -> str:
         "peak over idle, KB a consumer",
         "MB/s",
         "CPU-s/GB",
-        "first byte, ms",
+        "first message, ms",
     )
     rows = [
         (
@@ -558,6 +585,8 @@ def main() -> None:
     if sys.argv[1:2] == ["consumers"]:
         _be_consumers(sys.argv[2], Asked(**json.loads(sys.argv[3])))
         return
+    if sys.argv[1:2] == ["gateway"]:
+        sys.exit(_be_gateway(sys.argv[2:]))
     if sys.argv[1:2] == ["broker"]:
         _be_broker(Path(sys.argv[2]), int(sys.argv[3]))
         return

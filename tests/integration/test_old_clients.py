@@ -350,6 +350,30 @@ def test_what_one_produces_it_reads_itself(server: Server, client: OldClient, to
     ]
 
 
+# Brokers that come and go
+
+
+@pytest.mark.long
+@each_client(of=lambda client: client.name in IN_MAKE_TEST)
+def test_a_leader_that_dies_and_comes_back_costs_no_record(client: OldClient, topic: str) -> None:
+    with KafkaCluster(brokers=2) as kafka, gateway_process(kafka.bootstrap) as running:
+        create_topic(kafka.bootstrap, topic, 2, replication_factor=2)
+        settings = {"metadata.max.age.ms": 1000, "reconnect.backoff.ms": 100, "retry.backoff.ms": 100}
+        with client.follower(running.address, topic, 2, settings) as follower:
+
+            def has_read(records: int) -> bool:
+                follower.listen()
+                return count(follower.records) >= records
+
+            for step, change in enumerate([lambda: None, lambda: kafka.kill(2), lambda: kafka.start(2)], 1):
+                change()
+                for partition in range(2):
+                    load_batch(kafka.address(1), topic, partition, RECORDS, OLD_CODECS[step])
+                expected = step * 2 * len(RECORDS)
+                wait_until(lambda expected=expected: has_read(expected), f"{expected} records", timeout_s=90)
+            assert_same(follower.records, as_seen(client, read_topic(kafka.address(1), topic)))
+
+
 # Kafka's console consumer
 
 
