@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -127,7 +128,7 @@ def run(args: argparse.Namespace) -> int:
         gateway.start()
         try:
             _announce(gateway, as_json=args.json)
-            with _events_told(as_json=args.json):
+            with _events_told(as_json=args.json, verbose=args.verbose):
                 wait_for_signal()
         finally:
             gateway.stop()
@@ -163,13 +164,16 @@ def _announce(gateway: Gateway, *, as_json: bool) -> None:
 class _Told(logging.Handler):
     """What the gateway's threads have to say, in the words of the command line."""
 
-    def __init__(self, *, as_json: bool) -> None:
+    def __init__(self, *, as_json: bool, verbose: bool) -> None:
         super().__init__(logging.INFO)
         self._as_json = as_json
+        self._verbose = verbose
 
     def emit(self, record: logging.LogRecord) -> None:
         sentence = record.getMessage()
         if record.exc_info and record.exc_info[1] is not None:
+            if self._verbose:
+                traceback.print_exception(record.exc_info[1])
             sentence = f"{sentence}: {record.exc_info[1]!r}"
         (warn if record.levelno >= logging.WARNING else say)(sentence)
         if self._as_json:
@@ -177,9 +181,9 @@ class _Told(logging.Handler):
 
 
 @contextmanager
-def _events_told(*, as_json: bool) -> Iterator[None]:
+def _events_told(*, as_json: bool, verbose: bool) -> Iterator[None]:
     logger = logging.getLogger("shoal.gateway")
-    handler, before = _Told(as_json=as_json), (logger.level, logger.propagate)
+    handler, before = _Told(as_json=as_json, verbose=verbose), (logger.level, logger.propagate)
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     logger.propagate = False

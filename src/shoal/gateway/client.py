@@ -40,8 +40,7 @@ class Client:
 
     def __init__(self, connected: socket.socket, idle_s: float) -> None:
         connected.settimeout(idle_s)
-        if connected.family != socket.AF_UNIX:
-            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._socket = connected
 
