@@ -11,8 +11,9 @@ Eager conversion is what KIP-283 did away with: a whole response is converted be
 It is the same program with a chunk, and in the gateway a buffer, that no response is larger than; that chunk
 is converted for the response's length already, and nothing says how many may be at it at once.
 
-What is stated of lazy conversion: the process has no more than when it was idle, and for each connection
-`BOUND_PER_CONSUMER`: a chunk with what it expands to, and the upstream's buffer.
+What is stated of lazy conversion: the process has no more than when it was idle, what the conversions take
+that are under way at a time (as many as there are cores: `BOUND_OF_CONVERSIONS`), and for each consumer its
+thread and a chunk, and in the gateway its upstream's buffer (`BOUND_PER_CONSUMER`).
 
 MB are of bytes as consumers receive them, compressed; memory is the highest resident set (VmHWM).
 With its defaults it takes about eight minutes, on a machine on which nothing else may run:
@@ -62,8 +63,12 @@ _RESULTS = Path(__file__).parent / "results.md"
 _CHART = Path(__file__).parent / "gateway.svg"
 _MEGABYTE = 1_000_000
 
-BOUND_PER_CONSUMER = 2 << 20
-"""Bytes."""
+BOUND_OF_CONVERSIONS = 8 << 20
+"""Bytes; of batches of 100 KB, and what the first request of a process loads."""
+
+_GATEWAY, _BROKER = "gateway", "embedded broker"
+BOUND_PER_CONSUMER = {_GATEWAY: 3 << 19, _BROKER: 1 << 19}
+"""Bytes; a gateway's buffer is 1 MiB."""
 
 _LAZY_CHUNK_BYTES = 16 * 1024
 _EAGER_CHUNK_BYTES = 2**31 - 1
@@ -130,7 +135,7 @@ class Run:
     What a server did.
 
     Attributes:
-        server: For the table.
+        server: "gateway" or "embedded broker".
         chunk_bytes: Of conversion.
         idle_bytes: Resident when all consumers were connected and had asked for nothing.
         peak_bytes: The highest resident set.
@@ -148,7 +153,7 @@ class Run:
 
     @property
     def bound_bytes(self) -> int:
-        return self.idle_bytes + self.asked.consumers * BOUND_PER_CONSUMER
+        return self.idle_bytes + BOUND_OF_CONVERSIONS + self.asked.consumers * BOUND_PER_CONSUMER[self.server]
 
     @property
     def bytes_per_s(self) -> float:
@@ -413,7 +418,7 @@ def _compare(name: str, start: _Start, arguments: argparse.Namespace) -> list[Ru
 
 def _sweep(start: _Start, arguments: argparse.Namespace) -> list[Run]:
     asked = Asked(_SMALL_TOPIC, _SWEEP_CONSUMERS, _SMALL_FETCH_BYTES, arguments.sweep_seconds)
-    return [_run("gateway", start, kib * 1024, asked) for kib in _SWEPT_KIB]
+    return [_run(_GATEWAY, start, kib * 1024, asked) for kib in _SWEPT_KIB]
 
 
 # Reporting
@@ -562,7 +567,7 @@ def _measure_broker(arguments: argparse.Namespace, records: int, directory: Path
     _say(f"loading {records * _RECORD_BYTES / _MEGABYTE:,.0f} MB into the embedded broker")
     with start(_LAZY_CHUNK_BYTES) as server:
         _load(server.address, _TOPIC, records, _RECORDS_PER_BATCH)
-    return _compare("embedded broker", start, arguments)
+    return _compare(_BROKER, start, arguments)
 
 
 def _measure_gateway(
@@ -578,7 +583,7 @@ def _measure_gateway(
         _load(
             kafka.bootstrap, _SMALL_TOPIC, _SMALL_FETCH_BYTES * 12 // _RECORD_BYTES, _RECORDS_PER_SMALL_BATCH
         )
-        return _compare("gateway", start, arguments), _sweep(start, arguments)
+        return _compare(_GATEWAY, start, arguments), _sweep(start, arguments)
 
 
 def main() -> None:
@@ -619,7 +624,9 @@ def _section(
         f"loopback; {versions('kafka-python', 'cramjam')}.\n"
         f"Each consumer asks for {arguments.fetch_megabytes:g} MB of gzip batches of {_RECORDS_PER_BATCH} "
         f"records of {_RECORD_BYTES:,} bytes, by Fetch 3, from the same offset again and again.\n"
-        f"The stated bound is the idle process and {BOUND_PER_CONSUMER / 1024:,.0f} KiB for each consumer.\n"
+        f"The stated bound is the idle process, {BOUND_OF_CONVERSIONS / 1024:,.0f} KiB for conversions under "
+        f"way, and for each consumer {BOUND_PER_CONSUMER[_GATEWAY] / 1024:,.0f} KiB in the gateway, with its "
+        f"buffer of 1,024, and {BOUND_PER_CONSUMER[_BROKER] / 1024:,.0f} KiB in the embedded broker.\n"
         f"Load of the machine over a minute, before and after: {load_before:.1f} and "
         f"{os.getloadavg()[0]:.1f}.\n\n{table(runs)}\n"
     )
