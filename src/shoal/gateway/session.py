@@ -76,6 +76,7 @@ class Session:
         self._client = client
         self._connect = connect
         self._upstream: Upstream | None = None
+        self._served: dict[int, tuple[int, int]] = {}
         self._others: dict[int, Upstream] = {}
         self._begun: list[Connection] = []
         self._fetches = FetchTranslation(settings)
@@ -121,7 +122,7 @@ class Session:
                 self._answer(request, self._versions(header))
                 return
         upstream = self._broker()
-        oldest, newest = served_versions(upstream.connection.versions).get(header.api_key, (0, -1))
+        oldest, newest = self._served.get(header.api_key, (0, -1))
         if not oldest <= header.api_version <= newest:
             # Kafka has no answer to this either; it is how clients of 0.9 find out what there is.
             raise ClientGone(f"API {header.api_key} is not served in version {header.api_version}")
@@ -149,10 +150,8 @@ class Session:
                 api_key=ApiKey.API_VERSIONS, min_version=0, max_version=_NEWEST_API_VERSIONS
             )
             return _VERSIONS(version=0, error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[newest])
-        served = {
-            **served_versions(self._broker().connection.versions),
-            ApiKey.API_VERSIONS: (0, _NEWEST_API_VERSIONS),
-        }
+        self._broker()
+        served = {**self._served, ApiKey.API_VERSIONS: (0, _NEWEST_API_VERSIONS)}
         # The cluster's features are not told: they promise clients what newer versions bring.
         return _VERSIONS(
             version=header.api_version,
@@ -180,6 +179,7 @@ class Session:
     def _broker(self) -> Upstream:
         if self._upstream is None:
             self._upstream = self._open(self._node_id)
+            self._served = served_versions(self._upstream.connection.versions)
         return self._upstream
 
     def _other(self, node_id: int, address: Address) -> Upstream:
