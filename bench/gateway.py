@@ -8,10 +8,12 @@ that the cores are the server's. Then fewer of them read small batches, through 
 size.
 
 Eager conversion is what KIP-283 did away with: a whole response is converted before its first byte is sent.
-It is the same program with a chunk, and with the gateway a buffer, that no response is larger than.
+It is the same program with a chunk, and in the gateway a buffer, that no response is larger than; that chunk
+is converted for the response's length already, and nothing says how many may be at it at once.
 
-What is stated of lazy conversion: the process has no more than when it was idle, and for each connection
-`BOUND_PER_CONSUMER`: a chunk with what it expands to, and the upstream's buffer.
+What is stated of lazy conversion: the process has no more than when it was idle, what the conversions take
+that are under way at a time (as many as there are cores: `BOUND_OF_CONVERSIONS`), and for each consumer its
+thread and a chunk, and in the gateway its upstream's buffer (`BOUND_PER_CONSUMER`).
 
 MB are of bytes as consumers receive them, compressed; memory is the highest resident set (VmHWM).
 With its defaults it takes about eight minutes, on a machine on which nothing else may run:
@@ -33,6 +35,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -49,7 +52,10 @@ from bench.measure import MoverFailed
 from bench.report import machine, versions
 from rig import BENCH_JVM, KAFKA_VERSION, KafkaCluster, create_topic, wait_until
 from rig.process import peak_rss_of, spawn, tail
-from shoal.broker import Broker
+from shoal.broker import Broker, down_converted
+from shoal.cli import main as shoal_main
+from shoal.gateway.translation import converting
+from shoal.records.down_conversion import DownConversion
 
 __all__ = ["Asked", "Had", "Run", "charts", "check_answer", "sweep_table", "table"]
 
@@ -57,8 +63,12 @@ _RESULTS = Path(__file__).parent / "results.md"
 _CHART = Path(__file__).parent / "gateway.svg"
 _MEGABYTE = 1_000_000
 
-BOUND_PER_CONSUMER = 2 << 20
-"""Bytes."""
+BOUND_OF_CONVERSIONS = 8 << 20
+"""Bytes; of batches of 100 KB, and what the first request of a process loads."""
+
+_GATEWAY, _BROKER = "gateway", "embedded broker"
+BOUND_PER_CONSUMER = {_GATEWAY: 3 << 19, _BROKER: 1 << 19}
+"""Bytes; a gateway's buffer is 1 MiB."""
 
 _LAZY_CHUNK_BYTES = 16 * 1024
 _EAGER_CHUNK_BYTES = 2**31 - 1
@@ -107,7 +117,8 @@ class Had:
     Attributes:
         seconds: From the first request to the last byte.
         received_bytes: By all.
-        first_byte_s: From a consumer's first request to the answer's first byte; None where there was none.
+        first_byte_s: From its first request to the first bytes of a message, of each consumer; None where
+            there were none.
         responses: Whole ones.
 
     """
@@ -124,7 +135,7 @@ class Run:
     What a server did.
 
     Attributes:
-        server: For the table.
+        server: "gateway" or "embedded broker".
         chunk_bytes: Of conversion.
         idle_bytes: Resident when all consumers were connected and had asked for nothing.
         peak_bytes: The highest resident set.
@@ -142,7 +153,7 @@ class Run:
 
     @property
     def bound_bytes(self) -> int:
-        return self.idle_bytes + self.asked.consumers * BOUND_PER_CONSUMER
+        return self.idle_bytes + BOUND_OF_CONVERSIONS + self.asked.consumers * BOUND_PER_CONSUMER[self.server]
 
     @property
     def bytes_per_s(self) -> float:
@@ -175,11 +186,11 @@ class _Consumer:
         count = self.sock.recv_into(buffer)
         if not count:
             raise MoverFailed("the server hung up")
-        if self.first_byte_s is None:
-            self.first_byte_s = time.monotonic() - self.asked_at
         if len(self.head) < _HEAD_BYTES:
             self.head += buffer[: min(count, _HEAD_BYTES - len(self.head))]
         self.received_bytes += count
+        if self.first_byte_s is None and len(self.head) == _HEAD_BYTES:
+            self.first_byte_s = time.monotonic() - self.asked_at
         if len(self.head) >= 4 and self.received_bytes == 4 + int.from_bytes(self.head[:4]):
             check_answer(self.head)
             self.responses += 1
@@ -187,7 +198,7 @@ class _Consumer:
         return count
 
 
-#: All of a response to Fetch 3 before its record set, and more.
+#: All of a response to Fetch 3 before its record set, and some of that: what comes first are the sizes.
 _HEAD_BYTES = 100
 
 
@@ -274,8 +285,8 @@ _LISTENING = re.compile(r"listening on (\S+:\d+)")
 
 
 def _gateway(upstream: str, chunk_bytes: int, directory: Path) -> AbstractContextManager[_Server]:
-    command = [sys.executable, "-m", "shoal", "gateway", "--listen", "127.0.0.1:0", "--upstream", upstream]
-    command += ["--chunk-bytes", str(chunk_bytes)]
+    command = [sys.executable, "-m", "bench.gateway", "gateway", "--listen", "127.0.0.1:0"]
+    command += ["--upstream", upstream, "--chunk-bytes", str(chunk_bytes)]
     if chunk_bytes == _EAGER_CHUNK_BYTES:
         command += ["--buffer-bytes", str(_EAGER_CHUNK_BYTES)]
     return _serving(command, directory / "gateway.log")
@@ -286,8 +297,29 @@ def _embedded(data: Path, chunk_bytes: int, directory: Path) -> AbstractContextM
     return _serving(command, directory / "broker.log")
 
 
+def _be_gateway(arguments: Sequence[str]) -> int:
+    """Be ``shoal gateway``."""
+    if str(_EAGER_CHUNK_BYTES) in arguments:
+        _convert_eagerly()
+    return shoal_main(["gateway", *arguments])
+
+
+def _convert_eagerly() -> None:
+    """Have this process convert a response at once, before its length is told."""
+    convert_chunk = DownConversion._convert_chunk
+
+    def convert_all(self: DownConversion, most_source_bytes: int) -> bytearray:
+        return convert_chunk(self, _EAGER_CHUNK_BYTES)
+
+    DownConversion._convert_chunk = convert_all  # type: ignore[method-assign]
+    down_converted._converting = threading.BoundedSemaphore(_EAGER_CHUNK_BYTES)
+    converting._TURNS = threading.BoundedSemaphore(_EAGER_CHUNK_BYTES)
+
+
 def _be_broker(data: Path, chunk_bytes: int) -> None:
     """Be the embedded broker, until killed."""
+    if chunk_bytes == _EAGER_CHUNK_BYTES:
+        _convert_eagerly()
     config = {"shoal.old.versions": "true", "shoal.down.conversion.chunk.bytes": str(chunk_bytes)}
     with Broker(data=data, config=config) as broker:
         print(f"listening on {broker.bootstrap}", flush=True)
@@ -386,7 +418,7 @@ def _compare(name: str, start: _Start, arguments: argparse.Namespace) -> list[Ru
 
 def _sweep(start: _Start, arguments: argparse.Namespace) -> list[Run]:
     asked = Asked(_SMALL_TOPIC, _SWEEP_CONSUMERS, _SMALL_FETCH_BYTES, arguments.sweep_seconds)
-    return [_run("gateway", start, kib * 1024, asked) for kib in _SWEPT_KIB]
+    return [_run(_GATEWAY, start, kib * 1024, asked) for kib in _SWEPT_KIB]
 
 
 # Reporting
@@ -399,7 +431,7 @@ _COLUMNS = (
     "**peak, MB**",
     "stated bound, MB",
     "peak over idle, MB a consumer",
-    "first byte, s: median",
+    "first message, s: median",
     "longest",
     "MB/s",
     "server CPU-s",
@@ -421,7 +453,7 @@ def sweep_table(runs: Sequence[Run]) -> str:
         "peak over idle, KB a consumer",
         "MB/s",
         "CPU-s/GB",
-        "first byte, ms",
+        "first message, ms",
     )
     rows = [
         (
@@ -535,7 +567,7 @@ def _measure_broker(arguments: argparse.Namespace, records: int, directory: Path
     _say(f"loading {records * _RECORD_BYTES / _MEGABYTE:,.0f} MB into the embedded broker")
     with start(_LAZY_CHUNK_BYTES) as server:
         _load(server.address, _TOPIC, records, _RECORDS_PER_BATCH)
-    return _compare("embedded broker", start, arguments)
+    return _compare(_BROKER, start, arguments)
 
 
 def _measure_gateway(
@@ -551,13 +583,15 @@ def _measure_gateway(
         _load(
             kafka.bootstrap, _SMALL_TOPIC, _SMALL_FETCH_BYTES * 12 // _RECORD_BYTES, _RECORDS_PER_SMALL_BATCH
         )
-        return _compare("gateway", start, arguments), _sweep(start, arguments)
+        return _compare(_GATEWAY, start, arguments), _sweep(start, arguments)
 
 
 def main() -> None:
     if sys.argv[1:2] == ["consumers"]:
         _be_consumers(sys.argv[2], Asked(**json.loads(sys.argv[3])))
         return
+    if sys.argv[1:2] == ["gateway"]:
+        sys.exit(_be_gateway(sys.argv[2:]))
     if sys.argv[1:2] == ["broker"]:
         _be_broker(Path(sys.argv[2]), int(sys.argv[3]))
         return
@@ -590,7 +624,9 @@ def _section(
         f"loopback; {versions('kafka-python', 'cramjam')}.\n"
         f"Each consumer asks for {arguments.fetch_megabytes:g} MB of gzip batches of {_RECORDS_PER_BATCH} "
         f"records of {_RECORD_BYTES:,} bytes, by Fetch 3, from the same offset again and again.\n"
-        f"The stated bound is the idle process and {BOUND_PER_CONSUMER / 1024:,.0f} KiB for each consumer.\n"
+        f"The stated bound is the idle process, {BOUND_OF_CONVERSIONS / 1024:,.0f} KiB for conversions under "
+        f"way, and for each consumer {BOUND_PER_CONSUMER[_GATEWAY] / 1024:,.0f} KiB in the gateway, with its "
+        f"buffer of 1,024, and {BOUND_PER_CONSUMER[_BROKER] / 1024:,.0f} KiB in the embedded broker.\n"
         f"Load of the machine over a minute, before and after: {load_before:.1f} and "
         f"{os.getloadavg()[0]:.1f}.\n\n{table(runs)}\n"
     )

@@ -135,8 +135,14 @@ class OldClient:
     def member(
         self, bootstrap: str, topic: str, group: str, settings: Mapping[str, object] | None = None
     ) -> "Member":
-        """Return a member of a group that reads while a ``with`` block lasts, and never commits."""
+        """Return a member of a group, which reads while a ``with`` block lasts and never commits."""
         return Member(self._command("consume", bootstrap, topic, [f"group={group}"], settings))
+
+    def follower(
+        self, bootstrap: str, topic: str, partitions: int, settings: Mapping[str, object] | None = None
+    ) -> "Member":
+        """Return what reads partitions from their beginning while a ``with`` block lasts, in no group."""
+        return Member(self._command("consume", bootstrap, topic, [f"partitions={partitions}"], settings))
 
     def produce(
         self,
@@ -196,7 +202,7 @@ class OldClient:
 
 
 class Member:
-    """A running member of a group; killed at the end of the ``with`` block if it does not end by itself."""
+    """A running consumer; killed at the end of the ``with`` block if it does not end by itself."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = command

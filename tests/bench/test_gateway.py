@@ -25,7 +25,7 @@ def test_a_row_says_what_each_consumer_cost_and_what_was_promised() -> None:
     row = table([run(16384, [0.25, 0.5])]).splitlines()[-1]
     server, conversion, consumers, *numbers = (cell.strip() for cell in row.split("|")[1:-1])
     assert (server, conversion, consumers) == ("gateway", "lazy, 16 KiB", "2")
-    bound = "44"  # idle, and 2 MiB for each of two
+    bound = "52"  # idle, 8 MiB, and 1.5 MiB for each of two
     assert numbers == ["40", "**60**", bound, "10.00", "0.375", "0.500", "25.00", "12.0", "7"]
 
 

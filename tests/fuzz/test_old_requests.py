@@ -21,6 +21,7 @@ from io import BytesIO
 from typing import Any
 
 import old_messages
+import psutil
 import pytest
 from batches import batch, message, raw_batch, wrapper
 from broker.wire import Wire
@@ -31,6 +32,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from integration.gateway_process import GatewayProcess, gateway_process
 
+from rig import wait_until
 from rig.process import peak_rss_of
 from shoal.broker import Broker
 from shoal.errors import CorruptBatch, ErrorCode
@@ -74,6 +76,11 @@ class Server:
         if self.gateway is not None:
             return peak_rss_of(self.gateway.process_id)
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+    def threads(self) -> int:
+        if self.gateway is not None:
+            return int(psutil.Process(self.gateway.process_id).num_threads())
+        return threading.active_count()
 
     def check(self, caplog: pytest.LogCaptureFixture) -> None:
         """A handler that raises is logged as an error, and a process that is dead serves nobody."""
@@ -252,6 +259,28 @@ def test_a_partition_that_is_asked_for_a_thousand_times_is_answered(server: Serv
         wire.send_bytes(request(ApiKey.FETCH, version, -1, 100, 1, *limit, wanted))
         wire.receive_frame()
     assert server.peak_bytes() - before < _MOST_BYTES
+
+
+def test_clients_that_never_read_hold_up_nobody_and_little_memory(server: Server) -> None:
+    topic = _topic(server, "unread")
+    log = server.broker.log(topic)
+    dice = random.Random(0)
+    for number in range(200):
+        log.store(bytes(batch([dice.randbytes(1000) for _ in range(100)], base_offset=100 * number)))
+    assert len(fetch(server, 3, topic)[3]) > 0
+    wanted = request(ApiKey.FETCH, 3, -1, 0, 1, 50 * _MEGABYTE, [(topic, [(0, 0, 50 * _MEGABYTE)])])
+    bytes_before, threads_before = server.peak_bytes(), server.threads()
+    wires = [Wire(server.address) for _ in range(30)]
+    for wire in wires:
+        wire.send_bytes(wanted * 5)
+    for wire in wires:
+        assert wire._socket.recv(100, socket.MSG_PEEK)
+    for _ in range(10):
+        assert fetch(server, 3, topic)[1] == ErrorCode.NONE
+    assert server.peak_bytes() - bytes_before < len(wires) * 3 * _MEGABYTE
+    for wire in wires:
+        wire.close()
+    wait_until(lambda: server.threads() <= threads_before, "the threads of clients that are gone to end")
 
 
 # What is produced
