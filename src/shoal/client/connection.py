@@ -26,7 +26,7 @@ from ..protocol.apis import ApiKey, pick_version
 from ..protocol.primitives import INT32
 from .security import TLS_ADVICE, SaslExchange, Security, connect_tls, tls_refusal
 
-__all__ = ["Address", "Connection", "ReceiveBuffer", "parse_bootstrap"]
+__all__ = ["Address", "Connection", "FetchedBytes", "FreshMemory", "ReceiveBuffer", "parse_bootstrap"]
 
 #: More parts than this a kernel refuses in one sendmsg (IOV_MAX on Linux).
 _MOST_PARTS = 1024
@@ -114,6 +114,23 @@ class ReceiveBuffer:
         elif len(self._bytes) > self._size >= size:
             self._bytes = mmap.mmap(-1, self._size)
         return memoryview(self._bytes)[:size]
+
+
+class FetchedBytes(bytearray):
+    """Memory that one answer was received into; views of it keep it alive."""
+
+
+class FreshMemory:
+    """
+    New memory for each frame, so that views of it stay valid for as long as anybody has them.
+
+    Who keeps one view keeps the whole frame.
+
+    """
+
+    def reserve(self, size: int) -> memoryview:
+        """Return a writable view of ``size`` bytes that nobody else has."""
+        return memoryview(FetchedBytes(size))
 
 
 class Connection:
@@ -378,7 +395,18 @@ class Connection:
         if small:
             self._socket.sendall(small)
 
-    def receive(self, buffer: ReceiveBuffer | None = None) -> memoryview:
+    def fileno(self) -> int:
+        """Return the socket's, to wait on; -1 once it is closed."""
+        return self._socket.fileno()
+
+    @property
+    def has_received(self) -> bool:
+        """Whether there is something of an answer here already, so that the socket may stay silent."""
+        if self._early or self._received:
+            return True
+        return isinstance(self._socket, ssl.SSLSocket) and not self.closed and self._socket.pending() > 0
+
+    def receive(self, buffer: ReceiveBuffer | FreshMemory | None = None) -> memoryview:
         """
         Receive the frame of the oldest request in flight, without its size.
 
@@ -390,7 +418,7 @@ class Connection:
             return self._early.popleft()
         return self._receive_frame(buffer, _LARGEST_FRAME if buffer else _LARGEST_SMALL_FRAME)
 
-    def _receive_frame(self, buffer: ReceiveBuffer | None, largest: int) -> memoryview:
+    def _receive_frame(self, buffer: ReceiveBuffer | FreshMemory | None, largest: int) -> memoryview:
         if not self._in_flight:
             raise ProtocolError(f"nothing was asked of {self.address}")
         (size,) = INT32.unpack(self._receive_small(INT32.size))
