@@ -467,9 +467,7 @@ class GroupMember:
         joined = self._join(encode_subscription(Subscription(topics), version=0))
         parts = {joined.member_id: encode_assignment(assignment, version=0)} if joined.is_leader else {}
         self._coordinator.sync(joined, self.membership.instance_id, parts)
-        self.membership = replace(
-            self.membership, member_id=joined.member_id, generation=joined.generation
-        )
+        self.membership = replace(self.membership, member_id=joined.member_id, generation=joined.generation)
         return self.membership
 
     def _join(self, subscription: bytes) -> Joined:

@@ -42,9 +42,7 @@ class Wakeup:
         self._theirs.close()
 
 
-def wait_for_answers(
-    connections: Iterable[Connection], wakeup: Wakeup, timeout_s: float
-) -> list[Connection]:
+def wait_for_answers(connections: Iterable[Connection], wakeup: Wakeup, timeout_s: float) -> list[Connection]:
     """
     Wait until one of several connections has something of an answer, or was closed.
 

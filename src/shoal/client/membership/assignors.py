@@ -58,17 +58,18 @@ class RebalanceProtocol(Enum):
 
 
 class Assignor(Protocol):
-    """
-    Attributes:
-        name: As in ``partition.assignment.strategy`` and in JoinGroup.
-        protocols: What its members may do; the best is the last.
-    """
+    """One way to deal partitions."""
 
-    name: str
-    protocols: tuple[RebalanceProtocol, ...]
+    @property
+    def name(self) -> str:
+        """As in ``partition.assignment.strategy`` and in JoinGroup."""
+
+    @property
+    def protocols(self) -> tuple[RebalanceProtocol, ...]:
+        """What its members may do."""
 
     def user_data(self, generation: int) -> bytes | None:
-        """Return what a subscription carries for the leader; the generation is that of the last assignment."""
+        """Return what a subscription carries for the leader; the generation is the last one's."""
 
     def assign(self, partitions: Mapping[str, int], members: Iterable[Member]) -> Assignment:
         """
@@ -168,7 +169,9 @@ def _generation_of(subscription: Subscription) -> int:
     if subscription.generation != NO_GENERATION:
         return subscription.generation
     data = subscription.user_data
-    return _GENERATION.unpack(data)[0] if data is not None and len(data) == _GENERATION.size else NO_GENERATION
+    return (
+        _GENERATION.unpack(data)[0] if data is not None and len(data) == _GENERATION.size else NO_GENERATION
+    )
 
 
 def _owned(
@@ -202,9 +205,7 @@ def _owned(
     return owned, contested
 
 
-def _fill_by_quota(
-    partitions: Mapping[str, int], owned: Mapping[str, list[TopicPartition]]
-) -> Assignment:
+def _fill_by_quota(partitions: Mapping[str, int], owned: Mapping[str, list[TopicPartition]]) -> Assignment:
     """
     Deal partitions among members that all want the same (``ConstrainedAssignmentBuilder``).
 

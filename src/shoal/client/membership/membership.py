@@ -225,8 +225,10 @@ class GroupMembership:
             else:
                 with self._changed:
                     left = deadline - time.monotonic()
-                    if self._phase is phase and self._error is None and (
-                        left <= 0 or not self._changed.wait(left)
+                    if (
+                        self._phase is phase
+                        and self._error is None
+                        and (left <= 0 or not self._changed.wait(left))
                     ):
                         return False
 
@@ -450,7 +452,10 @@ class GroupMembership:
             {
                 name: encode_subscription(
                     Subscription(
-                        sorted(topics), assignor.user_data(membership.generation), owned, membership.generation
+                        sorted(topics),
+                        assignor.user_data(membership.generation),
+                        owned,
+                        membership.generation,
                     )
                 )
                 for name, assignor in self._assignors.items()
@@ -467,9 +472,7 @@ class GroupMembership:
         self._backoff.reset()
         self._heartbeat_at = time.monotonic() + self._settings.heartbeat_interval_ms / 1000
         with self._changed:
-            self._membership = replace(
-                membership, member_id=joined.member_id, generation=joined.generation
-            )
+            self._membership = replace(membership, member_id=joined.member_id, generation=joined.generation)
             if self._phase is not _Phase.JOINING:
                 return 0.0
             self._phase, self._assignment = _Phase.ASSIGNED, assignment
@@ -515,15 +518,15 @@ def _tell_listener(
 def matching_topics(metadata: Metadata, pattern: re.Pattern[str]) -> frozenset[str]:
     """Return the topics whose whole name matches, without Kafka's internal ones."""
     return frozenset(
-        topic.name for topic in metadata.topics.values() if not topic.internal and pattern.fullmatch(topic.name)
+        topic.name
+        for topic in metadata.topics.values()
+        if not topic.internal and pattern.fullmatch(topic.name)
     )
 
 
 def _counts(metadata: Metadata, topics: Iterable[str]) -> dict[str, int]:
     """Return how many partitions each topic has; 0 for one that is not there."""
-    return {
-        name: len(metadata.topics[name].partitions) if name in metadata.topics else 0 for name in topics
-    }
+    return {name: len(metadata.topics[name].partitions) if name in metadata.topics else 0 for name in topics}
 
 
 def _assignors(names: Sequence[str]) -> dict[str, Assignor]:
