@@ -352,12 +352,24 @@ class Connection:
         self.send_prepared()
 
     def prepare_parts(
-        self, parts: Sequence[bytes | memoryview], api_key: ApiKey, version: int, correlation_id: int
+        self,
+        parts: Sequence[bytes | memoryview],
+        api_key: ApiKey,
+        version: int,
+        correlation_id: int,
+        *,
+        is_answered: bool = True,
     ) -> None:
-        """Queue an encoded request; it goes out with :meth:`send_prepared`, before any answer is awaited."""
+        """
+        Queue an encoded request; it goes out with :meth:`send_prepared`, before any answer is awaited.
+
+        Produce with acks=0 is the one that is not answered.
+
+        """
         if self._renew_at is not None and not self._prepared and time.monotonic() > self._renew_at:
             self._renew_login()
-        self._in_flight.append((correlation_id, api_key, version))
+        if is_answered:
+            self._in_flight.append((correlation_id, api_key, version))
         self._prepared += parts
 
     def send_prepared(self) -> None:
