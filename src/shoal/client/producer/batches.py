@@ -21,6 +21,7 @@ from ...records import (
     write_batch,
 )
 from ..metadata import TopicPartition
+from ..properties import MOST_DECOMPRESSED
 
 __all__ = ["TOGETHER", "OrdinaryBatch", "PendingBatch", "RawBatch", "RecordMetadata", "read_raw"]
 
@@ -242,5 +243,10 @@ def read_raw(value: object, limit_bytes: int) -> RecordBatch:
     if header.codec_id > max(Codec):
         raise UnsupportedBatch(f"its codec {header.codec_id} is unknown", header.base_offset)
     if header.magic != 2 or header.has_holes:
-        return write_batch(read_records(batch, limit_bytes), Codec(header.codec_id))
+        try:
+            records = read_records(batch, limit_bytes)
+        except UnsupportedBatch as error:
+            reason = error.reason.replace("--max-decompressed-bytes", MOST_DECOMPRESSED)
+            raise UnsupportedBatch(reason, error.base_offset) from error
+        return write_batch(records, Codec(header.codec_id))
     return batch
