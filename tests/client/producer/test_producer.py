@@ -507,6 +507,13 @@ def test_a_full_buffer_holds_its_user_back_and_then_refuses(broker: Broker, send
             )
 
 
+def test_the_longest_times_that_java_has_are_taken(broker: Broker) -> None:
+    longest = 2**63 - 1
+    with producer(broker, max_block_ms=longest, buffer_memory=2_000, delivery_timeout_ms=2**31 - 1) as ours:
+        for _ in range(10):
+            ours.send("topic", b"x" * 1000, partition=0)
+
+
 def test_a_full_buffer_does_not_linger(broker: Broker) -> None:
     options = {"linger_ms": 50_000, "delivery_timeout_ms": 100_000, "batch_size": 100_000}
     with producer(broker, buffer_memory=5_000, max_block_ms=5_000, **options) as ours:
