@@ -143,6 +143,16 @@ def test_keys_decide_on_the_partition_and_what_has_none_is_dealt_in_batches(brok
     assert sum(sizes) / len(sizes) > 3
 
 
+def test_new_partitions_are_noticed(broker: Broker) -> None:
+    with producer(broker, metadata_max_age_ms=50) as ours:
+        assert ours.partitions_for("topic") == 2
+        topic = broker.topics.get("topic")
+        assert topic
+        broker.topics.grow(topic, 3)
+        wait_until(lambda: ours.partitions_for("topic") == 3 or not ours.send("topic", b"x").result(10))
+        assert ours.send("topic", b"x", partition=2).result(10).offset >= 0
+
+
 def test_a_log_append_time_is_told(broker: Broker) -> None:
     broker.create_topic("append", 1, {"message.timestamp.type": "LogAppendTime"})
     before = int(time.time() * 1000)
