@@ -90,8 +90,18 @@ def _failing(batch: PendingBatch, error: ShoalError) -> Callable[[], None]:
 
 @dataclass(slots=True, eq=False)
 class _Request:
+    """
+    Attributes:
+        sent_at: On the monotonic clock.
+        created_at: Of its oldest batch, likewise.
+    """
+
     sent_at: float
     batches: Mapping[TopicPartition, Sequence[PendingBatch]]
+    created_at: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.created_at = min(batches[0].created_at for batches in self.batches.values())
 
 
 @dataclass(slots=True, eq=False)
@@ -705,6 +715,8 @@ class Sender:
                     in_doubt = batch.is_in_doubt
                     error = DeliveryTimedOut(*queue.partition, timeout_ms, is_in_doubt=in_doubt)
                     self._fail(queue, batch, error, finished)
+                if not (queue.waiting or queue.sent):
+                    self._give_up_unsure(queue, finished)
         self._settle(finished)
 
     def _close_overdue(self, now: float) -> None:
@@ -713,8 +725,7 @@ class Sender:
         delivery_s = self._settings.delivery_timeout_ms / 1000
         for key, link in list(self._links.items()):
             for request in link.requests:
-                oldest = min(batch.created_at for each in request.batches.values() for batch in each)
-                if now - request.sent_at > request_s or now - oldest > delivery_s:
+                if now - request.sent_at > request_s or now - request.created_at > delivery_s:
                     where = str(link.producer.connection.address)
                     self._disconnected(key, Disconnected(where, "no answer in time"))
                     break
