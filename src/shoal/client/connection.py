@@ -26,7 +26,7 @@ from ..protocol.apis import ApiKey, pick_version
 from ..protocol.primitives import INT32
 from .security import TLS_ADVICE, SaslExchange, Security, connect_tls, tls_refusal
 
-__all__ = ["Address", "Connection", "ReceiveBuffer", "parse_bootstrap"]
+__all__ = ["Address", "Connection", "FetchedBytes", "FreshMemory", "ReceiveBuffer", "parse_bootstrap"]
 
 #: More parts than this a kernel refuses in one sendmsg (IOV_MAX on Linux).
 _MOST_PARTS = 1024
@@ -117,6 +117,23 @@ class ReceiveBuffer:
         elif len(self._bytes) > self._size >= size:
             self._bytes = mmap.mmap(-1, self._size)
         return memoryview(self._bytes)[:size]
+
+
+class FetchedBytes(bytearray):
+    """Memory that one answer was received into; views of it keep it alive."""
+
+
+class FreshMemory:
+    """
+    New memory for each frame, so that views of it stay valid for as long as anybody has them.
+
+    Who keeps one view keeps the whole frame.
+
+    """
+
+    def reserve(self, size: int) -> memoryview:
+        """Return a writable view of ``size`` bytes that nobody else has."""
+        return memoryview(FetchedBytes(size))
 
 
 class Connection:
@@ -343,12 +360,24 @@ class Connection:
         self.send_prepared()
 
     def prepare_parts(
-        self, parts: Sequence[bytes | memoryview], api_key: ApiKey, version: int, correlation_id: int
+        self,
+        parts: Sequence[bytes | memoryview],
+        api_key: ApiKey,
+        version: int,
+        correlation_id: int,
+        *,
+        is_answered: bool = True,
     ) -> None:
-        """Queue an encoded request; it goes out with :meth:`send_prepared`, before any answer is awaited."""
+        """
+        Queue an encoded request; it goes out with :meth:`send_prepared`, before any answer is awaited.
+
+        Produce with acks=0 is the one that is not answered.
+
+        """
         if not self._prepared:
             self._renew_login_in_time()
-        self._in_flight.append((correlation_id, api_key.name))
+        if is_answered:
+            self._in_flight.append((correlation_id, api_key.name))
         self._prepared += parts
 
     def send_prepared(self) -> None:
@@ -412,7 +441,7 @@ class Connection:
         if small:
             self._socket.sendall(small)
 
-    def receive(self, buffer: ReceiveBuffer | None = None) -> memoryview:
+    def receive(self, buffer: ReceiveBuffer | FreshMemory | None = None) -> memoryview:
         """
         Receive the frame of the oldest request in flight, without its size.
 
@@ -424,7 +453,7 @@ class Connection:
             return self._early.popleft()
         return self._receive_frame(buffer, _LARGEST_FRAME if buffer else _LARGEST_SMALL_FRAME)
 
-    def _receive_frame(self, buffer: ReceiveBuffer | None, largest: int) -> memoryview:
+    def _receive_frame(self, buffer: ReceiveBuffer | FreshMemory | None, largest: int) -> memoryview:
         size = self._receive_size(largest)
         frame = self._receive_into(buffer.reserve(size)) if buffer else self._receive_small(size)
         self._expect_answer(frame)
@@ -482,15 +511,20 @@ class Connection:
         return True
 
     def fileno(self) -> int:
-        """The socket's, for a poll; :attr:`is_readable` first, since what came already is not seen by it."""
+        """
+        Return the socket's, to wait on; -1 once it is closed.
+
+        :attr:`is_readable` first, since what came already is not seen by it.
+
+        """
         return self._socket.fileno()
 
     @property
     def is_readable(self) -> bool:
         """Whether bytes came that nobody has asked for yet, as far as this is known without a system call."""
-        return bool(self._received) or (
-            isinstance(self._socket, ssl.SSLSocket) and not self.closed and self._socket.pending() > 0
-        )
+        if self._early or self._received:
+            return True
+        return isinstance(self._socket, ssl.SSLSocket) and not self.closed and self._socket.pending() > 0
 
     def _receive_size(self, largest: int) -> int:
         if not self._in_flight:
