@@ -185,7 +185,7 @@ def load_every_kind(
     """
     Create a topic and load it with every kind of batch that a Kafka 4 client can make.
 
-    For each codec: batches of 1 record to about 1 MB, by idempotent and plain producers; one
+    For each of the codecs: batches of 1 record to about 1 MB, by idempotent and plain producers; one
     record of about 900 KB; a committed transaction; an aborted one, with batches of others in
     between its own. About 12 MB with all codecs.
     """

@@ -16,7 +16,16 @@ from kafka.protocol.old import types
 
 __all__ = ["encode_request", "encode_response", "random_message", "schema"]
 
-_MODULES = ("admin", "commit", "fetch", "list_offsets", "metadata", "offset_for_leader_epoch", "produce")
+_MODULES = (
+    "admin",
+    "commit",
+    "fetch",
+    "group",
+    "list_offsets",
+    "metadata",
+    "offset_for_leader_epoch",
+    "produce",
+)
 
 _INTEGER_BITS = {types.Int8: 7, types.Int16: 15, types.Int32: 31, types.Int64: 63}
 

@@ -4,6 +4,9 @@ Mirror Kafka topics by whole RecordBatches, on Spark.
 ``shoal.mirror(...)`` runs a mirror; ``shoal.ShoalDataSource`` is
 ``format("shoal")`` for ``spark.dataSource.register``. Both import PySpark, so
 they are looked up when they are used: a task that only copies does not pay for it.
+
+``shoal.RawConsumer`` and ``shoal.RawProducer`` are KIP-712's client API, without
+Spark; with them come the types that they take and return.
 """
 
 from __future__ import annotations
@@ -11,12 +14,39 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .client.consumer import ConsumerRecord, RawConsumer, RawRecord
+    from .client.groups import Committed
+    from .client.membership import RebalanceListener
+    from .client.metadata import TopicPartition
+    from .client.producer import RawProducer, RecordMetadata
     from .spark.api import mirror
     from .spark.datasource import ShoalDataSource
 
-__all__ = ["ShoalDataSource", "mirror"]
+__all__ = [
+    "Committed",
+    "ConsumerRecord",
+    "RawConsumer",
+    "RawProducer",
+    "RawRecord",
+    "RebalanceListener",
+    "RecordMetadata",
+    "ShoalDataSource",
+    "TopicPartition",
+    "mirror",
+]
 
-_WHERE = {"mirror": "shoal.spark.api", "ShoalDataSource": "shoal.spark.datasource"}
+_WHERE = {
+    "Committed": "shoal.client.groups",
+    "ConsumerRecord": "shoal.client.consumer",
+    "RawConsumer": "shoal.client.consumer",
+    "RawProducer": "shoal.client.producer",
+    "RawRecord": "shoal.client.consumer",
+    "RebalanceListener": "shoal.client.membership",
+    "RecordMetadata": "shoal.client.producer",
+    "ShoalDataSource": "shoal.spark.datasource",
+    "TopicPartition": "shoal.client.metadata",
+    "mirror": "shoal.spark.api",
+}
 
 
 def __getattr__(name: str) -> Any:

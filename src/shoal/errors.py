@@ -13,6 +13,9 @@
     ├── Disconnected                a connection could not be made, or went away
     ├── BrokerError                 an error code in a response
     ├── GroupHeld                   another mirror is at work in the same consumer group
+    ├── NoPosition                  nothing says where a consumer is to begin
+    ├── BufferFull                  a producer has as much in memory as it may
+    ├── DeliveryTimedOut            a record was not acknowledged in time
     ├── Stopped                     somebody asked for an end, or the lease lapsed
     └── PartitionStopped            one partition cannot go on without a person
 
@@ -27,11 +30,14 @@ import enum
 __all__ = [
     "AccessRefused",
     "BrokerError",
+    "BufferFull",
     "ConfigError",
     "CorruptBatch",
+    "DeliveryTimedOut",
     "Disconnected",
     "ErrorCode",
     "GroupHeld",
+    "NoPosition",
     "NotConvertible",
     "PartitionStopped",
     "ProtocolError",
@@ -386,6 +392,56 @@ class GroupHeld(ShoalError):
             f"the consumer group {self.group!r} on the source cluster is held by {self.holder}; "
             "stop that mirror, or give this one a group of its own with --group"
         )
+
+
+class NoPosition(ShoalError):
+    """
+    Nothing says where a consumer is to begin in a partition.
+
+    Attributes:
+        topic: Its topic.
+        partition: Its number.
+
+    """
+
+    def __init__(self, topic: str, partition: int) -> None:
+        super().__init__(topic, partition)
+        self.topic = topic
+        self.partition = partition
+
+    def __str__(self) -> str:
+        return (
+            f"{self.topic}-{self.partition}: the group has committed nothing, and auto.offset.reset is none; "
+            "seek, commit, or set it to earliest or latest"
+        )
+
+
+class BufferFull(ShoalError):
+    """A producer had no room for a record in ``max.block.ms``: nothing was sent; it may be sent again."""
+
+
+class DeliveryTimedOut(ShoalError):
+    """
+    A record was not acknowledged within ``delivery.timeout.ms``.
+
+    Attributes:
+        topic: Its topic.
+        partition: Its number.
+        is_in_doubt: Whether it was sent: then it may be written all the same.
+
+    """
+
+    def __init__(self, topic: str, partition: int, timeout_ms: int, is_in_doubt: bool) -> None:
+        super().__init__(topic, partition, timeout_ms, is_in_doubt)
+        self.topic = topic
+        self.partition = partition
+        self.timeout_ms = timeout_ms
+        self.is_in_doubt = is_in_doubt
+
+    def __str__(self) -> str:
+        outcome = "it may be written all the same" if self.is_in_doubt else "it was not written"
+        where = f"{self.topic}-{self.partition}"
+        return f"{where}: no acknowledgement in delivery.timeout.ms={self.timeout_ms}; {outcome}"
 
 
 class Stopped(ShoalError):

@@ -37,7 +37,7 @@ def send_and_look(broker: Broker, data: bytes) -> None:
 def _no_handler_fails(caplog: pytest.LogCaptureFixture, broker: Broker) -> object:
     """Refusals are answers; a handler that raises is a bug, and is logged as an error."""
     yield
-    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+    assert [record for record in caplog.get_records("call") if record.levelno >= logging.ERROR] == []
     with Wire(broker.bootstrap) as wire:
         assert wire.call(ApiKey.METADATA, 1, topics=[]).brokers
 

@@ -51,7 +51,9 @@ def _no_handler_fails(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """A handler of the embedded broker that raises is a bug, and is logged as an error."""
     yield
     assert [
-        each for each in caplog.records if each.name == "shoal.broker" and each.levelno >= logging.ERROR
+        each
+        for each in caplog.get_records("call")
+        if each.name == "shoal.broker" and each.levelno >= logging.ERROR
     ] == []
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from java_gzip import with_javas_gzip_header
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 from vectors import Vector, down_converted_vectors, vector
 
@@ -13,6 +13,7 @@ from shoal.errors import NotConvertible
 from shoal.records import Codec, decompress, split
 from shoal.records.down_conversion import DownConversion
 
+CODECS = (None, "none", "gzip", "snappy", "lz4")
 KAFKA_CHUNK_BYTES = 128 * 1024
 MAGIC_OF_VERSION = {0: 0, 1: 0, 2: 1, 3: 1}
 ERROR_UNSUPPORTED_COMPRESSION = 76
@@ -46,15 +47,13 @@ def _fetch_offset(recorded: Vector) -> int:
     return offset
 
 
-def _conversion(
-    recorded: Vector, *, more_bytes: int = 0, chunk_bytes: int = KAFKA_CHUNK_BYTES
-) -> DownConversion:
+def _conversion(recorded: Vector, *, chunk_bytes: int = KAFKA_CHUNK_BYTES) -> DownConversion:
     source = _record_set(vector(f"down_converted/fetch-v12-{_name(recorded)}.response"))
     return DownConversion(
         [memoryview(source)],
         magic=MAGIC_OF_VERSION[recorded.version],
         fetch_offset=_fetch_offset(recorded),
-        source_bytes=len(source) + more_bytes,
+        source_bytes=len(source),
         chunk_bytes=chunk_bytes,
     )
 
@@ -78,57 +77,46 @@ def _offsets(messages: bytes) -> list[int]:
     return offsets
 
 
-def _with_name(*names: str, snappy: bool = True) -> pytest.MarkDecorator:
+def _with_name(*names: str, codecs: Sequence[str | None] = CODECS) -> pytest.MarkDecorator:
     found = [
         pytest.param(each, id=each.name)
         for each in CONVERTED
-        if _name(each).startswith(names) and (snappy or each.codec != "snappy")
+        if _name(each).startswith(names) and each.codec in codecs
     ]
     assert found
     return pytest.mark.parametrize("recorded", found)
 
 
-@_with_name(
-    "codec",
-    "from-the-middle",
-    "log-append-time",
-    "padding",
-    "compacted",
-    "transactions",
-    "zstd-behind",
-    snappy=False,
-)
+SUBJECTS = ("codec", "from-the-middle", "log-append-time", "compacted")
+
+
+@_with_name(*SUBJECTS, "padding", "transactions", codecs=(None, "none", "lz4"))
 def test_every_byte_is_kafkas(recorded: Vector) -> None:
-    """But for one byte of Java's gzip headers."""
-    theirs = _record_set(recorded)
-    ours = b"".join(_conversion(recorded).chunks())
-    everything = _whole_messages(b"".join(_conversion(recorded, more_bytes=100_000).chunks()))
-    assert everything
-    as_java = with_javas_gzip_header(everything)[: len(ours)]
-    assert theirs == as_java + ours[len(as_java) :]
+    assert b"".join(_conversion(recorded).chunks()) == _record_set(recorded)
 
 
 def _unwrapped(messages: bytes) -> list[tuple[int, bytes, bytes]]:
-    """Return offset, fields from the magic up to the value, and what is in wrappers of snappy."""
+    """Return offset, fields from the magic up to the value, and what is in wrappers."""
     found = []
     for each in split(memoryview(messages)):
         value = 18 + 8 * each.header.magic + 8
         content = bytes(each.view[value:])
-        if each.header.codec_id == Codec.SNAPPY:
-            content = bytes(decompress(Codec.SNAPPY, content, 1 << 20))
+        content = bytes(decompress(Codec(each.header.codec_id), content, 1 << 20))
         found.append((each.header.base_offset, bytes(each.view[16 : value - 4]), content))
     return found
 
 
-@_with_name("codec-snappy", "log-append-time-snappy", "compacted-snappy")
-def test_of_snappy_all_but_the_compressed_bytes_is_kafkas(recorded: Vector) -> None:
-    """Its libraries compress differently, by a byte or two."""
+@_with_name(*SUBJECTS, "zstd-behind", codecs=(None, "gzip", "snappy"))
+def test_all_but_the_compressed_bytes_is_kafkas(recorded: Vector) -> None:
+    """Snappy's and zlib's streams depend on who built the library, and in which version."""
     theirs, ours = (
         _unwrapped(_whole_messages(record_set))
         for record_set in (_record_set(recorded), b"".join(_conversion(recorded).chunks()))
     )
-    assert ours
-    assert theirs == ours
+    # By a few bytes, another message may be the first that is cut.
+    alike = min(len(theirs), len(ours))
+    assert alike >= max(len(theirs), len(ours), 2) - 1
+    assert theirs[:alike] == ours[:alike]
 
 
 @_with_name("codec", "transactions", "compacted")

@@ -1,5 +1,5 @@
 """
-The broker's sockets: a thread that accepts, and a thread for each connection.
+The broker's sockets: frames in, and the parts of answers out.
 
 The requests of a connection are served one after the other and answered in
 order, as Kafka does, which mutes a connection until its answer is sent.
@@ -11,11 +11,10 @@ import contextlib
 import logging
 import socket
 import struct
-import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from ..listener import Listener
 from .dispatch import CloseConnection
 
 __all__ = ["Server"]
@@ -33,9 +32,6 @@ _KEPT_BUFFER_BYTES = 32 * 1024 * 1024
 #: A frame's buffer grows with what arrives: a length alone allocates no more than this.
 _STEP_BYTES = 1024 * 1024
 
-#: How long to wait where no connection can be accepted: until another one ends, if descriptors ran out.
-_REFUSED_PAUSE_S = 0.1
-
 
 class Streamed(Protocol):
     """A part of an answer that is not in memory as a whole: of a file, or made while it is sent."""
@@ -51,13 +47,7 @@ Answer = Callable[[memoryview, str], Sequence[Part]]
 
 
 class Server:
-    """
-    Listens on one address while it is started.
-
-    Attributes:
-        port: Where it listens; from the first start on.
-
-    """
+    """Listens on one address while it is started."""
 
     def __init__(self, host: str, port: int, max_request_bytes: int, answer: Answer) -> None:
         """
@@ -71,14 +61,14 @@ class Server:
                 address, to the parts of the answer.
 
         """
-        self.port = port
-        self._host = host
         self._max_request_bytes = max_request_bytes
         self._answer = answer
-        self._listener: socket.socket | None = None
-        self._threads: set[threading.Thread] = set()
-        self._sockets: set[socket.socket] = set()
-        self._lock = threading.Lock()
+        self._listener = Listener(host, port, self._serve, "shoal-broker")
+
+    @property
+    def port(self) -> int:
+        """Where it listens; from the first start on."""
+        return self._listener.port
 
     def start(self) -> None:
         """
@@ -88,67 +78,11 @@ class Server:
             OSError: The port is taken.
 
         """
-        family, _, _, _, address = socket.getaddrinfo(self._host, self.port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            listener.listen(128)
-        except OSError:
-            listener.close()
-            raise
-        self.port = listener.getsockname()[1]
-        with self._lock:
-            self._listener = listener
-            self._run(self._accept, listener)
+        self._listener.start()
 
     def stop(self) -> None:
         """Close every connection, and return when all threads ended."""
-        with self._lock:
-            self._listener = None
-            sockets, threads = list(self._sockets), list(self._threads)
-        for each in sockets:
-            # Wakes the thread that waits in accept or recv, which then closes it.
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-        for thread in threads:
-            thread.join()
-
-    def _run(self, target: Callable[[socket.socket], None], sock: socket.socket) -> None:
-        """Start a thread that ends with its socket; under the lock, so that a stop sees both or neither."""
-
-        def run() -> None:
-            try:
-                target(sock)
-            finally:
-                sock.close()
-                with self._lock:
-                    self._sockets.discard(sock)
-                    self._threads.discard(thread)
-
-        thread = threading.Thread(target=run, name=f"shoal-broker-{self.port}", daemon=True)
-        thread.start()
-        self._threads.add(thread)
-        self._sockets.add(sock)
-
-    def _accept(self, listener: socket.socket) -> None:
-        while self._listener is listener:
-            try:
-                client, _ = listener.accept()
-            except OSError as error:
-                if self._listener is listener:
-                    _log.warning("a connection could not be accepted: %s", error)
-                    time.sleep(_REFUSED_PAUSE_S)
-                continue
-            with self._lock:
-                if self._listener is not listener:
-                    client.close()
-                    return
-                try:
-                    self._run(self._serve, client)
-                except RuntimeError as error:
-                    _log.warning("no thread for another connection: %s", error)
-                    client.close()
+        self._listener.stop()
 
     def _serve(self, client: socket.socket) -> None:
         try:

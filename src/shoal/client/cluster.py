@@ -92,7 +92,7 @@ class Cluster:
 
     @property
     def name(self) -> str:
-        """``source`` or ``destination``."""
+        """See :class:`ClientConfig`."""
         return self.config.name
 
     def __str__(self) -> str:
@@ -247,7 +247,12 @@ class Cluster:
         self._begun = connection
 
     def connect(
-        self, node_id: int, *, abort_on_close: bool = False, client_id: str | None = None
+        self,
+        node_id: int,
+        *,
+        abort_on_close: bool = False,
+        client_id: str | None = None,
+        timeout_s: float | None = None,
     ) -> Connection:
         """
         Open a connection that the caller owns.
@@ -256,9 +261,12 @@ class Cluster:
             node_id: The broker's.
             abort_on_close: See :class:`Connection`.
             client_id: By default the configuration's.
+            timeout_s: Likewise; longer, for what a broker answers late on purpose.
 
         """
-        connection = self._open(self._address(node_id), abort_on_close=abort_on_close, client_id=client_id)
+        connection = self._open(
+            self._address(node_id), abort_on_close=abort_on_close, client_id=client_id, timeout_s=timeout_s
+        )
         # Replaced, not changed: another thread may look.
         self._given = [*(each for each in self._given if not each.closed), connection]
         return connection
@@ -294,6 +302,10 @@ class Cluster:
 
     def coordinator(self, group: str) -> Connection:
         """Return a connection to a group's coordinator; :meth:`forget_coordinator` when it says it is not."""
+        return self.connection(self.coordinator_node(group))
+
+    def coordinator_node(self, group: str) -> int:
+        """Return a group's coordinator by node id, as it was found last."""
         node_id = self._coordinators.get(group)
         if node_id is None or node_id not in self.metadata.brokers:
             response = self.ask_anyone(ApiKey.FIND_COORDINATOR, key=group, key_type=_GROUP_KEY_TYPE)
@@ -303,7 +315,7 @@ class Cluster:
             node_id = self._coordinators[group] = response.node_id
             if node_id not in self.metadata.brokers:
                 self.refresh([])
-        return self.connection(node_id)
+        return node_id
 
     def forget_coordinator(self, group: str) -> None:
         self._coordinators.pop(group, None)

@@ -10,7 +10,7 @@ from ..errors import ConfigError
 from .connection import Address, parse_bootstrap
 from .security import SECURITY_PROPERTIES, Security, read_security
 
-__all__ = ["ClientConfig", "IsolationLevel"]
+__all__ = ["KNOWN_PROPERTIES", "ClientConfig", "IsolationLevel"]
 
 
 DEFAULT_CLIENT_ID = "shoal"
@@ -70,7 +70,7 @@ class ClientConfig:
     How to reach one cluster.
 
     Attributes:
-        name: ``source`` or ``destination``: which side errors speak of.
+        name: Which cluster errors speak of: ``source``, ``destination`` or ``upstream``.
         bootstrap: Where to ask first.
         client_id: Shown in the brokers' logs, metrics and quotas.
         request_timeout_ms: For a connection, and for each answer on it.
@@ -98,7 +98,7 @@ class ClientConfig:
         Read a Java client's properties.
 
         Args:
-            name: ``source`` or ``destination``.
+            name: See above.
             properties: By their Java names.
             where: What errors and warnings call them, e.g. the file's name.
 
@@ -154,10 +154,13 @@ class ClientConfig:
 _READ = frozenset({"bootstrap.servers", "client.id", "request.timeout.ms", "isolation.level"})
 
 
+#: All properties that are read, or known to mean nothing here.
+KNOWN_PROPERTIES = _READ | _NO_MEANING | _HONOURED.keys() | SECURITY_PROPERTIES | _REFUSED
+
+
 def _is_known(key: str) -> bool:
-    known = (_READ, _NO_MEANING, _HONOURED, SECURITY_PROPERTIES)
     # Those of Kerberos and OAuth go with a mechanism that is refused.
-    return any(key in names for names in known) or key.startswith("sasl.oauthbearer.")
+    return key in KNOWN_PROPERTIES or key.startswith("sasl.oauthbearer.")
 
 
 def _is_honoured(key: str, value: str) -> bool:

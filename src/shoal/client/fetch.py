@@ -21,7 +21,7 @@ from ..protocol.apis import ApiKey
 from ..protocol.codec import request_class
 from ..protocol.fetch import FetchResponse, decode_fetch_response
 from .config import IsolationLevel
-from .connection import Connection, ReceiveBuffer, version_or_close
+from .connection import Connection, FreshMemory, ReceiveBuffer, version_or_close
 from .metadata import TopicPartition
 
 __all__ = ["FetchFrom", "Fetcher"]
@@ -70,7 +70,7 @@ class FetchFrom(NamedTuple):
 
 class Fetcher:
     """
-    Fetches on one connection, into one buffer.
+    Fetches on one connection, into one buffer, or memory of its own for each answer.
 
     What is wanted stays wanted, from where it was asked for last, until it is
     asked for from elsewhere or forgotten. :meth:`send` and :meth:`receive`
@@ -94,7 +94,10 @@ class Fetcher:
         buffer_bytes: int,
         isolation_level: IsolationLevel,
         max_wait_ms: int,
+        min_bytes: int = 1,
+        partition_max_bytes: int | None = None,
         in_session: bool = True,
+        keep_answers: bool = False,
     ) -> None:
         """
         Take over a connection.
@@ -105,15 +108,21 @@ class Fetcher:
                 larger batch excepted.
             isolation_level: What is seen of transactions.
             max_wait_ms: How long the broker may wait for the first byte.
+            min_bytes: How much the broker waits for.
+            partition_max_bytes: The most of a partition in a response, its first batch excepted;
+                by default as much as there is room for.
             in_session: Whether to ask for a session; a broker has a limited
                 number of them, and a few fetches are not worth one.
+            keep_answers: Whether each response has memory of its own, and its record sets stay valid.
 
         Raises:
             ProtocolError: The broker speaks no version of Fetch that we do; the connection is closed.
 
         """
         self._connection = connection
-        self._buffer = ReceiveBuffer(buffer_bytes)
+        self._buffer = FreshMemory() if keep_answers else ReceiveBuffer(buffer_bytes)
+        self._min_bytes = min_bytes
+        self._most_of_partition = partition_max_bytes
         self._max_bytes = buffer_bytes - _RESPONSE_OVERHEAD
         self._isolation_level = isolation_level
         self._max_wait_ms = max_wait_ms
@@ -136,6 +145,11 @@ class Fetcher:
     def is_waiting(self) -> bool:
         """Whether a response is to be received."""
         return self._connection.in_flight > 0
+
+    @property
+    def connection(self) -> Connection:
+        """What is to be waited on."""
+        return self._connection
 
     @property
     def wanted(self) -> Mapping[TopicPartition, FetchFrom]:
@@ -247,7 +261,7 @@ class Fetcher:
         self._connection.send(
             ApiKey.FETCH,
             max_wait_ms=max_wait_ms,
-            min_bytes=1,
+            min_bytes=self._min_bytes,
             max_bytes=self._max_bytes,
             isolation_level=self._isolation_level.value,
             session_id=self._session_id,
@@ -261,6 +275,8 @@ class Fetcher:
 
     def _partition_max_bytes(self) -> int:
         """Divide a response among those that have something to send, or had it lately."""
+        if self._most_of_partition is not None:
+            return self._most_of_partition
         busy_since = time.monotonic() - _BUSY_FOR_S
         while self._busy and next(iter(self._busy.values())) < busy_since:
             self._busy.pop(next(iter(self._busy)))
@@ -271,7 +287,8 @@ class Fetcher:
 
     def receive(self) -> FetchResponse:
         """
-        Receive the answer to the last :meth:`send`; what the one before referred to is overwritten.
+        Receive the answer to the last :meth:`send`; what the one before referred to is overwritten,
+        unless answers are kept.
 
         Where the broker does not know the session any more, that is an answer
         without partitions and without an error: the next request is a full one.

@@ -9,24 +9,34 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import BrokerError, Disconnected, ErrorCode, GroupHeld, ShoalError
 from ..protocol.apis import ApiKey
 from ..protocol.codec import request_class
+from ..protocol.consumer_protocol import (
+    CONSUMER_PROTOCOL_TYPE,
+    Subscription,
+    decode_assignment,
+    encode_assignment,
+    encode_subscription,
+)
 from .cluster import Cluster
-from .connection import raise_for
+from .connection import Connection, raise_for
 from .metadata import TopicPartition
 
 __all__ = [
     "JOIN_AGAIN",
     "Committed",
+    "Coordinator",
     "GroupMember",
+    "Joined",
     "Membership",
     "commit_offsets",
     "describe_holder",
     "fetch_offsets",
+    "group_assignment",
     "has_coordinator",
 ]
 
@@ -165,6 +175,26 @@ def describe_holder(cluster: Cluster, group: str) -> str | None:
     return "; ".join(f"client {each.client_id!r} at {each.client_host.lstrip('/')}" for each in members)
 
 
+def group_assignment(cluster: Cluster, group: str) -> dict[str, list[TopicPartition]]:
+    """
+    Return what each member of a group of consumers works on, by member id.
+
+    Only the leader deals it out; who wants to see all of it has to ask (DescribeGroups).
+    While the group rebalances, nobody has anything.
+
+    """
+    response = _ask_coordinator(
+        cluster, group, ApiKey.DESCRIBE_GROUPS, groups=[group], include_authorized_operations=False
+    )
+    assignment: dict[str, list[TopicPartition]] = {}
+    for described in response.groups:
+        _raise_for_group(cluster, group, described.error_code, "reading the members")
+        for member in described.members:
+            partitions = decode_assignment(bytes(member.member_assignment))
+            assignment[member.member_id] = [TopicPartition(*each) for each in partitions]
+    return assignment
+
+
 def has_coordinator(cluster: Cluster, group: str) -> bool:
     """
     Whether any broker answers for a group; where none does, the cluster has no groups yet.
@@ -207,6 +237,194 @@ def _raise_for_group(cluster: Cluster, group: str, error_code: int, what: str) -
     raise_for(error_code, f"{what} of group {group!r} on {cluster}")
 
 
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """
+    What a member learns when a generation begins.
+
+    Attributes:
+        member_id: Its own.
+        generation: Counts from 1.
+        protocol: By its name, what the group chose.
+        is_leader: Whether it deals the partitions.
+        leave_assignment: The leader is to leave the assignment as it is (KIP-814).
+        members: ``(member id, instance id, what it sent)`` of all, for the leader alone.
+
+    """
+
+    member_id: str
+    generation: int
+    protocol: str
+    is_leader: bool
+    leave_assignment: bool
+    members: Sequence[tuple[str, str | None, bytes]]
+
+
+class Coordinator:
+    """
+    What a member asks of its group's coordinator, a request each.
+
+    All methods raise :class:`~shoal.errors.BrokerError` and
+    :class:`~shoal.errors.Disconnected` besides what they say; the coordinator
+    is looked up again by the next one where it moved.
+
+    Attributes:
+        given_id: The member id that was given last to a new member, which may not have joined with it yet.
+
+    """
+
+    def __init__(self, cluster: Cluster, group: str, *, join_timeout_s: float | None = None) -> None:
+        """
+        Ask through a cluster's connections.
+
+        Args:
+            cluster: Whose group it is.
+            group: Its name.
+            join_timeout_s: How long JoinGroup and SyncGroup may take, which wait for the other
+                members; they have a connection of their own then. By default as long as any request.
+
+        """
+        self._cluster = cluster
+        self._group = group
+        self._join_timeout_s = join_timeout_s
+        self._waiting: Connection | None = None
+        self.given_id = ""
+
+    def join(
+        self,
+        membership: Membership,
+        protocols: Mapping[str, bytes],
+        *,
+        session_timeout_ms: int,
+        rebalance_timeout_ms: int,
+    ) -> Joined:
+        """
+        Join, and wait until all members did.
+
+        A new member gets its id first (KIP-394), and joins with it.
+
+        Args:
+            membership: Its member id, empty for a new one, and instance id.
+            protocols: What it could do, by name, the best first; the value is for the leader.
+            session_timeout_ms: Without a heartbeat for so long it is out.
+            rebalance_timeout_ms: How long the others wait for it to join again.
+
+        """
+        member_id = membership.member_id
+        while True:
+            response = self._wait_for(
+                ApiKey.JOIN_GROUP,
+                session_timeout_ms=session_timeout_ms,
+                rebalance_timeout_ms=rebalance_timeout_ms,
+                member_id=member_id,
+                group_instance_id=membership.instance_id,
+                protocol_type=CONSUMER_PROTOCOL_TYPE,
+                protocols=[
+                    request_class(ApiKey.JOIN_GROUP).JoinGroupRequestProtocol(name=name, metadata=metadata)
+                    for name, metadata in protocols.items()
+                ],
+            )
+            if response.error_code != ErrorCode.MEMBER_ID_REQUIRED or member_id:
+                break
+            member_id = self.given_id = response.member_id
+        self._raise_for(response.error_code, "joining")
+        return Joined(
+            response.member_id,
+            response.generation_id,
+            response.protocol_name,
+            response.leader == response.member_id,
+            bool(getattr(response, "skip_assignment", False)),
+            [(each.member_id, each.group_instance_id, bytes(each.metadata)) for each in response.members],
+        )
+
+    def sync(self, joined: Joined, instance_id: str | None, assignments: Mapping[str, bytes]) -> bytes:
+        """
+        Give the assignment (the leader), and wait for one's own part of it.
+
+        Args:
+            joined: From :meth:`join`.
+            instance_id: Of a static member.
+            assignments: Of a leader, each member's part by member id.
+
+        """
+        entry = request_class(ApiKey.SYNC_GROUP).SyncGroupRequestAssignment
+        response = self._wait_for(
+            ApiKey.SYNC_GROUP,
+            generation_id=joined.generation,
+            member_id=joined.member_id,
+            group_instance_id=instance_id,
+            protocol_type=CONSUMER_PROTOCOL_TYPE,
+            protocol_name=joined.protocol,
+            assignments=[
+                entry(member_id=member_id, assignment=part) for member_id, part in assignments.items()
+            ],
+        )
+        self._raise_for(response.error_code, "joining")
+        return bytes(response.assignment)
+
+    def heartbeat(self, membership: Membership) -> None:
+        """
+        Say that a member is alive.
+
+        Raises:
+            BrokerError: REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION or
+                UNKNOWN_MEMBER_ID: join again. FENCED_INSTANCE_ID: somebody
+                took its place.
+
+        """
+        response = self._ask(
+            ApiKey.HEARTBEAT,
+            generation_id=membership.generation,
+            member_id=membership.member_id,
+            group_instance_id=membership.instance_id,
+        )
+        self._raise_for(response.error_code, "a heartbeat")
+
+    def leave(self, membership: Membership) -> None:
+        """Take a member out; whether that was known does not matter."""
+        identity = request_class(ApiKey.LEAVE_GROUP).MemberIdentity
+        self._ask(
+            ApiKey.LEAVE_GROUP,
+            member_id=membership.member_id,
+            members=[identity(member_id=membership.member_id, group_instance_id=membership.instance_id)],
+        )
+
+    def abort(self) -> None:
+        """Let another thread that waits for the other members fail at once."""
+        waiting = self._waiting
+        if waiting is not None:
+            waiting.abort()
+
+    def close(self) -> None:
+        if self._waiting is not None:
+            self._waiting.close()
+
+    def _wait_for(self, api_key: ApiKey, **fields: Any) -> Any:
+        """Ask what is answered when the other members joined."""
+        if self._join_timeout_s is None:
+            return self._ask(api_key, **fields)
+        try:
+            if self._waiting is None or self._waiting.closed:
+                node_id = self._cluster.coordinator_node(self._group)
+                self._waiting = self._cluster.connect(node_id, timeout_s=self._join_timeout_s)
+            return self._waiting.request(api_key, group_id=self._group, **fields)
+        except ShoalError:
+            self._forget()
+            raise
+
+    def _ask(self, api_key: ApiKey, **fields: Any) -> Any:
+        return _ask_coordinator(self._cluster, self._group, api_key, group_id=self._group, **fields)
+
+    def _raise_for(self, error_code: int, what: str) -> None:
+        if error_code in _COORDINATOR_MOVED:
+            self._forget()
+        _raise_for_group(self._cluster, self._group, error_code, what)
+
+    def _forget(self) -> None:
+        self._cluster.forget_coordinator(self._group)
+        self.close()
+
+
 class GroupMember:
     """
     A group's only member: holds the group, so that no second mirror works in it.
@@ -226,11 +444,10 @@ class GroupMember:
         self, cluster: Cluster, group: str, *, protocol: str, instance_id: str, session_timeout_ms: int
     ) -> None:
         self._cluster = cluster
+        self._coordinator = Coordinator(cluster, group)
         self._group = group
         self._protocol = protocol
-        self._instance_id = instance_id
         self._session_timeout_ms = session_timeout_ms
-        self._topics: list[str] = []
         self.membership = Membership(instance_id=instance_id)
 
     def join(self, assignment: Iterable[TopicPartition] = ()) -> Membership:
@@ -246,100 +463,45 @@ class GroupMember:
         """
         assignment = list(assignment)
         # A group's offsets of topics that nobody in it subscribes to expire.
-        self._topics = sorted({partition.topic for partition in assignment})
-        response = self._join(self.membership.member_id)
-        if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-            response = self._join(response.member_id)
-        if response.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
-            response = self._join("")
-        if response.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
-            raise GroupHeld(
-                self._group, describe_holder(self._cluster, self._group) or "somebody who just left"
-            )
-        self._raise_for(response.error_code, "joining")
-        self._sync(response, assignment)
-        self.membership = Membership(response.member_id, response.generation_id, self._instance_id)
+        topics = sorted({partition.topic for partition in assignment})
+        joined = self._join(encode_subscription(Subscription(topics), version=0))
+        parts = {joined.member_id: encode_assignment(assignment, version=0)} if joined.is_leader else {}
+        self._coordinator.sync(joined, self.membership.instance_id, parts)
+        self.membership = replace(self.membership, member_id=joined.member_id, generation=joined.generation)
         return self.membership
 
-    def _join(self, member_id: str) -> Any:
-        protocol = request_class(ApiKey.JOIN_GROUP).JoinGroupRequestProtocol
-        return self._ask(
-            ApiKey.JOIN_GROUP,
+    def _join(self, subscription: bytes) -> Joined:
+        try:
+            return self._join_as(self.membership, subscription)
+        except BrokerError as error:
+            if error.code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
+                raise GroupHeld(
+                    self._group, describe_holder(self._cluster, self._group) or "somebody who just left"
+                ) from error
+            if error.code != ErrorCode.UNKNOWN_MEMBER_ID:
+                raise
+        return self._join_as(replace(self.membership, member_id=""), subscription)
+
+    def _join_as(self, membership: Membership, subscription: bytes) -> Joined:
+        return self._coordinator.join(
+            membership,
+            {self._protocol: subscription},
             session_timeout_ms=self._session_timeout_ms,
             rebalance_timeout_ms=self._session_timeout_ms,
-            member_id=member_id,
-            group_instance_id=self._instance_id,
-            protocol_type="consumer",  # Kafka's tools describe no other
-            protocols=[protocol(name=self._protocol, metadata=_subscription(self._topics))],
         )
-
-    def _sync(self, joined: Any, assignment: Iterable[TopicPartition]) -> None:
-        entry = request_class(ApiKey.SYNC_GROUP).SyncGroupRequestAssignment
-        is_leader = joined.leader == joined.member_id
-        response = self._ask(
-            ApiKey.SYNC_GROUP,
-            generation_id=joined.generation_id,
-            member_id=joined.member_id,
-            group_instance_id=self._instance_id,
-            protocol_type="consumer",
-            protocol_name=self._protocol,
-            assignments=[entry(member_id=joined.member_id, assignment=_assignment(assignment))]
-            if is_leader
-            else [],
-        )
-        self._raise_for(response.error_code, "joining")
 
     def heartbeat(self) -> None:
         """
         Say that we are alive.
 
         Raises:
-            BrokerError: REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION or
-                UNKNOWN_MEMBER_ID: join again. FENCED_INSTANCE_ID: somebody
-                took our place.
+            BrokerError: See :meth:`Coordinator.heartbeat`.
 
         """
-        membership = self.membership
-        response = self._ask(
-            ApiKey.HEARTBEAT,
-            generation_id=membership.generation,
-            member_id=membership.member_id,
-            group_instance_id=self._instance_id,
-        )
-        self._raise_for(response.error_code, "a heartbeat")
+        self._coordinator.heartbeat(self.membership)
 
     def leave(self) -> None:
         """Give the group up, for somebody else to join at once."""
-        if not self.membership.member_id:
-            return
-        identity = request_class(ApiKey.LEAVE_GROUP).MemberIdentity
-        self._ask(
-            ApiKey.LEAVE_GROUP,
-            member_id=self.membership.member_id,
-            members=[identity(member_id=self.membership.member_id, group_instance_id=self._instance_id)],
-        )
-        self.membership = Membership(instance_id=self._instance_id)
-
-    def _ask(self, api_key: ApiKey, **fields: Any) -> Any:
-        return _ask_coordinator(self._cluster, self._group, api_key, group_id=self._group, **fields)
-
-    def _raise_for(self, error_code: int, what: str) -> None:
-        _raise_for_group(self._cluster, self._group, error_code, what)
-
-
-def _subscription(topics: Sequence[str]) -> bytes:
-    """Encode a consumer's subscription (ConsumerProtocol v0)."""
-    names = [len(name.encode()).to_bytes(2) + name.encode() for name in topics]
-    return b"".join([b"\0\0", len(names).to_bytes(4), *names, b"\xff\xff\xff\xff"])
-
-
-def _assignment(partitions: Iterable[TopicPartition]) -> bytes:
-    """Encode a consumer's assignment (ConsumerProtocol v0)."""
-    by_topic: dict[str, list[int]] = defaultdict(list)
-    for partition in partitions:
-        by_topic[partition.topic].append(partition.partition)
-    parts = [b"\0\0", len(by_topic).to_bytes(4)]
-    for name, numbers in by_topic.items():
-        parts += [len(name.encode()).to_bytes(2), name.encode(), len(numbers).to_bytes(4)]
-        parts += [number.to_bytes(4) for number in numbers]
-    return b"".join([*parts, b"\xff\xff\xff\xff"])
+        if self.membership.member_id:
+            self._coordinator.leave(self.membership)
+            self.membership = Membership(instance_id=self.membership.instance_id)

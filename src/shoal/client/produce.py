@@ -12,9 +12,10 @@ from .connection import Connection, version_or_close
 from .metadata import TopicPartition
 from .multi_batch import ask_for_several
 
-__all__ = ["ACKS_ALL", "Producer"]
+__all__ = ["ACKS_ALL", "NO_ACKS", "Producer"]
 
 ACKS_ALL = -1
+NO_ACKS = 0
 
 
 class Producer:
@@ -26,13 +27,14 @@ class Producer:
 
     """
 
-    def __init__(self, connection: Connection, *, timeout_ms: int) -> None:
+    def __init__(self, connection: Connection, *, timeout_ms: int, acks: int = ACKS_ALL) -> None:
         """
         Take over a connection.
 
         Args:
             connection: To the partitions' leader; closed with :meth:`close`.
             timeout_ms: How long the broker may wait for its in-sync replicas.
+            acks: Whom it waits for; with :data:`NO_ACKS` nothing is answered.
 
         Raises:
             ProtocolError: The broker speaks no version of Produce that we do; the connection is closed.
@@ -40,8 +42,14 @@ class Producer:
         """
         self._connection = connection
         self._timeout_ms = timeout_ms
+        self._acks = acks
         self._version = version_or_close(connection, ApiKey.PRODUCE)
         self._sent: deque[frozenset[TopicPartition]] = deque()
+
+    @property
+    def connection(self) -> Connection:
+        """What is to be waited on."""
+        return self._connection
 
     @property
     def in_flight(self) -> int:
@@ -54,7 +62,7 @@ class Producer:
         return ask_for_several(self._connection, partitions, self._version)
 
     def send(self, batches: Mapping[TopicPartition, Sequence[memoryview]]) -> None:
-        """Send one request with acks=all; a mapping cannot list a partition twice."""
+        """Send one request; a mapping cannot list a partition twice."""
         self.prepare(batches)
         self.send_prepared()
 
@@ -69,11 +77,15 @@ class Producer:
             version=self._version,
             correlation_id=correlation_id,
             client_id=self._connection.client_id,
-            acks=ACKS_ALL,
+            acks=self._acks,
             timeout_ms=self._timeout_ms,
         )
-        self._sent.append(frozenset(batches))
-        self._connection.prepare_parts(parts, ApiKey.PRODUCE, self._version, correlation_id)
+        is_answered = self._acks != NO_ACKS
+        if is_answered:
+            self._sent.append(frozenset(batches))
+        self._connection.prepare_parts(
+            parts, ApiKey.PRODUCE, self._version, correlation_id, is_answered=is_answered
+        )
 
     def send_prepared(self) -> None:
         """Send all that was prepared, in as few system calls as it takes."""

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ..errors import ProtocolError
 from .apis import ApiKey
 from .primitives import (
     INT32,
@@ -37,6 +38,7 @@ __all__ = [
     "decode_produce_request",
     "decode_produce_response",
     "encode_produce_request",
+    "read_acks",
 ]
 
 TRANSACTIONAL_FROM = 3
@@ -134,26 +136,26 @@ class ProduceRequest:
     partitions: Sequence[ProducedPartition]
 
 
-def decode_produce_request(frame: memoryview, version: int) -> ProduceRequest:
+def decode_produce_request(
+    frame: memoryview, version: int, most_partitions: int | None = None
+) -> ProduceRequest:
     """
     Decode a request from its API key on; bytes after its last field are ignored, as a broker does.
+
+    Args:
+        frame: The request without its size.
+        version: 0 to 12.
+        most_partitions: More are refused: an empty one has eight bytes, and takes hundreds here.
 
     Returns:
         Record sets as views of ``frame``: valid until its buffer is reused.
 
     Raises:
-        ProtocolError: It is cut short or malformed.
+        ProtocolError: It is cut short or malformed, or has too many partitions.
 
     """
     flexible = version >= FLEXIBLE_FROM
-    _, position = read_nullable_string(frame, _HEADER.size, compact=False)  # the client id
-    if flexible:
-        position = skip_tagged_fields(frame, position)
-    transactional_id = None
-    if version >= TRANSACTIONAL_FROM:
-        transactional_id, position = read_nullable_string(frame, position, flexible)
-    acks, timeout_ms = unpack(_ACKS_AND_TIMEOUT, frame, position)
-    position += _ACKS_AND_TIMEOUT.size
+    transactional_id, acks, timeout_ms, position = _read_head(frame, version)
     partitions: list[ProducedPartition] = []
     topics, position = read_array_length(frame, position, flexible)
     for _ in range(topics):
@@ -165,6 +167,8 @@ def decode_produce_request(frame: memoryview, version: int) -> ProduceRequest:
             if flexible:
                 position = skip_tagged_fields(frame, position)
             partitions.append(ProducedPartition(topic, partition, record_set))
+            if most_partitions is not None and len(partitions) > most_partitions:
+                raise ProtocolError(f"a Produce request of more than {most_partitions} partitions")
         if flexible:
             position = skip_tagged_fields(frame, position)
     if flexible:
@@ -175,6 +179,30 @@ def decode_produce_request(frame: memoryview, version: int) -> ProduceRequest:
 #: Partition, error code and base offset; from v2 on the append time; from v5 on the log's start.
 _PRODUCED = {0: struct.Struct(">ihq"), 2: struct.Struct(">ihqq"), 5: struct.Struct(">ihqqq")}
 _NOT_PRODUCED: dict[int, tuple[int, ...]] = {0: (-1, -1), 2: (-1,), 5: ()}
+
+
+def read_acks(frame: memoryview, version: int) -> int:
+    """
+    Read the acks of a request of which only the beginning may be there.
+
+    Raises:
+        ProtocolError: It ends before them, or is malformed.
+
+    """
+    return _read_head(frame, version)[1]
+
+
+def _read_head(frame: memoryview, version: int) -> tuple[str | None, int, int, int]:
+    """Read transactional id, acks and time-out; return them and the position after them."""
+    flexible = version >= FLEXIBLE_FROM
+    _, position = read_nullable_string(frame, _HEADER.size, compact=False)  # the client id
+    if flexible:
+        position = skip_tagged_fields(frame, position)
+    transactional_id = None
+    if version >= TRANSACTIONAL_FROM:
+        transactional_id, position = read_nullable_string(frame, position, flexible)
+    acks, timeout_ms = unpack(_ACKS_AND_TIMEOUT, frame, position)
+    return transactional_id, acks, timeout_ms, position + _ACKS_AND_TIMEOUT.size
 
 
 class ProduceOutcome(NamedTuple):

@@ -14,8 +14,8 @@ from .compression import compress, decompress, decompress_legacy_lz4
 from .decide import Decision, decide
 from .fingerprint import Fingerprint, fingerprint
 from .rebuild import write_batch, write_batches
-from .record import Record, read_key_value_headers, read_records
-from .stamp import Run, stamp, stamp_run
+from .record import Record, read_key_value_headers, read_records, write_body
+from .stamp import Run, stamp, stamp_run, stamped_header
 
 __all__ = [
     "HEADER_SIZE",
@@ -40,7 +40,9 @@ __all__ = [
     "split",
     "stamp",
     "stamp_run",
+    "stamped_header",
     "verify_crc",
     "write_batch",
     "write_batches",
+    "write_body",
 ]

@@ -16,6 +16,7 @@ Kafka's ``DefaultRecord`` and ``DefaultRecordBatch`` are the specification.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..errors import CorruptBatch, UnsupportedBatch
@@ -148,9 +149,16 @@ def read_key_value_headers(
     return key, value, headers
 
 
-def write_body(key: bytes | None, value: bytes | None) -> bytes:
-    """Encode the body of a record without headers."""
-    return b"".join((_sized(key), _sized(value), b"\0"))
+def write_body(
+    key: bytes | None, value: bytes | None, headers: Sequence[tuple[bytes, bytes | None]] = ()
+) -> bytes:
+    """Encode the body of a record; a header is a name and a value."""
+    if not headers:
+        return b"".join((_sized(key), _sized(value), b"\0"))
+    parts = [_sized(key), _sized(value), write_varint(len(headers))]
+    for name, content in headers:
+        parts += (_sized(name), _sized(content))
+    return b"".join(parts)
 
 
 def write_varint(value: int) -> bytes:

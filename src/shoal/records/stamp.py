@@ -28,7 +28,7 @@ from .batch import (
 )
 from .checksum import CRC_OFFSET, crc32c, crc_of_difference
 
-__all__ = ["Run", "stamp", "stamp_run"]
+__all__ = ["Run", "stamp", "stamp_run", "stamped_header"]
 
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH_MAGIC_CRC = struct.Struct(">ibI")
@@ -64,14 +64,36 @@ def stamp(batch: RecordBatch, producer_id: int, producer_epoch: int, base_sequen
 
     """
     header, view = batch
-    changing = view[_FIRST:_END]
+    return _stamp(view, len(view), header.attributes, producer_id, producer_epoch, base_sequence)
+
+
+def stamped_header(
+    batch: RecordBatch, producer_id: int, producer_epoch: int, base_sequence: int
+) -> memoryview:
+    """
+    Return the header that :func:`stamp` would write, and leave the batch as it is.
+
+    With the batch's payload behind it, it is a batch: nothing but the 61 bytes is copied.
+
+    """
+    head = memoryview(bytearray(batch.view[:HEADER_SIZE]))
+    attributes = batch.header.attributes
+    _stamp(head, len(batch.view), attributes, producer_id, producer_epoch, base_sequence)
+    return head
+
+
+def _stamp(
+    head: memoryview, size: int, attributes: int, producer_id: int, producer_epoch: int, base_sequence: int
+) -> int:
+    """Rewrite a header of a batch of ``size`` bytes, and return its new CRC."""
+    changing = head[_FIRST:_END]
     before = crc32c(changing)
-    _BASE_OFFSET.pack_into(view, 0, 0)
-    _ATTRIBUTES.pack_into(view, _FIRST, header.attributes & _KEPT)
-    _IDENTITY.pack_into(view, _IDENTITY_OFFSET, producer_id, producer_epoch, base_sequence)
-    crc: int = _CRC.unpack_from(view, CRC_OFFSET)[0]
-    crc ^= crc_of_difference(before, crc32c(changing), len(view) - _END)
-    _LEADER_EPOCH_MAGIC_CRC.pack_into(view, 12, -1, 2, crc)
+    _BASE_OFFSET.pack_into(head, 0, 0)
+    _ATTRIBUTES.pack_into(head, _FIRST, attributes & _KEPT)
+    _IDENTITY.pack_into(head, _IDENTITY_OFFSET, producer_id, producer_epoch, base_sequence)
+    crc: int = _CRC.unpack_from(head, CRC_OFFSET)[0]
+    crc ^= crc_of_difference(before, crc32c(changing), size - _END)
+    _LEADER_EPOCH_MAGIC_CRC.pack_into(head, 12, -1, 2, crc)
     return crc
 
 

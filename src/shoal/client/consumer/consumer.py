@@ -1,0 +1,491 @@
+"""The raw consumer: Kafka's consumer, whose records may be whole batches (KIP-712)."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Self, TypeVar
+
+from ...errors import BrokerError, ConfigError, NoPosition, ShoalError
+from ..cluster import Cluster, is_transient, patiently
+from ..groups import JOIN_AGAIN, Committed, Membership, commit_offsets, fetch_offsets, group_assignment
+from ..membership import GroupMembership, RebalanceListener
+from ..metadata import TopicPartition
+from ..offsets import EARLIEST, LATEST, list_offsets
+from ..waiting import Wakeup, remaining_s
+from .fetching import Fetching
+from .partitions import PartitionState
+from .records import AnyRecord
+from .settings import ConsumerSettings
+
+__all__ = ["RawConsumer"]
+
+T = TypeVar("T")
+
+#: How long a wait may be before the membership is looked at again.
+_LONGEST_WAIT_S = 1.0
+
+#: How long the coordinator may take for what is committed when partitions go.
+_PARTING_COMMIT_S = 5.0
+
+
+class RawConsumer:
+    """
+    Reads topics, alone or as a member of a group, by records or by whole batches.
+
+    For one thread. Use it as a context manager, and call :meth:`poll` again
+    and again, or iterate over it.
+
+    """
+
+    def __init__(self, properties: Mapping[str, object] | ConsumerSettings) -> None:
+        """
+        Read a configuration; nobody is asked yet.
+
+        Args:
+            properties: By the names of Java's consumer, such as ``bootstrap.servers``,
+                ``group.id`` and ``fetch.raw.bytes``; see docs/client.md. Or what was read from them.
+
+        Raises:
+            ConfigError: A property that is not known (the nearest that is gets named) or
+                cannot be honoured, or a value that makes no sense.
+
+        """
+        self._settings = (
+            properties
+            if isinstance(properties, ConsumerSettings)
+            else ConsumerSettings.from_properties(properties)
+        )
+        self._cluster = Cluster(self._settings.client)
+        self._wakeup = Wakeup()
+        self._fetching = Fetching(self._cluster, self._settings, self._wakeup)
+        self._states: dict[TopicPartition, PartitionState] = {}
+        self._listener = RebalanceListener()
+        self._membership: GroupMembership | None = None
+        if self._settings.membership is not None:
+            # Made now, so that what cannot work is said now.
+            try:
+                self._membership = self._new_membership()
+            except ConfigError:
+                self._wakeup.close()
+                raise
+        self._is_subscribed = False
+        self._is_closed = False
+        self._commit_at = time.monotonic() + self._settings.auto_commit_interval_ms / 1000
+
+    def _new_membership(self) -> GroupMembership:
+        assert self._settings.membership is not None
+        return GroupMembership(self._settings.client, self._settings.membership, self._wakeup.wake)
+
+    # What is read
+
+    def subscribe(
+        self, topics: Iterable[str] | re.Pattern[str], listener: RebalanceListener | None = None
+    ) -> None:
+        """
+        Share topics with the other members of the group.
+
+        Args:
+            topics: Their names, or a pattern that a whole name matches; it takes new topics as they
+                come, and leaves out Kafka's internal ones.
+            listener: Told, from within :meth:`poll`, which partitions come and go.
+
+        Raises:
+            ConfigError: There is no ``group.id``, or partitions were assigned by hand.
+
+        """
+        self._check_open()
+        if isinstance(topics, str):
+            raise ConfigError(
+                f"subscribe({topics!r}): give a list of names, or a pattern: re.compile({topics!r})"
+            )
+        if self._membership is None:
+            raise ConfigError("subscribe needs a group.id")
+        if self._states and not self._is_subscribed:
+            raise ConfigError("subscribe and assign cannot go together; unsubscribe first")
+        wanted = topics if isinstance(topics, re.Pattern) else list(topics)
+        if not wanted:
+            self.unsubscribe()
+            return
+        self._listener = listener or RebalanceListener()
+        self._is_subscribed = True
+        self._membership.subscribe(wanted)
+
+    def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
+        """Read these partitions and no others, whatever a group does; where they were read before, go on."""
+        self._check_open()
+        if self._is_subscribed:
+            raise ConfigError("subscribe and assign cannot go together; unsubscribe first")
+        wanted = [TopicPartition(*each) for each in partitions]
+        self._states = {each: self._states.get(each) or PartitionState(each) for each in wanted}
+
+    def unsubscribe(self) -> None:
+        """Leave the group, and read nothing any more."""
+        self._check_open()
+        if self._is_subscribed and self._membership is not None:
+            self._membership.close(_Adapter(self))
+            self._membership = self._new_membership()
+        self._is_subscribed = False
+        self._states = {}
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """What is read now."""
+        return frozenset(self._states)
+
+    @property
+    def member_id(self) -> str:
+        """By which the coordinator knows this member; empty while it is none."""
+        return self._identity().member_id
+
+    def group_assignment(self) -> dict[str, list[TopicPartition]]:
+        """Return what each member of the group works on, by member id; empty lists while it rebalances."""
+        group = self._group("group_assignment")
+        return self._patiently(lambda: group_assignment(self._cluster, group))
+
+    # Where
+
+    def seek(self, partition: TopicPartition | tuple[str, int], offset: int) -> None:
+        """Go on from an offset with the next :meth:`poll`; inside a batch, its rest is what comes."""
+        if offset < 0:
+            raise ValueError(f"seek to {offset}: an offset is not negative")
+        self._state(partition).seek(offset)
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Go on from where the log begins; without partitions, in all that are assigned."""
+        for partition in partitions or tuple(self._states):
+            self._state(partition).seek(None, EARLIEST)
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Go on from where the log ends; without partitions, in all that are assigned."""
+        for partition in partitions or tuple(self._states):
+            self._state(partition).seek(None, LATEST)
+
+    def position(self, partition: TopicPartition | tuple[str, int]) -> int:
+        """
+        Return the offset that comes next.
+
+        Raises:
+            NoPosition: Nothing is committed, and ``auto.offset.reset=none``.
+
+        """
+        state = self._state(partition)
+        self._patiently(lambda: self._find_positions([state], patient=True))
+        assert state.position is not None
+        return state.position
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Return nothing of partitions that stay assigned, until they are resumed."""
+        for partition in partitions:
+            self._state(partition).is_paused = True
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        for partition in partitions:
+            self._state(partition).is_paused = False
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        return frozenset(state.partition for state in self._states.values() if state.is_paused)
+
+    def _state(self, partition: TopicPartition | tuple[str, int]) -> PartitionState:
+        self._check_open()
+        state = self._states.get(TopicPartition(*partition))
+        if state is None:
+            raise ValueError(f"{TopicPartition(*partition)} is not assigned to this consumer")
+        return state
+
+    # Reading
+
+    def poll(self, timeout_s: float = 1.0) -> list[AnyRecord]:
+        """
+        Return what comes next, up to ``max.poll.records``.
+
+        Also takes part in the group: who is not polled for ``max.poll.interval.ms`` loses its partitions.
+
+        Args:
+            timeout_s: How long to wait where there is nothing yet.
+
+        Raises:
+            BrokerError: A partition or the group cannot be read, or another process took this static
+                member's place (FENCED_INSTANCE_ID).
+            CorruptBatch: A batch that cannot be right; :meth:`seek` goes on behind it.
+            NoPosition: Nothing is committed, and ``auto.offset.reset=none``.
+
+        """
+        return self._poll(timeout_s, self._settings.max_poll_records)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> AnyRecord:
+        """
+        Wait for the next record, however long that takes.
+
+        The position is always behind the one that was returned last, so what
+        :meth:`commit` commits is what the loop has seen.
+
+        """
+        while not self._is_closed:
+            records = self._poll(_LONGEST_WAIT_S, 1)
+            if records:
+                return records[0]
+        raise StopIteration
+
+    def _poll(self, timeout_s: float, most: int) -> list[AnyRecord]:
+        self._check_open()
+        deadline = time.monotonic() + timeout_s
+        self._commit_when_due()
+        while True:
+            self._take_part()
+            self._find_positions(self._states.values())
+            records = self._collect(most)
+            # The next fetch is under way while the caller works on this one.
+            self._fetching.send(self._states)
+            if records or (left := remaining_s(deadline)) <= 0:
+                return records
+            self._fetching.receive(self._states, min(left, self._until_something_is_due()))
+
+    def _take_part(self) -> None:
+        if self._is_subscribed and self._membership is not None:
+            self._membership.poll(0.0, _Adapter(self))
+
+    def _until_something_is_due(self) -> float:
+        now = time.monotonic()
+        waits = [state.retry_at - now for state in self._states.values() if state.retry_at > now]
+        if self._states and not waits and not self._fetching.is_waiting:
+            waits = [0.1]
+        return min([_LONGEST_WAIT_S, *waits])
+
+    def _collect(self, most: int) -> list[AnyRecord]:
+        records: list[AnyRecord] = []
+        for partition, state in list(self._states.items()):
+            if state.failure is not None and not records:
+                failure, state.failure = state.failure, None
+                state.put_off()
+                raise failure
+            if state.fetched is None or state.is_paused:
+                continue
+            records += state.take(most - len(records))
+            if state.fetched is None:
+                # Next time the others come first.
+                self._states[partition] = self._states.pop(partition)
+            if len(records) >= most:
+                break
+        if not records:
+            for state in self._states.values():
+                if state.failure is not None:
+                    return self._collect(most)
+        return records
+
+    # Positions
+
+    def _find_positions(self, states: Iterable[PartitionState], *, patient: bool = False) -> None:
+        """Find out where to begin: what was sought, what is committed, or ``auto.offset.reset``."""
+        now = time.monotonic()
+        lacking = [state for state in states if state.position is None and (patient or state.retry_at <= now)]
+        if not lacking:
+            return
+        try:
+            self._take_committed([state for state in lacking if state.reset_to is None])
+            self._reset([state for state in lacking if state.position is None])
+        except ShoalError as error:
+            if patient or not is_transient(error):
+                raise
+            for state in lacking:
+                state.put_off()
+
+    def _take_committed(self, states: Sequence[PartitionState]) -> None:
+        if not states:
+            return
+        committed: Mapping[TopicPartition, Committed] = {}
+        if self._settings.membership is not None:
+            partitions = [state.partition for state in states]
+            committed = fetch_offsets(self._cluster, self._settings.membership.group, partitions)
+        resets = {"earliest": EARLIEST, "latest": LATEST, "none": None}
+        for state in states:
+            found = committed.get(state.partition)
+            if found is not None:
+                state.position = found.offset
+                continue
+            state.reset_to = resets[self._settings.auto_offset_reset]
+            if state.reset_to is None:
+                raise NoPosition(state.partition.topic, state.partition.partition)
+
+    def _reset(self, states: Sequence[PartitionState]) -> None:
+        if not states:
+            return
+        self._cluster.refresh({state.partition.topic for state in states})
+        asked = {state.partition: state.reset_to for state in states if state.reset_to is not None}
+        answers = list_offsets(self._cluster, asked, self._settings.client.isolation_level)
+        failures: list[ShoalError] = []
+        for state in states:
+            answer = answers[state.partition]
+            if isinstance(answer, ShoalError):
+                failures.append(answer)
+                state.put_off()
+            else:
+                state.position, state.reset_to = answer, None
+        for failure in failures:
+            if not is_transient(failure) or len(failures) == len(states):
+                raise failure
+
+    # Committing
+
+    def commit(
+        self,
+        offsets: AnyRecord | Mapping[TopicPartition, int | Committed] | None = None,
+        *,
+        metadata: str = "",
+    ) -> dict[TopicPartition, Committed]:
+        """
+        Commit, and wait until it is done.
+
+        Args:
+            offsets: A record: the offset behind it is committed, of a raw one that behind the whole
+                batch. Or by partition the next offset to read. By default, all positions.
+            metadata: Goes with each that does not bring its own; at most 4,096 bytes.
+
+        Returns:
+            What was committed.
+
+        Raises:
+            BrokerError: It is not committed. REBALANCE_IN_PROGRESS: poll, then commit again what is still
+                assigned. ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID: the group went on without this member,
+                and its partitions may be another's. FENCED_INSTANCE_ID: another process has its place.
+
+        """
+        group = self._group("commit")
+        wanted = self._to_commit(offsets, metadata)
+        if wanted:
+            self._patiently(lambda: self._commit_once(group, wanted))
+        return wanted
+
+    def _to_commit(
+        self, offsets: AnyRecord | Mapping[TopicPartition, int | Committed] | None, metadata: str
+    ) -> dict[TopicPartition, Committed]:
+        if offsets is None:
+            positions = {state.partition: state.position for state in self._states.values()}
+            return {
+                partition: Committed(position, metadata)
+                for partition, position in positions.items()
+                if position is not None
+            }
+        if not isinstance(offsets, Mapping):
+            return {offsets.topic_partition: Committed(offsets.next_offset, metadata)}
+        return {
+            TopicPartition(*partition): each if isinstance(each, Committed) else Committed(each, metadata)
+            for partition, each in offsets.items()
+        }
+
+    def _commit_once(self, group: str, wanted: Mapping[TopicPartition, Committed]) -> None:
+        refused = commit_offsets(self._cluster, group, wanted, self._identity())
+        for error in refused.values():
+            raise error
+
+    def committed(self, *partitions: TopicPartition | tuple[str, int]) -> dict[TopicPartition, Committed]:
+        """Return what the group has committed; partitions without anything are left out."""
+        group = self._group("committed")
+        asked = [TopicPartition(*each) for each in partitions] or list(self._states)
+        return self._patiently(lambda: fetch_offsets(self._cluster, group, asked))
+
+    def _identity(self) -> Membership:
+        return self._membership.identity if self._membership is not None else Membership()
+
+    def _group(self, what: str) -> str:
+        self._check_open()
+        if self._settings.membership is None:
+            raise ConfigError(f"{what} needs a group.id")
+        return self._settings.membership.group
+
+    def _commit_when_due(self) -> None:
+        if self._settings.enable_auto_commit and time.monotonic() >= self._commit_at:
+            self._commit_at = time.monotonic() + self._settings.auto_commit_interval_ms / 1000
+            self._commit_quietly(0.0)
+
+    def _commit_quietly(self, patience_s: float) -> None:
+        """Commit all positions; what the next commit can make good is no error."""
+        wanted = self._to_commit(None, "")
+        group = self._settings.membership
+        if not wanted or group is None:
+            return
+        try:
+            self._patiently(lambda: self._commit_once(group.group, wanted), patience_s)
+        except BrokerError as error:
+            if not (is_transient(error) or error.code in JOIN_AGAIN):
+                raise
+        except ShoalError as error:
+            if not is_transient(error):
+                raise
+
+    # Rebalances
+
+    def _partitions_go(self, partitions: Sequence[TopicPartition]) -> None:
+        for partition in partitions:
+            self._states.pop(partition, None)
+
+    def _partitions_come(self, partitions: Sequence[TopicPartition]) -> None:
+        for partition in partitions:
+            self._states[partition] = PartitionState(partition)
+
+    # The end
+
+    def close(self) -> None:
+        """Commit what is due (``enable.auto.commit``), leave the group and close all connections."""
+        if self._is_closed:
+            return
+        try:
+            if self._is_subscribed and self._membership is not None:
+                self._membership.close(_Adapter(self))
+            elif self._settings.enable_auto_commit:
+                self._commit_quietly(_PARTING_COMMIT_S)
+        finally:
+            self._is_closed = True
+            self._states = {}
+            self._fetching.close()
+            self._cluster.close()
+            self._wakeup.close()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ValueError("the consumer is closed")
+
+    def _patiently(self, operation: Callable[[], T], patience_s: float | None = None) -> T:
+        if patience_s is None:
+            patience_s = self._settings.default_api_timeout_ms / 1000
+        return patiently(operation, patience_s=patience_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Adapter(RebalanceListener):
+    """Has the consumer go along with a rebalance, around what its user's listener does."""
+
+    def __init__(self, consumer: RawConsumer) -> None:
+        self._consumer = consumer
+
+    def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        consumer = self._consumer
+        try:
+            if consumer._settings.enable_auto_commit:
+                consumer._commit_quietly(_PARTING_COMMIT_S)
+            consumer._listener.on_partitions_revoked(partitions)
+        finally:
+            consumer._partitions_go(partitions)
+
+    def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        self._consumer._partitions_come(partitions)
+        self._consumer._listener.on_partitions_assigned(partitions)
+
+    def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        try:
+            self._consumer._listener.on_partitions_lost(partitions)
+        finally:
+            self._consumer._partitions_go(partitions)

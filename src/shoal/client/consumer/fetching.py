@@ -1,0 +1,218 @@
+"""Fetch from all leaders at once, each with one request under way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+
+from ...errors import BrokerError, Disconnected, ErrorCode, ProtocolError, ShoalError
+from ...protocol.fetch import FetchedPartition
+from ..cluster import Cluster
+from ..fetch import Fetcher, FetchFrom
+from ..metadata import TopicPartition
+from ..offsets import epoch_end_offsets
+from ..waiting import Wakeup, wait_for_answers
+from .partitions import PartitionState
+from .records import read_fetched
+from .settings import ConsumerSettings
+
+__all__ = ["Fetching"]
+
+#: The least time between two looks at the metadata.
+_REFRESH_PAUSE_S = 0.1
+
+#: Of the answer to a fetch: time, new metadata or another leader heals it.
+_MOVED = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+
+
+class Fetching:
+    """
+    Connections to the leaders of a consumer's partitions, and what is asked of them.
+
+    A partition is asked for while nothing of it waits to be returned, so what is
+    held in memory is at most one answer of each leader, and what is read of it.
+
+    """
+
+    def __init__(self, cluster: Cluster, settings: ConsumerSettings, wakeup: Wakeup) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._wakeup = wakeup
+        self._fetchers: dict[int, Fetcher] = {}
+        self._is_stale = False
+        self._refresh_at = 0.0
+
+    # Asking
+
+    def send(self, states: Mapping[TopicPartition, PartitionState]) -> None:
+        """Ask each leader that is not asked already for all that is wanted of it."""
+        now = time.monotonic()
+        self._refresh(states, now)
+        by_leader: dict[int, list[PartitionState]] = {}
+        for state in states.values():
+            if state.is_fetchable and state.retry_at <= now:
+                leader = self._leader(state)
+                if leader is not None:
+                    by_leader.setdefault(leader, []).append(state)
+        for node_id in [*by_leader.keys(), *(self._fetchers.keys() - by_leader.keys())]:
+            self._ask(node_id, by_leader.get(node_id, []))
+
+    def _refresh(self, states: Mapping[TopicPartition, PartitionState], now: float) -> None:
+        """Look who leads what, where that is not known, or proved wrong."""
+        known = self._cluster.known
+        topics = {partition.topic for partition in states}
+        if not topics or (not self._is_stale and known is not None and topics <= known.topics.keys()):
+            return
+        if now < self._refresh_at:
+            return
+        self._refresh_at = now + _REFRESH_PAUSE_S
+        # Who does not answer is asked again; meanwhile others may be fetched from.
+        with suppress(Disconnected):
+            self._cluster.refresh(topics)
+            self._is_stale = False
+
+    def _leader(self, state: PartitionState) -> int | None:
+        """Return the leader by node id, once its log is known to be the one that was read."""
+        try:
+            found = self._cluster.partition(state.partition)
+        except BrokerError as error:
+            if not error.retriable:
+                state.failure = error
+            self._is_stale = True
+            state.put_off()
+            return None
+        if found.leader_epoch != state.leader_epoch:
+            if not self._is_same_log(state):
+                return None
+            state.leader_epoch = found.leader_epoch
+        return found.leader
+
+    def _is_same_log(self, state: PartitionState) -> bool:
+        """Whether all that was read is in the new leader's log; if not, go back to its end (KIP-320)."""
+        if state.record_epoch < 0:
+            return True
+        end = epoch_end_offsets(self._cluster, {state.partition: state.record_epoch})[state.partition]
+        if isinstance(end, ShoalError):
+            self._is_stale = True
+            state.put_off()
+            return False
+        assert state.position is not None
+        if end is None or end >= state.position:
+            return True
+        if self._settings.auto_offset_reset == "none":
+            where = f"{state.partition} at offset {state.position} on {self._cluster}"
+            state.failure = BrokerError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, where, f"its log was truncated to {end}; seek to go on"
+            )
+        else:
+            state.seek(end)
+        return state.failure is None
+
+    def _ask(self, node_id: int, states: Iterable[PartitionState]) -> None:
+        fetcher = self._fetchers.get(node_id)
+        if fetcher is not None and fetcher.is_waiting:
+            return
+        try:
+            if fetcher is None or fetcher.connection.closed:
+                if not states:
+                    return
+                fetcher = self._fetchers[node_id] = self._connect(node_id)
+            wanted = dict(fetcher.wanted)
+            for state in states:
+                assert state.position is not None
+                before = wanted.pop(state.partition, None)
+                if before is None or before[1:3] != (state.position, state.leader_epoch):
+                    fetcher.ask(FetchFrom(state.partition, state.position, state.leader_epoch))
+            for partition in wanted:
+                fetcher.forget(partition)
+            fetcher.send()
+        except (Disconnected, ProtocolError):
+            self._is_stale = True
+            self._drop(node_id)
+            for state in states:
+                state.put_off()
+
+    def _connect(self, node_id: int) -> Fetcher:
+        settings = self._settings
+        return Fetcher(
+            self._cluster.connect(node_id),
+            buffer_bytes=settings.fetch_max_bytes,
+            isolation_level=settings.client.isolation_level,
+            max_wait_ms=settings.fetch_max_wait_ms,
+            min_bytes=settings.fetch_min_bytes,
+            partition_max_bytes=settings.max_partition_fetch_bytes,
+            keep_answers=True,
+        )
+
+    # Answers
+
+    def receive(self, states: Mapping[TopicPartition, PartitionState], timeout_s: float) -> None:
+        """Wait for answers, or to be woken, and keep what they bring."""
+        waiting = {
+            fetcher.connection: node_id for node_id, fetcher in self._fetchers.items() if fetcher.is_waiting
+        }
+        for connection in wait_for_answers(waiting, self._wakeup, timeout_s):
+            node_id = waiting[connection]
+            fetcher = self._fetchers[node_id]
+            try:
+                response = fetcher.receive()
+            except (Disconnected, ProtocolError):
+                self._is_stale = True
+                self._drop(node_id)
+                continue
+            if response.error_code:
+                continue  # of the session; the next request begins another
+            for fetched in response.partitions:
+                partition = TopicPartition(fetched.topic, fetched.partition)
+                state, asked = states.get(partition), fetcher.wanted.get(partition)
+                if state is not None and asked is not None and asked.offset == state.position:
+                    self._keep(state, fetched)
+
+    def _keep(self, state: PartitionState, fetched: FetchedPartition) -> None:
+        if not state.is_fetchable:
+            return
+        code = ErrorCode.of(fetched.error_code)
+        assert state.position is not None
+        if not code:
+            state.backoff.reset()
+            if len(fetched.record_set):
+                state.fetched = read_fetched(state.partition, fetched, state.position, self._settings)
+        elif code is ErrorCode.OFFSET_OUT_OF_RANGE and self._settings.auto_offset_reset != "none":
+            state.seek(None)
+            # What the group has committed is out of range as well.
+            state.reset_to = -2 if self._settings.auto_offset_reset == "earliest" else -1
+        elif code in _MOVED:
+            self._is_stale = True
+            state.put_off()
+        elif code.retriable:
+            state.put_off()
+        else:
+            where = f"fetching {state.partition} at offset {state.position} from {self._cluster}"
+            state.failure = BrokerError(fetched.error_code, where)
+
+    @property
+    def is_waiting(self) -> bool:
+        return any(fetcher.is_waiting for fetcher in self._fetchers.values())
+
+    def _drop(self, node_id: int) -> None:
+        fetcher = self._fetchers.pop(node_id, None)
+        if fetcher is not None:
+            fetcher.close()
+
+    def close(self) -> None:
+        for node_id in list(self._fetchers):
+            self._drop(node_id)

@@ -1,0 +1,76 @@
+"""The partitions that a consumer works on, and where it is in each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ...errors import ShoalError
+from ..backoff import Backoff
+from ..metadata import TopicPartition
+from .records import AnyRecord
+
+__all__ = ["PartitionState"]
+
+
+@dataclass(slots=True, eq=False)
+class PartitionState:
+    """
+    One partition.
+
+    Attributes:
+        position: The next offset that ``poll`` returns; None until it is known.
+        reset_to: What the position becomes where nothing else says so: an offset or
+            a special timestamp of ListOffsets; None for ``auto.offset.reset``.
+        is_paused: Whether to fetch nothing of it.
+        fetched: What was fetched from the position on, as it is read.
+        failure: What came instead of the next record; raised by the next ``poll``.
+        leader_epoch: In which it is fetched; another one may have truncated the log (KIP-320).
+        record_epoch: Of the last batch that was returned, -1 for none.
+        retry_at: When to try again after a failure, on the monotonic clock.
+
+    """
+
+    partition: TopicPartition
+    position: int | None = None
+    reset_to: int | None = None
+    is_paused: bool = False
+    fetched: Iterator[tuple[AnyRecord | None, int]] | None = None
+    failure: ShoalError | None = None
+    leader_epoch: int = -1
+    record_epoch: int = -1
+    retry_at: float = 0.0
+    backoff: Backoff = field(default_factory=lambda: Backoff(100, 1_000))
+
+    def seek(self, offset: int | None, reset_to: int | None = None) -> None:
+        """Go on elsewhere; what was fetched is dropped."""
+        self.position, self.reset_to = offset, reset_to
+        self.fetched = self.failure = None
+        self.record_epoch = -1
+
+    def put_off(self) -> None:
+        """Leave it alone for a moment."""
+        self.retry_at = time.monotonic() + self.backoff.next_delay_s()
+
+    @property
+    def is_fetchable(self) -> bool:
+        return (
+            self.position is not None and self.fetched is None and self.failure is None and not self.is_paused
+        )
+
+    def take(self, most: int) -> list[AnyRecord]:
+        """Return up to so many records of what was fetched, and move on behind them."""
+        records: list[AnyRecord] = []
+        while self.fetched is not None and len(records) < most:
+            try:
+                record, self.position = next(self.fetched)
+            except StopIteration:
+                self.fetched = None
+            except ShoalError as error:
+                self.fetched, self.failure = None, error
+            else:
+                if record is not None:
+                    self.record_epoch = record.leader_epoch
+                    records.append(record)
+        return records

@@ -1,0 +1,249 @@
+"""What ``poll`` returns: records, or whole batches as if each was one (KIP-712)."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ...errors import CorruptBatch, UnsupportedBatch
+from ...protocol.fetch import FetchedPartition
+from ...records import (
+    AbortedTransactions,
+    Codec,
+    Decision,
+    Record,
+    RecordBatch,
+    decide,
+    read_key_value_headers,
+    read_records,
+    split,
+    verify_crc,
+    write_batch,
+)
+from ..config import IsolationLevel
+from ..connection import FetchedBytes
+from ..metadata import TopicPartition
+from ..properties import MOST_DECOMPRESSED
+from .settings import ConsumerSettings
+
+__all__ = ["AnyRecord", "ConsumerRecord", "RawRecord", "TimestampType", "read_fetched"]
+
+
+class TimestampType(enum.Enum):
+    """What a record's timestamp means."""
+
+    CREATE_TIME = "CreateTime"
+    LOG_APPEND_TIME = "LogAppendTime"
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerRecord:
+    """
+    A record, decoded.
+
+    Attributes:
+        timestamp: In milliseconds, -1 for none.
+        headers: Names and values, in their order.
+        leader_epoch: Of the leader that wrote it, -1 where it is too old to tell.
+
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    timestamp_type: TimestampType
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    leader_epoch: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def next_offset(self) -> int:
+        """What is committed when it is done."""
+        return self.offset + 1
+
+
+@dataclass(frozen=True, slots=True)
+class RawRecord:
+    """
+    A whole batch, unopened, in the place of a record (KIP-712).
+
+    Attributes:
+        offset: The last offset in it.
+        base_offset: The first one.
+        record_count: How many records there are; fewer than offsets where compaction took some.
+        codec: What they are compressed with.
+        max_timestamp: In milliseconds, -1 for none.
+        value: All of its bytes, header included: a read-only view, valid as long as anybody has it.
+            It keeps the whole answer that it came with in memory.
+        leader_epoch: Of the leader that wrote it.
+
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    base_offset: int
+    record_count: int
+    codec: Codec
+    max_timestamp: int
+    value: memoryview
+    leader_epoch: int
+
+    @property
+    def key(self) -> None:
+        """None: a batch has no key."""
+
+    @property
+    def headers(self) -> tuple[tuple[str, bytes | None], ...]:
+        """None of its own."""
+        return ()
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def next_offset(self) -> int:
+        """What is committed when it is done."""
+        return self.offset + 1
+
+
+AnyRecord = ConsumerRecord | RawRecord
+
+
+def read_fetched(
+    partition: TopicPartition, fetched: FetchedPartition, position: int, settings: ConsumerSettings
+) -> Iterator[tuple[AnyRecord | None, int]]:
+    """
+    Read what was fetched of a partition, batch by batch.
+
+    Args:
+        partition: Whose it is.
+        fetched: Its part of the answer, in memory that stays.
+        position: The first offset that is wanted; the first batch may begin before it.
+        settings: Whether batches or records are wanted, and what is checked.
+
+    Yields:
+        A record and the position after it; None and a position for what is
+        left out: control batches, aborted ones with ``read_committed``, empty ones.
+
+    Raises:
+        CorruptBatch: A batch that no broker should send, named with its partition.
+        UnsupportedBatch: One that has to be opened, and expands too far.
+
+    """
+    committed = settings.client.isolation_level is IsolationLevel.READ_COMMITTED
+    aborted = AbortedTransactions(fetched.aborted_transactions) if committed else None
+    read = _read_raw if settings.fetch_raw_bytes else _read_deep
+    try:
+        for batch in split(fetched.record_set):
+            header = batch.header
+            decision = decide(header, position, aborted)
+            if settings.check_crcs:
+                verify_crc(batch)
+            if decision is Decision.DROP_CONTROL and aborted is not None:
+                aborted.see_marker(batch)
+            if header.next_offset <= position:
+                continue
+            if not decision.is_drop:
+                for record in read(partition, batch, decision, position, settings):
+                    position = record.next_offset
+                    yield record, position
+            if position < header.next_offset:
+                position = header.next_offset
+                yield None, position
+    except CorruptBatch as error:
+        raise CorruptBatch(
+            f"{partition}, after offset {position - 1}: {error.reason}", error.position
+        ) from error
+    except UnsupportedBatch as error:
+        reason = error.reason.replace("--max-decompressed-bytes", MOST_DECOMPRESSED)
+        raise UnsupportedBatch(f"{partition}: {reason}", error.base_offset) from error
+
+
+def _read_deep(
+    partition: TopicPartition,
+    batch: RecordBatch,
+    decision: Decision,
+    position: int,
+    settings: ConsumerSettings,
+) -> Iterator[ConsumerRecord]:
+    header = batch.header
+    append_time = header.magic == 2 and header.is_log_append_time
+    kind = TimestampType.LOG_APPEND_TIME if header.is_log_append_time else TimestampType.CREATE_TIME
+    for record in read_records(batch, settings.max_decompressed_bytes):
+        if record.offset < position:
+            continue
+        key, value, headers = read_key_value_headers(record)
+        yield ConsumerRecord(
+            partition.topic,
+            partition.partition,
+            record.offset,
+            header.max_timestamp if append_time else record.timestamp,
+            kind,
+            key,
+            value,
+            tuple((name.decode("utf-8", "replace"), content) for name, content in headers),
+            header.leader_epoch,
+        )
+
+
+def _read_raw(
+    partition: TopicPartition,
+    batch: RecordBatch,
+    decision: Decision,
+    position: int,
+    settings: ConsumerSettings,
+) -> Iterator[RawRecord]:
+    header = batch.header
+    if decision in (Decision.CROP, Decision.REBUILD_MAGIC):
+        # The rest of a batch, or messages from before there were batches: written anew.
+        verify_crc(batch)
+        records = [
+            record
+            for record in read_records(batch, settings.max_decompressed_bytes)
+            if record.offset >= position
+        ]
+        if records:
+            yield _rewritten(partition, batch, records)
+        return
+    if header.codec_id > max(Codec):
+        raise UnsupportedBatch(f"its codec {header.codec_id} is unknown", header.base_offset)
+    yield RawRecord(
+        partition.topic,
+        partition.partition,
+        header.last_offset,
+        header.base_offset,
+        header.records_count,
+        Codec(header.codec_id),
+        header.max_timestamp,
+        batch.view.toreadonly(),
+        header.leader_epoch,
+    )
+
+
+def _rewritten(partition: TopicPartition, batch: RecordBatch, records: list[Record]) -> RawRecord:
+    codec = Codec(batch.header.codec_id)
+    written = write_batch(records, codec)
+    memory = FetchedBytes(written.view)
+    first, last = records[0].offset, records[-1].offset
+    # Not under the CRC: where it was in the log.
+    memory[0:8] = first.to_bytes(8)
+    return RawRecord(
+        partition.topic,
+        partition.partition,
+        last,
+        first,
+        len(records),
+        codec,
+        written.header.max_timestamp,
+        memoryview(memory).toreadonly(),
+        batch.header.leader_epoch,
+    )

@@ -1,0 +1,125 @@
+"""What a raw consumer can be told, in the words of Java's consumer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...errors import ConfigError
+from ..config import ClientConfig
+from ..membership import MembershipSettings
+from ..properties import MOST_DECOMPRESSED, Property, boolean, integer, names, one_of, read_properties, text
+
+__all__ = ["CONSUMER_PROPERTIES", "ConsumerSettings"]
+
+_WHERE = "the consumer's configuration"
+
+#: The assignors by the names of Java's classes, as ``partition.assignment.strategy`` has them.
+_JAVA_ASSIGNORS = {
+    "org.apache.kafka.clients.consumer.RangeAssignor": "range",
+    "org.apache.kafka.clients.consumer.RoundRobinAssignor": "roundrobin",
+    "org.apache.kafka.clients.consumer.CooperativeStickyAssignor": "cooperative-sticky",
+}
+
+_DESERIALIZER = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
+
+
+def _bytes_only(value: str) -> str:
+    if value != _DESERIALIZER:
+        raise ValueError(
+            f"cannot be honoured: keys and values are bytes here; remove it, or say {_DESERIALIZER}"
+        )
+    return value
+
+
+#: Those that mean something to the consumer, with their defaults.
+CONSUMER_PROPERTIES: Mapping[str, Property] = {
+    "auto.commit.interval.ms": Property("5000", integer()),
+    "auto.offset.reset": Property("latest", one_of("earliest", "latest", "none")),
+    "check.crcs": Property("true", boolean),
+    "default.api.timeout.ms": Property("60000", integer()),
+    "enable.auto.commit": Property("true", boolean),
+    "fetch.max.bytes": Property("52428800", integer()),
+    "fetch.max.wait.ms": Property("500", integer()),
+    "fetch.min.bytes": Property("1", integer()),
+    "fetch.raw.bytes": Property("false", boolean),
+    "group.id": Property(None, text),
+    "group.instance.id": Property(None, text),
+    "group.protocol": Property("classic", one_of("classic")),
+    "heartbeat.interval.ms": Property("3000", integer(1)),
+    "key.deserializer": Property(None, _bytes_only),
+    "max.partition.fetch.bytes": Property("1048576", integer()),
+    "max.poll.interval.ms": Property("300000", integer(1)),
+    "max.poll.records": Property("500", integer(1)),
+    "metadata.max.age.ms": Property("300000", integer(1)),
+    "partition.assignment.strategy": Property("range,cooperative-sticky", names),
+    "session.timeout.ms": Property("45000", integer(1)),
+    MOST_DECOMPRESSED: Property("67108864", integer(1, 2**40)),
+    "value.deserializer": Property(None, _bytes_only),
+}
+
+#: A response carries at least so much, so that any batch of the default max.message.bytes fits.
+_SMALLEST_FETCH = 2 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSettings:
+    """A raw consumer's configuration, read; the names are those of the properties."""
+
+    client: ClientConfig
+    membership: MembershipSettings | None
+    fetch_raw_bytes: bool
+    auto_offset_reset: str
+    enable_auto_commit: bool
+    auto_commit_interval_ms: int
+    check_crcs: bool
+    default_api_timeout_ms: int
+    fetch_max_bytes: int
+    fetch_max_wait_ms: int
+    fetch_min_bytes: int
+    max_partition_fetch_bytes: int
+    max_poll_records: int
+    max_decompressed_bytes: int
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, object]) -> ConsumerSettings:
+        """
+        Read a configuration.
+
+        Raises:
+            ConfigError: A property that is not known or cannot be honoured, or a value that makes no sense.
+
+        """
+        values, written = read_properties(properties, CONSUMER_PROPERTIES, _WHERE)
+        client, _ = ClientConfig.from_properties("source", written, where=_WHERE)
+        group = values["group.id"] or None
+        if values["heartbeat.interval.ms"] >= values["session.timeout.ms"]:
+            raise ConfigError(f"{_WHERE}: heartbeat.interval.ms must be less than session.timeout.ms")
+        if values["group.instance.id"] == "":
+            raise ConfigError(f"{_WHERE}: group.instance.id is empty; remove it, or give this member a name")
+        membership = group and MembershipSettings(
+            group,
+            tuple(_JAVA_ASSIGNORS.get(each, each) for each in values["partition.assignment.strategy"]),
+            values["group.instance.id"],
+            values["session.timeout.ms"],
+            values["heartbeat.interval.ms"],
+            values["max.poll.interval.ms"],
+            values["metadata.max.age.ms"],
+        )
+        return cls(
+            client,
+            membership or None,
+            values["fetch.raw.bytes"],
+            values["auto.offset.reset"],
+            # Without a group there is nowhere to commit to.
+            values["enable.auto.commit"] and group is not None,
+            values["auto.commit.interval.ms"],
+            values["check.crcs"],
+            values["default.api.timeout.ms"],
+            max(values["fetch.max.bytes"], _SMALLEST_FETCH),
+            values["fetch.max.wait.ms"],
+            values["fetch.min.bytes"],
+            values["max.partition.fetch.bytes"],
+            values["max.poll.records"],
+            values[MOST_DECOMPRESSED],
+        )

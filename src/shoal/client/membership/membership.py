@@ -1,0 +1,573 @@
+"""
+A member of a consumer group: joins, keeps its place, and shares the partitions with the others.
+
+Two threads work together. The *owner* calls :meth:`GroupMembership.poll`, and
+gives up and takes partitions there, so that nothing of that happens behind its
+back. The *keeper*, a thread of this module, speaks with the coordinator: it
+sends heartbeats, joins when the owner has given up what it has to, deals the
+partitions when this member leads the group, and watches the topics.
+
+::
+
+    OUT --subscribe--> GIVING_UP --poll--> JOINING --synced--> ASSIGNED --poll--> STABLE
+                           ^                  |                    |                 |
+                           +---lost-----------+--------------------+---rebalance-----+
+
+The rules are those of Java's ``ConsumerCoordinator`` and ``AbstractCoordinator``.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from ...errors import BrokerError, ConfigError, ErrorCode, ShoalError
+from ...protocol.consumer_protocol import (
+    NO_GENERATION,
+    Subscription,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from ..backoff import Backoff
+from ..cluster import Cluster, is_transient
+from ..config import ClientConfig
+from ..groups import Coordinator, Joined, Membership
+from ..metadata import Metadata, TopicPartition
+from .assignors import ASSIGNORS, Assignor, Member, RebalanceProtocol
+from .listener import RebalanceListener
+
+__all__ = ["GroupMembership", "MembershipSettings"]
+
+#: JoinGroup waits for the slowest member, and a little (``JOIN_GROUP_TIMEOUT_LAPSE``).
+_JOIN_SLACK_S = 5.0
+
+#: How long the coordinator may take to hear that a member leaves.
+_LEAVE_PATIENCE_S = 2.0
+
+#: How long to wait before joining again where the group changed while this member joined (retry.backoff.ms).
+_REBALANCE_PAUSE_S = 0.1
+
+#: The place in the group is gone, but not for good.
+_LOST = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID})
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipSettings:
+    """
+    How a member behaves; names and defaults are those of Java's consumer.
+
+    Attributes:
+        group: ``group.id``.
+        assignors: ``partition.assignment.strategy``, by name, the best first.
+        instance_id: ``group.instance.id``: a static member (KIP-345) keeps its place over a restart.
+        session_timeout_ms: Not heard of for so long, it is out.
+        heartbeat_interval_ms: How often it is heard of.
+        max_poll_interval_ms: Not polled for so long, it gives its place up.
+        metadata_max_age_ms: How often the topics are looked at.
+
+    """
+
+    group: str
+    assignors: Sequence[str] = ("range", "cooperative-sticky")
+    instance_id: str | None = None
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    max_poll_interval_ms: int = 300_000
+    metadata_max_age_ms: int = 300_000
+
+
+class _Phase(enum.Enum):
+    """Where a member stands; see the module."""
+
+    OUT = "out"
+    GIVING_UP = "giving up"
+    JOINING = "joining"
+    ASSIGNED = "assigned"
+    STABLE = "stable"
+    LEFT = "left"
+
+
+class GroupMembership:
+    """
+    A member's place in a group, and the partitions that come with it.
+
+    All methods but :meth:`wake` are for one thread, the owner's.
+
+    Attributes:
+        owned: What this member may work on, sorted.
+
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        settings: MembershipSettings,
+        on_change: Callable[[], object] = lambda: None,
+        *,
+        on_renewed: Callable[[Membership, float], object] = lambda identity, asked_at: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """
+        Prepare; nobody is asked before :meth:`subscribe`.
+
+        Args:
+            config: The cluster whose group it is.
+            settings: See there.
+            on_change: Called from the keeper's thread when :meth:`poll` has something to do.
+            on_renewed: Called from the keeper's thread each time that the coordinator has answered to
+                this member, with its identity and when that was asked: its session lasts from then on
+                for ``session_timeout_ms`` at least.
+            clock: Tells when, in seconds.
+
+        Raises:
+            ConfigError: An assignor that there is not, or none; or assignors that cannot go together.
+
+        """
+        self._settings = settings
+        self._assignors = _assignors(settings.assignors)
+        self._protocol = _common_protocol(self._assignors.values())
+        self._on_change = on_change
+        self._on_renewed = on_renewed
+        self._clock = clock
+        self._cluster = Cluster(config.impatient())
+        self._coordinator = Coordinator(
+            self._cluster,
+            settings.group,
+            join_timeout_s=max(
+                config.request_timeout_s, settings.max_poll_interval_ms / 1000 + _JOIN_SLACK_S
+            ),
+        )
+        self.owned: tuple[TopicPartition, ...] = ()
+        self._thread: threading.Thread | None = None
+        # What both threads use, guarded by this:
+        self._changed = threading.Condition()
+        self._phase = _Phase.OUT
+        self._membership = Membership(instance_id=settings.instance_id)
+        self._is_lost = False
+        self._must_join_again = False
+        self._error: ShoalError | None = None
+        self._assignment: tuple[TopicPartition, ...] = ()
+        self._to_join_with: tuple[TopicPartition, ...] = ()
+        self._wanted: frozenset[str] | re.Pattern[str] = frozenset()
+        self._topics: frozenset[str] = frozenset()
+        self._polled_at = 0.0
+        # The keeper's own:
+        self._heartbeat_at = 0.0
+        self._look_at = 0.0
+        self._dealt_with: Mapping[str, int] | None = None
+        self._backoff = Backoff()
+
+    # For the owner
+
+    @property
+    def identity(self) -> Membership:
+        """Who commits: with it, the coordinator refuses what comes from a generation that is over."""
+        with self._changed:
+            return self._membership
+
+    @property
+    def is_rebalancing(self) -> bool:
+        """Whether :meth:`poll` has something to do, or to wait for."""
+        with self._changed:
+            return self._phase is not _Phase.STABLE
+
+    def subscribe(self, wanted: Iterable[str] | re.Pattern[str]) -> None:
+        """
+        Want topics by name, or those whose whole name matches; what was wanted before is not any more.
+
+        The pattern leaves out Kafka's internal topics, and takes new ones as they come.
+
+        """
+        new = wanted if isinstance(wanted, re.Pattern) else frozenset(wanted)
+        with self._changed:
+            if new == self._wanted and self._phase is not _Phase.OUT:
+                return
+            self._wanted = new
+            self._look_at = 0.0
+            if not isinstance(new, re.Pattern):
+                self._topics = new
+            self._polled_at = time.monotonic()
+            if self._phase is _Phase.OUT:
+                self._phase = _Phase.GIVING_UP
+            else:
+                self._ask_to_join_again()
+            self._changed.notify_all()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._keep, name="shoal-membership", daemon=True)
+            self._thread.start()
+
+    def poll(self, timeout_s: float, listener: RebalanceListener) -> bool:
+        """
+        Take part: give up and take partitions, as the group wants it.
+
+        Args:
+            timeout_s: How long to wait for the others, where that is needed.
+            listener: Told of what comes and goes, before it goes and after it came.
+
+        Returns:
+            Whether the membership is stable. With a cooperative assignor :attr:`owned` holds meanwhile, too.
+
+        Raises:
+            BrokerError: The group cannot be joined, or another process took this static member's place.
+
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            with self._changed:
+                self._polled_at = time.monotonic()
+                if self._error is not None:
+                    raise self._error
+                phase = self._phase
+            if phase is _Phase.GIVING_UP:
+                self._give_up(listener)
+            elif phase is _Phase.ASSIGNED:
+                self._take(listener)
+            elif phase is _Phase.STABLE or phase in (_Phase.OUT, _Phase.LEFT):
+                return phase is _Phase.STABLE
+            else:
+                with self._changed:
+                    left = deadline - time.monotonic()
+                    if (
+                        self._phase is phase
+                        and self._error is None
+                        and (left <= 0 or not self._changed.wait(left))
+                    ):
+                        return False
+
+    def wake(self) -> None:
+        """Have a :meth:`poll` that waits look again; from any thread."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def _give_up(self, listener: RebalanceListener) -> None:
+        """Let go of what must be given up before joining, and let the keeper join."""
+        with self._changed:
+            was_lost, self._is_lost = self._is_lost, False
+            topics = self._topics
+        given_up: Sequence[TopicPartition] = self.owned
+        if not was_lost and self._protocol is RebalanceProtocol.COOPERATIVE:
+            given_up = [each for each in self.owned if each.topic not in topics]
+        kept = tuple(each for each in self.owned if each not in set(given_up))
+        try:
+            if given_up and was_lost:
+                listener.on_partitions_lost(given_up)
+            elif given_up:
+                listener.on_partitions_revoked(given_up)
+        finally:
+            self.owned = kept
+            with self._changed:
+                # It may have been lost while the listener worked: then that is to be told first.
+                if self._phase is _Phase.GIVING_UP and not self._is_lost:
+                    self._phase, self._to_join_with = _Phase.JOINING, kept
+                    self._changed.notify_all()
+
+    def _take(self, listener: RebalanceListener) -> None:
+        """Take what was assigned; of a cooperative assignor, give up first what was not."""
+        with self._changed:
+            assigned = self._assignment
+        before = set(self.owned)
+        added = tuple(each for each in assigned if each not in before)
+        revoked = tuple(each for each in self.owned if each not in set(assigned))
+        failures: list[Exception] = []
+        if revoked:
+            _tell_listener(listener.on_partitions_revoked, revoked, failures)
+        with self._changed:
+            if self._phase is _Phase.ASSIGNED:
+                again = bool(revoked) or self._must_join_again
+                self._phase = _Phase.GIVING_UP if again else _Phase.STABLE
+                self._must_join_again = False
+                self.owned = assigned
+                self._changed.notify_all()
+            else:  # lost while the listener worked
+                self.owned = tuple(each for each in self.owned if each not in set(revoked))
+                added = ()
+        # Also when there is nothing: the listener learns that the rebalance is over.
+        if set(added) <= set(self.owned):
+            _tell_listener(listener.on_partitions_assigned, added, failures)
+        if failures:
+            raise failures[0]
+
+    def close(self, listener: RebalanceListener) -> None:
+        """
+        Give everything up and leave; a static member keeps its place until its session ends.
+
+        Never raises by itself, and does not wait long for the coordinator.
+
+        """
+        with self._changed:
+            is_lost = self._is_lost or self._error is not None
+            if self._phase is _Phase.LEFT:
+                return
+        owned, self.owned = self.owned, ()
+        try:
+            if owned and is_lost:
+                listener.on_partitions_lost(owned)
+            elif owned:
+                listener.on_partitions_revoked(owned)
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        with self._changed:
+            self._phase = _Phase.LEFT
+            self._changed.notify_all()
+        patience = threading.Timer(_LEAVE_PATIENCE_S, self._cluster.abort)
+        patience.daemon = True
+        patience.start()
+        self._coordinator.abort()
+        if self._thread is not None:
+            self._thread.join(2 * _LEAVE_PATIENCE_S)
+        patience.cancel()
+
+    # The keeper
+
+    def _keep(self) -> None:
+        try:
+            while True:
+                with self._changed:
+                    phase = self._phase
+                if phase is _Phase.LEFT:
+                    break
+                try:
+                    pause_s = self._join() if phase is _Phase.JOINING else self._stay()
+                except ShoalError as error:
+                    pause_s = self._fail(error)
+                with self._changed:
+                    if self._phase is phase:
+                        self._changed.wait(pause_s)
+                    if self._error is not None and self._phase is not _Phase.LEFT:
+                        self._changed.wait_for(lambda: self._phase is _Phase.LEFT)
+        finally:
+            self._say_goodbye()
+
+    def _say_goodbye(self) -> None:
+        with self._changed:
+            membership = self._membership
+            self._membership = Membership(instance_id=self._settings.instance_id)
+        # An id that was given and not used yet would hold up the next rebalance.
+        member_id = membership.member_id or self._coordinator.given_id
+        with suppress(ShoalError):
+            if member_id and membership.instance_id is None:
+                self._coordinator.leave(replace(membership, member_id=member_id))
+        self._coordinator.close()
+        self._cluster.close()
+
+    def _fail(self, error: ShoalError) -> float:
+        """Find out what an error means for the membership; return how many seconds to wait."""
+        code = error.code if isinstance(error, BrokerError) else None
+        if code in _LOST:
+            self._lose(keep_id=code is ErrorCode.ILLEGAL_GENERATION)
+            return 0.0
+        if code is ErrorCode.REBALANCE_IN_PROGRESS:
+            with self._changed:
+                if self._phase is _Phase.JOINING:
+                    return _REBALANCE_PAUSE_S  # another rebalance began: joined again as it is
+                self._ask_to_join_again()
+            return 0.0
+        if is_transient(error):
+            return self._backoff.next_delay_s()
+        with self._changed:
+            self._error = error
+            self._tell()
+        return 0.0
+
+    def _lose(self, *, keep_id: bool) -> None:
+        with self._changed:
+            member_id = self._membership.member_id if keep_id else ""
+            self._membership = Membership(member_id, NO_GENERATION, self._settings.instance_id)
+            self._is_lost = True
+            if self._phase is not _Phase.LEFT:
+                self._phase = _Phase.GIVING_UP
+            self._must_join_again = False
+            self._tell()
+
+    def _ask_to_join_again(self) -> None:
+        """Have the owner give up and join; the lock is held."""
+        if self._phase is _Phase.STABLE:
+            self._phase = _Phase.GIVING_UP
+        elif self._phase in (_Phase.ASSIGNED, _Phase.JOINING):
+            self._must_join_again = True
+        self._tell()
+
+    def _tell(self) -> None:
+        self._changed.notify_all()
+        self._on_change()
+
+    # Staying in
+
+    def _stay(self) -> float:
+        """Send a heartbeat and look at the topics when it is time; return how many seconds that is away."""
+        now = time.monotonic()
+        with self._changed:
+            membership, polled_at = self._membership, self._polled_at
+        is_in = membership.generation != NO_GENERATION
+        if is_in and now - polled_at > self._settings.max_poll_interval_ms / 1000:
+            self._give_up_the_place(membership)
+            return 0.0
+        if is_in and now >= self._heartbeat_at:
+            self._heartbeat_at = now + self._settings.heartbeat_interval_ms / 1000
+            self._beat(membership)
+            self._backoff.reset()
+        if now >= self._look_at:
+            self._look_at_topics()
+        return max(0.0, min(self._heartbeat_at if is_in else self._look_at, self._look_at) - time.monotonic())
+
+    def _beat(self, membership: Membership) -> None:
+        asked_at = self._clock()
+        try:
+            self._coordinator.heartbeat(membership)
+        except BrokerError as error:
+            # Said to members alone, and it renews the session, too.
+            if error.code is ErrorCode.REBALANCE_IN_PROGRESS:
+                self._on_renewed(membership, asked_at)
+            raise
+        self._on_renewed(membership, asked_at)
+
+    def _give_up_the_place(self, membership: Membership) -> None:
+        """Let the others have the partitions: the owner does not poll. It joins again when it does."""
+        if membership.instance_id is None:
+            with suppress(ShoalError):
+                self._coordinator.leave(membership)
+        # A static member is silent from here on; its partitions wait until its session ends.
+        self._lose(keep_id=False)
+
+    def _look_at_topics(self) -> None:
+        """Refresh the metadata, and have the group rebalance where something came or went."""
+        with self._changed:
+            wanted, topics = self._wanted, self._topics
+        dealt_with = self._dealt_with or {}
+        if isinstance(wanted, re.Pattern):
+            metadata = self._cluster.refresh()
+            topics = matching_topics(metadata, wanted)
+        else:
+            metadata = self._cluster.refresh(dealt_with)  # none, where another member leads
+        self._look_at = time.monotonic() + self._settings.metadata_max_age_ms / 1000
+        with self._changed:
+            is_new = topics != self._topics or _counts(metadata, dealt_with) != dealt_with
+            if is_new and wanted is self._wanted:
+                self._topics = topics
+                self._ask_to_join_again()
+
+    # Joining
+
+    def _join(self) -> float:
+        """Join the group, and have a new assignment for the owner; returns 0."""
+        with self._changed:
+            membership, owned = self._membership, self._to_join_with
+            wanted, topics = self._wanted, self._topics
+            self._must_join_again = False  # what is wanted is read now
+        if isinstance(wanted, re.Pattern):
+            # Matched before joining, so that one join is enough.
+            topics = matching_topics(self._cluster.refresh(), wanted)
+            with self._changed:
+                self._topics = topics
+        joined = self._coordinator.join(
+            membership,
+            {
+                name: encode_subscription(
+                    Subscription(
+                        sorted(topics),
+                        assignor.user_data(membership.generation),
+                        owned,
+                        membership.generation,
+                    )
+                )
+                for name, assignor in self._assignors.items()
+            },
+            session_timeout_ms=self._settings.session_timeout_ms,
+            rebalance_timeout_ms=self._settings.max_poll_interval_ms,
+        )
+        with self._changed:
+            if self._phase is _Phase.JOINING:
+                # Known from here on, so that whatever comes next can leave.
+                self._membership = replace(membership, member_id=joined.member_id)
+        dealt = self._deal(joined)
+        asked_at = self._clock()
+        part = self._coordinator.sync(joined, membership.instance_id, dealt)
+        assignment = tuple(sorted(TopicPartition(*each) for each in decode_assignment(part)))
+        self._backoff.reset()
+        self._heartbeat_at = time.monotonic() + self._settings.heartbeat_interval_ms / 1000
+        with self._changed:
+            self._membership = replace(membership, member_id=joined.member_id, generation=joined.generation)
+            if self._phase is not _Phase.JOINING:
+                return 0.0
+            self._phase, self._assignment = _Phase.ASSIGNED, assignment
+            if not {each.topic for each in assignment} <= self._topics:
+                # The subscription changed since it was sent.
+                self._must_join_again = True
+                self._assignment = tuple(each for each in assignment if each.topic in self._topics)
+            self._tell()
+            identity = self._membership
+        self._on_renewed(identity, asked_at)
+        return 0.0
+
+    def _deal(self, joined: Joined) -> dict[str, bytes]:
+        """Deal the partitions, as the group's leader; of another member, nothing."""
+        if not joined.is_leader:
+            self._dealt_with = None
+            return {}
+        members = [
+            Member(member_id, instance_id, decode_subscription(metadata))
+            for member_id, instance_id, metadata in joined.members
+        ]
+        topics = {topic for member in members for topic in member.subscription.topics}
+        metadata = self._cluster.refresh(topics)
+        self._look_at = time.monotonic() + self._settings.metadata_max_age_ms / 1000
+        self._dealt_with = _counts(metadata, topics)
+        if joined.leave_assignment:
+            return {}
+        partitions = {topic: count for topic, count in self._dealt_with.items() if count}
+        assignment = self._assignors[joined.protocol].assign(partitions, members)
+        return {member_id: encode_assignment(part) for member_id, part in assignment.items()}
+
+
+def _tell_listener(
+    method: Callable[[Sequence[TopicPartition]], object],
+    partitions: Sequence[TopicPartition],
+    failures: list[Exception],
+) -> None:
+    """Call a method of the listener's; what it raises waits until the rebalance is complete."""
+    try:
+        method(partitions)
+    except Exception as error:
+        failures.append(error)
+
+
+def matching_topics(metadata: Metadata, pattern: re.Pattern[str]) -> frozenset[str]:
+    """Return the topics whose whole name matches, without Kafka's internal ones."""
+    return frozenset(
+        topic.name
+        for topic in metadata.topics.values()
+        if not topic.internal and pattern.fullmatch(topic.name)
+    )
+
+
+def _counts(metadata: Metadata, topics: Iterable[str]) -> dict[str, int]:
+    """Return how many partitions each topic has; 0 for one that is not there."""
+    return {name: len(metadata.topics[name].partitions) if name in metadata.topics else 0 for name in topics}
+
+
+def _assignors(names: Sequence[str]) -> dict[str, Assignor]:
+    for name in names:
+        if name not in ASSIGNORS:
+            raise ConfigError(
+                f"partition.assignment.strategy: there is no {name!r}; shoal has {', '.join(ASSIGNORS)}"
+            )
+    if not names:
+        raise ConfigError("partition.assignment.strategy is empty")
+    return {name: ASSIGNORS[name] for name in names}
+
+
+def _common_protocol(assignors: Iterable[Assignor]) -> RebalanceProtocol:
+    """Return the best that all assignors take part in, as Java's consumer does: COOPERATIVE, if it can be."""
+    common = set(RebalanceProtocol)
+    for assignor in assignors:
+        common &= set(assignor.protocols)
+    return max(common, key=lambda protocol: protocol.value)

@@ -1,0 +1,261 @@
+"""What waits to be sent: batches that are being filled, and batches that came as such."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ...errors import ConfigError, CorruptBatch, ShoalError, UnsupportedBatch
+from ...records import (
+    HEADER_SIZE,
+    Codec,
+    Record,
+    RecordBatch,
+    read_records,
+    split,
+    stamp,
+    stamped_header,
+    verify_crc,
+    write_batch,
+)
+from ..metadata import TopicPartition
+from ..properties import MOST_DECOMPRESSED
+
+__all__ = ["TOGETHER", "OrdinaryBatch", "PendingBatch", "RawBatch", "RecordMetadata", "read_raw"]
+
+#: KIP-712's own words.
+TOGETHER = "fetch.raw.bytes and send.raw.bytes need to be turned on together"
+
+#: What a record takes besides its key, value and headers, at most: varints and attributes.
+RECORD_OVERHEAD = 26
+
+
+class RecordMetadata(NamedTuple):
+    """
+    Where a record is, or a whole batch.
+
+    Attributes:
+        offset: Of the record; of a batch its last one. -1 where the broker does not tell (acks=0).
+        base_offset: Of a batch its first one; of a record its own.
+        timestamp: In milliseconds: the broker's on a LogAppendTime topic, else the record's.
+
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    base_offset: int
+    timestamp: int
+
+
+@dataclass(slots=True, eq=False)
+class PendingBatch:
+    """
+    One batch on its way; of :class:`RawBatch` or :class:`OrdinaryBatch`.
+
+    Attributes:
+        partition: Where to.
+        created_at: On the monotonic clock; ``delivery.timeout.ms`` counts from it.
+        reserved_bytes: Of ``buffer.memory``.
+        sequence: Of its first record, once it was sent by an idempotent producer.
+        landing: The offset where it must be if it is written, where sequences are offsets.
+        attempts: How often it was sent.
+        is_in_doubt: Whether it may be written although nobody said so.
+        is_decided: Whether it is known what became of it.
+        is_done: Whether its futures say so.
+        parts: What it was divided into, if it was.
+
+    """
+
+    partition: TopicPartition
+    created_at: float
+    reserved_bytes: int = 0
+    sequence: int | None = None
+    landing: int | None = None
+    attempts: int = 0
+    is_in_doubt: bool = False
+    is_decided: bool = False
+    is_done: bool = False
+    parts: Sequence[PendingBatch] = ()
+
+    @property
+    def count(self) -> int:
+        """Records in it, and so sequences that it takes."""
+        raise NotImplementedError
+
+    @property
+    def size(self) -> int:
+        """Bytes on the wire."""
+        raise NotImplementedError
+
+    @property
+    def is_open(self) -> bool:
+        """Whether more records may be added."""
+        return False
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all of its futures, its parts' included, have their results."""
+        return self.is_done and all(part.is_settled for part in self.parts)
+
+    def stamped(self, producer_id: int, epoch: int, sequence: int) -> Sequence[memoryview]:
+        """Return its bytes, in pieces, as they go out for a producer; -1s for one that is not idempotent."""
+        raise NotImplementedError
+
+    def acknowledge(self, base_offset: int, append_time_ms: int) -> None:
+        raise NotImplementedError
+
+    def fail(self, error: ShoalError) -> None:
+        raise NotImplementedError
+
+
+@dataclass(slots=True, eq=False)
+class RawBatch(PendingBatch):
+    """A whole batch, sent as it came: its header is written anew, its payload is the caller's view."""
+
+    batch: RecordBatch = field(kw_only=True)
+    future: Future[RecordMetadata] = field(kw_only=True)
+
+    @property
+    def count(self) -> int:
+        return self.batch.header.records_count
+
+    @property
+    def size(self) -> int:
+        return len(self.batch.view)
+
+    def stamped(self, producer_id: int, epoch: int, sequence: int) -> Sequence[memoryview]:
+        head = stamped_header(self.batch, producer_id, epoch, sequence)
+        return head, self.batch.view[HEADER_SIZE:]
+
+    def acknowledge(self, base_offset: int, append_time_ms: int) -> None:
+        last = base_offset + self.count - 1 if base_offset >= 0 else -1
+        timestamp = append_time_ms if append_time_ms >= 0 else self.batch.header.max_timestamp
+        self.future.set_result(RecordMetadata(*self.partition, last, base_offset, timestamp))
+
+    def fail(self, error: ShoalError) -> None:
+        self.future.set_exception(error)
+
+
+@dataclass(slots=True, eq=False)
+class OrdinaryBatch(PendingBatch):
+    """Records that are collected, then written as one batch."""
+
+    codec: Codec = field(kw_only=True)
+    records: list[Record] = field(default_factory=list)
+    futures: list[Future[RecordMetadata]] = field(default_factory=list)
+    bytes_count: int = HEADER_SIZE
+    written: RecordBatch | None = None
+
+    @property
+    def count(self) -> int:
+        return len(self.records)
+
+    @property
+    def size(self) -> int:
+        return len(self.written.view) if self.written is not None else self.bytes_count
+
+    @property
+    def is_open(self) -> bool:
+        return self.written is None
+
+    def add(self, record: Record, future: Future[RecordMetadata]) -> None:
+        self.records.append(record._replace(offset=len(self.records)))
+        self.futures.append(future)
+        self.bytes_count += len(record.body) + RECORD_OVERHEAD
+
+    def write(self) -> None:
+        """Take no more records."""
+        if self.written is None:
+            self.written = write_batch(self.records, self.codec)
+
+    def stamped(self, producer_id: int, epoch: int, sequence: int) -> Sequence[memoryview]:
+        self.write()
+        assert self.written is not None
+        stamp(self.written, producer_id, epoch, sequence)
+        return (self.written.view,)
+
+    def halves(self) -> tuple[OrdinaryBatch, OrdinaryBatch]:
+        """Return two batches with its records, for a broker that finds it too large."""
+        middle = self.count // 2
+        parts: list[OrdinaryBatch] = []
+        for start, end in ((0, middle), (middle, self.count)):
+            part = OrdinaryBatch(self.partition, self.created_at, codec=self.codec)
+            for record, future in zip(self.records[start:end], self.futures[start:end], strict=True):
+                part.add(record, future)
+            part.write()
+            parts.append(part)
+        first, second = self.parts = parts
+        first.reserved_bytes = self.reserved_bytes * middle // self.count
+        second.reserved_bytes = self.reserved_bytes - first.reserved_bytes
+        first.sequence = self.sequence
+        second.sequence = None if self.sequence is None else (self.sequence + middle) % 2**31
+        return first, second
+
+    def acknowledge(self, base_offset: int, append_time_ms: int) -> None:
+        for number, (record, future) in enumerate(zip(self.records, self.futures, strict=True)):
+            offset = base_offset + number if base_offset >= 0 else -1
+            timestamp = append_time_ms if append_time_ms >= 0 else record.timestamp
+            future.set_result(RecordMetadata(*self.partition, offset, offset, timestamp))
+
+    def fail(self, error: ShoalError) -> None:
+        for future in self.futures:
+            future.set_exception(error)
+
+
+def read_raw(value: object, limit_bytes: int) -> RecordBatch:
+    """
+    Take a value as a batch that a broker will take.
+
+    A batch that compaction left holes in, and messages of magic 0 and 1, are
+    opened and written anew, as they would be by a mirror: nobody may patch a
+    header that does not match its records.
+
+    Args:
+        value: The bytes of one batch, header included.
+        limit_bytes: The most that one may expand to which has to be opened.
+
+    Raises:
+        ConfigError: It is no batch at all.
+        CorruptBatch: It is one, but damaged: its CRC does not match, or more or less follows.
+        UnsupportedBatch: A control batch, one without records, one with a codec that there is not.
+
+    """
+    if not isinstance(value, (bytes, bytearray, memoryview)):
+        raise ConfigError(
+            f"send.raw.bytes=true takes the bytes of a batch, not {type(value).__name__}; " + TOGETHER
+        )
+    view = memoryview(value)
+    if not view.contiguous:
+        raise ConfigError("send.raw.bytes=true takes bytes that follow one another, not a view with steps")
+    view = view.cast("B")
+    try:
+        batches = list(split(view))
+    except CorruptBatch as error:
+        raise ConfigError(f"the value is no record batch ({error.reason}); {TOGETHER}") from error
+    if not batches:
+        raise ConfigError(f"the value is no record batch ({len(view)} bytes are none); {TOGETHER}")
+    whole = sum(len(batch.view) for batch in batches)
+    if len(batches) > 1 or whole != len(view):
+        raise CorruptBatch(
+            f"a value of {len(view)} bytes is not one batch: its first has {len(batches[0].view)}"
+        )
+    batch = batches[0]
+    header = batch.header
+    verify_crc(batch)
+    if header.magic == 2 and header.is_control:
+        raise UnsupportedBatch("it is a control batch, which means nothing elsewhere", header.base_offset)
+    if header.records_count == 0:
+        raise UnsupportedBatch("it has no records", header.base_offset)
+    if header.codec_id > max(Codec):
+        raise UnsupportedBatch(f"its codec {header.codec_id} is unknown", header.base_offset)
+    if header.magic != 2 or header.has_holes:
+        try:
+            records = read_records(batch, limit_bytes)
+        except UnsupportedBatch as error:
+            reason = error.reason.replace("--max-decompressed-bytes", MOST_DECOMPRESSED)
+            raise UnsupportedBatch(reason, error.base_offset) from error
+        return write_batch(records, Codec(header.codec_id))
+    return batch

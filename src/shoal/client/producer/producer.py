@@ -1,0 +1,233 @@
+"""The raw producer: Kafka's producer, whose records may be whole batches (KIP-712)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Self
+
+from ...errors import BrokerError, ConfigError, DeliveryTimedOut, ErrorCode
+from ...records import Record, write_body
+from ..connection import FetchedBytes
+from ..consumer.records import ConsumerRecord, RawRecord
+from ..metadata import TopicPartition
+from .batches import TOGETHER, RawBatch, RecordMetadata, read_raw
+from .partitioner import StickyPartitions, partition_of_key
+from .sender import Sender
+from .settings import ProducerSettings
+
+__all__ = ["RawProducer"]
+
+_LONGEST_BLOCK_S = 1e9
+
+Headers = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
+
+
+class RawProducer:
+    """
+    Writes records, or whole batches as they are.
+
+    May be shared between threads. Use it as a context manager, which flushes at the end.
+
+    """
+
+    def __init__(self, properties: Mapping[str, object] | ProducerSettings) -> None:
+        """
+        Read a configuration, and start the thread that sends.
+
+        Args:
+            properties: By the names of Java's producer, such as ``bootstrap.servers``,
+                ``acks`` and ``send.raw.bytes``; see docs/client.md. Or what was read from them.
+
+        Raises:
+            ConfigError: A property that is not known (the nearest that is gets named) or
+                cannot be honoured, values that make no sense or do not go together.
+
+        """
+        self._settings = (
+            properties
+            if isinstance(properties, ProducerSettings)
+            else ProducerSettings.from_properties(properties)
+        )
+        self._sticky = StickyPartitions()
+        self._is_closed = False
+        self._sender = Sender(self._settings)
+        self._sender.start()
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | bytearray | memoryview | RawRecord | None = None,
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        headers: Headers = (),
+        timestamp_ms: int | None = None,
+    ) -> Future[RecordMetadata]:
+        """
+        Queue a record; with ``send.raw.bytes=true`` a whole batch, which is sent unopened.
+
+        Args:
+            topic: Where to.
+            value: The record's value; or a batch's bytes, header included, or a raw record of a
+                consumer's. A batch's bytes must stay as they are until they are acknowledged.
+            key: Decides on the partition, by Java's hash.
+            partition: Which one. A batch's bytes need it; a raw record's is its own where none is given.
+            headers: Names and values.
+            timestamp_ms: By default now.
+
+        Returns:
+            What is going to be known of it: its offset, or what went wrong. The future's callbacks run in
+            the sending thread: they must not wait.
+
+        Raises:
+            ConfigError: Raw and ordinary are mixed, or a value is no batch.
+            CorruptBatch: A batch whose CRC does not match.
+            UnsupportedBatch: A batch that no client may send.
+            BufferFull: No room in ``buffer.memory`` within ``max.block.ms``.
+            BrokerError: The topic or the partition is not there, within that time.
+
+        """
+        if self._is_closed:
+            raise ValueError("the producer is closed")
+        if self._sender.failure is not None:
+            raise self._sender.failure
+        deadline = self._deadline()
+        future: Future[RecordMetadata] = Future()
+        future.set_running_or_notify_cancel()  # what is queued cannot be taken back
+        if self._settings.send_raw_bytes:
+            if key is not None or timestamp_ms is not None or headers:
+                raise ConfigError(
+                    "a batch has no key, headers or timestamp: leave them out with send.raw.bytes=true"
+                )
+            self._send_raw(topic, value, partition, future, deadline)
+        else:
+            if timestamp_ms is None:
+                timestamp_ms = time.time_ns() // 1_000_000
+            body = write_body(key, _ordinary(value), _encoded(headers))
+            self._send_record(topic, key, partition, Record(0, timestamp_ms, body), future, deadline)
+        return future
+
+    def _send_raw(
+        self,
+        topic: str,
+        value: object,
+        partition: int | None,
+        future: Future[RecordMetadata],
+        deadline: float,
+    ) -> None:
+        if isinstance(value, RawRecord):
+            partition = value.partition if partition is None else partition
+            value = value.value
+        elif isinstance(value, ConsumerRecord):
+            raise ConfigError(
+                "a record of a consumer without fetch.raw.bytes given to a producer with send.raw.bytes; "
+                + TOGETHER
+            )
+        batch = read_raw(value, self._settings.max_decompressed_bytes)
+        if partition is None:
+            raise ConfigError("a batch has no key to choose a partition by: give send() the partition")
+        self._check_partition(topic, partition, deadline)
+        where = TopicPartition(topic, partition)
+        self._sender.accumulator.add_raw(RawBatch(where, 0.0, batch=batch, future=future), deadline)
+
+    def _send_record(
+        self,
+        topic: str,
+        key: bytes | None,
+        partition: int | None,
+        record: Record,
+        future: Future[RecordMetadata],
+        deadline: float,
+    ) -> None:
+        by_key = key is not None and not self._settings.partitioner_ignore_keys
+        count = self._check_partition(topic, partition, deadline)
+        add = self._sender.accumulator.add
+        if partition is None and by_key:
+            assert key is not None
+            partition = partition_of_key(key, count)
+        if partition is not None:
+            add(TopicPartition(topic, partition), record, future, deadline)
+            return
+        here = TopicPartition(topic, self._sticky.get(topic, count))
+        if not add(here, record, future, deadline, may_refuse=True):
+            self._sticky.move_on(topic, count)
+            here = TopicPartition(topic, self._sticky.get(topic, count))
+            add(here, record, future, deadline)
+
+    def _check_partition(self, topic: str, partition: int | None, deadline: float) -> int:
+        """Return how many partitions a topic has, which must be more than one that is named."""
+        count = self._sender.partitions_of(topic, max(0.0, deadline - time.monotonic()))
+        if count is None:
+            if self._sender.failure is not None:
+                raise self._sender.failure
+            where = f"topic {topic!r} on the cluster at {self._settings.client.servers}"
+            waited = f"not there in max.block.ms={self._settings.max_block_ms}"
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, where, waited)
+        if partition is not None and not 0 <= partition < count:
+            where = f"{topic}-{partition} on the cluster at {self._settings.client.servers}"
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, where, f"it has {count} partitions")
+        return count
+
+    def partitions_for(self, topic: str) -> int:
+        """Return how many partitions a topic has; waits for it up to ``max.block.ms``."""
+        return self._check_partition(topic, None, self._deadline())
+
+    def _deadline(self) -> float:
+        """Return when ``max.block.ms`` is over, of the monotonic clock."""
+        # Java's Long.MAX_VALUE, which MirrorMaker's users write, is more than a thread can wait.
+        return time.monotonic() + min(self._settings.max_block_ms / 1000, _LONGEST_BLOCK_S)
+
+    def flush(self, timeout_s: float | None = None) -> bool:
+        """
+        Send all that is queued at once, and wait until it is acknowledged or has failed.
+
+        Returns:
+            False where that took longer than ``timeout_s``.
+
+        """
+        return self._sender.accumulator.flush(timeout_s)
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Flush, and close all connections; what is not acknowledged after ``timeout_s`` fails."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            self.flush(timeout_s)
+        finally:
+            timeout_ms = self._settings.delivery_timeout_ms
+            self._sender.stop(
+                lambda batch: DeliveryTimedOut(*batch.partition, timeout_ms, is_in_doubt=batch.attempts > 0)
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _ordinary(value: object) -> bytes | None:
+    """Return an ordinary record's value; what came from a raw consumer is refused."""
+    if isinstance(value, RawRecord) or (
+        isinstance(value, memoryview) and isinstance(value.obj, FetchedBytes)
+    ):
+        raise ConfigError(
+            "a batch of a consumer with fetch.raw.bytes given to a producer without send.raw.bytes; "
+            + TOGETHER
+        )
+    if value is None:
+        return None
+    if not isinstance(value, (bytes, bytearray, memoryview)):
+        raise ConfigError(f"a record's value is bytes, not {type(value).__name__}; encode it first")
+    return bytes(value)
+
+
+def _encoded(headers: Headers) -> list[tuple[bytes, bytes | None]]:
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    return [(name.encode(), content) for name, content in pairs]

@@ -1,0 +1,731 @@
+"""
+The thread that sends: to all leaders at once, several requests in flight to each.
+
+Order and no doubles, per partition, by these rules:
+
+- Sequences are given once, when a batch is sent for the first time, and stay.
+- After a request that failed, nothing of its partition is sent until all that
+  are in flight are answered, or their connection is gone; then they go again, in order.
+- The first request of a producer that the broker may not know goes alone.
+- A batch that is given up leaves a gap. Only if the broker then says so
+  (OUT_OF_ORDER_SEQUENCE_NUMBER: nothing was written), what follows begins a new
+  epoch; where the batch was written after all, the old sequences simply go on.
+
+Several raw batches of a partition go into one request where the leader takes
+that (see :mod:`..multi_batch`). It compares sequences with its log's end, so a
+partition gets a producer id of its own for that, whose first sequence is the
+log's end; when it is refused, somebody else writes to the partition, and
+batches go one by one from then on, with the sequences that they have.
+A stock broker knows the last five batches of a producer. Where the answer to a
+request with more was lost and the next leader takes one at a time, it says of
+the first ones that they are out of order; they are written if a later one of
+the same producer is, and so the answers to those decide.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+
+from ...errors import (
+    BrokerError,
+    DeliveryTimedOut,
+    Disconnected,
+    ErrorCode,
+    ProtocolError,
+    ShoalError,
+)
+from ...protocol.produce import ProduceOutcome
+from ..admin import init_producer_id
+from ..backoff import Backoff
+from ..cluster import Cluster, is_transient
+from ..connection import Connection
+from ..metadata import TopicPartition
+from ..multi_batch import marked
+from ..offsets import log_end_offsets
+from ..produce import NO_ACKS, Producer
+from ..waiting import Wakeup, wait_for_answers
+from .accumulator import Accumulator, Identity, PartitionQueue
+from .batches import OrdinaryBatch, PendingBatch
+from .settings import ProducerSettings
+
+__all__ = ["Sender"]
+
+_SEQUENCES = 2**31
+_LAST_EPOCH = 2**15 - 1
+
+#: The least time between two looks at the metadata.
+_REFRESH_PAUSE_S = 0.1
+
+#: A broker that was not written to for so long may have forgotten the producer.
+_FRESH_AFTER_S = 600.0
+
+#: So much of a partition goes into one request where several batches may.
+_MOST_OF_PARTITION = 1024 * 1024
+
+#: So long a broker may take to connect; others wait meanwhile.
+_CONNECT_PATIENCE_S = 10.0
+
+#: So often a batch is sent that a broker finds damaged; its CRC was right when it came.
+_MOST_CORRUPT = 3
+
+#: The broker wrote nothing, since it does not go on with this producer.
+_START_ANEW = frozenset(
+    {ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+)
+
+
+#: Batches whose futures are to be told something, and how.
+_Finished = list[tuple[PendingBatch, Callable[[], None]]]
+
+
+def _failing(batch: PendingBatch, error: ShoalError) -> Callable[[], None]:
+    return lambda: batch.fail(error)
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    """
+    Attributes:
+        sent_at: On the monotonic clock.
+        created_at: Of its oldest batch, likewise.
+    """
+
+    sent_at: float
+    batches: Mapping[TopicPartition, Sequence[PendingBatch]]
+    created_at: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.created_at = min(batches[0].created_at for batches in self.batches.values())
+
+
+@dataclass(slots=True, eq=False)
+class _Link:
+    """A connection to a leader; a broker may get two, one of them for several batches of a partition."""
+
+    producer: Producer
+    requests: deque[_Request] = field(default_factory=deque)
+
+
+class Sender:
+    """
+    Sends what an accumulator has.
+
+    Attributes:
+        accumulator: Where other threads put what is to be sent.
+        failure: Why nothing can be sent any more, once that is so.
+
+    """
+
+    def __init__(self, settings: ProducerSettings) -> None:
+        self._settings = settings
+        self._wakeup = Wakeup()
+        self.accumulator = Accumulator(settings, self._wakeup.wake)
+        self._cluster = Cluster(settings.client)
+        self._links: dict[tuple[int, bool], _Link] = {}
+        self._topics: set[str] = set()
+        self._counts: dict[str, int] = {}
+        self._refusals: dict[str, BrokerError] = {}
+        self._is_stale = False
+        self._refresh_at = 0.0
+        self._look_at = time.monotonic() + settings.metadata_max_age_ms / 1000
+        self._connect_at: dict[int, float] = {}
+        self._connect_backoffs: dict[int, Backoff] = {}
+        self._producer_id: int | None = None
+        self._identify_at = 0.0
+        self._identify_backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
+        self._must_stop = False
+        self.failure: ShoalError | None = None
+        self._thread = threading.Thread(target=self._run, name="shoal-producer", daemon=True)
+
+    # For other threads
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, reason: Callable[[PendingBatch], ShoalError]) -> None:
+        """Send nothing any more, fail what is left, and close all connections."""
+        with self.accumulator.changed:
+            self._must_stop = self.accumulator.is_closed = True
+            self.accumulator.changed.notify_all()
+        self._wakeup.wake()
+        self._thread.join(_CONNECT_PATIENCE_S)
+        self._fail_all(reason)
+
+    def partitions_of(self, topic: str, timeout_s: float) -> int | None:
+        """
+        Return how many partitions a topic has, once that is known; None when it takes too long.
+
+        Raises:
+            BrokerError: It may not be known.
+
+        """
+        changed = self.accumulator.changed
+        with changed:
+            if topic not in self._counts:
+                self._topics.add(topic)
+                self._refusals.pop(topic, None)
+                self._is_stale = True
+                self._wakeup.wake()
+                changed.wait_for(
+                    lambda: (
+                        topic in self._counts or topic in self._refusals or self.failure or self._must_stop
+                    ),
+                    timeout_s,
+                )
+                if topic not in self._counts:
+                    self._topics.discard(topic)  # nobody waits for it any more
+                if topic in self._refusals:
+                    raise self._refusals[topic]
+            return self._counts.get(topic)
+
+    # The thread
+
+    def _run(self) -> None:
+        try:
+            while not self._must_stop:
+                now = time.monotonic()
+                self._refresh(now)
+                self._expire(now)
+                self._send_ready(now)
+                links = {link.producer.connection: key for key, link in self._links.items()}
+                for connection in wait_for_answers(links, self._wakeup, self._until_due()):
+                    self._receive(links[connection], connection)
+                self._close_overdue(time.monotonic())
+        except ShoalError as error:
+            self._give_up(error)
+        except Exception as error:
+            self._give_up(ProtocolError(f"the producer's thread failed: {error!r}"))
+            raise
+        finally:
+            for key in list(self._links):
+                self._links.pop(key).producer.close()
+            self._cluster.close()
+            self._wakeup.close()
+
+    def _give_up(self, error: ShoalError) -> None:
+        with self.accumulator.changed:
+            self.failure = error
+            self.accumulator.is_closed = True
+        self._fail_all(lambda _: error)
+
+    def _fail_all(self, reason: Callable[[PendingBatch], ShoalError]) -> None:
+        with self.accumulator.changed:
+            batches = self.accumulator.take_all()
+        self._settle([(batch, _failing(batch, reason(batch))) for batch in batches])
+
+    def _settle(self, finished: _Finished) -> None:
+        """Tell futures what became of their batches, without the lock: their callbacks may be anything."""
+        for _, tell in finished:
+            tell()
+        with self.accumulator.changed:
+            for batch, _ in finished:
+                self.accumulator.done(batch)
+            self.accumulator.changed.notify_all()
+
+    def _until_due(self) -> float:
+        """Return for how many seconds there is nothing to do but to wait for answers."""
+        now = time.monotonic()
+        due = [now + 10.0]
+        timeout_s = self._settings.client.request_timeout_s
+        due += [link.requests[0].sent_at + timeout_s for link in self._links.values() if link.requests]
+        if self._is_stale:
+            due.append(self._refresh_at)
+        with self.accumulator.changed:
+            for queue in self.accumulator.queues.values():
+                due += [
+                    batches[0].created_at + self._settings.delivery_timeout_ms / 1000
+                    for batches in (queue.sent, queue.waiting)
+                    if batches
+                ]
+                if queue.waiting and not queue.is_draining and self._may_go(queue):
+                    ready_at = self.accumulator.ready_at(queue.waiting[0])
+                    due.append(max(ready_at, queue.retry_at, self._connectable_at(queue)))
+        return max(0.0, min(due) - now)
+
+    def _may_go(self, queue: PartitionQueue) -> bool:
+        """Whether an answer that is awaited does not hold a partition up."""
+        if self._is_alone(queue) and queue.outstanding:
+            return False
+        link = self._link_of(queue)
+        return link is None or len(link.requests) < self._settings.max_in_flight
+
+    def _is_alone(self, queue: PartitionQueue) -> bool:
+        return queue.identity is not None and queue.identity.is_fresh
+
+    def _leader_of(self, queue: PartitionQueue) -> int | None:
+        try:
+            return self._cluster.partition(queue.partition).leader if self._cluster.known else None
+        except ShoalError:
+            return None
+
+    def _link_of(self, queue: PartitionQueue) -> _Link | None:
+        leader = self._leader_of(queue)
+        return None if leader is None else self._links.get((leader, bool(queue.takes_several)))
+
+    def _connectable_at(self, queue: PartitionQueue) -> float:
+        leader = self._leader_of(queue)
+        if leader is None:
+            return self._refresh_at
+        wants_identity = self._settings.enable_idempotence and queue.identity is None
+        return max(self._connect_at.get(leader, 0.0), self._identify_at if wants_identity else 0.0)
+
+    # Metadata
+
+    def _refresh(self, now: float) -> None:
+        if now < self._refresh_at or not (self._is_stale or now >= self._look_at):
+            return
+        self._refresh_at = now + _REFRESH_PAUSE_S
+        self._look_at = now + self._settings.metadata_max_age_ms / 1000
+        with self.accumulator.changed:
+            topics = set(self._topics)
+        with suppress(Disconnected):
+            metadata = self._cluster.refresh(topics)
+            known = {name: len(metadata.topics[name].partitions) for name in topics & metadata.topics.keys()}
+            with self.accumulator.changed:
+                self._counts.update((name, count) for name, count in known.items() if count)
+                for name, code in metadata.errors.items():
+                    if name in topics and not code.retriable:
+                        self._refusals[name] = BrokerError(code, f"topic {name!r} on {self._cluster}")
+                self._is_stale = bool(self._topics - self._counts.keys())
+                self.accumulator.changed.notify_all()
+
+    # Sending
+
+    def _send_ready(self, now: float) -> None:
+        """Send a request to each leader that has something to get and room for it, and again."""
+        while True:
+            by_link: dict[tuple[int, bool], list[PartitionQueue]] = {}
+            for queue in self._sendable(now):
+                self._look_for_several(queue, now)
+                leader = self._leader_of(queue)
+                if leader is None:
+                    self._is_stale = True
+                    queue.retry_at = now + _REFRESH_PAUSE_S
+                elif self._identify(queue, now):
+                    by_link.setdefault((leader, bool(queue.takes_several)), []).append(queue)
+            sent = [self._send_to(key, queues, now) for key, queues in by_link.items()]
+            if not any(sent):
+                return
+
+    def _sendable(self, now: float) -> list[PartitionQueue]:
+        with self.accumulator.changed:
+            queues = [
+                queue
+                for queue in self.accumulator.queues.values()
+                if queue.waiting
+                and not queue.is_draining
+                and queue.retry_at <= now
+                and self._may_go(queue)
+                and self._connectable_at(queue) <= now
+                and self.accumulator.is_ready(queue.waiting[0], now)
+            ]
+            for queue in queues:
+                # By turns: who is served now comes last the next time.
+                self.accumulator.queues[queue.partition] = self.accumulator.queues.pop(queue.partition)
+        return queues
+
+    def _identify(self, queue: PartitionQueue, now: float) -> bool:
+        """Have a partition know as whom it is written to; returns whether it does."""
+        if not self._settings.enable_idempotence or queue.identity is not None:
+            if queue.identity is not None and not queue.outstanding and now - queue.acked_at > _FRESH_AFTER_S:
+                queue.identity.is_fresh = True
+            return True
+        if self._producer_id is None:
+            self._producer_id = self._new_producer_id(now)
+        if self._producer_id is None:
+            return False
+        queue.identity = Identity(self._producer_id)
+        return True
+
+    def _new_producer_id(self, now: float) -> int | None:
+        try:
+            producer_id, _ = init_producer_id(self._cluster)
+        except ShoalError as error:
+            if not is_transient(error):
+                raise
+            self._identify_at = now + self._identify_backoff.next_delay_s()
+            return None
+        self._identify_backoff.reset()
+        return producer_id
+
+    def _send_to(self, key: tuple[int, bool], queues: Sequence[PartitionQueue], now: float) -> bool:
+        # One that is to take several batches is asked first, where it is connected to.
+        link = self._links.get(key) or (None if key[1] else self._connect(*key, now))
+        if link is None or len(link.requests) >= self._settings.max_in_flight:
+            return False
+        request: dict[TopicPartition, list[PendingBatch]] = {}
+        parts: dict[TopicPartition, list[memoryview]] = {}
+        room = self._settings.max_request_size
+        with self.accumulator.changed:
+            for queue in queues:
+                taken = self._take(queue, now, room if request else None)
+                if taken:
+                    request[queue.partition] = taken
+                    room -= sum(batch.size for batch in taken)
+                if room <= 0:
+                    break
+        for queue in queues:
+            if queue.partition in request:
+                parts[queue.partition] = self._stamp(queue, request[queue.partition])
+        if not request:
+            return False
+        try:
+            link.producer.send(parts)
+        except (Disconnected, ProtocolError) as error:
+            link.requests.append(_Request(now, request))
+            self._disconnected(key, error)
+            return True
+        if self._settings.acks == NO_ACKS:
+            self._finish_unanswered(request)
+        else:
+            link.requests.append(_Request(now, request))
+        return True
+
+    def _take(self, queue: PartitionQueue, now: float, room: int | None) -> list[PendingBatch]:
+        """Move batches that go into one request from what waits to what is sent; the lock is held."""
+        taken: list[PendingBatch] = []
+        size = 0
+        while queue.waiting and self.accumulator.is_ready(queue.waiting[0], now):
+            batch = queue.waiting[0]
+            if isinstance(batch, OrdinaryBatch):
+                batch.write()
+            size += batch.size
+            if room is not None and size > room:
+                break
+            if taken and (not queue.takes_several or size > _MOST_OF_PARTITION):
+                break
+            taken.append(queue.waiting.popleft())
+            batch.attempts += 1
+            queue.sent.append(batch)
+        queue.outstanding += bool(taken)
+        return taken
+
+    def _stamp(self, queue: PartitionQueue, batches: Sequence[PendingBatch]) -> list[memoryview]:
+        views: list[memoryview] = []
+        identity = queue.identity
+        for batch in batches:
+            if identity is None:
+                views += batch.stamped(-1, -1, -1)
+                continue
+            if batch.sequence is None:
+                batch.sequence, batch.landing = identity.next_sequence, identity.next_offset
+                if identity.next_offset is not None:
+                    identity.next_offset += batch.count
+                identity.next_sequence = (identity.next_sequence + batch.count) % _SEQUENCES
+            views += batch.stamped(identity.producer_id, identity.epoch, batch.sequence)
+        return views
+
+    def _connect(self, node_id: int, several: bool, now: float) -> _Link | None:
+        settings = self._settings
+        client_id = marked(settings.client.client_id) if several else None
+        timeout_s = min(_CONNECT_PATIENCE_S, settings.client.request_timeout_s)
+        backoff = self._connect_backoffs.setdefault(
+            node_id, Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
+        )
+        try:
+            connection = self._cluster.connect(node_id, client_id=client_id, timeout_s=timeout_s)
+            producer = Producer(connection, timeout_ms=settings.client.request_timeout_ms, acks=settings.acks)
+        except (Disconnected, ProtocolError):
+            self._is_stale = True
+            self._connect_at[node_id] = now + backoff.next_delay_s()
+            return None
+        backoff.reset()
+        link = self._links[node_id, several] = _Link(producer)
+        return link
+
+    # Several batches in a request
+
+    def _look_for_several(self, queue: PartitionQueue, now: float) -> None:
+        """Find out whether a partition's leader takes several batches, when there are several."""
+        if not self._settings.multi_batch or queue.takes_several is False or queue.outstanding:
+            return
+        leader = self._leader_of(queue)
+        if leader is None or (queue.takes_several and (leader, True) in self._links):
+            return
+        with self.accumulator.changed:
+            first_two = list(queue.waiting)[:2]
+        is_begun = bool(queue.takes_several)
+        if not is_begun and (len(first_two) < 2 or any(batch.sequence is not None for batch in first_two)):
+            return
+        link = self._links.get((leader, True)) or self._connect(leader, True, now)
+        if link is None or link.requests:
+            return
+        try:
+            takes = link.producer.takes_several([queue.partition]).get(queue.partition)
+        except (Disconnected, ProtocolError) as error:
+            self._disconnected((leader, True), error)
+            return
+        if takes is None:
+            return  # the leader may have moved; asked again with the next batch
+        if takes and not is_begun:
+            takes = self._begin_at_log_end(queue, now)
+        queue.takes_several = takes
+
+    def _begin_at_log_end(self, queue: PartitionQueue, now: float) -> bool | None:
+        """Give a partition a producer id whose sequences are its offsets; nothing of it is in flight."""
+        producer_id = self._new_producer_id(now)
+        end = log_end_offsets(self._cluster, [queue.partition])[queue.partition]
+        if producer_id is None or isinstance(end, ShoalError):
+            return None
+        queue.identity = Identity(producer_id, next_sequence=end % _SEQUENCES, next_offset=end)
+        return True
+
+    # Answers
+
+    def _receive(self, key: tuple[int, bool], connection: Connection) -> None:
+        link = self._links.get(key)
+        if link is None or link.producer.connection is not connection:
+            return
+        if not link.requests:
+            # Nothing is awaited: the broker closes what is idle.
+            self._links.pop(key).producer.close()
+            return
+        try:
+            outcomes = link.producer.receive()
+        except (Disconnected, ProtocolError) as error:
+            self._disconnected(key, error)
+            return
+        request = link.requests.popleft()
+        finished: _Finished = []
+        with self.accumulator.changed:
+            for partition, batches in request.batches.items():
+                queue = self.accumulator.queues[partition]
+                queue.outstanding -= 1
+                self._take_outcome(queue, batches, outcomes[partition], finished)
+                self._send_again_when_drained(queue, finished)
+        self._settle(finished)
+
+    def _finish_unanswered(self, request: Mapping[TopicPartition, Sequence[PendingBatch]]) -> None:
+        finished: _Finished = []
+        with self.accumulator.changed:
+            for partition, batches in request.items():
+                queue = self.accumulator.queues[partition]
+                queue.outstanding -= 1
+                for batch in batches:
+                    self._acknowledge(queue, batch, -1, -1, finished)
+        self._settle(finished)
+
+    def _take_outcome(
+        self,
+        queue: PartitionQueue,
+        batches: Sequence[PendingBatch],
+        outcome: ProduceOutcome,
+        finished: _Finished,
+    ) -> None:
+        """Decide what becomes of the batches that a request had of a partition; the lock is held."""
+        code = ErrorCode.of(outcome.error_code)
+        unfinished = [batch for batch in batches if not batch.is_decided]
+        if not code or code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            base_offset = -1 if code else outcome.base_offset
+            for batch in batches:
+                if not batch.is_decided:
+                    self._acknowledge(queue, batch, base_offset, outcome.log_append_time_ms, finished)
+                base_offset += batch.count if base_offset >= 0 else 0
+            return
+        if not unfinished:
+            queue.is_draining = True
+            return
+        where = f"producing to {queue.partition} on {self._cluster}"
+        error = BrokerError(outcome.error_code, where, outcome.error_message)
+        head = unfinished[0]
+        is_head = bool(queue.sent) and queue.sent[0] is head
+        if len(batches) > 1 and not code.retriable:
+            # Nothing was written. One by one, the answers say which batch is meant, or who else writes here.
+            self._go_one_by_one(queue)
+        elif code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and queue.identity is not None:
+            self._out_of_order(queue, head, error, is_head=is_head, finished=finished)
+        elif code in _START_ANEW and queue.identity is not None:
+            queue.is_draining = queue.wants_new_epoch = True
+        elif (
+            code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+            and isinstance(head, OrdinaryBatch)
+            and head.count > 1
+        ):
+            position = queue.sent.index(head)
+            queue.sent.remove(head)
+            for part in reversed(head.halves()):
+                queue.sent.insert(position, part)
+            head.is_decided = head.is_done = True  # its halves have its futures, and its memory
+            queue.is_draining = True
+        elif code.retriable and self._may_retry(head, code):
+            # A broker that says so may have appended it all the same.
+            for batch in unfinished:
+                batch.is_in_doubt = batch.is_in_doubt or code in (
+                    ErrorCode.REQUEST_TIMED_OUT,
+                    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+                )
+            queue.is_draining = True
+            self._is_stale = True
+        else:
+            for batch in unfinished:
+                self._fail(queue, batch, error, finished)
+            queue.is_draining = True
+
+    def _out_of_order(
+        self,
+        queue: PartitionQueue,
+        head: PendingBatch,
+        error: BrokerError,
+        *,
+        is_head: bool,
+        finished: _Finished,
+    ) -> None:
+        """Go on after a sequence that is not the next one: nothing was written."""
+        queue.is_draining = True
+        if not is_head:
+            return  # one before it failed; it is sent again behind that
+        if queue.takes_several:
+            self._go_one_by_one(queue)
+        elif head.is_in_doubt and head.landing is not None:
+            queue.sent.remove(head)
+            queue.unsure.append(head)
+        elif queue.has_gap:
+            queue.wants_new_epoch = True
+        else:
+            # All before it was acknowledged, and the broker does not have it any more.
+            self._fail(queue, head, error, finished)
+
+    def _go_one_by_one(self, queue: PartitionQueue) -> None:
+        queue.takes_several, queue.is_draining = False, True
+        if queue.identity is not None:
+            queue.identity.next_offset = None
+
+    def _may_retry(self, batch: PendingBatch, code: ErrorCode) -> bool:
+        most = _MOST_CORRUPT if code is ErrorCode.CORRUPT_MESSAGE else self._settings.retries
+        return batch.attempts <= most
+
+    def _acknowledge(
+        self,
+        queue: PartitionQueue,
+        batch: PendingBatch,
+        base_offset: int,
+        append_time_ms: int,
+        finished: _Finished,
+    ) -> None:
+        queue.sent.remove(batch)
+        batch.is_decided = True
+        queue.failures, queue.has_gap, queue.acked_at = 0, False, time.monotonic()
+        if queue.identity is not None:
+            queue.identity.is_fresh = False
+        self.accumulator.settling.add(batch)
+        finished.append((batch, lambda: batch.acknowledge(base_offset, append_time_ms)))
+        # A broker takes a sequence only behind the one before it: so those before this one are there.
+        for earlier in queue.unsure:
+            assert earlier.landing is not None
+            earlier.is_decided = True
+            self.accumulator.settling.add(earlier)
+            finished.append((earlier, partial(earlier.acknowledge, earlier.landing, -1)))
+        queue.unsure.clear()
+
+    def _fail(
+        self,
+        queue: PartitionQueue,
+        batch: PendingBatch,
+        error: ShoalError,
+        finished: _Finished,
+    ) -> None:
+        for batches in (queue.sent, queue.waiting):
+            if batch in batches:
+                batches.remove(batch)
+        queue.has_gap = queue.has_gap or batch.sequence is not None
+        batch.is_decided = True
+        self.accumulator.settling.add(batch)
+        finished.append((batch, _failing(batch, error)))
+
+    def _send_again_when_drained(self, queue: PartitionQueue, finished: _Finished) -> None:
+        """Queue again what failed, in order, once nothing of the partition is in flight; the lock is held."""
+        if queue.outstanding or not queue.is_draining:
+            return
+        queue.is_draining = False
+        again = list(queue.sent)
+        queue.sent.clear()
+        if queue.wants_new_epoch and queue.identity is not None:
+            queue.wants_new_epoch = queue.has_gap = False
+            self._give_up_unsure(queue, finished)
+            self._begin_new_epoch(queue, again)
+        queue.waiting.extendleft(reversed(again))
+        if not queue.waiting:
+            self._give_up_unsure(queue, finished)
+        if again:
+            backoff = Backoff(self._settings.retry_backoff_ms, self._settings.retry_backoff_max_ms)
+            backoff.failures = queue.failures
+            queue.failures += 1
+            queue.retry_at = time.monotonic() + backoff.next_delay_s()
+
+    def _give_up_unsure(self, queue: PartitionQueue, finished: _Finished) -> None:
+        """Fail what nothing will tell of any more."""
+        unsure, queue.unsure = queue.unsure, []
+        for batch in unsure:
+            where = f"producing to {queue.partition} on {self._cluster}"
+            detail = "an earlier answer was lost, and it may be written"
+            error = BrokerError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, where, detail)
+            self._fail(queue, batch, error, finished)
+
+    def _begin_new_epoch(self, queue: PartitionQueue, again: Sequence[PendingBatch]) -> None:
+        """Number anew what is known not to be written, and fence what may still arrive of the old epoch."""
+        identity = queue.identity
+        assert identity is not None
+        queue.takes_several = False if queue.takes_several is not None else None
+        if identity.epoch == _LAST_EPOCH:
+            queue.identity, self._producer_id = None, None
+        else:
+            queue.identity = Identity(identity.producer_id, identity.epoch + 1)
+        for batch in (*again, *queue.waiting):
+            batch.sequence = batch.landing = None
+
+    def _disconnected(self, key: tuple[int, bool], error: ShoalError) -> None:
+        """Put everything that was in flight on a connection in doubt, and send it again."""
+        link = self._links.pop(key)
+        link.producer.close()
+        self._is_stale = True
+        node_id, _ = key
+        backoff = self._connect_backoffs[node_id]
+        self._connect_at[node_id] = time.monotonic() + backoff.next_delay_s()
+        finished: _Finished = []
+        with self.accumulator.changed:
+            for request in link.requests:
+                for partition, batches in request.batches.items():
+                    queue = self.accumulator.queues[partition]
+                    queue.outstanding -= 1
+                    queue.is_draining = True
+                    for batch in batches:
+                        batch.is_in_doubt = True
+                        if not batch.is_decided and batch.attempts > self._settings.retries:
+                            self._fail(queue, batch, error, finished)
+                    self._send_again_when_drained(queue, finished)
+        self._settle(finished)
+
+    # Time
+
+    def _expire(self, now: float) -> None:
+        """Give up what was not acknowledged in time; what is in flight is answered, or cut off, first."""
+        timeout_ms = self._settings.delivery_timeout_ms
+        finished: _Finished = []
+        with self.accumulator.changed:
+            for queue in self.accumulator.queues.values():
+                # The oldest come first.
+                while queue.waiting and now - queue.waiting[0].created_at > timeout_ms / 1000:
+                    batch = queue.waiting[0]
+                    in_doubt = batch.is_in_doubt
+                    error = DeliveryTimedOut(*queue.partition, timeout_ms, is_in_doubt=in_doubt)
+                    self._fail(queue, batch, error, finished)
+                if not (queue.waiting or queue.sent):
+                    self._give_up_unsure(queue, finished)
+        self._settle(finished)
+
+    def _close_overdue(self, now: float) -> None:
+        """Cut connections off whose oldest request is not answered in time."""
+        request_s = self._settings.client.request_timeout_s
+        delivery_s = self._settings.delivery_timeout_ms / 1000
+        for key, link in list(self._links.items()):
+            for request in link.requests:
+                if now - request.sent_at > request_s or now - request.created_at > delivery_s:
+                    where = str(link.producer.connection.address)
+                    self._disconnected(key, Disconnected(where, "no answer in time"))
+                    break

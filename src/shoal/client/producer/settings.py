@@ -1,0 +1,157 @@
+"""What a raw producer can be told, in the words of Java's producer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...errors import ConfigError
+from ...records import Codec
+from ..config import ClientConfig
+from ..produce import ACKS_ALL
+from ..properties import MOST_DECOMPRESSED, Property, boolean, integer, one_of, read_properties
+
+__all__ = ["PRODUCER_PROPERTIES", "ProducerSettings"]
+
+_WHERE = "the producer's configuration"
+
+_SERIALIZER = "org.apache.kafka.common.serialization.ByteArraySerializer"
+
+#: More in flight and a broker could not tell a repeated batch from a new one: it remembers five.
+_MOST_IN_FLIGHT = 5
+
+_INT64_MAX = 2**63 - 1
+
+
+def _bytes_only(value: str) -> str:
+    if value != _SERIALIZER:
+        raise ValueError(
+            f"cannot be honoured: keys and values are bytes here; remove it, or say {_SERIALIZER}"
+        )
+    return value
+
+
+def _acks(value: str) -> int:
+    return {"all": ACKS_ALL, "-1": ACKS_ALL, "0": 0, "1": 1}[one_of("all", "-1", "0", "1")(value)]
+
+
+def _codec(value: str) -> Codec:
+    return Codec[one_of("none", "gzip", "snappy", "lz4", "zstd")(value).upper()]
+
+
+def _refused(value: str) -> str:
+    raise ValueError("cannot be honoured: keys are hashed by murmur2, and what has none is dealt; remove it")
+
+
+#: Those that mean something to the producer, with their defaults.
+PRODUCER_PROPERTIES: Mapping[str, Property] = {
+    "acks": Property("all", _acks),
+    "batch.size": Property("16384", integer()),
+    "buffer.memory": Property("33554432", integer(0, _INT64_MAX)),
+    "compression.type": Property("none", _codec),
+    "delivery.timeout.ms": Property("120000", integer()),
+    "enable.idempotence": Property(None, boolean),
+    "key.serializer": Property(None, _bytes_only),
+    "linger.ms": Property("5", integer()),
+    "max.block.ms": Property("60000", integer(0, _INT64_MAX)),
+    "max.in.flight.requests.per.connection": Property("5", integer(1)),
+    "max.request.size": Property("1048576", integer()),
+    "metadata.max.age.ms": Property("300000", integer(1)),
+    "partitioner.class": Property(None, _refused),
+    "partitioner.ignore.keys": Property("false", boolean),
+    "retries": Property("2147483647", integer()),
+    "retry.backoff.max.ms": Property("1000", integer(1)),
+    "retry.backoff.ms": Property("100", integer(1)),
+    "send.raw.bytes": Property("false", boolean),
+    MOST_DECOMPRESSED: Property("67108864", integer(1, 2**40)),
+    "shoal.multi.batch": Property("auto", one_of("auto", "off")),
+    "value.serializer": Property(None, _bytes_only),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSettings:
+    """A raw producer's configuration, read; the names are those of the properties."""
+
+    client: ClientConfig
+    send_raw_bytes: bool
+    acks: int
+    enable_idempotence: bool
+    batch_size: int
+    buffer_memory: int
+    compression_type: Codec
+    delivery_timeout_ms: int
+    linger_ms: int
+    max_block_ms: int
+    max_in_flight: int
+    max_request_size: int
+    metadata_max_age_ms: int
+    partitioner_ignore_keys: bool
+    retries: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    max_decompressed_bytes: int
+    multi_batch: bool
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, object]) -> ProducerSettings:
+        """
+        Read a configuration.
+
+        Raises:
+            ConfigError: A property that is not known or cannot be honoured, values that make no sense,
+                or that do not go together.
+
+        """
+        values, written = read_properties(properties, PRODUCER_PROPERTIES, _WHERE)
+        client, _ = ClientConfig.from_properties("destination", written, where=_WHERE)
+        idempotent = values["enable.idempotence"]
+        obstacle = _obstacle(values)
+        if idempotent and obstacle:
+            raise ConfigError(f"{_WHERE}: enable.idempotence=true needs {obstacle}")
+        if idempotent is None:
+            # As in Java: what makes it impossible turns the default off.
+            idempotent = obstacle is None
+        least = values["linger.ms"] + client.request_timeout_ms
+        if values["delivery.timeout.ms"] < least:
+            if "delivery.timeout.ms" in written:
+                raise ConfigError(
+                    f"{_WHERE}: delivery.timeout.ms={values['delivery.timeout.ms']} must be at least "
+                    f"linger.ms + request.timeout.ms, {least}"
+                )
+            values["delivery.timeout.ms"] = least
+        return cls(
+            client,
+            values["send.raw.bytes"],
+            values["acks"],
+            idempotent,
+            values["batch.size"],
+            values["buffer.memory"],
+            values["compression.type"],
+            values["delivery.timeout.ms"],
+            values["linger.ms"],
+            values["max.block.ms"],
+            values["max.in.flight.requests.per.connection"],
+            values["max.request.size"],
+            values["metadata.max.age.ms"],
+            values["partitioner.ignore.keys"],
+            values["retries"],
+            values["retry.backoff.ms"],
+            max(values["retry.backoff.ms"], values["retry.backoff.max.ms"]),
+            values[MOST_DECOMPRESSED],
+            # Compare-and-append needs sequences.
+            values["shoal.multi.batch"] == "auto" and values["send.raw.bytes"] and idempotent,
+        )
+
+
+def _obstacle(values: Mapping[str, object]) -> str | None:
+    """Return what an idempotent producer needs and these values are not."""
+    if values["acks"] != ACKS_ALL:
+        return "acks=all"
+    if values["retries"] == 0:
+        return "retries above 0"
+    in_flight = values["max.in.flight.requests.per.connection"]
+    assert isinstance(in_flight, int)
+    if in_flight > _MOST_IN_FLIGHT:
+        return f"max.in.flight.requests.per.connection of at most {_MOST_IN_FLIGHT}"
+    return None
