@@ -15,7 +15,7 @@ from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_response
 from shoal.protocol.fetch import decode_fetch_response
 
-#: What says where a broker is, and the words of an error; and what Kafka has not filled in for many versions.
+#: Where a broker is, the words of an error, and what Kafka always says is not so (DescribeConfigs v0).
 _ITS_OWN = {"port", "error_message", "is_default"}
 
 
