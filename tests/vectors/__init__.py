@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Vector", "down_converted_vectors", "old_vectors", "vector", "vectors"]
+__all__ = ["Vector", "down_converted_vectors", "old_vectors", "removed_vectors", "vector", "vectors"]
 
 _DIRECTORY = Path(__file__).parent
 
@@ -79,6 +79,11 @@ def down_converted_vectors() -> tuple[Vector, ...]:
     return _in_directory("down_converted")
 
 
+def removed_vectors() -> tuple[Vector, ...]:
+    """Return all vectors of versions that Kafka 4 has removed; their names begin with "removed/"."""
+    return _in_directory("removed")
+
+
 @cache
 def _in_directory(name: str) -> tuple[Vector, ...]:
     index = json.loads((_DIRECTORY / name / "index.json").read_text())
@@ -89,5 +94,7 @@ def _in_directory(name: str) -> tuple[Vector, ...]:
 def vector(name: str) -> Vector:
     """Return the vector of this name."""
     return next(
-        vector for vector in (*vectors(), *old_vectors(), *down_converted_vectors()) if vector.name == name
+        vector
+        for vector in (*vectors(), *old_vectors(), *down_converted_vectors(), *removed_vectors())
+        if vector.name == name
     )

@@ -116,9 +116,11 @@ class Broker:
                 self._share_data(beside)
             else:
                 self._read_data(cluster_id)
-        except BaseException:
+        except BaseException as error:
             if self._data is not None:
                 self._data.release()
+            if isinstance(error, Refused):
+                raise ConfigError(f"broker: {error.message}") from error
             raise
         self.fetch_sessions = FetchSessions(int(self.config["max.incremental.fetch.session.cache.slots"]))
         self.purgatory = Purgatory()

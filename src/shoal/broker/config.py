@@ -11,6 +11,7 @@ Kafka 3.9. A name that is not listed here is refused.
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -76,14 +77,15 @@ class Setting:
             raise Refused(ErrorCode.INVALID_CONFIG, f"Invalid value {value} for configuration {self.name}")
 
 
+_INTEGER = re.compile(r"\s*[+-]?[0-9]+\s*")
+
+
 def _is_integer(bits: int) -> Callable[[str], bool]:
     limit: int = 1 << (bits - 1)
 
     def check(value: str) -> bool:
-        try:
-            return -limit <= int(value) < limit
-        except ValueError:
-            return False
+        # Unlike `int`, Java takes no 1_000.
+        return bool(_INTEGER.fullmatch(value)) and -limit <= int(value) < limit
 
     return check
 
@@ -113,6 +115,10 @@ def _between(low: float, high: float = float("inf")) -> Callable[[str], bool]:
 
 def _one_of(*values: str) -> Callable[[str], bool]:
     return lambda value: value in values
+
+
+def _is_not_empty(value: str) -> bool:
+    return bool(value.strip())
 
 
 def _list_of(*values: str) -> Callable[[str], bool]:
@@ -209,7 +215,7 @@ _OWN_BROKER_SETTINGS = _by_name(
     # Not Kafka's: see `down_converted`.
     Setting("shoal.down.conversion.chunk.bytes", _INT, "16384", allowed=_between(1)),
     # Not Kafka's: see `multi_batch`.
-    Setting("shoal.multi.batch.client.id.prefix", _STRING, "shoal-multi-batch"),
+    Setting("shoal.multi.batch.client.id.prefix", _STRING, "shoal-multi-batch", allowed=_is_not_empty),
     Setting("shoal.multi.batch.produce", _BOOLEAN, "false"),
     # Not Kafka's: see `apis.table`.
     Setting("shoal.old.versions", _BOOLEAN, "false"),

@@ -72,6 +72,41 @@ class _File:
             os.close(self.descriptor)
 
 
+class _IndexFile:
+    """
+    An index of a segment: what is noted, and how much of that is in the file.
+
+    No append fails for the sake of it. What could not be written is tried again with the next entry.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Begin it anew."""
+        self._path = path
+        self._path.write_bytes(b"")
+        self._written_bytes = 0
+        self._noted = bytearray()
+
+    def note(self, entry: bytes) -> None:
+        self._noted += entry
+
+    def write(self) -> None:
+        """
+        Write what was noted since the last time.
+
+        Raises:
+            OSError: It is noted still.
+
+        """
+        if not self._noted:
+            return
+        with self._path.open("r+b", buffering=0) as file:
+            file.seek(self._written_bytes)
+            while self._noted:
+                count = file.write(self._noted)
+                self._written_bytes += count
+                del self._noted[:count]
+
+
 class FileRange:
     """
     Bytes of a file that are on their way to a client.
@@ -162,9 +197,8 @@ class FileSegment(Segment):
         self._bytes_since_entry = 0
         self._largest = (-1, base_offset)
         self._newest_in_index = -1
-        self._index = bytearray()
-        self._time_index = bytearray()
-        self._write_indexes(anew=True)
+        self._index = _IndexFile(self._path.with_suffix(".index"))
+        self._time_index = _IndexFile(self._path.with_suffix(".timeindex"))
 
     @property
     def modified_ms(self) -> int:
@@ -198,7 +232,7 @@ class FileSegment(Segment):
         if length:
             mapped = mmap.mmap(self._file.descriptor, length, access=mmap.ACCESS_READ)
             self._replay(memoryview(mapped), replay, next_offset, verify)
-        self._write_indexes(anew=True)
+        self._write_indexes()
         if self.size == length:
             return True
         _log.warning("%s: cutting %d bytes off that are no whole batch", self._path, length - self.size)
@@ -221,17 +255,21 @@ class FileSegment(Segment):
         except CorruptBatch as error:
             _log.warning("%s, position %d: %s", self._path, self.size, error.reason)
 
-    def append(self, parts: Sequence[Bytes], headers: Sequence[BatchHeader]) -> None:
-        super().append(parts, headers)
-        if self._index or self._time_index:
+    def append(
+        self, parts: Sequence[Bytes], headers: Sequence[BatchHeader], *, flushed: bool = False
+    ) -> None:
+        super().append(parts, headers, flushed=flushed)
+        try:
             self._write_indexes()
+        except OSError as error:
+            _log.warning("%s: its indexes are behind: %s", self._path, error)
 
     def _add_to_index(self, header: BatchHeader) -> None:
         """Note what the index files get too, as ``LogSegment.append`` does."""
         if header.max_timestamp > self._largest[0]:
             self._largest = header.max_timestamp, header.last_offset
         if self._bytes_since_entry > self._index_interval_bytes:
-            self._index += _INDEX_ENTRY.pack(header.last_offset - self.base_offset, self.size)
+            self._index.note(_INDEX_ENTRY.pack(header.last_offset - self.base_offset, self.size))
             self._add_largest_timestamp()
             self._bytes_since_entry = 0
         self._bytes_since_entry += header.size
@@ -240,29 +278,26 @@ class FileSegment(Segment):
     def _add_largest_timestamp(self) -> None:
         timestamp, offset = self._largest
         if timestamp > self._newest_in_index:
-            self._time_index += _TIME_INDEX_ENTRY.pack(timestamp, offset - self.base_offset)
+            self._time_index.note(_TIME_INDEX_ENTRY.pack(timestamp, offset - self.base_offset))
             self._newest_in_index = timestamp
 
-    def _write_indexes(self, *, anew: bool = False) -> None:
-        for suffix, entries in ((".index", self._index), (".timeindex", self._time_index)):
-            with self._path.with_suffix(suffix).open("wb" if anew else "ab") as file:
-                file.write(entries)
-            entries.clear()
+    def _write_indexes(self) -> None:
+        self._index.write()
+        self._time_index.write()
 
     def _write(self, parts: Sequence[Bytes]) -> None:
         left = [memoryview(part) for part in parts]
         position = self.size
-        try:
-            while left:
-                written = os.pwritev(self._file.descriptor, left[:_MAX_PARTS], position)
-                position += written
-                while left and written >= len(left[0]):
-                    written -= len(left.pop(0))
-                if written:
-                    left[0] = left[0][written:]
-        except OSError:
-            os.ftruncate(self._file.descriptor, self.size)
-            raise
+        while left:
+            written = os.pwritev(self._file.descriptor, left[:_MAX_PARTS], position)
+            position += written
+            while left and written >= len(left[0]):
+                written -= len(left.pop(0))
+            if written:
+                left[0] = left[0][written:]
+
+    def _cut(self) -> None:
+        os.ftruncate(self._file.descriptor, self.size)
 
     def flush(self) -> None:
         """Have all of it on the disk itself."""

@@ -64,19 +64,28 @@ class Segment(ABC):
     def modified_ms(self) -> int:
         """When it was last written to."""
 
-    def append(self, parts: Sequence[Bytes], headers: Sequence[BatchHeader]) -> None:
+    def append(
+        self, parts: Sequence[Bytes], headers: Sequence[BatchHeader], *, flushed: bool = False
+    ) -> None:
         """
         Copy batches to the end, all of them or none.
 
         Args:
             parts: All bytes of them, in order, as they are to be read again.
             headers: Of each batch, with its final base offset and timestamp.
+            flushed: Have them, and all before them, where they are to stay.
 
         Raises:
             OSError: There is no place for them; nothing changed.
 
         """
-        self._write(parts)
+        try:
+            self._write(parts)
+            if flushed:
+                self.flush()
+        except OSError:
+            self._cut()
+            raise
         for header in headers:
             self._add_to_index(header)
 
@@ -102,6 +111,10 @@ class Segment(ABC):
     @abstractmethod
     def _write(self, parts: Sequence[Bytes]) -> None:
         """Write parts behind the bytes in use."""
+
+    @abstractmethod
+    def _cut(self) -> None:
+        """Drop what an append that failed left behind the bytes in use."""
 
     @abstractmethod
     def read(self, start: int, end: int) -> memoryview | FileRange:
@@ -179,6 +192,9 @@ class MemorySegment(Segment):
 
     def peek(self, start: int, end: int) -> memoryview:
         return self.read(start, end)
+
+    def _cut(self) -> None:
+        """What is there is written over."""
 
     def flush(self) -> None:
         """It goes nowhere."""

@@ -47,6 +47,7 @@ __all__ = [
     "check_crc",
     "check_records",
     "check_size",
+    "decompressed",
     "iterate",
     "sole_batch",
     "validate",
@@ -217,7 +218,7 @@ def validate(batch: RecordBatch, config: TopicConfig, now_ms: int) -> tuple[Reco
     _check_counts(header)
     codec = Codec(header.codec_id)
     target = codec if config.codec is None else config.codec
-    data = _decompressed(batch, codec)
+    data = decompressed(batch, codec)
     # Of a stream that is to stay as it is Kafka skips the keys and values, and with them a check.
     records = _checked_records(
         header, data, config, now_ms, with_lengths=codec is Codec.NONE or target is not codec
@@ -238,7 +239,14 @@ def validate(batch: RecordBatch, config: TopicConfig, now_ms: int) -> tuple[Reco
     return batch, None
 
 
-def _decompressed(batch: RecordBatch, codec: Codec) -> bytes:
+def decompressed(batch: RecordBatch, codec: Codec) -> bytes:
+    """
+    Return a batch's records as Kafka's readers find them.
+
+    Raises:
+        Refused: With UNKNOWN_SERVER_ERROR, or MESSAGE_TOO_LARGE where they are too many bytes.
+
+    """
     payload = batch.payload
     if not payload and codec in _NEEDS_BYTES:
         raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"no bytes are no stream of {codec.name.lower()}")

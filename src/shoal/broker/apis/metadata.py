@@ -66,7 +66,9 @@ def _answer(broker: Broker, call: Call, request: Any, wanted: Any) -> Any:
 
 def _created(broker: Broker, request: Any, name: str) -> Topic:
     check_topic_name(name)
-    if not (request.allow_auto_topic_creation and broker.config["auto.create.topics.enable"] == "true"):
+    if not (
+        request.allow_auto_topic_creation and broker.config["auto.create.topics.enable"].lower() == "true"
+    ):
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
     try:
         return broker.topics.create(name, int(broker.config["num.partitions"]), {})
