@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import errno
+import logging
 import socket
 import threading
 import time
@@ -11,12 +11,10 @@ from collections.abc import Callable
 
 __all__ = ["Listener"]
 
-#: What an accept leaves undone, to be tried again at once.
-_ONE_CLIENT_LESS = frozenset({errno.ECONNABORTED, errno.EINTR})
+_log = logging.getLogger("shoal.listener")
 
-#: What passes when connections end: the clients wait in the backlog meanwhile.
-_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-_EXHAUSTED_PAUSE_S = 0.1
+#: How long to wait where no connection can be accepted: until another one ends, if descriptors ran out.
+_REFUSED_PAUSE_S = 0.1
 
 _BACKLOG = 128
 
@@ -111,23 +109,26 @@ class Listener:
         self._sockets.add(sock)
 
     def _accept(self, listener: socket.socket) -> None:
-        while True:
+        """Accept for as long as this is started, whatever is in the way meanwhile."""
+        was_refused = False
+        while self._listener is listener:
             try:
                 client, _ = listener.accept()
             except OSError as error:
-                if error.errno in _ONE_CLIENT_LESS:
-                    continue
-                if error.errno in _EXHAUSTED:
-                    time.sleep(_EXHAUSTED_PAUSE_S)
-                    continue
-                return
-            with self._lock:
                 if self._listener is listener:
-                    try:
-                        self._run(self._serve, client)
-                        continue
-                    except RuntimeError:  # no more threads: the client may come again
-                        client.close()
-                        continue
-            client.close()
-            return
+                    if not was_refused:
+                        _log.warning("port %d: a connection could not be accepted: %s", self.port, error)
+                    was_refused = True
+                    time.sleep(_REFUSED_PAUSE_S)
+                continue
+            was_refused = False
+            self._begin(client, listener)
+
+    def _begin(self, client: socket.socket, listener: socket.socket) -> None:
+        with self._lock:
+            if self._listener is listener:
+                # Without a thread for it, it has to come again.
+                with contextlib.suppress(RuntimeError):
+                    self._run(self._serve, client)
+                    return
+        client.close()

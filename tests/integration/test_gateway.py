@@ -22,6 +22,7 @@ from rig import wait_until
 from rig.load import create_topic, load_every_kind
 from rig.locked import LockedKafka, jaas, locked_kafka
 from rig.read import read_topic
+from rig.record import Record
 from shoal.client.config import ClientConfig
 from shoal.errors import AccessRefused, ErrorCode
 from shoal.gateway import Gateway, GatewaySettings
@@ -104,21 +105,24 @@ def read_by(wire: Wire, topic: str, partition: int, version: int, end: int) -> l
         offset = found[-1].offset + 1
 
 
+@pytest.fixture(scope="module")
+def every_kind(kafka: LockedKafka) -> dict[int, list[Record]]:
+    """What new clients read of a topic with every kind of batch that old ones may read, by partition."""
+    load_every_kind(kafka.cluster.bootstrap, "every-kind", 2, codecs=OLD_CODECS)
+    return read_topic(kafka.cluster.bootstrap, "every-kind")
+
+
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
 def test_every_record_of_every_kind_is_read_by_old_fetches(
-    kafka: LockedKafka, gateway: Gateway, connect: Connect, topic: str, version: int
+    every_kind: dict[int, list[Record]], gateway: Gateway, connect: Connect, version: int
 ) -> None:
-    load_every_kind(kafka.cluster.bootstrap, topic, 2, codecs=OLD_CODECS)
-    expected = read_topic(kafka.cluster.bootstrap, topic)
-    for partition in range(2):
-        wire = connect(at_leader(gateway, topic, partition))
-        end = wire.end_offset(topic, partition=partition)
-        found = read_by(wire, topic, partition, version, end)
-        assert [(each.key, each.value) for each in found] == [
-            (each.key, each.value) for each in expected[partition]
-        ]
+    for partition, expected in every_kind.items():
+        wire = connect(at_leader(gateway, "every-kind", partition))
+        end = wire.end_offset("every-kind", partition=partition)
+        found = read_by(wire, "every-kind", partition, version, end)
+        assert [(each.key, each.value) for each in found] == [(each.key, each.value) for each in expected]
         if version >= 2:
-            assert [each.timestamp for each in found] == [each.timestamp for each in expected[partition]]
+            assert [each.timestamp for each in found] == [each.timestamp for each in expected]
 
 
 def old_librdkafka(gateway: Gateway, version: str, **config: Any) -> dict[str, Any]:
@@ -249,8 +253,10 @@ def test_positions_kept_by_any_broker_reach_the_coordinator(
     kafka: LockedKafka, gateway: Gateway, connect: Connect, topic: str
 ) -> None:
     create_topic(kafka.cluster.bootstrap, topic)
-    any_wire = next(iter(gateway.brokers.values()))
-    connect(str(any_wire)).committed(topic, topic)  # the coordinator is there
+    found = connect(str(gateway.bootstrap)).call_coordinator(
+        ApiKey.FIND_COORDINATOR, 3, key=topic, key_type=0
+    )
+    connect(f"{found.host}:{found.port}").committed(topic, topic)  # it is ready
     for offset, address in enumerate(gateway.brokers.values(), 1):
         wire = connect(str(address))
         answer = ask(wire, ApiKey.OFFSET_COMMIT, 0, topic, [(topic, [(0, offset, "mine")])])
