@@ -410,11 +410,12 @@ OLD_CLIENTS: tuple[OldClient, ...] = (
         "Java 1.0.2 up to Fetch 3", 3, 2, lambda: _kafka_clients("1.0.2", "FETCH:3,PRODUCE:2,LIST_OFFSETS:1")
     ),
     OldClient("Java 2.8.2", 12, 9, lambda: _kafka_clients("2.8.2")),
+    # For messages of before magic 2 its producer knows Produce 2 alone.
     OldClient(
         "Java 2.8.2 up to Fetch 1",
         1,
-        1,
-        lambda: _kafka_clients("2.8.2", "FETCH:1,PRODUCE:1,LIST_OFFSETS:0,OFFSET_COMMIT:1,OFFSET_FETCH:1"),
+        2,
+        lambda: _kafka_clients("2.8.2", "FETCH:1,PRODUCE:2,LIST_OFFSETS:0,OFFSET_COMMIT:1,OFFSET_FETCH:1"),
     ),
 )
 """The oldest first; each reads and writes what its time knew."""
