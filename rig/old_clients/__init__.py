@@ -102,7 +102,6 @@ class OldClient:
         partitions: int,
         records: int,
         settings: Mapping[str, object] | None = None,
-        timeout_s: float = _RUN_TIMEOUT_S,
     ) -> dict[int, list[Record]]:
         """
         Read partitions from their beginning, belonging to no group.
@@ -110,14 +109,13 @@ class OldClient:
         Args:
             records: How many there are at least; whatever else comes soon afterwards is read, too.
             settings: Of the client, by their Java names.
-            timeout_s: What it may take, its start included.
 
         Raises:
             OldClientFailed: It did not find so many, or something else went wrong.
 
         """
         words = [f"partitions={partitions}", f"records={records}"]
-        return _by_partition(self._run("consume", bootstrap, topic, words, settings, timeout_s=timeout_s))
+        return _by_partition(self._run("consume", bootstrap, topic, words, settings))
 
     def read_and_commit(
         self,
@@ -195,10 +193,9 @@ class OldClient:
         words: Sequence[str],
         settings: Mapping[str, object] | None,
         stdin: str = "",
-        timeout_s: float = _RUN_TIMEOUT_S,
     ) -> list[dict[str, Any]]:
         command = self._command(verb, bootstrap, topic, words, settings)
-        return [json.loads(line) for line in _output(command, stdin, timeout_s).splitlines()]
+        return [json.loads(line) for line in _output(command, stdin).splitlines()]
 
 
 class Member:
@@ -209,6 +206,7 @@ class Member:
         self._said: queue.Queue[dict[str, Any]] = queue.Queue()
         self._directory = tempfile.TemporaryDirectory(prefix="rig-old-client-")
         self._log = Path(self._directory.name) / "stderr"
+        self._errors: str | None = None
         self.assigned: list[int] = []
         self.records: dict[int, list[Record]] = {}
 
@@ -235,12 +233,13 @@ class Member:
             self._process.kill()
             self._process.wait()
         self._reader.join()
+        self._take_in()
         assert self._process.stdout is not None
         self._process.stdout.close()
-        said = tail(self._log)
+        self._errors = tail(self._log)
         self._directory.cleanup()
         if kind is None and self._process.returncode:
-            raise OldClientFailed(f"ended with {self._process.returncode}:\n{said}")
+            raise OldClientFailed(f"ended with {self._process.returncode}:\n{self._errors}")
 
     def listen(self) -> None:
         """
@@ -250,14 +249,21 @@ class Member:
             OldClientFailed: It has ended.
 
         """
+        self._take_in()
+        if self._process.poll() is not None:
+            raise OldClientFailed(f"ended with {self._process.returncode}:\n{tail(self._log)}")
+
+    def _take_in(self) -> None:
         while not self._said.empty():
             event = self._said.get()
             if "assigned" in event:
                 self.assigned = event["assigned"]
             else:
                 self.records.setdefault(event["partition"], []).append(_record(event))
-        if self._process.poll() is not None:
-            raise OldClientFailed(f"ended with {self._process.returncode}:\n{tail(self._log)}")
+
+    def errors(self) -> str:
+        """Return the end of what it logged, also when it has ended."""
+        return self._errors if self._errors is not None else tail(self._log)
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -295,16 +301,16 @@ def console_consumer(
     return _output(command, "").splitlines()
 
 
-def _output(command: Sequence[str], stdin: str, timeout_s: float = _RUN_TIMEOUT_S) -> str:
+def _output(command: Sequence[str], stdin: str) -> str:
     try:
         done = subprocess.run(
-            command, input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False
+            command, input=stdin, capture_output=True, text=True, timeout=_RUN_TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired as expired:
         lines = (expired.stdout or b"").count(b"\n")
         errors = (expired.stderr or b"").decode(errors="replace")[-4000:]
         raise OldClientFailed(
-            f"was still running after {timeout_s:g} s, having said {lines} lines:\n{errors}"
+            f"was still running after {_RUN_TIMEOUT_S:g} s, having said {lines} lines:\n{errors}"
         ) from expired
     if done.returncode:
         raise OldClientFailed(f"ended with {done.returncode}:\n{done.stderr[-4000:]}")
@@ -404,11 +410,12 @@ OLD_CLIENTS: tuple[OldClient, ...] = (
         "Java 1.0.2 up to Fetch 3", 3, 2, lambda: _kafka_clients("1.0.2", "FETCH:3,PRODUCE:2,LIST_OFFSETS:1")
     ),
     OldClient("Java 2.8.2", 12, 9, lambda: _kafka_clients("2.8.2")),
+    # For messages of before magic 2 its producer knows Produce 2 alone.
     OldClient(
         "Java 2.8.2 up to Fetch 1",
         1,
-        1,
-        lambda: _kafka_clients("2.8.2", "FETCH:1,PRODUCE:1,LIST_OFFSETS:0,OFFSET_COMMIT:1,OFFSET_FETCH:1"),
+        2,
+        lambda: _kafka_clients("2.8.2", "FETCH:1,PRODUCE:2,LIST_OFFSETS:0,OFFSET_COMMIT:1,OFFSET_FETCH:1"),
     ),
 )
 """The oldest first; each reads and writes what its time knew."""
