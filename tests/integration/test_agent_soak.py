@@ -75,10 +75,11 @@ class Writer:
         assert not self.pending, f"partition {self.partition} was not written to its end"
 
     def _leader(self, admin: AdminClient) -> int:
-        leader = admin.list_topics(self.topic, timeout=5).topics[self.topic].partitions[self.partition].leader
-        if leader < 1:
+        # A broker that has just started may not know all of them yet.
+        found = admin.list_topics(self.topic, timeout=5).topics[self.topic].partitions.get(self.partition)
+        if found is None or found.leader < 1:
             raise OSError("no leader")
-        return int(leader)
+        return int(found.leader)
 
     def _write(self, producer: RawProducer, over: threading.Event) -> None:
         """Send again what was not acknowledged, in order, and go on, until something fails."""
