@@ -535,7 +535,7 @@ class Sender:
         error = BrokerError(outcome.error_code, where, outcome.error_message)
         head = unfinished[0]
         is_head = bool(queue.sent) and queue.sent[0] is head
-        if len(batches) > 1 and not code.retriable:
+        if len(batches) > 1 and not (code.retriable and self._may_retry(head, code)):
             # Nothing was written. One by one, the answers say which batch is meant, or who else writes here.
             self._go_one_by_one(queue)
         elif code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and queue.identity is not None:
