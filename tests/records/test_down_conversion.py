@@ -841,14 +841,10 @@ def test_damaged_batches_give_messages_or_a_code(data: bytes, magic: int, chunk_
         assert whole[16] <= magic
 
 
-@given(
-    damaged(
-        st.lists(st.tuples(PARTS, PARTS).map(lambda parts: Record(*parts)), min_size=1, max_size=4).map(
-            payload
-        )
-    ),
-    st.data(),
-)
+RECORDS = st.tuples(PARTS, PARTS).map(lambda parts: Record(*parts))
+
+
+@given(damaged(st.lists(RECORDS, min_size=1, max_size=4).map(payload)), st.data())
 def test_damaged_records_give_messages_or_an_error_of_ours(data: bytes, drawn: st.DataObject) -> None:
     """Behind a right CRC, as from a client that wrote them so."""
     codec = drawn.draw(st.sampled_from(OLD_CODECS))
