@@ -50,7 +50,7 @@ def integer(smallest: int = 0, largest: int = _INT32_MAX) -> Callable[[str], int
     def read(value: str) -> int:
         digits = value.removeprefix("-")
         # The digits first: Python itself refuses to read a number of thousands of them.
-        if not digits.isdecimal() or len(digits) > 18 or not smallest <= int(value) <= largest:
+        if not digits.isdecimal() or len(digits) > 19 or not smallest <= int(value) <= largest:
             raise ValueError(f"is no number from {smallest} to {largest}")
         return int(value)
 

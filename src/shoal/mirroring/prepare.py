@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -39,6 +40,7 @@ __all__ = [
     "PreparedTopic",
     "look",
     "prepare",
+    "producer_id_expiration_ms",
     "warning_of_others",
 ]
 
@@ -556,14 +558,26 @@ class _Look:
         return told
 
     def _producer_id_expiration_ms(self) -> int:
-        """Return the shortest of the destination's brokers."""
-        told = [
-            int(text)
-            for configs in self._broker_configs
-            # What is no number tells nothing.
-            if (text := configs.get("producer.id.expiration.ms")) and text.isdecimal()
-        ]
-        return min(told, default=DEFAULT_PRODUCER_ID_EXPIRATION_MS)
+        return _shortest_expiration_ms(self._broker_configs)
+
+
+def producer_id_expiration_ms(cluster: Cluster) -> int:
+    """Return the shortest ``producer.id.expiration.ms`` of the brokers that tell; else Kafka's default."""
+    told = []
+    for node_id in cluster.metadata.brokers:
+        with suppress(ShoalError):  # one that is down, or ACLs
+            told.append(describe_broker_config(cluster, node_id))
+    return _shortest_expiration_ms(told)
+
+
+def _shortest_expiration_ms(brokers: Iterable[Mapping[str, str | None]]) -> int:
+    told = [
+        int(text)
+        for configs in brokers
+        # What is no number tells nothing.
+        if (text := configs.get("producer.id.expiration.ms")) and text.isdecimal()
+    ]
+    return min(told, default=DEFAULT_PRODUCER_ID_EXPIRATION_MS)
 
 
 def _state(topic: TopicMetadata, configs: Configs | None) -> TopicState:

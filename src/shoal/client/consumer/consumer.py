@@ -40,20 +40,24 @@ class RawConsumer:
 
     """
 
-    def __init__(self, properties: Mapping[str, object]) -> None:
+    def __init__(self, properties: Mapping[str, object] | ConsumerSettings) -> None:
         """
         Read a configuration; nobody is asked yet.
 
         Args:
             properties: By the names of Java's consumer, such as ``bootstrap.servers``,
-                ``group.id`` and ``fetch.raw.bytes``; see docs/client.md.
+                ``group.id`` and ``fetch.raw.bytes``; see docs/client.md. Or what was read from them.
 
         Raises:
             ConfigError: A property that is not known (the nearest that is gets named) or
                 cannot be honoured, or a value that makes no sense.
 
         """
-        self._settings = ConsumerSettings.from_properties(properties)
+        self._settings = (
+            properties
+            if isinstance(properties, ConsumerSettings)
+            else ConsumerSettings.from_properties(properties)
+        )
         self._cluster = Cluster(self._settings.client)
         self._wakeup = Wakeup()
         self._fetching = Fetching(self._cluster, self._settings, self._wakeup)

@@ -110,6 +110,9 @@ class GroupMembership:
         config: ClientConfig,
         settings: MembershipSettings,
         on_change: Callable[[], object] = lambda: None,
+        *,
+        on_renewed: Callable[[Membership, float], object] = lambda identity, asked_at: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """
         Prepare; nobody is asked before :meth:`subscribe`.
@@ -118,6 +121,10 @@ class GroupMembership:
             config: The cluster whose group it is.
             settings: See there.
             on_change: Called from the keeper's thread when :meth:`poll` has something to do.
+            on_renewed: Called from the keeper's thread each time that the coordinator has answered to
+                this member, with its identity and when that was asked: its session lasts from then on
+                for ``session_timeout_ms`` at least.
+            clock: Tells when, in seconds.
 
         Raises:
             ConfigError: An assignor that there is not, or none; or assignors that cannot go together.
@@ -127,6 +134,8 @@ class GroupMembership:
         self._assignors = _assignors(settings.assignors)
         self._protocol = _common_protocol(self._assignors.values())
         self._on_change = on_change
+        self._on_renewed = on_renewed
+        self._clock = clock
         self._cluster = Cluster(config.impatient())
         self._coordinator = Coordinator(
             self._cluster,
@@ -404,11 +413,22 @@ class GroupMembership:
             return 0.0
         if is_in and now >= self._heartbeat_at:
             self._heartbeat_at = now + self._settings.heartbeat_interval_ms / 1000
-            self._coordinator.heartbeat(membership)
+            self._beat(membership)
             self._backoff.reset()
         if now >= self._look_at:
             self._look_at_topics()
         return max(0.0, min(self._heartbeat_at if is_in else self._look_at, self._look_at) - time.monotonic())
+
+    def _beat(self, membership: Membership) -> None:
+        asked_at = self._clock()
+        try:
+            self._coordinator.heartbeat(membership)
+        except BrokerError as error:
+            # Said to members alone, and it renews the session, too.
+            if error.code is ErrorCode.REBALANCE_IN_PROGRESS:
+                self._on_renewed(membership, asked_at)
+            raise
+        self._on_renewed(membership, asked_at)
 
     def _give_up_the_place(self, membership: Membership) -> None:
         """Let the others have the partitions: the owner does not poll. It joins again when it does."""
@@ -467,7 +487,9 @@ class GroupMembership:
             if self._phase is _Phase.JOINING:
                 # Known from here on, so that whatever comes next can leave.
                 self._membership = replace(membership, member_id=joined.member_id)
-        part = self._coordinator.sync(joined, membership.instance_id, self._deal(joined))
+        dealt = self._deal(joined)
+        asked_at = self._clock()
+        part = self._coordinator.sync(joined, membership.instance_id, dealt)
         assignment = tuple(sorted(TopicPartition(*each) for each in decode_assignment(part)))
         self._backoff.reset()
         self._heartbeat_at = time.monotonic() + self._settings.heartbeat_interval_ms / 1000
@@ -481,6 +503,8 @@ class GroupMembership:
                 self._must_join_again = True
                 self._assignment = tuple(each for each in assignment if each.topic in self._topics)
             self._tell()
+            identity = self._membership
+        self._on_renewed(identity, asked_at)
         return 0.0
 
     def _deal(self, joined: Joined) -> dict[str, bytes]:

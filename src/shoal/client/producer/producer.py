@@ -31,20 +31,24 @@ class RawProducer:
 
     """
 
-    def __init__(self, properties: Mapping[str, object]) -> None:
+    def __init__(self, properties: Mapping[str, object] | ProducerSettings) -> None:
         """
         Read a configuration, and start the thread that sends.
 
         Args:
             properties: By the names of Java's producer, such as ``bootstrap.servers``,
-                ``acks`` and ``send.raw.bytes``; see docs/client.md.
+                ``acks`` and ``send.raw.bytes``; see docs/client.md. Or what was read from them.
 
         Raises:
             ConfigError: A property that is not known (the nearest that is gets named) or
                 cannot be honoured, values that make no sense or do not go together.
 
         """
-        self._settings = ProducerSettings.from_properties(properties)
+        self._settings = (
+            properties
+            if isinstance(properties, ProducerSettings)
+            else ProducerSettings.from_properties(properties)
+        )
         self._sticky = StickyPartitions()
         self._is_closed = False
         self._sender = Sender(self._settings)
