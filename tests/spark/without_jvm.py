@@ -37,7 +37,7 @@ class _Query:
         self._thread.start()
 
     @property
-    def isActive(self) -> bool:
+    def isActive(self) -> bool:  # noqa: N802
         return self._thread.is_alive()
 
     def _run(self) -> None:
@@ -113,7 +113,7 @@ class _Session:
         self.source = source
 
     @property
-    def readStream(self) -> _Builder:
+    def readStream(self) -> _Builder:  # noqa: N802
         return _Builder(self)
 
     def stop(self) -> None:
