@@ -16,7 +16,19 @@ from typing import Any
 from ..errors import ConfigError
 from .config import KNOWN_PROPERTIES
 
-__all__ = ["Property", "boolean", "integer", "names", "one_of", "read_properties", "text"]
+__all__ = [
+    "MOST_DECOMPRESSED",
+    "Property",
+    "boolean",
+    "integer",
+    "names",
+    "one_of",
+    "read_properties",
+    "text",
+]
+
+#: The option that bounds what has to be opened, as the mirror's ``--max-decompressed-bytes`` does.
+MOST_DECOMPRESSED = "shoal.max.decompressed.bytes"
 
 _INT32_MAX = 2**31 - 1
 

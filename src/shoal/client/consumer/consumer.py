@@ -66,7 +66,11 @@ class RawConsumer:
         self._membership: GroupMembership | None = None
         if self._settings.membership is not None:
             # Made now, so that what cannot work is said now.
-            self._membership = self._new_membership()
+            try:
+                self._membership = self._new_membership()
+            except ConfigError:
+                self._wakeup.close()
+                raise
         self._is_subscribed = False
         self._is_closed = False
         self._commit_at = time.monotonic() + self._settings.auto_commit_interval_ms / 1000

@@ -24,6 +24,7 @@ from ...records import (
 from ..config import IsolationLevel
 from ..connection import FetchedBytes
 from ..metadata import TopicPartition
+from ..properties import MOST_DECOMPRESSED
 from .settings import ConsumerSettings
 
 __all__ = ["AnyRecord", "ConsumerRecord", "RawRecord", "TimestampType", "read_fetched"]
@@ -163,7 +164,8 @@ def read_fetched(
             f"{partition}, after offset {position - 1}: {error.reason}", error.position
         ) from error
     except UnsupportedBatch as error:
-        raise UnsupportedBatch(f"{partition}: {error.reason}", error.base_offset) from error
+        reason = error.reason.replace("--max-decompressed-bytes", MOST_DECOMPRESSED)
+        raise UnsupportedBatch(f"{partition}: {reason}", error.base_offset) from error
 
 
 def _read_deep(

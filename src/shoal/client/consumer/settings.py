@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ...errors import ConfigError
 from ..config import ClientConfig
 from ..membership import MembershipSettings
-from ..properties import Property, boolean, integer, names, one_of, read_properties, text
+from ..properties import MOST_DECOMPRESSED, Property, boolean, integer, names, one_of, read_properties, text
 
 __all__ = ["CONSUMER_PROPERTIES", "ConsumerSettings"]
 
@@ -54,7 +54,7 @@ CONSUMER_PROPERTIES: Mapping[str, Property] = {
     "metadata.max.age.ms": Property("300000", integer(1)),
     "partition.assignment.strategy": Property("range,cooperative-sticky", names),
     "session.timeout.ms": Property("45000", integer(1)),
-    "shoal.max.decompressed.bytes": Property("134217728", integer(1, 2**40)),
+    MOST_DECOMPRESSED: Property("134217728", integer(1, 2**40)),
     "value.deserializer": Property(None, _bytes_only),
 }
 
@@ -121,5 +121,5 @@ class ConsumerSettings:
             values["fetch.min.bytes"],
             values["max.partition.fetch.bytes"],
             values["max.poll.records"],
-            values["shoal.max.decompressed.bytes"],
+            values[MOST_DECOMPRESSED],
         )

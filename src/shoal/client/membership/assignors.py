@@ -156,6 +156,8 @@ class CooperativeStickyAssignor:
 
     def assign(self, partitions: Mapping[str, int], members: Iterable[Member]) -> Assignment:
         members = sorted(members, key=lambda member: member.member_id)
+        wanted = {topic for member in members for topic in member.subscription.topics}
+        partitions = {topic: count for topic, count in partitions.items() if topic in wanted}
         owned, contested = _owned(partitions, members)
         if len({frozenset(member.subscription.topics) for member in members}) == 1:
             assignment = _fill_by_quota(partitions, owned)

@@ -25,6 +25,7 @@ class Identity:
 
     Attributes:
         next_sequence: Of what is sent next.
+        next_offset: Where that must land, while sequences are offsets; else None.
         is_fresh: Whether nothing of it was acknowledged lately: a broker that does not know a
             producer takes any sequence, so the first request goes alone.
 
@@ -33,6 +34,7 @@ class Identity:
     producer_id: int
     epoch: int = 0
     next_sequence: int = 0
+    next_offset: int | None = None
     is_fresh: bool = True
 
 
@@ -44,6 +46,7 @@ class PartitionQueue:
     Attributes:
         waiting: What is to be sent, in order; the last may still be filled.
         sent: What was sent and has no final answer, in order.
+        unsure: What was refused as out of order when it was sent again, and may be written already.
         outstanding: How many requests of them are not answered.
         identity: None without idempotence, or before the first batch.
         is_draining: Whether a request failed: nothing is sent until all are answered.
@@ -59,6 +62,7 @@ class PartitionQueue:
     partition: TopicPartition
     waiting: deque[PendingBatch] = field(default_factory=deque)
     sent: deque[PendingBatch] = field(default_factory=deque)
+    unsure: list[PendingBatch] = field(default_factory=list)
     outstanding: int = 0
     identity: Identity | None = None
     is_draining: bool = False
@@ -70,6 +74,7 @@ class PartitionQueue:
     acked_at: float = 0.0
 
     def __iter__(self) -> Iterator[PendingBatch]:
+        yield from self.unsure
         yield from self.sent
         yield from self.waiting
 
@@ -194,7 +199,7 @@ class Accumulator:
             self._flushing += 1
             try:
                 self._wake()
-                return self.changed.wait_for(lambda: all(batch.is_done for batch in batches), timeout_s)
+                return self.changed.wait_for(lambda: all(batch.is_settled for batch in batches), timeout_s)
             finally:
                 self._flushing -= 1
 
@@ -233,6 +238,6 @@ class Accumulator:
         """Take everything out of the queues."""
         batches = [batch for queue in self.queues.values() for batch in queue]
         for queue in self.queues.values():
-            queue.waiting.clear()
-            queue.sent.clear()
+            for held in (queue.unsure, queue.sent, queue.waiting):
+                held.clear()
         return batches

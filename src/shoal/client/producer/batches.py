@@ -21,6 +21,7 @@ from ...records import (
     write_batch,
 )
 from ..metadata import TopicPartition
+from ..properties import MOST_DECOMPRESSED
 
 __all__ = ["TOGETHER", "OrdinaryBatch", "PendingBatch", "RawBatch", "RecordMetadata", "read_raw"]
 
@@ -59,10 +60,12 @@ class PendingBatch:
         created_at: On the monotonic clock; ``delivery.timeout.ms`` counts from it.
         reserved_bytes: Of ``buffer.memory``.
         sequence: Of its first record, once it was sent by an idempotent producer.
+        landing: The offset where it must be if it is written, where sequences are offsets.
         attempts: How often it was sent.
         is_in_doubt: Whether it may be written although nobody said so.
         is_decided: Whether it is known what became of it.
         is_done: Whether its futures say so.
+        parts: What it was divided into, if it was.
 
     """
 
@@ -70,10 +73,12 @@ class PendingBatch:
     created_at: float
     reserved_bytes: int = 0
     sequence: int | None = None
+    landing: int | None = None
     attempts: int = 0
     is_in_doubt: bool = False
     is_decided: bool = False
     is_done: bool = False
+    parts: Sequence[PendingBatch] = ()
 
     @property
     def count(self) -> int:
@@ -89,6 +94,11 @@ class PendingBatch:
     def is_open(self) -> bool:
         """Whether more records may be added."""
         return False
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all of its futures, its parts' included, have their results."""
+        return self.is_done and all(part.is_settled for part in self.parts)
 
     def stamped(self, producer_id: int, epoch: int, sequence: int) -> Sequence[memoryview]:
         """Return its bytes, in pieces, as they go out for a producer; -1s for one that is not idempotent."""
@@ -170,14 +180,14 @@ class OrdinaryBatch(PendingBatch):
     def halves(self) -> tuple[OrdinaryBatch, OrdinaryBatch]:
         """Return two batches with its records, for a broker that finds it too large."""
         middle = self.count // 2
-        parts = []
+        parts: list[OrdinaryBatch] = []
         for start, end in ((0, middle), (middle, self.count)):
             part = OrdinaryBatch(self.partition, self.created_at, codec=self.codec)
             for record, future in zip(self.records[start:end], self.futures[start:end], strict=True):
                 part.add(record, future)
             part.write()
             parts.append(part)
-        first, second = parts
+        first, second = self.parts = parts
         first.reserved_bytes = self.reserved_bytes * middle // self.count
         second.reserved_bytes = self.reserved_bytes - first.reserved_bytes
         first.sequence = self.sequence
@@ -242,5 +252,10 @@ def read_raw(value: object, limit_bytes: int) -> RecordBatch:
     if header.codec_id > max(Codec):
         raise UnsupportedBatch(f"its codec {header.codec_id} is unknown", header.base_offset)
     if header.magic != 2 or header.has_holes:
-        return write_batch(read_records(batch, limit_bytes), Codec(header.codec_id))
+        try:
+            records = read_records(batch, limit_bytes)
+        except UnsupportedBatch as error:
+            reason = error.reason.replace("--max-decompressed-bytes", MOST_DECOMPRESSED)
+            raise UnsupportedBatch(reason, error.base_offset) from error
+        return write_batch(records, Codec(header.codec_id))
     return batch

@@ -16,6 +16,10 @@ that (see :mod:`..multi_batch`). It compares sequences with its log's end, so a
 partition gets a producer id of its own for that, whose first sequence is the
 log's end; when it is refused, somebody else writes to the partition, and
 batches go one by one from then on, with the sequences that they have.
+A stock broker knows the last five batches of a producer. Where the answer to a
+request with more was lost and the next leader takes one at a time, it says of
+the first ones that they are out of order; they are written if a later one of
+the same producer is, and so the answers to those decide.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from ...errors import (
     BrokerError,
@@ -189,6 +194,7 @@ class Sender:
             for key in list(self._links):
                 self._links.pop(key).producer.close()
             self._cluster.close()
+            self._wakeup.close()
 
     def _give_up(self, error: ShoalError) -> None:
         with self.accumulator.changed:
@@ -392,7 +398,9 @@ class Sender:
                 views += batch.stamped(-1, -1, -1)
                 continue
             if batch.sequence is None:
-                batch.sequence = identity.next_sequence
+                batch.sequence, batch.landing = identity.next_sequence, identity.next_offset
+                if identity.next_offset is not None:
+                    identity.next_offset += batch.count
                 identity.next_sequence = (identity.next_sequence + batch.count) % _SEQUENCES
             views += batch.stamped(identity.producer_id, identity.epoch, batch.sequence)
         return views
@@ -449,7 +457,7 @@ class Sender:
         end = log_end_offsets(self._cluster, [queue.partition])[queue.partition]
         if producer_id is None or isinstance(end, ShoalError):
             return None
-        queue.identity = Identity(producer_id, next_sequence=end % _SEQUENCES)
+        queue.identity = Identity(producer_id, next_sequence=end % _SEQUENCES, next_offset=end)
         return True
 
     # Answers
@@ -474,7 +482,7 @@ class Sender:
                 queue = self.accumulator.queues[partition]
                 queue.outstanding -= 1
                 self._take_outcome(queue, batches, outcomes[partition], finished)
-                self._send_again_when_drained(queue)
+                self._send_again_when_drained(queue, finished)
         self._settle(finished)
 
     def _finish_unanswered(self, request: Mapping[TopicPartition, Sequence[PendingBatch]]) -> None:
@@ -513,7 +521,7 @@ class Sender:
         is_head = bool(queue.sent) and queue.sent[0] is head
         if len(batches) > 1 and not code.retriable:
             # Nothing was written. One by one, the answers say which batch is meant, or who else writes here.
-            queue.takes_several, queue.is_draining = False, True
+            self._go_one_by_one(queue)
         elif code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and queue.identity is not None:
             self._out_of_order(queue, head, error, is_head=is_head, finished=finished)
         elif code in _START_ANEW and queue.identity is not None:
@@ -557,12 +565,20 @@ class Sender:
         if not is_head:
             return  # one before it failed; it is sent again behind that
         if queue.takes_several:
-            queue.takes_several = False
+            self._go_one_by_one(queue)
+        elif head.is_in_doubt and head.landing is not None:
+            queue.sent.remove(head)
+            queue.unsure.append(head)
         elif queue.has_gap:
             queue.wants_new_epoch = True
         else:
             # All before it was acknowledged, and the broker does not have it any more.
             self._fail(queue, head, error, finished)
+
+    def _go_one_by_one(self, queue: PartitionQueue) -> None:
+        queue.takes_several, queue.is_draining = False, True
+        if queue.identity is not None:
+            queue.identity.next_offset = None
 
     def _may_retry(self, batch: PendingBatch, code: ErrorCode) -> bool:
         most = _MOST_CORRUPT if code is ErrorCode.CORRUPT_MESSAGE else self._settings.retries
@@ -583,6 +599,13 @@ class Sender:
             queue.identity.is_fresh = False
         self.accumulator.settling.add(batch)
         finished.append((batch, lambda: batch.acknowledge(base_offset, append_time_ms)))
+        # A broker takes a sequence only behind the one before it: so those before this one are there.
+        for earlier in queue.unsure:
+            assert earlier.landing is not None
+            earlier.is_decided = True
+            self.accumulator.settling.add(earlier)
+            finished.append((earlier, partial(earlier.acknowledge, earlier.landing, -1)))
+        queue.unsure.clear()
 
     def _fail(
         self,
@@ -599,7 +622,7 @@ class Sender:
         self.accumulator.settling.add(batch)
         finished.append((batch, _failing(batch, error)))
 
-    def _send_again_when_drained(self, queue: PartitionQueue) -> None:
+    def _send_again_when_drained(self, queue: PartitionQueue, finished: _Finished) -> None:
         """Queue again what failed, in order, once nothing of the partition is in flight; the lock is held."""
         if queue.outstanding or not queue.is_draining:
             return
@@ -608,13 +631,25 @@ class Sender:
         queue.sent.clear()
         if queue.wants_new_epoch and queue.identity is not None:
             queue.wants_new_epoch = queue.has_gap = False
+            self._give_up_unsure(queue, finished)
             self._begin_new_epoch(queue, again)
         queue.waiting.extendleft(reversed(again))
+        if not queue.waiting:
+            self._give_up_unsure(queue, finished)
         if again:
             backoff = Backoff(self._settings.retry_backoff_ms, self._settings.retry_backoff_max_ms)
             backoff.failures = queue.failures
             queue.failures += 1
             queue.retry_at = time.monotonic() + backoff.next_delay_s()
+
+    def _give_up_unsure(self, queue: PartitionQueue, finished: _Finished) -> None:
+        """Fail what nothing will tell of any more."""
+        unsure, queue.unsure = queue.unsure, []
+        for batch in unsure:
+            where = f"producing to {queue.partition} on {self._cluster}"
+            detail = "an earlier answer was lost, and it may be written"
+            error = BrokerError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, where, detail)
+            self._fail(queue, batch, error, finished)
 
     def _begin_new_epoch(self, queue: PartitionQueue, again: Sequence[PendingBatch]) -> None:
         """Number anew what is known not to be written, and fence what may still arrive of the old epoch."""
@@ -626,7 +661,7 @@ class Sender:
         else:
             queue.identity = Identity(identity.producer_id, identity.epoch + 1)
         for batch in (*again, *queue.waiting):
-            batch.sequence = None
+            batch.sequence = batch.landing = None
 
     def _disconnected(self, key: tuple[int, bool], error: ShoalError) -> None:
         """Put everything that was in flight on a connection in doubt, and send it again."""
@@ -647,7 +682,7 @@ class Sender:
                         batch.is_in_doubt = True
                         if not batch.is_decided and batch.attempts > self._settings.retries:
                             self._fail(queue, batch, error, finished)
-                    self._send_again_when_drained(queue)
+                    self._send_again_when_drained(queue, finished)
         self._settle(finished)
 
     # Time

@@ -9,7 +9,7 @@ from ...errors import ConfigError
 from ...records import Codec
 from ..config import ClientConfig
 from ..produce import ACKS_ALL
-from ..properties import Property, boolean, integer, one_of, read_properties
+from ..properties import MOST_DECOMPRESSED, Property, boolean, integer, one_of, read_properties
 
 __all__ = ["PRODUCER_PROPERTIES", "ProducerSettings"]
 
@@ -62,7 +62,7 @@ PRODUCER_PROPERTIES: Mapping[str, Property] = {
     "retry.backoff.max.ms": Property("1000", integer(1)),
     "retry.backoff.ms": Property("100", integer(1)),
     "send.raw.bytes": Property("false", boolean),
-    "shoal.max.decompressed.bytes": Property("134217728", integer(1, 2**40)),
+    MOST_DECOMPRESSED: Property("134217728", integer(1, 2**40)),
     "shoal.multi.batch": Property("auto", one_of("auto", "off")),
     "value.serializer": Property(None, _bytes_only),
 }
@@ -135,7 +135,7 @@ class ProducerSettings:
             values["retries"],
             values["retry.backoff.ms"],
             max(values["retry.backoff.ms"], values["retry.backoff.max.ms"]),
-            values["shoal.max.decompressed.bytes"],
+            values[MOST_DECOMPRESSED],
             # Compare-and-append needs sequences.
             values["shoal.multi.batch"] == "auto" and values["send.raw.bytes"] and idempotent,
         )

@@ -1,0 +1,208 @@
+"""Who gets what: the examples of Kafka's own documentation, and what must hold of any group."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.client.membership import ASSIGNORS
+from shoal.client.membership.assignors import Member, RebalanceProtocol
+from shoal.client.metadata import TopicPartition
+from shoal.protocol.consumer_protocol import Subscription
+
+Assigned = dict[str, list[str]]
+
+
+def member(
+    name: str,
+    topics: str,
+    owned: Sequence[str] = (),
+    generation: int = -1,
+    instance: str | None = None,
+    user_data: bytes | None = None,
+) -> Member:
+    pairs = [(each[:2], int(each[2:])) for each in owned]
+    return Member(name, instance, Subscription(topics.split(), user_data, pairs, generation))
+
+
+def assign(assignor: str, partitions: dict[str, int], *members: Member) -> Assigned:
+    found = ASSIGNORS[assignor].assign(partitions, members)
+    return {name: [f"{each.topic}{each.partition}" for each in has] for name, has in found.items()}
+
+
+def test_range_gives_runs_of_each_topic() -> None:
+    # The example in RangeAssignor's documentation.
+    found = assign("range", {"t0": 3, "t1": 3}, member("C1", "t0 t1"), member("C0", "t0 t1"))
+    assert found == {"C0": ["t00", "t01", "t10", "t11"], "C1": ["t02", "t12"]}
+
+
+def test_range_orders_static_members_first_and_by_their_instance_ids() -> None:
+    found = assign(
+        "range",
+        {"t0": 4},
+        member("a", "t0"),
+        member("z", "t0", instance="1"),
+        member("y", "t0", instance="2"),
+    )
+    assert found == {"z": ["t00", "t01"], "y": ["t02"], "a": ["t03"]}
+
+
+def test_roundrobin_takes_turns_over_all_topics() -> None:
+    # The examples in RoundRobinAssignor's documentation.
+    found = assign("roundrobin", {"t0": 3, "t1": 3}, member("C0", "t0 t1"), member("C1", "t0 t1"))
+    assert found == {"C0": ["t00", "t02", "t11"], "C1": ["t01", "t10", "t12"]}
+    found = assign(
+        "roundrobin",
+        {"t0": 1, "t1": 2, "t2": 3},
+        member("C0", "t0"),
+        member("C1", "t0 t1"),
+        member("C2", "t0 t1 t2"),
+    )
+    assert found == {"C0": ["t00"], "C1": ["t10"], "C2": ["t11", "t20", "t21", "t22"]}
+
+
+@pytest.mark.parametrize("assignor", ASSIGNORS)
+def test_topics_that_are_not_there_and_members_without_any_get_nothing(assignor: str) -> None:
+    found = assign(assignor, {"t0": 1}, member("C0", "t0 no"), member("C1", "no"))
+    assert found == {"C0": ["t00"], "C1": []}
+    assert assign(assignor, {}, member("C0", "no")) == {"C0": []}
+
+
+def test_a_new_member_is_given_what_others_give_up_only_when_they_did() -> None:
+    old = member("C0", "t0", ["t00", "t01", "t02", "t03"], 1)
+    assert assign("cooperative-sticky", {"t0": 4}, old, member("C1", "t0")) == {
+        "C0": ["t00", "t01"],
+        "C1": [],
+    }
+    found = assign(
+        "cooperative-sticky", {"t0": 4}, member("C0", "t0", ["t00", "t01"], 2), member("C1", "t0", [], 2)
+    )
+    assert found == {"C0": ["t00", "t01"], "C1": ["t02", "t03"]}
+
+
+def test_what_a_member_has_it_keeps_when_another_leaves() -> None:
+    found = assign(
+        "cooperative-sticky",
+        {"t0": 6},
+        member("C0", "t0", ["t01", "t04"], 5),
+        member("C2", "t0", ["t02", "t05"], 5),
+    )
+    assert {name: set(has) for name, has in found.items()} == {
+        "C0": {"t01", "t04", "t00"},
+        "C2": {"t02", "t05", "t03"},
+    }
+
+
+def test_the_later_generation_is_believed() -> None:
+    found = assign(
+        "cooperative-sticky",
+        {"t0": 2},
+        member("C0", "t0", ["t00", "t01"], 3),
+        member("C1", "t0", ["t01"], 4),
+    )
+    assert found == {"C0": ["t00"], "C1": ["t01"]}
+
+
+def test_before_version_2_the_generation_is_in_the_user_data() -> None:
+    found = assign(
+        "cooperative-sticky",
+        {"t0": 2},
+        member("C0", "t0", ["t00", "t01"], user_data=(3).to_bytes(4)),
+        member("C1", "t0", ["t01"], user_data=(4).to_bytes(4)),
+    )
+    assert found == {"C0": ["t00"], "C1": ["t01"]}
+
+
+def test_what_two_of_one_generation_claim_nobody_gets_at_once() -> None:
+    found = assign(
+        "cooperative-sticky",
+        {"t0": 2},
+        member("C0", "t0", ["t00", "t01"], 3),
+        member("C1", "t0", ["t01"], 3),
+    )
+    assert found == {"C0": ["t00"], "C1": []}
+
+
+def test_different_subscriptions_are_balanced_as_far_as_they_allow() -> None:
+    found = assign(
+        "cooperative-sticky",
+        {"t0": 4, "t1": 2},
+        member("C0", "t0 t1"),
+        member("C1", "t0"),
+        member("C2", "t1"),
+    )
+    assert sorted(len(has) for has in found.values()) == [2, 2, 2]
+    assert all(each.startswith("t0") for each in found["C1"])
+    assert all(each.startswith("t1") for each in found["C2"])
+
+
+def test_the_user_data_is_java_s() -> None:
+    assert ASSIGNORS["cooperative-sticky"].user_data(7) == b"\0\0\0\x07"
+    assert ASSIGNORS["cooperative-sticky"].user_data(-1) == b"\xff\xff\xff\xff"
+    assert ASSIGNORS["range"].user_data(7) is None
+    assert RebalanceProtocol.COOPERATIVE not in ASSIGNORS["range"].protocols
+
+
+TOPICS = st.dictionaries(st.sampled_from(["t0", "t1", "t2"]), st.integers(1, 7), min_size=1)
+
+
+@given(TOPICS, st.lists(st.sets(st.sampled_from(["t0", "t1", "t2"]), min_size=1), min_size=1, max_size=6))
+def test_each_partition_goes_to_exactly_one_that_wants_it(
+    partitions: dict[str, int], wanted: list[set[str]]
+) -> None:
+    members = [member(f"C{number}", " ".join(topics)) for number, topics in enumerate(wanted)]
+    expected = {
+        TopicPartition(topic, number)
+        for topic, count in partitions.items()
+        for number in range(count)
+        if any(topic in topics for topics in wanted)
+    }
+    for assignor in ASSIGNORS.values():
+        found = assignor.assign(partitions, members)
+        dealt = list(itertools.chain.from_iterable(found.values()))
+        assert len(dealt) == len(set(dealt))
+        assert set(dealt) == expected
+        for each in members:
+            assert {partition.topic for partition in found[each.member_id]} <= set(each.subscription.topics)
+
+
+@given(TOPICS, st.lists(st.booleans(), min_size=1, max_size=8), st.booleans())
+def test_members_come_and_go_and_nobody_is_ever_given_what_another_has(
+    partitions: dict[str, int], steps: list[bool], same: bool
+) -> None:
+    """Play a cooperative group: after each round, what a member has is its assignment."""
+    assignor = ASSIGNORS["cooperative-sticky"]
+    owned: dict[str, list[TopicPartition]] = {}
+    numbers = itertools.count()
+    for generation, comes in enumerate(steps):
+        if comes or len(owned) < 2:
+            owned[f"C{next(numbers)}"] = []
+        else:
+            owned.pop(sorted(owned)[generation % len(owned)])
+        for attempt in range(4):
+            members = [
+                member(
+                    name,
+                    " ".join(partitions) if same or int(name[1:]) % 2 else min(partitions),
+                    [f"{each.topic}{each.partition}" for each in has],
+                    generation * 4 + attempt,
+                )
+                for name, has in owned.items()
+            ]
+            found = assignor.assign(partitions, members)
+            for name, has in found.items():
+                others = set(itertools.chain.from_iterable(o for n, o in owned.items() if n != name))
+                assert not set(has) & others
+            is_stable = all(set(owned[name]) <= set(has) for name, has in found.items())
+            owned = {name: list(has) for name, has in found.items()}
+            if is_stable:
+                break
+        assert is_stable, "it does not come to rest"
+        if same:
+            loads = [len(has) for has in owned.values()]
+            assert sum(loads) == sum(partitions.values())
+            assert max(loads) - min(loads) <= 1

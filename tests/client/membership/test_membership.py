@@ -1,0 +1,484 @@
+"""A member of a group, among others of ours and of confluent-kafka's, on the embedded broker."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+import pytest
+from confluent_kafka import Consumer
+from two_brokers import config_of, wait_until
+
+from shoal.broker import Broker, BrokerCluster
+from shoal.client.cluster import Cluster
+from shoal.client.groups import Committed, commit_offsets, group_assignment
+from shoal.client.membership import ASSIGNORS, GroupMembership, MembershipSettings, RebalanceListener
+from shoal.client.metadata import TopicPartition
+from shoal.errors import BrokerError, ConfigError, ErrorCode
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.consumer_protocol import decode_subscription
+
+pytestmark = pytest.mark.timeout(60)
+
+#: The embedded broker's smallest.
+SESSION_MS = 6_000
+
+
+class Told(RebalanceListener):
+    """Writes down what it is told, as ``(what, partitions)``."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, list[str]]] = []
+        self.on_revoked: Callable[[], object] = lambda: None
+
+    def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        self.events.append(("revoked", [str(each) for each in partitions]))
+        self.on_revoked()
+
+    def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        self.events.append(("assigned", [str(each) for each in partitions]))
+
+    def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        self.events.append(("lost", [str(each) for each in partitions]))
+
+
+def settings(*assignors: str, **changes: object) -> MembershipSettings:
+    defaults: dict[str, object] = {
+        "group": "group",
+        "assignors": assignors or ("range",),
+        "session_timeout_ms": SESSION_MS,
+        "heartbeat_interval_ms": 50,
+    }
+    return MembershipSettings(**{**defaults, **changes})  # type: ignore[arg-type]
+
+
+class Polled:
+    """A membership that is polled by a thread, as an application would."""
+
+    def __init__(self, membership: GroupMembership, topics: Sequence[str] | re.Pattern[str]) -> None:
+        self.membership = membership
+        self.told = Told()
+        self.failure: BaseException | None = None
+        self._stopped = threading.Event()
+        membership.subscribe(topics)
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped.is_set():
+                self.membership.poll(0.05, self.told)
+                self._stopped.wait(0.005)
+        except BaseException as error:
+            self.failure = error
+
+    @property
+    def owned(self) -> list[str]:
+        return [str(each) for each in self.membership.owned]
+
+    def stop_polling(self) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def leave(self) -> None:
+        self.stop_polling()
+        self.membership.close(self.told)
+
+
+@contextmanager
+def polled(
+    broker: Broker, given: MembershipSettings, topics: Sequence[str] | re.Pattern[str] = ("topic",)
+) -> Iterator[Polled]:
+    member = Polled(GroupMembership(config_of("source", broker), given), topics)
+    try:
+        yield member
+    finally:
+        member.leave()
+
+
+@contextmanager
+def theirs(broker: Broker, strategy: str, **changes: object) -> Iterator[Consumer]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "group",
+            "partition.assignment.strategy": strategy,
+            "session.timeout.ms": SESSION_MS,
+            "heartbeat.interval.ms": 100,
+            **changes,
+        }
+    )
+    consumer.subscribe(["topic"])
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def parts(consumer: Consumer) -> list[str]:
+    consumer.poll(0.02)
+    return sorted(f"{each.topic}-{each.partition}" for each in consumer.assignment())
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        running.create_topic("topic", 4)
+        yield running
+
+
+ALL = ["topic-0", "topic-1", "topic-2", "topic-3"]
+
+
+# Alone
+
+
+def test_the_only_member_gets_everything_and_gives_it_up_at_the_end(broker: Broker) -> None:
+    with polled(broker, settings()) as member:
+        wait_until(lambda: member.owned == ALL)
+        with Cluster(config_of("source", broker)) as cluster:
+            assert group_assignment(cluster, "group") == {
+                member.membership.identity.member_id: list(member.membership.owned)
+            }
+    assert member.told.events == [("assigned", ALL), ("revoked", ALL)]
+    assert broker.groups.read("group", lambda group: len(group.members)) == 0
+
+
+@pytest.mark.parametrize("strategy", ASSIGNORS)
+def test_the_subscription_on_the_wire_is_kafka_s_version_3(broker: Broker, strategy: str) -> None:
+    with polled(broker, settings(strategy), ["topic", "another"]) as member:
+        wait_until(lambda: member.owned == ALL)
+        sent = broker.groups.read("group", lambda group: next(iter(group.members.values())).protocols)
+        assert list(sent) == [strategy]
+        user_data = b"\0\0\0\4\xff\xff\xff\xff" if strategy == "cooperative-sticky" else b"\xff\xff\xff\xff"
+        assert sent[strategy] == (
+            b"\0\3\0\0\0\2\0\7another\0\5topic" + user_data + b"\0\0\0\0\xff\xff\xff\xff\xff\xff"
+        )
+
+
+def test_the_default_is_java_s_list_of_assignors(broker: Broker) -> None:
+    given = MembershipSettings("group", heartbeat_interval_ms=50, session_timeout_ms=SESSION_MS)
+    with polled(broker, given) as member:
+        wait_until(lambda: member.owned == ALL)
+        sent = broker.groups.read("group", lambda group: next(iter(group.members.values())).protocols)
+        assert list(sent) == ["range", "cooperative-sticky"]
+
+
+def test_a_pattern_takes_new_topics_as_they_come(broker: Broker) -> None:
+    broker.create_topic("other")
+    given = settings(metadata_max_age_ms=100)
+    with polled(broker, given, re.compile("top.*")) as member:
+        wait_until(lambda: member.owned == ALL)
+        broker.create_topic("topper")
+        wait_until(lambda: "topper-0" in member.owned)
+        assert "other-0" not in member.owned
+
+
+def test_the_leader_notices_new_partitions(broker: Broker) -> None:
+    with polled(broker, settings(metadata_max_age_ms=100)) as member:
+        wait_until(lambda: member.owned == ALL)
+        broker.topics.grow(broker.topics.get("topic"), 5)
+        wait_until(lambda: member.owned == [*ALL, "topic-4"])
+
+
+def test_another_subscription_is_another_rebalance(broker: Broker) -> None:
+    broker.create_topic("other")
+    with polled(broker, settings("cooperative-sticky")) as member:
+        wait_until(lambda: member.owned == ALL)
+        member.membership.subscribe(["other"])
+        wait_until(lambda: member.owned == ["other-0"])
+    assert ("revoked", ALL) in member.told.events
+
+
+# Among others
+
+
+@pytest.mark.parametrize("strategy", ASSIGNORS)
+@pytest.mark.parametrize("leads", ["ours", "theirs"])
+def test_a_group_is_shared_with_confluent_kafka(broker: Broker, strategy: str, leads: str) -> None:
+    def shared(ours: Polled, consumer: Consumer) -> None:
+        def is_shared() -> bool:
+            return len(parts(consumer)) == 2 and sorted([*parts(consumer), *ours.owned]) == ALL
+
+        wait_until(is_shared)
+
+    if leads == "ours":
+        with polled(broker, settings(strategy)) as ours:
+            wait_until(lambda: ours.owned == ALL)
+            with theirs(broker, strategy) as consumer:
+                shared(ours, consumer)
+            wait_until(lambda: ours.owned == ALL)
+    else:
+        with theirs(broker, strategy) as consumer:
+            wait_until(lambda: parts(consumer) == ALL)
+            with polled(broker, settings(strategy)) as ours:
+                shared(ours, consumer)
+            wait_until(lambda: parts(consumer) == ALL)
+
+
+def test_a_cooperative_member_gives_up_only_what_goes(broker: Broker) -> None:
+    with polled(broker, settings("cooperative-sticky")) as first:
+        wait_until(lambda: first.owned == ALL)
+        with polled(broker, settings("cooperative-sticky")) as second:
+            wait_until(lambda: len(second.owned) == 2)
+            assert sorted([*first.owned, *second.owned]) == ALL
+    revoked = [partitions for what, partitions in first.told.events if what == "revoked"]
+    assert revoked[0] == second.told.events[-1][1]
+    assert second.told.events[-1][0] == "revoked"
+
+
+def test_an_eager_member_gives_everything_up_first(broker: Broker) -> None:
+    with polled(broker, settings("range")) as first:
+        wait_until(lambda: first.owned == ALL)
+        with polled(broker, settings("range")) as second:
+            wait_until(lambda: len(second.owned) == 2)
+        wait_until(lambda: first.owned == ALL)
+    assert first.told.events[:2] == [("assigned", ALL), ("revoked", ALL)]
+
+
+def test_the_user_data_and_the_owned_partitions_tell_the_next_leader(broker: Broker) -> None:
+    with polled(broker, settings("cooperative-sticky")) as first:
+        wait_until(lambda: first.owned == ALL)
+        with polled(broker, settings("cooperative-sticky")) as second:
+            wait_until(lambda: len(second.owned) == 2)
+            sent = broker.groups.read(
+                "group",
+                lambda group: group.members[first.membership.identity.member_id].protocols[
+                    "cooperative-sticky"
+                ],
+            )
+            subscription = decode_subscription(sent)
+            assert len(subscription.owned) == 2
+            assert subscription.generation >= 1
+            assert subscription.user_data == subscription.generation.to_bytes(4)
+
+
+def test_a_commit_while_partitions_are_revoked_is_accepted(broker: Broker) -> None:
+    first = TopicPartition("topic", 0)
+    with Cluster(config_of("source", broker)) as cluster, polled(broker, settings()) as member:
+        wait_until(lambda: member.owned == ALL)
+        refused: list[object] = []
+
+        def commit() -> None:
+            positions = {first: Committed(5, "")}
+            refused.append(commit_offsets(cluster, "group", positions, member.membership.identity))
+
+        member.told.on_revoked = commit
+        with polled(broker, settings()):
+            wait_until(lambda: bool(refused))
+        assert refused[0] == {}
+
+
+def test_a_commit_of_an_old_generation_is_fenced(broker: Broker) -> None:
+    first = TopicPartition("topic", 0)
+    with Cluster(config_of("source", broker)) as cluster, polled(broker, settings()) as member:
+        wait_until(lambda: member.owned == ALL)
+        old = member.membership.identity
+        with polled(broker, settings()) as other:
+            wait_until(lambda: len(other.owned) == 2)
+            with pytest.raises(BrokerError, match="ILLEGAL_GENERATION"):
+                commit_offsets(cluster, "group", {first: Committed(5, "")}, old)
+
+
+# Static members
+
+
+def test_a_static_member_comes_back_to_its_place_without_a_rebalance(broker: Broker) -> None:
+    with polled(broker, settings(instance_id="one")) as first:
+        wait_until(lambda: first.owned == ALL)
+        with polled(broker, settings(instance_id="two")) as second:
+            wait_until(lambda: len(second.owned) == 2 and len(first.owned) == 2)
+            kept, generation = second.owned, second.membership.identity.generation
+            events = len(first.told.events)
+            second.leave()
+            again = Polled(
+                GroupMembership(config_of("source", broker), settings(instance_id="two")), ["topic"]
+            )
+            wait_until(lambda: again.owned == kept)
+            assert again.membership.identity.generation == generation
+            assert len(first.told.events) == events
+            again.leave()
+
+
+def test_a_static_leader_that_comes_back_goes_on_watching(broker: Broker) -> None:
+    given = settings(instance_id="one", metadata_max_age_ms=100)
+    with polled(broker, given) as first:
+        wait_until(lambda: first.owned == ALL)
+    with polled(broker, given) as again:
+        wait_until(lambda: again.owned == ALL)
+        broker.topics.grow(broker.topics.get("topic"), 5)
+        wait_until(lambda: again.owned == [*ALL, "topic-4"])
+
+
+def test_whose_place_another_process_takes_is_told_so(broker: Broker) -> None:
+    with polled(broker, settings(instance_id="one")) as first:
+        wait_until(lambda: first.owned == ALL)
+        with polled(broker, settings(instance_id="one")) as second:
+            wait_until(lambda: second.owned == ALL)
+            wait_until(lambda: first.failure is not None)
+            assert isinstance(first.failure, BrokerError)
+            assert first.failure.code is ErrorCode.FENCED_INSTANCE_ID
+    assert first.told.events[-1] == ("lost", ALL)
+
+
+# What goes wrong
+
+
+def test_who_does_not_poll_loses_its_partitions_and_gets_them_back_when_it_does(broker: Broker) -> None:
+    with polled(broker, settings(max_poll_interval_ms=500)) as slow:
+        wait_until(lambda: slow.owned == ALL)
+        slow.stop_polling()
+        with polled(broker, settings(max_poll_interval_ms=500)) as other:
+            wait_until(lambda: other.owned == ALL)
+            assert slow.told.events == [("assigned", ALL)]
+            slow.membership.poll(0.0, slow.told)
+            assert slow.told.events[-1] == ("lost", ALL)
+            assert slow.owned == []
+
+            def has_its_half() -> bool:
+                slow.membership.poll(0.05, slow.told)
+                return len(slow.owned) == 2
+
+            wait_until(has_its_half)
+
+
+def test_a_static_member_that_does_not_poll_keeps_its_place_until_its_session_ends(broker: Broker) -> None:
+    with polled(broker, settings(instance_id="slow", max_poll_interval_ms=500)) as slow:
+        wait_until(lambda: slow.owned == ALL)
+        slow.stop_polling()
+        stopped_at = time.monotonic()
+        wait_until(lambda: slow.membership.identity.member_id == "")
+        assert broker.groups.read("group", lambda group: len(group.members)) == 1
+        wait_until(lambda: broker.groups.read("group", lambda group: len(group.members)) == 0)
+        assert time.monotonic() - stopped_at > SESSION_MS / 1000 - 1
+
+
+def test_a_member_that_the_group_forgot_loses_and_joins_anew(broker: Broker) -> None:
+    with polled(broker, settings("cooperative-sticky")) as member:
+        wait_until(lambda: member.owned == ALL)
+        forgotten = member.membership.identity
+        broker.groups.leave("group", forgotten.member_id, None)
+        wait_until(lambda: ("lost", ALL) in member.told.events)
+        wait_until(lambda: member.owned == ALL)
+        assert member.membership.identity.member_id != forgotten.member_id
+
+
+@pytest.mark.parametrize("api", [ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT])
+@pytest.mark.parametrize("drop", ["before", "after"])
+def test_a_lost_connection_is_made_again(broker: Broker, api: ApiKey, drop: str) -> None:
+    fault = broker.faults.add(api, drop=drop)  # type: ignore[arg-type]
+    with polled(broker, settings()) as member:
+        assert broker.faults.wait_for(fault)
+        wait_until(lambda: member.owned == ALL)
+
+
+@pytest.mark.parametrize("api", [ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT])
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+    ],
+)
+def test_what_passes_is_got_over(broker: Broker, api: ApiKey, code: ErrorCode) -> None:
+    fault = broker.faults.add(api, error=code)
+    with polled(broker, settings()) as member:
+        assert broker.faults.wait_for(fault)
+        wait_until(lambda: member.owned == ALL and not member.membership.is_rebalancing)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.GROUP_MAX_SIZE_REACHED, ErrorCode.INVALID_GROUP_ID],
+)
+def test_what_does_not_pass_is_raised(broker: Broker, code: ErrorCode) -> None:
+    broker.faults.add(ApiKey.JOIN_GROUP, error=code, times=None)
+    with polled(broker, settings()) as member:
+        wait_until(lambda: member.failure is not None)
+        assert isinstance(member.failure, BrokerError)
+        assert member.failure.code is code
+
+
+def test_members_without_a_common_assignor_are_refused(broker: Broker) -> None:
+    with polled(broker, settings("range")) as first:
+        wait_until(lambda: first.owned == ALL)
+        with polled(broker, settings("roundrobin")) as second:
+            wait_until(lambda: second.failure is not None)
+            assert isinstance(second.failure, BrokerError)
+            assert second.failure.code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        assert first.owned == ALL
+
+
+def test_a_coordinator_that_restarts_finds_its_members_again() -> None:
+    with BrokerCluster(2) as cluster:
+        first, second = cluster.nodes
+        cluster.create_topic("topic", 4)
+        heartbeats = [node.faults.add(ApiKey.HEARTBEAT, times=None) for node in cluster.nodes]
+
+        def hits() -> int:
+            return sum(fault.hits for fault in heartbeats)
+
+        with polled(first, settings()) as member:
+            wait_until(lambda: member.owned == ALL and hits() > 0)
+            before = member.membership.identity
+            for node in (first, second):
+                cluster.stop_node(node.node_id)
+                cluster.start_node(node.node_id)
+                reached = hits()
+                wait_until(lambda reached=reached: hits() > reached + 1)  # type: ignore[misc]
+            assert member.membership.identity == before
+            assert member.told.events == [("assigned", ALL)]
+
+
+def test_leaving_while_the_group_waits_for_others_does_not_hold_them_up(broker: Broker) -> None:
+    with polled(broker, settings(max_poll_interval_ms=30_000)) as first:
+        wait_until(lambda: first.owned == ALL)
+        first.stop_polling()  # it will not join again: the second one waits
+        second = GroupMembership(config_of("source", broker), settings(max_poll_interval_ms=30_000))
+        told = Told()
+        second.subscribe(["topic"])
+        second.poll(0.0, told)
+        wait_until(lambda: broker.groups.read("group", lambda group: len(group.members)) == 2)
+        began_at = time.monotonic()
+        second.close(told)
+        assert time.monotonic() - began_at < 3
+        wait_until(lambda: broker.groups.read("group", lambda group: len(group.members)) == 1)
+
+
+def test_what_a_listener_raises_goes_to_who_polls_and_the_rebalance_goes_on(broker: Broker) -> None:
+    with polled(broker, settings()) as first:
+        wait_until(lambda: first.owned == ALL)
+
+        def fail() -> None:
+            raise RuntimeError("the listener")
+
+        first.told.on_revoked = fail
+        with polled(broker, settings()) as second:
+            wait_until(lambda: first.failure is not None)
+            assert isinstance(first.failure, RuntimeError)
+            first.told.on_revoked = lambda: None
+
+            def is_shared() -> bool:
+                with suppress(RuntimeError):
+                    first.membership.poll(0.05, first.told)
+                return len(second.owned) == 2 and len(first.owned) == 2
+
+            wait_until(is_shared)
+
+
+@pytest.mark.parametrize(
+    ("assignors", "sentence"),
+    [((), "partition.assignment.strategy is empty"), (("sticky",), "there is no 'sticky'; shoal has range")],
+)
+def test_an_assignor_that_there_is_not_is_refused(
+    broker: Broker, assignors: tuple[str, ...], sentence: str
+) -> None:
+    given = MembershipSettings("group", assignors)
+    with pytest.raises(ConfigError, match=re.escape(sentence)):
+        GroupMembership(config_of("source", broker), given)

@@ -1,0 +1,759 @@
+"""The raw producer on the embedded broker: what is stored, what is acknowledged, and what goes wrong."""
+
+from __future__ import annotations
+
+import random
+import re
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+
+import batches
+import pytest
+from two_brokers import History, batches_of, content_of, wait_until
+
+from shoal import RawConsumer, RawProducer, RawRecord, RecordMetadata, TopicPartition
+from shoal.broker import Broker, BrokerCluster
+from shoal.errors import (
+    BrokerError,
+    BufferFull,
+    ConfigError,
+    CorruptBatch,
+    DeliveryTimedOut,
+    ErrorCode,
+    UnsupportedBatch,
+)
+from shoal.protocol.apis import ApiKey
+from shoal.records import Codec, fingerprint, read_header
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        running.create_topic("topic", 2)
+        yield running
+
+
+@pytest.fixture
+def generous() -> Iterator[Broker]:
+    """A broker that takes several batches of a partition in a request."""
+    with Broker(config={"shoal.multi.batch.produce": "true"}) as running:
+        running.create_topic("topic", 2)
+        yield running
+
+
+def producer(broker: Broker | BrokerCluster, **changes: object) -> RawProducer:
+    properties: dict[str, object] = {
+        "bootstrap.servers": broker.bootstrap,
+        "linger.ms": 0,
+        "retry.backoff.ms": 10,
+        "retry.backoff.max.ms": 50,
+    }
+    properties.update({name.replace("_", "."): value for name, value in changes.items()})
+    return RawProducer(properties)
+
+
+def values(broker: Broker, partition: int = 0, topic: str = "topic") -> list[bytes | None]:
+    return [each.value for each in content_of(broker.log(topic, partition))]
+
+
+def results(futures: list[Future[RecordMetadata]]) -> list[int]:
+    return [future.result(20).offset for future in futures]
+
+
+def some_batches(count: int, records: int = 3, codec: Codec = Codec.NONE) -> list[bytes]:
+    return [
+        bytes(
+            batches.batch(
+                [b"%d of %d" % (number, each) for number in range(records)],
+                codec=codec,
+                base_offset=100 + each * records,
+                base_timestamp=int(time.time() * 1000),
+                producer_id=4711,
+                producer_epoch=3,
+                base_sequence=each * records,
+            )
+        )
+        for each in range(count)
+    ]
+
+
+def expected_values(count: int, records: int = 3) -> list[bytes]:
+    return [b"%d of %d" % (number, each) for each in range(count) for number in range(records)]
+
+
+# Records
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_records_are_stored_as_they_were_given(broker: Broker, codec: Codec) -> None:
+    with producer(broker, compression_type=codec.name.lower(), linger_ms=20) as ours:
+        futures = [
+            ours.send(
+                "topic",
+                None if number % 5 == 0 else b"v%d" % number,
+                key=None if number % 3 == 0 else b"k%d" % number,
+                partition=0,
+                headers={"h": b"x", "n": None},
+                timestamp_ms=1_000_000 + number,
+            )
+            for number in range(100)
+        ]
+    assert results(futures) == list(range(100))
+    assert futures[7].result() == RecordMetadata("topic", 0, 7, 7, 1_000_007)
+    stored = content_of(broker.log("topic", 0))
+    assert [(each.key, each.value, each.headers, each.timestamp) for each in stored] == [
+        (
+            None if number % 3 == 0 else b"k%d" % number,
+            None if number % 5 == 0 else b"v%d" % number,
+            (("h", b"x"), ("n", None)),
+            1_000_000 + number,
+        )
+        for number in range(100)
+    ]
+    assert {batch.header.codec_id for batch in batches_of(broker.log("topic", 0))} == {codec}
+
+
+def test_lingering_makes_few_batches_and_a_full_one_goes_at_once(broker: Broker) -> None:
+    with producer(broker, linger_ms=60_000, delivery_timeout_ms=120_000, batch_size=10_000) as ours:
+        futures = [ours.send("topic", b"x" * 100, partition=0) for _ in range(250)]
+        futures[70].result(10)
+        assert not futures[-1].done()
+        ours.flush()
+        assert all(future.done() for future in futures)
+    sizes = [batch.header.records_count for batch in batches_of(broker.log("topic", 0))]
+    assert len(sizes) == 4
+    assert max(sizes) <= 100
+
+
+def test_keys_decide_on_the_partition_and_what_has_none_is_dealt_in_batches(broker: Broker) -> None:
+    broker.create_topic("many", 8)
+    with producer(broker, batch_size=1000, linger_ms=5) as ours:
+        by_key = [ours.send("many", b"", key=b"the same") for _ in range(50)]
+        without = [ours.send("many", b"x" * 100) for _ in range(400)]
+        assert ours.partitions_for("many") == 8
+    assert len({future.result().partition for future in by_key}) == 1
+    assert len({future.result().partition for future in without}) > 3
+    sizes = [
+        batch.header.records_count for number in range(8) for batch in batches_of(broker.log("many", number))
+    ]
+    assert sum(sizes) / len(sizes) > 3
+
+
+def test_a_log_append_time_is_told(broker: Broker) -> None:
+    broker.create_topic("append", 1, {"message.timestamp.type": "LogAppendTime"})
+    before = int(time.time() * 1000)
+    with producer(broker) as ours:
+        told = ours.send("append", b"x", timestamp_ms=5).result(10).timestamp
+    assert before <= told <= int(time.time() * 1000)
+
+
+@pytest.mark.parametrize("acks", [0, 1, "all"])
+def test_acks(broker: Broker, acks: object) -> None:
+    with producer(broker, acks=acks) as ours:
+        future = ours.send("topic", b"x", partition=0)
+        assert future.result(10).offset == (-1 if acks == 0 else 0)
+    wait_until(lambda: values(broker) == [b"x"])
+    (batch,) = batches_of(broker.log("topic", 0))
+    assert (batch.header.producer_id >= 0) == (acks == "all")
+
+
+def test_a_batch_that_is_too_large_for_the_topic_is_split(broker: Broker) -> None:
+    broker.create_topic("small", 1, {"max.message.bytes": "1000"})
+    with producer(broker, batch_size=100_000, linger_ms=100) as ours:
+        futures = [ours.send("small", b"%04d" % number * 25) for number in range(100)]
+        huge = ours.send("small", b"x" * 5000)
+        last = ours.send("small", b"last")
+    assert sorted(results(futures)) == list(range(100))
+    with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE"):
+        huge.result()
+    assert values(broker, topic="small") == [b"%04d" % number * 25 for number in range(100)] + [b"last"]
+    assert last.result().offset == 100
+
+
+# Whole batches
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_a_batch_is_shipped_unopened_and_never_under_the_source_s_producer_id(
+    broker: Broker, codec: Codec
+) -> None:
+    given = some_batches(4, codec=codec)
+    with producer(broker, send_raw_bytes=True) as ours:
+        futures = [ours.send("topic", value=each, partition=0) for each in given]
+    assert [future.result()[:4] for future in futures] == [
+        ("topic", 0, 3 * number + 2, 3 * number) for number in range(4)
+    ]
+    assert values(broker) == expected_values(4)
+    stored = batches_of(broker.log("topic", 0))
+    for number, (each, sent) in enumerate(zip(stored, given, strict=True)):
+        assert each.view[61:] == sent[61:]
+        assert each.header.producer_id != 4711
+        assert each.header.base_sequence == 3 * number
+        assert fingerprint(each) == fingerprint(batches.view(sent))
+
+
+@pytest.mark.parametrize("flags", [batches.LOG_APPEND_TIME, batches.TRANSACTIONAL, 0x40])
+def test_what_a_client_may_not_send_is_cleared(broker: Broker, flags: int) -> None:
+    given = batches.batch(2, flags=flags, producer_id=4711, producer_epoch=0)
+    with producer(broker, send_raw_bytes=True) as ours:
+        assert ours.send("topic", memoryview(given), partition=1).result(10).offset == 1
+    (stored,) = batches_of(broker.log("topic", 1))
+    assert stored.header.attributes == 0
+
+
+def test_raw_records_go_from_a_consumer_to_a_producer(broker: Broker, generous: Broker) -> None:
+    history = History(broker.log("topic", 1)).plain(3, 1, 5).holed(4, [2]).plain(2)
+    properties = {"bootstrap.servers": broker.bootstrap, "fetch.raw.bytes": True}
+    with RawConsumer(properties) as consumer, producer(generous, send_raw_bytes=True) as ours:
+        consumer.assign([("topic", 1)])
+        consumer.seek(("topic", 1), 1)
+        records: list[RawRecord] = []
+        while consumer.position(("topic", 1)) < history.next_offset:
+            records += consumer.poll(1)  # type: ignore[arg-type]
+        for record in records:
+            ours.send("topic", record)
+    assert content_of(generous.log("topic", 1)) == history.committed[1:]
+
+
+def test_holes_are_closed_and_old_messages_become_batches(broker: Broker) -> None:
+    holed = batches.batch([b"a", b"b", b"c"], holes=[1], codec=Codec.LZ4)
+    inner = [bytes(batches.message(1, value, offset=at)) for at, value in enumerate([b"d", b"e"])]
+    with producer(broker, send_raw_bytes=True) as ours:
+        first = ours.send("topic", holed, partition=0)
+        second = ours.send("topic", batches.message(0, b"old"), partition=0)
+        third = ours.send("topic", batches.wrapper(1, Codec.GZIP, inner, offset=1), partition=0)
+    assert results([first, second, third]) == [1, 2, 4]
+    assert values(broker) == [b"a", b"c", b"old", b"d", b"e"]
+    assert [batch.header.codec_id for batch in batches_of(broker.log("topic", 0))] == [
+        Codec.LZ4,
+        Codec.NONE,
+        Codec.GZIP,
+    ]
+
+
+def damaged() -> bytes:
+    changed = bytearray(some_batches(1)[0])
+    changed[-1] ^= 1
+    return bytes(changed)
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "sentence"),
+    [
+        (b"an ordinary value", ConfigError, "need to be turned on together"),
+        (b"", ConfigError, "0 bytes are none"),
+        (None, ConfigError, "takes the bytes of a batch, not NoneType; fetch.raw.bytes and send.raw.bytes"),
+        ("text", ConfigError, "takes the bytes of a batch, not str"),
+        (some_batches(1)[0][:-1], ConfigError, "the value is no record batch"),
+        (b"".join(some_batches(2)), CorruptBatch, "is not one batch"),
+        (some_batches(1)[0] + b"x", CorruptBatch, "is not one batch"),
+        (damaged(), CorruptBatch, "its CRC is"),
+        (batches.marker(1, 7), UnsupportedBatch, "it is a control batch"),
+        (batches.batch(2, holes=[0, 1]), UnsupportedBatch, "it has no records"),
+        (batches.batch(1, flags=5), UnsupportedBatch, "its codec 5 is unknown"),
+        # A header that says less than there is: whoever patched it, the records tell.
+        (batches.patched(batches.batch(3), 57, (2).to_bytes(4)), CorruptBatch, "its records do not parse"),
+    ],
+)
+def test_what_no_broker_should_get_is_refused_where_it_is_sent(
+    broker: Broker, value: object, error: type[Exception], sentence: str
+) -> None:
+    with (
+        producer(broker, send_raw_bytes=True) as ours,
+        pytest.raises(error, match=re.escape(sentence)),
+    ):
+        ours.send("topic", value, partition=0)  # type: ignore[arg-type]
+    assert values(broker) == []
+
+
+def test_raw_and_ordinary_cannot_be_mixed(broker: Broker) -> None:
+    History(broker.log("topic", 0)).plain(2)
+    together = "fetch.raw.bytes and send.raw.bytes need to be turned on together"
+    properties = {"bootstrap.servers": broker.bootstrap, "auto.offset.reset": "earliest"}
+    with (
+        RawConsumer({**properties, "fetch.raw.bytes": True}) as raw,
+        RawConsumer(properties) as deep,
+        producer(broker) as ordinary,
+        producer(broker, send_raw_bytes=True) as shallow,
+    ):
+        for consumer in (raw, deep):
+            consumer.assign([("topic", 0)])
+        batch, record = next(raw), next(deep)
+        assert isinstance(batch, RawRecord)
+        for given in (batch, batch.value, batch.value[10:]):
+            with pytest.raises(ConfigError, match=together):
+                ordinary.send("topic", given)
+        for mixed in (record, record.value):
+            with pytest.raises(ConfigError, match=together):
+                shallow.send("topic", mixed, partition=0)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="give send\\(\\) the partition"):
+            shallow.send("topic", bytes(batch.value))
+        with pytest.raises(ConfigError, match="a batch has no key"):
+            shallow.send("topic", batch, key=b"k")
+        with pytest.raises(ConfigError, match="a record's value is bytes, not str"):
+            ordinary.send("topic", "text")  # type: ignore[arg-type]
+
+
+# What goes wrong, and nothing is lost, doubled or reordered
+
+
+@pytest.mark.parametrize("send_raw_bytes", [False, True])
+@pytest.mark.parametrize("drop", ["before", "after", "within"])
+def test_lost_connections_lose_and_double_nothing(broker: Broker, drop: str, send_raw_bytes: bool) -> None:
+    with producer(broker, send_raw_bytes=send_raw_bytes, batch_size=1) as ours:
+        futures = []
+        for number, batch in enumerate(some_batches(60, records=1)):
+            if number % 10 == 5:
+                broker.faults.add(ApiKey.PRODUCE, drop=drop)  # type: ignore[arg-type]
+            value = batch if send_raw_bytes else b"0 of %d" % number
+            futures.append(ours.send("topic", value, partition=0))
+            if number % 7 == 0:
+                futures[-1].result(10)
+        assert ours.flush(20)
+    assert results(futures) == list(range(60))
+    assert values(broker) == expected_values(60, records=1)
+
+
+@pytest.mark.parametrize("effect", ["before", "after"])
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.CORRUPT_MESSAGE,
+    ],
+)
+def test_what_passes_is_sent_again_in_order(broker: Broker, code: ErrorCode, effect: str) -> None:
+    with producer(broker, batch_size=1) as ours:
+        ours.send("topic", b"first", partition=0).result(10)
+        fault = broker.faults.add(ApiKey.PRODUCE, error=code, effect=effect, times=2)  # type: ignore[arg-type]
+        futures = [ours.send("topic", b"%d" % number, partition=0) for number in range(20)]
+        assert ours.flush(20)
+        assert fault.hits == 2
+    assert results(futures) == list(range(1, 21))
+    assert values(broker) == [b"first", *(b"%d" % number for number in range(20))]
+
+
+def test_a_refused_batch_leaves_what_is_around_it_in_order(broker: Broker) -> None:
+    with producer(broker, batch_size=1) as ours:
+        futures = []
+        refused = []
+        for number in range(60):
+            if number % 20 == 10:
+                futures[-1].result(10)
+                refused.append(broker.faults.add(ApiKey.PRODUCE, error=ErrorCode.INVALID_TIMESTAMP))
+            futures.append(ours.send("topic", b"%d" % number, partition=0))
+        assert ours.flush(20)
+    failed = [number for number, future in enumerate(futures) if future.exception()]
+    assert len(failed) == 3
+    assert all("INVALID_TIMESTAMP" in str(futures[number].exception()) for number in failed)
+    assert values(broker) == [b"%d" % number for number in range(60) if number not in failed]
+    # What follows one that failed begins a new epoch, which fences what may be under way of the old one.
+    epochs = [batch.header.producer_epoch for batch in batches_of(broker.log("topic", 0))]
+    assert epochs == sorted(epochs)
+    assert epochs[-1] >= 1
+
+
+def test_a_broker_that_forgot_the_producer_is_written_to_again(broker: Broker) -> None:
+    with producer(broker, batch_size=1) as ours:
+        ours.send("topic", b"a", partition=0).result(10)
+        for code in (ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH):
+            broker.faults.add(ApiKey.PRODUCE, error=code)
+            assert ours.send("topic", b"b", partition=0).result(10)
+    assert values(broker) == [b"a", b"b", b"b"]
+
+
+def test_leaders_that_move_under_load_are_followed() -> None:
+    with BrokerCluster(3) as cluster:
+        cluster.create_topic("topic", 4)
+        with producer(cluster, batch_size=200) as ours:
+            futures = []
+            for number in range(2000):
+                if number % 100 == 50:
+                    cluster.move_leader("topic", number // 100 % 4, number // 100 % 3 + 1)
+                futures.append(ours.send("topic", b"%d" % number, partition=number % 4))
+            assert ours.flush(30)
+        for partition in range(4):
+            stored = values(cluster.nodes[0], partition)
+            assert stored == [b"%d" % number for number in range(2000) if number % 4 == partition]
+        assert all(future.result().offset >= 0 for future in futures)
+
+
+def test_nodes_that_stop_and_start_are_waited_for() -> None:
+    with BrokerCluster(2) as cluster:
+        cluster.create_topic("topic", 2)
+        with producer(cluster, batch_size=100, request_timeout_ms=2000) as ours:
+            futures = []
+            for number in range(300):
+                if number in (50, 150):
+                    cluster.stop_node(number // 100 + 1)
+                if number in (100, 200):
+                    cluster.start_node(number // 100)
+                futures.append(ours.send("topic", b"%d" % number, partition=number % 2))
+                time.sleep(0.001)
+            assert ours.flush(30)
+        for partition in range(2):
+            stored = values(cluster.nodes[0], partition)
+            assert stored == [b"%d" % number for number in range(300) if number % 2 == partition]
+
+
+def test_a_batch_that_is_not_acknowledged_in_time_fails_and_later_ones_do_not(broker: Broker) -> None:
+    timeouts = {"request_timeout_ms": 200, "delivery_timeout_ms": 600}
+    with producer(broker, batch_size=1, **timeouts) as ours:
+        ours.send("topic", b"before", partition=0).result(10)
+        fault = broker.faults.add(ApiKey.PRODUCE, drop="before", times=None)
+        late = [ours.send("topic", b"late %d" % number, partition=0) for number in range(3)]
+        for future in late:
+            error = future.exception(10)
+            assert isinstance(error, DeliveryTimedOut)
+            assert "no acknowledgement in delivery.timeout.ms=600" in str(error)
+        assert late[0].exception().is_in_doubt  # type: ignore[union-attr]
+        broker.faults.remove(fault)
+        after = [ours.send("topic", b"after %d" % number, partition=0) for number in range(5)]
+        assert ours.flush(20)
+        assert [future.exception() for future in after] == [None] * 5
+    stored = [value for value in values(broker) if not (value or b"").startswith(b"late")]
+    assert stored == [b"before", *(b"after %d" % number for number in range(5))]
+
+
+def test_a_batch_in_doubt_that_was_written_is_not_written_again(broker: Broker) -> None:
+    timeouts = {"request_timeout_ms": 200, "delivery_timeout_ms": 600}
+    with producer(broker, batch_size=1, **timeouts) as ours:
+        ours.send("topic", b"before", partition=0).result(10)
+        fault = broker.faults.add(ApiKey.PRODUCE, drop="after", times=None)
+        late = ours.send("topic", b"late", partition=0)
+        assert isinstance(late.exception(10), DeliveryTimedOut)
+        broker.faults.remove(fault)
+        assert ours.send("topic", b"after", partition=0).result(10).offset == 2
+    assert values(broker) == [b"before", b"late", b"after"]
+
+
+def test_without_idempotence_a_retry_may_double_and_is_counted_by_retries(broker: Broker) -> None:
+    with producer(broker, enable_idempotence=False, retries=1) as ours:
+        ours.send("topic", b"x", partition=0).result(10)
+        broker.faults.add(ApiKey.PRODUCE, error=ErrorCode.NOT_ENOUGH_REPLICAS, times=2)
+        with pytest.raises(BrokerError, match="NOT_ENOUGH_REPLICAS"):
+            ours.send("topic", b"y", partition=0).result(10)
+
+
+def test_what_may_not_be_written_is_an_error(broker: Broker) -> None:
+    broker.faults.add(ApiKey.PRODUCE, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    with producer(broker) as ours:
+        with pytest.raises(BrokerError, match="producing to topic-0"):
+            ours.send("topic", b"x", partition=0).result(10)
+        ours.send("topic", b"x", partition=0).result(10)
+    broker.faults.add(ApiKey.INIT_PRODUCER_ID, error=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, times=None)
+    with producer(broker) as ours:
+        with pytest.raises(BrokerError, match="CLUSTER_AUTHORIZATION_FAILED"):
+            ours.send("topic", b"x", partition=0).result(10)
+        with pytest.raises(BrokerError, match="CLUSTER_AUTHORIZATION_FAILED"):
+            ours.send("topic", b"x", partition=0)
+
+
+def test_a_topic_or_partition_that_is_not_there_is_an_error_in_time(broker: Broker) -> None:
+    with producer(broker, max_block_ms=200) as ours:
+        with pytest.raises(BrokerError, match=r"topic 'nowhere' on .*not there in max\.block\.ms=200"):
+            ours.send("nowhere", b"x")
+        with pytest.raises(BrokerError, match=r"topic-2 on .*it has 2 partitions"):
+            ours.send("topic", b"x", partition=2)
+        threading.Timer(0.1, broker.create_topic, ["late"]).start()
+        with producer(broker, max_block_ms=10_000) as patient:
+            assert patient.send("late", b"x").result(10).offset == 0
+
+
+# Memory
+
+
+@pytest.mark.parametrize("send_raw_bytes", [False, True])
+def test_a_full_buffer_holds_its_user_back_and_then_refuses(broker: Broker, send_raw_bytes: bool) -> None:
+    batch = bytes(batches.batch([b"x" * 1000], base_timestamp=int(time.time() * 1000)))
+    options = {"send_raw_bytes": send_raw_bytes, "buffer_memory": 10_000, "max_block_ms": 300}
+    with producer(broker, **options) as ours:
+
+        def send() -> Future[RecordMetadata]:
+            return ours.send("topic", batch if send_raw_bytes else b"x" * 1000, partition=0)
+
+        send().result(10)
+        broker.faults.add(ApiKey.PRODUCE, delay_s=1.5)
+        futures = []
+        began_at = time.monotonic()
+        refused: list[BufferFull] = []
+        while not refused:
+            try:
+                futures.append(send())
+            except BufferFull as error:
+                refused.append(error)
+        assert re.match(r"no room for 1\d\d\d bytes in max\.block\.ms=300", str(refused[0]))
+        assert 0.2 < time.monotonic() - began_at < 1.4
+        assert 5 <= len(futures) <= 10
+        assert ours.flush(10)
+        # Acknowledged, all of it is free again; and who waits gets room as it comes.
+        more = [send() for _ in range(50)]
+        assert ours.flush(10)
+        assert all(future.result().offset >= 0 for future in [*futures, *more])
+        assert ours._sender.accumulator.used_bytes == 0
+        with pytest.raises(BufferFull, match=r"more than buffer\.memory=10000 as a whole"):
+            ours.send(
+                "topic",
+                bytes(batches.batch([b"x" * 20_000])) if send_raw_bytes else b"x" * 20_000,
+                partition=0,
+            )
+
+
+def test_a_full_buffer_does_not_linger(broker: Broker) -> None:
+    options = {"linger_ms": 50_000, "delivery_timeout_ms": 100_000, "batch_size": 100_000}
+    with producer(broker, buffer_memory=5_000, max_block_ms=5_000, **options) as ours:
+        began_at = time.monotonic()
+        for _ in range(50):
+            ours.send("topic", b"x" * 1000, partition=0)
+        assert time.monotonic() - began_at < 4
+
+
+def test_close_waits_for_everything_or_as_long_as_it_is_told(broker: Broker) -> None:
+    ours = producer(broker)
+    future = ours.send("topic", b"x", partition=0)
+    ours.close()
+    ours.close()
+    assert future.result(0).offset == 0
+    with pytest.raises(ValueError, match="the producer is closed"):
+        ours.send("topic", b"x")
+    ours = producer(broker)
+    ours.send("topic", b"x", partition=0).result(10)
+    broker.faults.add(ApiKey.PRODUCE, delay_s=3)
+    future = ours.send("topic", b"x", partition=0)
+    began_at = time.monotonic()
+    ours.close(0.2)
+    assert time.monotonic() - began_at < 2
+    assert isinstance(future.exception(0), DeliveryTimedOut)
+
+
+def test_many_threads_may_send(broker: Broker) -> None:
+    with producer(broker, linger_ms=1) as ours:
+
+        def run(number: int) -> None:
+            for each in range(200):
+                ours.send("topic", b"%d %d" % (number, each), partition=0)
+
+        threads = [threading.Thread(target=run, args=(number,)) for number in range(5)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    stored = values(broker)
+    for number in range(5):
+        mine = [value for value in stored if value and value.startswith(b"%d " % number)]
+        assert mine == [b"%d %d" % (number, each) for each in range(200)]
+
+
+def test_a_callback_that_sends_is_no_deadlock(broker: Broker) -> None:
+    with producer(broker) as ours:
+        ours.send("topic", b"1", partition=0).add_done_callback(
+            lambda _: ours.send("topic", b"2", partition=0)
+        )
+        wait_until(lambda: values(broker) == [b"1", b"2"])
+
+
+# Several batches in a request
+
+
+def test_several_batches_go_into_a_request_where_that_is_taken(generous: Broker) -> None:
+    counted = generous.faults.add(ApiKey.PRODUCE, times=None)
+    given = some_batches(200)
+    with producer(generous, send_raw_bytes=True) as ours:
+        ours.send("topic", given[0], partition=0).result(10)
+        futures = [ours.send("topic", each, partition=0) for each in given[1:]]
+        assert ours.flush(20)
+        assert results(futures) == [3 * number + 2 for number in range(1, 200)]
+    assert values(generous) == expected_values(200)
+    assert counted.hits < 100
+    # Compare-and-append: each sequence is the offset where the batch is.
+    assert all(
+        batch.header.base_sequence == batch.header.base_offset
+        for batch in batches_of(generous.log("topic", 0))[5:]
+    )
+
+
+def test_a_stock_broker_gets_one_batch_of_a_partition_in_a_request(broker: Broker) -> None:
+    counted = broker.faults.add(ApiKey.PRODUCE, times=None)
+    with producer(broker, send_raw_bytes=True) as ours:
+        futures = [ours.send("topic", each, partition=0) for each in some_batches(50)]
+    assert results(futures) == [3 * number + 2 for number in range(50)]
+    assert counted.hits >= 50
+
+
+def test_several_batches_are_not_asked_for_where_that_is_off(generous: Broker) -> None:
+    counted = generous.faults.add(ApiKey.PRODUCE, times=None)
+    with producer(generous, send_raw_bytes=True, shoal_multi_batch="off") as ours:
+        futures = [ours.send("topic", each, partition=0) for each in some_batches(50)]
+    assert results(futures) == [3 * number + 2 for number in range(50)]
+    assert counted.hits == 50
+
+
+@pytest.mark.parametrize("drop", ["before", "after", "within"])
+def test_several_batches_whose_answer_is_lost_are_neither_lost_nor_doubled(
+    generous: Broker, drop: str
+) -> None:
+    given = some_batches(300, records=1)
+    with producer(generous, send_raw_bytes=True) as ours:
+        futures = []
+        for number, each in enumerate(given):
+            if number % 60 == 30:
+                generous.faults.add(ApiKey.PRODUCE, drop=drop)  # type: ignore[arg-type]
+            futures.append(ours.send("topic", each, partition=0))
+        assert ours.flush(20)
+    assert results(futures) == list(range(300))
+    assert values(generous) == expected_values(300, records=1)
+
+
+def test_a_large_request_in_doubt_is_cleared_up_by_a_broker_that_takes_one_at_a_time(
+    generous: Broker,
+) -> None:
+    given = some_batches(60, records=2)
+    with producer(generous, send_raw_bytes=True) as ours:
+        ours.send("topic", given[0], partition=0).result(10)
+        slow = generous.faults.add(ApiKey.PRODUCE, delay_s=0.3)
+        futures = [ours.send("topic", each, partition=0) for each in given[1:3]]
+        assert generous.faults.wait_for(slow)
+        # What collects meanwhile goes in one request: it is written, and its answer is lost.
+        lost = generous.faults.add(ApiKey.PRODUCE, drop="after", times=2)
+        futures += [ours.send("topic", each, partition=0) for each in given[3:]]
+        assert generous.faults.wait_for(lost)
+        generous.config.static["shoal.multi.batch.produce"] = "false"
+        assert ours.flush(20)
+    assert results(futures) == [2 * number + 1 for number in range(1, 60)]
+    assert values(generous) == expected_values(60, records=2)
+
+
+def test_another_writer_in_the_partition_costs_only_the_requests(generous: Broker) -> None:
+    given = some_batches(300, records=1)
+    with producer(generous, send_raw_bytes=True) as ours, producer(generous) as foreign:
+        futures = []
+        for number, each in enumerate(given):
+            futures.append(ours.send("topic", each, partition=0))
+            if number % 50 == 20:
+                foreign.send("topic", b"foreign", partition=0).result(10)
+        assert ours.flush(20)
+    stored = values(generous)
+    assert [value for value in stored if value != b"foreign"] == expected_values(300, records=1)
+    assert stored.count(b"foreign") == 6
+    assert [stored[offset] for offset in results(futures)] == expected_values(300, records=1)
+
+
+def test_an_unacceptable_batch_among_several_is_named_and_the_others_are_written(generous: Broker) -> None:
+    generous.create_topic("small", 1, {"max.message.bytes": "500"})
+    large = bytes(batches.batch([b"x" * 1000], base_timestamp=int(time.time() * 1000)))
+    given = some_batches(50, records=1)
+    with producer(generous, send_raw_bytes=True) as ours:
+        futures = [ours.send("small", each, partition=0) for each in given[:25]]
+        refused = ours.send("small", large, partition=0)
+        futures += [ours.send("small", each, partition=0) for each in given[25:]]
+        assert ours.flush(20)
+    with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE"):
+        refused.result()
+    assert [future.exception() for future in futures] == [None] * 50
+    assert values(generous, topic="small") == expected_values(50, records=1)
+
+
+def test_leaders_that_take_one_and_leaders_that_take_several_may_alternate() -> None:
+    with BrokerCluster(2, config={"shoal.multi.batch.produce": "true"}) as cluster:
+        cluster.create_topic("topic", 1)
+        given = some_batches(400, records=1)
+        with producer(cluster, send_raw_bytes=True) as ours:
+            for number, each in enumerate(given):
+                if number % 50 == 25:
+                    cluster.move_leader("topic", 0, number // 50 % 2 + 1)
+                ours.send("topic", each, partition=0)
+            assert ours.flush(30)
+        assert values(cluster.nodes[0]) == expected_values(400, records=1)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("several", [False, True])
+def test_whatever_happens_what_is_acknowledged_is_there_once_and_in_order(seed: int, several: bool) -> None:
+    rng = random.Random(seed)
+    with BrokerCluster(2, config={"shoal.multi.batch.produce": str(several).lower()}) as cluster:
+        cluster.create_topic("topic", 2)
+        given = some_batches(300, records=1)
+        futures: list[Future[RecordMetadata]] = []
+        with producer(cluster, send_raw_bytes=True, request_timeout_ms=3000) as ours:
+            for number, each in enumerate(given):
+                if rng.random() < 0.08:
+                    node = rng.choice(cluster.nodes)
+                    kind = rng.randrange(4)
+                    if kind == 0:
+                        node.faults.add(ApiKey.PRODUCE, drop=rng.choice(["before", "after", "within"]))
+                    elif kind == 1:
+                        code = rng.choice([ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_LEADER_OR_FOLLOWER])
+                        effect = "after" if code is ErrorCode.REQUEST_TIMED_OUT else "before"
+                        node.faults.add(ApiKey.PRODUCE, error=code, effect=effect)
+                    elif kind == 2:
+                        cluster.move_leader("topic", rng.randrange(2), rng.randrange(2) + 1)
+                    else:
+                        node.faults.add(ApiKey.PRODUCE, error=ErrorCode.INVALID_TIMESTAMP)
+                futures.append(ours.send("topic", each, partition=number % 2))
+                if rng.random() < 0.05:
+                    ours.flush(10)
+            assert ours.flush(30)
+        for partition in range(2):
+            stored = values(cluster.nodes[0], partition)
+            acknowledged = [
+                b"0 of %d" % number
+                for number, future in enumerate(futures)
+                if number % 2 == partition and future.exception() is None
+            ]
+            # A batch whose answer was lost, and that is refused when it is sent again, may be there.
+            assert len(set(stored)) == len(stored)
+            assert [value for value in stored if value in set(acknowledged)] == acknowledged
+            for number, future in enumerate(futures):
+                if number % 2 == partition and future.exception() is None:
+                    offset = future.result().offset
+                    assert offset < 0 or stored[offset] == b"0 of %d" % number
+
+
+# Configuration
+
+
+@pytest.mark.parametrize(
+    ("properties", "sentence"),
+    [
+        ({"send.raw.byte": True}, "there is no property 'send.raw.byte'; did you mean 'send.raw.bytes'?"),
+        ({"acks": 2}, "acks=2 is none of all, -1, 0, 1"),
+        ({"acks": 1, "enable.idempotence": True}, "enable.idempotence=true needs acks=all"),
+        ({"retries": 0, "enable.idempotence": "true"}, "enable.idempotence=true needs retries above 0"),
+        (
+            {"max.in.flight.requests.per.connection": 6, "enable.idempotence": True},
+            "needs max.in.flight.requests.per.connection of at most 5",
+        ),
+        (
+            {"delivery.timeout.ms": 1000, "request.timeout.ms": 1000, "linger.ms": 1},
+            "delivery.timeout.ms=1000 must be at least linger.ms + request.timeout.ms, 1001",
+        ),
+        ({"compression.type": "brotli"}, "is none of none, gzip, snappy, lz4, zstd"),
+        ({"transactional.id": "x"}, "shoal cannot honour transactional.id=x; remove it"),
+        ({"partitioner.class": "x.Y"}, "cannot be honoured: keys are hashed by murmur2"),
+        ({"value.serializer": "x.StringSerializer"}, "keys and values are bytes here; remove it"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_with_a_sentence(
+    properties: dict[str, object], sentence: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(sentence)):
+        RawProducer({"bootstrap.servers": "localhost:1", **properties})
+
+
+def test_nobody_who_answers_is_a_time_out_and_not_a_hang() -> None:
+    properties = {"bootstrap.servers": "127.0.0.1:1", "max.block.ms": 200}
+    with RawProducer(properties) as ours, pytest.raises(BrokerError, match="not there in"):
+        ours.send("topic", b"x")
+
+
+def test_types_are_what_is_exported() -> None:
+    assert TopicPartition("t", 1) == ("t", 1)
+    assert read_header(memoryview(some_batches(1)[0])).producer_id == 4711
