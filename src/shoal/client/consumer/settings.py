@@ -54,7 +54,7 @@ CONSUMER_PROPERTIES: Mapping[str, Property] = {
     "metadata.max.age.ms": Property("300000", integer(1)),
     "partition.assignment.strategy": Property("range,cooperative-sticky", names),
     "session.timeout.ms": Property("45000", integer(1)),
-    MOST_DECOMPRESSED: Property("134217728", integer(1, 2**40)),
+    MOST_DECOMPRESSED: Property("67108864", integer(1, 2**40)),
     "value.deserializer": Property(None, _bytes_only),
 }
 

@@ -62,7 +62,7 @@ PRODUCER_PROPERTIES: Mapping[str, Property] = {
     "retry.backoff.max.ms": Property("1000", integer(1)),
     "retry.backoff.ms": Property("100", integer(1)),
     "send.raw.bytes": Property("false", boolean),
-    MOST_DECOMPRESSED: Property("134217728", integer(1, 2**40)),
+    MOST_DECOMPRESSED: Property("67108864", integer(1, 2**40)),
     "shoal.multi.batch": Property("auto", one_of("auto", "off")),
     "value.serializer": Property(None, _bytes_only),
 }

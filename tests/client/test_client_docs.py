@@ -1,0 +1,81 @@
+"""docs/client.md has all options with the defaults that they have, and its transcript is what comes out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from shoal import RawConsumer, RawProducer
+from shoal.broker import Broker
+from shoal.client.consumer.settings import CONSUMER_PROPERTIES
+from shoal.client.producer.settings import PRODUCER_PROPERTIES
+from shoal.client.properties import Property
+
+PAGE = (Path(__file__).parents[2] / "docs" / "client.md").read_text(encoding="utf-8")
+
+#: Without a default in the table: the page says in words what they are.
+IN_WORDS = {"enable.idempotence": "true", "isolation.level": "read_committed"}
+
+
+def documented(heading: str) -> dict[str, str]:
+    """Return the options of a table by name, and their defaults as they are written."""
+    _, _, options = PAGE.partition("\n## Options\n")
+    _, _, section = options.partition(f"\n### {heading}\n")
+    table, _, _ = section.partition("\n#")
+    found: dict[str, str] = {}
+    for line in table.splitlines():
+        if line.startswith("| `"):
+            names, defaults, _ = (cell.strip() for cell in line.strip("|").split("|", 2))
+            written = [each.strip() for each in defaults.split(", ")]
+            for number, name in enumerate(re.findall("`([^`]+)`", names)):
+                found[name] = written[number] if len(written) > number else ""
+    return found
+
+
+@pytest.mark.parametrize(
+    ("heading", "table"), [("Consumer", CONSUMER_PROPERTIES), ("Producer", PRODUCER_PROPERTIES)]
+)
+def test_every_option_is_there_with_its_default(heading: str, table: Mapping[str, Property]) -> None:
+    found = documented(heading)
+    refused = {"partitioner.class"}
+    read_elsewhere = {"isolation.level"}
+    assert found.keys() - read_elsewhere == table.keys() - refused
+    for name, default in found.items():
+        expected = IN_WORDS[name] if name in IN_WORDS else table[name].default
+        assert default == expected or (expected is None and default in ("", "none")), name
+
+
+def test_the_transcript_is_what_comes_out() -> None:
+    transcript = re.search(r"```\n(>>> .*?)```", PAGE, re.DOTALL)
+    assert transcript
+    with Broker() as source, Broker() as destination:
+        for broker in (source, destination):
+            broker.create_topic("orders")
+        with RawProducer(
+            {"bootstrap.servers": source.bootstrap, "compression.type": "zstd", "linger.ms": 200}
+        ) as producer:
+            for number in range(335):
+                producer.send("orders", b"order %d" % number)
+        code = transcript[1].replace("source:9092", source.bootstrap)
+        code = code.replace("destination:9092", destination.bootstrap)
+        statements: list[tuple[str, str]] = []
+        for block in re.split(r"^>>> ", code, flags=re.M)[1:]:
+            lines = block.splitlines()
+            more = [line[4:] for line in lines[1:] if line.startswith("... ")]
+            said = [line for line in lines[1:] if not line.startswith("... ")]
+            statements.append(("\n".join([lines[0], *more]), "\n".join(said)))
+        names: dict[str, object] = {}
+        for statement, said in statements:
+            if said:
+                expected = re.sub(r"1553|timestamp=\d+", "N", said)
+                result = repr(eval(statement, names))
+                assert re.sub(r"(?<=None, )\d+|timestamp=\d+", "N", result) == expected
+            else:
+                exec(statement, names)
+        for name in ("consumer", "producer"):
+            each = names[name]
+            assert isinstance(each, RawConsumer | RawProducer)
+            each.close()
