@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -20,16 +21,26 @@ from shoal.cli.mirror_maker import parse
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.consumer import ConsumerRecord
-from shoal.client.groups import Committed, Membership, commit_offsets, fetch_offsets
+from shoal.client.groups import (
+    Committed,
+    Coordinator,
+    GroupMember,
+    Membership,
+    commit_offsets,
+    fetch_offsets,
+    group_assignment,
+)
 from shoal.client.metadata import TopicPartition
 from shoal.client.producer.partitioner import partition_of_key
-from shoal.errors import ShoalError
+from shoal.errors import GroupHeld, ShoalError
 from shoal.handlers import MirrorMakerMessageHandler, MirrorMakerRebalanceListener, ProducerRecord
 from shoal.mirroring.progress import Progress, Summary
 from shoal.records import Codec
 from shoal.spark.mirror_maker import mirror_maker
 
 pytestmark = pytest.mark.timeout(120)
+
+ROOT = Path(__file__).parents[2]
 
 CONSUMER = """\
 bootstrap.servers={servers}
@@ -441,3 +452,110 @@ def test_keys_are_hashed_anew_as_a_producer_does(makers: Makers) -> None:
         assert {partition_of_key(each.key or b"", 3) for each in records} == {number}
     sent = {each for records in makers.of_source() for each in records}
     assert {each for records in makers.copied() for each in records} == sent
+
+
+def test_a_member_that_the_group_threw_out_joins_again_and_doubles_nothing(makers: Makers) -> None:
+    makers.produce(30)
+    maker = makers.start("--use.raw.bytes")
+    wait_until(makers.is_copied, 30)
+    with Cluster(config_of(makers.source)) as cluster:
+        for _ in range(3):
+            joined = len([each for each in maker.notices if "assigned" in each])
+            wait_until(lambda: bool(group_assignment(cluster, "makers")), 30)
+            (member,) = group_assignment(cluster, "makers")
+            Coordinator(cluster, "makers").leave(Membership(member))
+            makers.produce(30)
+            wait_until(
+                lambda joined=joined: len([each for each in maker.notices if "assigned" in each]) > joined, 30
+            )
+            makers.produce(30)
+    wait_until(makers.is_copied, 30)
+    assert maker.end().exit_code == 0
+    assert makers.is_copied()
+    assert sum("went on without this mirror" in each for each in maker.warnings) == 3
+
+
+def test_a_group_of_another_sort_is_not_disturbed(makers: Makers) -> None:
+    with Cluster(config_of(makers.source)) as cluster:
+        holder = GroupMember(cluster, "makers", protocol="other", instance_id="x", session_timeout_ms=60_000)
+        holder.join()
+        with pytest.raises(GroupHeld, match="makers"):
+            makers.start("--use.raw.bytes").result()
+        holder.heartbeat()
+        holder.leave()
+
+
+def test_other_writers_end_it_unless_they_are_expected(makers: Makers) -> None:
+    makers.produce(30)
+    maker = makers.start("--use.raw.bytes")
+    wait_until(makers.is_copied, 30)
+    other = Producer({"bootstrap.servers": makers.destination.bootstrap})
+    other.produce("orders", b"foreign", partition=0)
+    assert other.flush(20) == 0
+    makers.produce(30)
+    summary = maker.result()
+    assert summary.exit_code == 1
+    assert "orders-0" in summary.stopped
+    maker = makers.start("--use.raw.bytes", "--delivery", "at-least-once")
+    makers.produce(30)
+    wait_until(lambda: makers.committed() == makers.ends(), 30)
+    assert maker.end().exit_code == 0
+    sent, copied = makers.of_source(), makers.copied()
+    assert all({*one} <= {*other} for one, other in zip(sent, copied, strict=True))
+
+
+# Examples
+
+
+@pytest.fixture
+def modules(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Where a user's modules are found, besides the examples."""
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def test_the_example_of_a_listener_creates_destination_topics(makers: Makers, modules: Path) -> None:
+    makers.produce(30)
+    args = f"bootstrap.servers={makers.destination.bootstrap} retention.ms=86400000"
+    maker = makers.start(
+        "--use.raw.bytes",
+        "--consumer.rebalance.listener",
+        "create_topics:CreateTopics",
+        "--consumer.rebalance.listener.args",
+        args,
+    )
+    wait_until(makers.is_copied, 30)
+    assert maker.end().exit_code == 0
+    assert makers.destination.topics.topic("orders").overrides["retention.ms"] == "86400000"
+
+
+def test_the_example_of_a_handler_masks_values(makers: Makers, modules: Path) -> None:
+    producer = Producer({"bootstrap.servers": makers.source.bootstrap})
+    producer.produce("orders", b"paid by 4111111111111111", partition=0)
+    producer.produce("orders", b"ours", partition=0, headers={"internal": b"true"})
+    producer.produce("orders", None, b"deleted", partition=0)
+    assert producer.flush(20) == 0
+    options = ["--message.handler", "mask_values:MaskValues", "--message.handler.args", "[0-9]{12,19}"]
+    maker = makers.start(*options)
+    wait_until(lambda: makers.committed() == makers.ends(), 30)
+    assert maker.end().exit_code == 0
+    assert [(each.key, each.value) for each in makers.copied()[0]] == [
+        (None, b"paid by ****************"),
+        (b"deleted", None),
+    ]
+
+
+def test_the_handler_in_the_documentation_does_what_it_says(makers: Makers, modules: Path) -> None:
+    page = (ROOT / "docs" / "from-mirrormaker.md").read_text(encoding="utf-8")
+    text = re.search(r"```python\n(.*?)```", page, re.DOTALL)
+    assert text
+    (modules / "documented.py").write_text(text[1])
+    producer = Producer({"bootstrap.servers": makers.source.bootstrap})
+    for value in (b"a secret", b"none"):
+        producer.produce("orders", value, b"key", partition=0)
+    assert producer.flush(20) == 0
+    maker = makers.start("--message.handler", "documented:Mask")
+    wait_until(lambda: makers.committed() == makers.ends(), 30)
+    assert maker.end().exit_code == 0
+    assert [(each.key, each.value) for each in makers.copied()[0]] == [(b"key", b""), (b"key", b"none")]
