@@ -28,14 +28,8 @@ def read(tmp_path: Path) -> Read:
         (tmp_path / "consumer").write_text(f"bootstrap.servers=a:1,b:2\ngroup.id=makers\n{consumer}")
         (tmp_path / "producer").write_text(f"bootstrap.servers=c:3\n{producer}")
         files = [f"--consumer.config={tmp_path}/consumer", f"--producer.config={tmp_path}/producer"]
-        given = (
-            arguments
-            if any("list" in each or "include" in each for each in arguments)
-            else (
-                *arguments,
-                "--include=orders",
-            )
-        )
+        says_which = any(each.startswith(("--include", "--whitelist")) for each in arguments)
+        given = arguments if says_which else (*arguments, "--include=orders")
         return parse(make_parser().parse_args(["mirror-maker", *files, *given]))
 
     return parsed
