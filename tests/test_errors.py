@@ -13,11 +13,14 @@ from shoal import errors
 from shoal.errors import (
     AccessRefused,
     BrokerError,
+    BufferFull,
     ConfigError,
     CorruptBatch,
+    DeliveryTimedOut,
     Disconnected,
     ErrorCode,
     GroupHeld,
+    NoPosition,
     PartitionStopped,
     ProtocolError,
     ShoalError,
@@ -59,6 +62,20 @@ EXAMPLES = [
         GroupHeld("shoal-orders", "shoal-1 at 10.0.0.7"),
         "the consumer group 'shoal-orders' on the source cluster is held by shoal-1 at 10.0.0.7; "
         "stop that mirror, or give this one a group of its own with --group",
+    ),
+    (
+        NoPosition("orders", 3),
+        "orders-3: the group has committed nothing, and auto.offset.reset is none; "
+        "seek, commit, or set it to earliest or latest",
+    ),
+    (BufferFull("no room for 5 bytes"), "no room for 5 bytes"),
+    (
+        DeliveryTimedOut("orders", 3, 500, True),
+        "orders-3: no acknowledgement in delivery.timeout.ms=500; it may be written all the same",
+    ),
+    (
+        DeliveryTimedOut("orders", 3, 500, False),
+        "orders-3: no acknowledgement in delivery.timeout.ms=500; it was not written",
     ),
     (Stopped("the driver is gone"), "the driver is gone"),
     (

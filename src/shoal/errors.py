@@ -401,7 +401,7 @@ class DeliveryTimedOut(ShoalError):
 
     """
 
-    def __init__(self, topic: str, partition: int, timeout_ms: int, *, is_in_doubt: bool) -> None:
+    def __init__(self, topic: str, partition: int, timeout_ms: int, is_in_doubt: bool) -> None:
         super().__init__(topic, partition, timeout_ms, is_in_doubt)
         self.topic = topic
         self.partition = partition

@@ -17,8 +17,9 @@ from integration.mirror_process import MirrorProcess, shoal
 
 from rig.cluster import free_port, java_properties
 from rig.load import create_topic, load_plain
-from rig.locked import PASSWORDS, LockedKafka, jaas, locked_kafka
+from rig.locked import PASSWORDS, SHORT_SESSION_MS, LockedKafka, jaas, locked_kafka
 from rig.read import digest_topic
+from shoal import RawConsumer, RawProducer
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.errors import AccessRefused, Disconnected, ShoalError
@@ -366,3 +367,33 @@ def test_a_mirror_between_locked_clusters_and_its_secrets_are_nowhere(
     assert sum(name.startswith("arguments") for name in seen) >= 2
     found = {name: secret for name, text in seen.items() for secret in SECRETS if secret in text}
     assert found == {}
+
+
+# The raw client
+
+
+@pytest.mark.parametrize("listener", ["TLS", "SASLTLS", "SHORT"])
+def test_the_raw_client_reads_and_writes_by_locked_listeners(
+    kafka: LockedKafka, listener: str, topic: str
+) -> None:
+    create_topic(kafka.cluster.bootstrap, topic, partitions=2)
+    how = {"TLS": trust(kafka), "SASLTLS": both(kafka, "SCRAM-SHA-512"), "SHORT": login("PLAIN")}[listener]
+    common = {"bootstrap.servers": kafka.cluster.listener(listener), **how}
+    reading = {"group.id": topic, "fetch.raw.bytes": True, "auto.offset.reset": "earliest"}
+    sent = read = 0
+    # Long enough for logins to be renewed more than once, on connections with requests in flight.
+    deadline = time.monotonic() + (3 * SHORT_SESSION_MS / 1000 if listener == "SHORT" else 0)
+    with (
+        RawProducer({**common, "compression.type": "lz4"}) as producer,
+        RawConsumer({**common, **reading}) as consumer,
+    ):
+        consumer.subscribe([topic])
+        while time.monotonic() < deadline or read < sent or not sent:
+            if sent < 100_000:
+                futures = [producer.send(topic, b"%01000d" % sent) for _ in range(500)]
+                sent += len(futures)
+                producer.flush()
+                assert all(future.result().offset >= 0 for future in futures)
+            read += sum(record.record_count for record in consumer.poll(0.05))
+        consumer.commit()
+    assert read == sent

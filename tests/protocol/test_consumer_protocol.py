@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shoal.errors import ProtocolError
 from shoal.protocol.consumer_protocol import (
@@ -94,3 +96,21 @@ def test_what_nobody_writes_is_refused(data: str) -> None:
         decode_subscription(bytes.fromhex(data))
     with pytest.raises(ProtocolError):
         decode_assignment(bytes.fromhex(data))
+
+
+@given(st.binary(max_size=200) | st.binary(max_size=50).map(SUBSCRIPTION_V3[:20].__add__))
+def test_any_bytes_are_a_value_or_an_error(data: bytes) -> None:
+    """Another member may send anything; what is read can be written again."""
+    try:
+        subscription = decode_subscription(data)
+    except ProtocolError:
+        pass
+    else:
+        again = encode_subscription(subscription)
+        assert encode_subscription(decode_subscription(again)) == again
+    try:
+        partitions = decode_assignment(data)
+    except ProtocolError:
+        pass
+    else:
+        assert set(decode_assignment(encode_assignment(partitions))) == set(partitions)

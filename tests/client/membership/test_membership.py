@@ -14,7 +14,7 @@ from two_brokers import config_of, wait_until
 
 from shoal.broker import Broker, BrokerCluster
 from shoal.client.cluster import Cluster
-from shoal.client.groups import Committed, commit_offsets, group_assignment
+from shoal.client.groups import Committed, Membership, commit_offsets, group_assignment
 from shoal.client.membership import ASSIGNORS, GroupMembership, MembershipSettings, RebalanceListener
 from shoal.client.metadata import TopicPartition
 from shoal.errors import BrokerError, ConfigError, ErrorCode
@@ -191,6 +191,24 @@ def test_another_subscription_is_another_rebalance(broker: Broker) -> None:
         member.membership.subscribe(["other"])
         wait_until(lambda: member.owned == ["other-0"])
     assert ("revoked", ALL) in member.told.events
+
+
+def test_the_owner_s_lease_is_renewed_from_when_the_coordinator_was_asked(broker: Broker) -> None:
+    renewed: list[tuple[Membership, float]] = []
+    clock = iter(range(1_000_000))
+    membership = GroupMembership(
+        config_of("source", broker),
+        settings(),
+        on_renewed=lambda identity, asked_at: renewed.append((identity, asked_at)),
+        clock=lambda: next(clock),
+    )
+    member = Polled(membership, ["topic"])
+    wait_until(lambda: len(renewed) > 3)
+    assert {identity for identity, _ in renewed} == {membership.identity}
+    assert [asked_at for _, asked_at in renewed] == list(range(len(renewed)))
+    broker.faults.add(ApiKey.HEARTBEAT, error=ErrorCode.UNKNOWN_MEMBER_ID)
+    wait_until(lambda: ("lost", ALL) in member.told.events)
+    member.leave()
 
 
 # Among others

@@ -143,6 +143,16 @@ def test_keys_decide_on_the_partition_and_what_has_none_is_dealt_in_batches(brok
     assert sum(sizes) / len(sizes) > 3
 
 
+def test_new_partitions_are_noticed(broker: Broker) -> None:
+    with producer(broker, metadata_max_age_ms=50) as ours:
+        assert ours.partitions_for("topic") == 2
+        topic = broker.topics.get("topic")
+        assert topic
+        broker.topics.grow(topic, 3)
+        wait_until(lambda: ours.partitions_for("topic") == 3 or not ours.send("topic", b"x").result(10))
+        assert ours.send("topic", b"x", partition=2).result(10).offset >= 0
+
+
 def test_a_log_append_time_is_told(broker: Broker) -> None:
     broker.create_topic("append", 1, {"message.timestamp.type": "LogAppendTime"})
     before = int(time.time() * 1000)
@@ -505,6 +515,13 @@ def test_a_full_buffer_holds_its_user_back_and_then_refuses(broker: Broker, send
                 bytes(batches.batch([b"x" * 20_000])) if send_raw_bytes else b"x" * 20_000,
                 partition=0,
             )
+
+
+def test_the_longest_times_that_java_has_are_taken(broker: Broker) -> None:
+    longest = 2**63 - 1
+    with producer(broker, max_block_ms=longest, buffer_memory=2_000, delivery_timeout_ms=2**31 - 1) as ours:
+        for _ in range(10):
+            ours.send("topic", b"x" * 1000, partition=0)
 
 
 def test_a_full_buffer_does_not_linger(broker: Broker) -> None:

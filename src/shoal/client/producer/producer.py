@@ -20,6 +20,8 @@ from .settings import ProducerSettings
 
 __all__ = ["RawProducer"]
 
+_LONGEST_BLOCK_S = 1e9
+
 Headers = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
 
 
@@ -92,7 +94,7 @@ class RawProducer:
             raise ValueError("the producer is closed")
         if self._sender.failure is not None:
             raise self._sender.failure
-        deadline = time.monotonic() + self._settings.max_block_ms / 1000
+        deadline = self._deadline()
         future: Future[RecordMetadata] = Future()
         future.set_running_or_notify_cancel()  # what is queued cannot be taken back
         if self._settings.send_raw_bytes:
@@ -171,7 +173,12 @@ class RawProducer:
 
     def partitions_for(self, topic: str) -> int:
         """Return how many partitions a topic has; waits for it up to ``max.block.ms``."""
-        return self._check_partition(topic, None, time.monotonic() + self._settings.max_block_ms / 1000)
+        return self._check_partition(topic, None, self._deadline())
+
+    def _deadline(self) -> float:
+        """Return when ``max.block.ms`` is over, of the monotonic clock."""
+        # Java's Long.MAX_VALUE, which MirrorMaker's users write, is more than a thread can wait.
+        return time.monotonic() + min(self._settings.max_block_ms / 1000, _LONGEST_BLOCK_S)
 
     def flush(self, timeout_s: float | None = None) -> bool:
         """

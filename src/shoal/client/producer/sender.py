@@ -90,8 +90,18 @@ def _failing(batch: PendingBatch, error: ShoalError) -> Callable[[], None]:
 
 @dataclass(slots=True, eq=False)
 class _Request:
+    """
+    Attributes:
+        sent_at: On the monotonic clock.
+        created_at: Of its oldest batch, likewise.
+    """
+
     sent_at: float
     batches: Mapping[TopicPartition, Sequence[PendingBatch]]
+    created_at: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.created_at = min(batches[0].created_at for batches in self.batches.values())
 
 
 @dataclass(slots=True, eq=False)
@@ -123,6 +133,7 @@ class Sender:
         self._refusals: dict[str, BrokerError] = {}
         self._is_stale = False
         self._refresh_at = 0.0
+        self._look_at = time.monotonic() + settings.metadata_max_age_ms / 1000
         self._connect_at: dict[int, float] = {}
         self._connect_backoffs: dict[int, Backoff] = {}
         self._producer_id: int | None = None
@@ -167,8 +178,9 @@ class Sender:
                     ),
                     timeout_s,
                 )
+                if topic not in self._counts:
+                    self._topics.discard(topic)  # nobody waits for it any more
                 if topic in self._refusals:
-                    self._topics.discard(topic)
                     raise self._refusals[topic]
             return self._counts.get(topic)
 
@@ -226,8 +238,11 @@ class Sender:
             due.append(self._refresh_at)
         with self.accumulator.changed:
             for queue in self.accumulator.queues.values():
-                for batch in (*list(queue.sent)[:1], *list(queue.waiting)[:1]):
-                    due.append(batch.created_at + self._settings.delivery_timeout_ms / 1000)
+                due += [
+                    batches[0].created_at + self._settings.delivery_timeout_ms / 1000
+                    for batches in (queue.sent, queue.waiting)
+                    if batches
+                ]
                 if queue.waiting and not queue.is_draining and self._may_go(queue):
                     ready_at = self.accumulator.ready_at(queue.waiting[0])
                     due.append(max(ready_at, queue.retry_at, self._connectable_at(queue)))
@@ -263,9 +278,10 @@ class Sender:
     # Metadata
 
     def _refresh(self, now: float) -> None:
-        if not self._is_stale or now < self._refresh_at:
+        if now < self._refresh_at or not (self._is_stale or now >= self._look_at):
             return
         self._refresh_at = now + _REFRESH_PAUSE_S
+        self._look_at = now + self._settings.metadata_max_age_ms / 1000
         with self.accumulator.changed:
             topics = set(self._topics)
         with suppress(Disconnected):
@@ -693,10 +709,14 @@ class Sender:
         finished: _Finished = []
         with self.accumulator.changed:
             for queue in self.accumulator.queues.values():
-                for batch in [each for each in queue.waiting if now - each.created_at > timeout_ms / 1000]:
+                # The oldest come first.
+                while queue.waiting and now - queue.waiting[0].created_at > timeout_ms / 1000:
+                    batch = queue.waiting[0]
                     in_doubt = batch.is_in_doubt
                     error = DeliveryTimedOut(*queue.partition, timeout_ms, is_in_doubt=in_doubt)
                     self._fail(queue, batch, error, finished)
+                if not (queue.waiting or queue.sent):
+                    self._give_up_unsure(queue, finished)
         self._settle(finished)
 
     def _close_overdue(self, now: float) -> None:
@@ -705,8 +725,7 @@ class Sender:
         delivery_s = self._settings.delivery_timeout_ms / 1000
         for key, link in list(self._links.items()):
             for request in link.requests:
-                oldest = min(batch.created_at for each in request.batches.values() for batch in each)
-                if now - request.sent_at > request_s or now - oldest > delivery_s:
+                if now - request.sent_at > request_s or now - request.created_at > delivery_s:
                     where = str(link.producer.connection.address)
                     self._disconnected(key, Disconnected(where, "no answer in time"))
                     break

@@ -56,6 +56,7 @@ PRODUCER_PROPERTIES: Mapping[str, Property] = {
     "max.block.ms": Property("60000", integer(0, _INT64_MAX)),
     "max.in.flight.requests.per.connection": Property("5", integer(1)),
     "max.request.size": Property("1048576", integer()),
+    "metadata.max.age.ms": Property("300000", integer(1)),
     "partitioner.class": Property(None, _refused),
     "partitioner.ignore.keys": Property("false", boolean),
     "retries": Property("2147483647", integer()),
@@ -84,6 +85,7 @@ class ProducerSettings:
     max_block_ms: int
     max_in_flight: int
     max_request_size: int
+    metadata_max_age_ms: int
     partitioner_ignore_keys: bool
     retries: int
     retry_backoff_ms: int
@@ -131,6 +133,7 @@ class ProducerSettings:
             values["max.block.ms"],
             values["max.in.flight.requests.per.connection"],
             values["max.request.size"],
+            values["metadata.max.age.ms"],
             values["partitioner.ignore.keys"],
             values["retries"],
             values["retry.backoff.ms"],
