@@ -24,8 +24,12 @@ help:
 demo: $(VENV)/for-demo
 	@$(BIN)/shoal demo $(ARGS)
 
+# Two at a time, since most tests wait for brokers; files stay together, since clusters are shared within one.
+# Not reordered: the long files lie in the middle, and short ones fill up the end.
+PARALLEL = --numprocesses=2 --dist=loadfile --no-loadscope-reorder
+
 test: check agent browser prometheus
-	$(BIN)/python -m pytest --cov=shoal --cov-branch --cov-report=term $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) --cov=shoal --cov-branch --cov-report=term $(ARGS)
 
 test-long: $(VENV)/for-test kafka-tools
 	$(BIN)/python -m pytest -m long $(ARGS)

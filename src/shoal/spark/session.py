@@ -12,6 +12,11 @@ cores, with PySpark 4.3 and Java 17); this one after 10 s and 12, and from the t
 3. 10 with **large jars first on the class path** (:mod:`shoal.spark.gateway`),
 4. and 5.4 where **parsed classes are kept** (:mod:`shoal.spark.archive`).
 
+A service of months has some 60 MB in that JVM. **The heap stays small** by the serial collector with a young
+generation of its own size: after 250 slices it took 424 MB in all and 21 CPU-seconds, where G1 took 475 and
+23, and went on growing into its limit (the two side by side; G1 sizes the heap by pauses, of which nobody
+here takes notice).
+
 Everything here runs on the driver.
 """
 
@@ -44,7 +49,7 @@ _DEFAULTS = {
     "spark.app.name": "shoal",
     # Pointers only: 512 MB is ample. Spark itself refuses less than 450.
     "spark.driver.memory": "512m",
-    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms256m -Xmn96m",
     "spark.ui.enabled": "false",
     # It would be drawn into the log file.
     "spark.ui.showConsoleProgress": "false",

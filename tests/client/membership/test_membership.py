@@ -177,6 +177,15 @@ def test_a_pattern_takes_new_topics_as_they_come(broker: Broker) -> None:
         assert "other-0" not in member.owned
 
 
+def test_a_pattern_takes_one_rebalance_to_begin(broker: Broker) -> None:
+    for number in range(20):
+        given = settings(group=f"group {number}")
+        with polled(broker, given, re.compile("top.*")) as member:
+            wait_until(lambda member=member: member.owned == ALL)  # type: ignore[misc]
+            wait_until(lambda member=member: not member.membership.is_rebalancing)  # type: ignore[misc]
+        assert member.told.events == [("assigned", ALL), ("revoked", ALL)]
+
+
 def test_the_leader_notices_new_partitions(broker: Broker) -> None:
     with polled(broker, settings(metadata_max_age_ms=100)) as member:
         wait_until(lambda: member.owned == ALL)

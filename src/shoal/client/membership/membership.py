@@ -462,7 +462,7 @@ class GroupMembership:
         with self._changed:
             membership, owned = self._membership, self._to_join_with
             wanted, topics = self._wanted, self._topics
-            self._must_join_again = False  # whatever asked for that is in this join
+            self._must_join_again = False  # what is wanted is read now
         if isinstance(wanted, re.Pattern):
             # Matched before joining, so that one join is enough.
             topics = matching_topics(self._cluster.refresh(), wanted)
