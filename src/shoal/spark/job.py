@@ -267,6 +267,7 @@ class Run:
         ):
             try:
                 _refuse_speculation(spark)
+                self._spark_is_there()
                 job = _Job(self._options, prepared, control, spark)
                 if self._stop.is_set():
                     pass  # while Spark started
@@ -289,6 +290,9 @@ class Run:
         if lock.failure is not None:
             raise lock.failure
         return self._summary(prepared, work, python_cpu_s, jvm_cpu_s, log_file)
+
+    def _spark_is_there(self) -> None:
+        """Do what has to wait for Spark's start, which takes seconds."""
 
     def _commit_what_is_left(self, group: str, control: ControlServer) -> None:
         """Commit what no task did: the coordinator did not answer, and no task followed."""

@@ -79,6 +79,7 @@ class _MirrorMaker(Run):
     ) -> None:
         super().__init__(options.mirror, on_progress, None, on_warning, on_notice, stop)
         self._maker = options
+        self._share: GroupShare | None = None
 
     def run(self) -> Summary:
         options, maker = self._options, self._maker
@@ -116,14 +117,19 @@ class _MirrorMaker(Run):
                 on_notice=self._on_notice,
                 on_warning=self._on_warning,
             )
+            self._share = share
             resources.callback(share.release)
-            share.start()
             summary = self._run_on_spark(prepared, work, checkpoint, control, share)
             share.release()
             if share.failure is not None:
                 raise share.failure
             watch.end(summary)
             return summary
+
+    def _spark_is_there(self) -> None:
+        # Not before: whoever has the partitions until then can work on them.
+        assert self._share is not None
+        self._share.start()
 
     def _look(self) -> Prepared:
         """Ask both clusters who they are; which topics, the group will say."""
