@@ -24,6 +24,9 @@ from rig.wait import wait_until
 
 PARTITIONS = 3
 
+#: Of ten records each, dealt to the partitions in turn.
+BATCHES = 7
+
 #: Spark starts in seconds; on a machine that does much else, in minutes.
 TIMEOUT_S = 400
 
@@ -74,8 +77,8 @@ class Setting:
         common = ["--whitelist", topic, "--offset.commit.interval.ms", "500"]
         return MirrorProcess(*files, *common, *options, state=self._state, verb="mirror-maker")
 
-    def load(self, topic: str, batches: int = 20) -> None:
-        for number in range(batches):
+    def load(self, topic: str) -> None:
+        for number in range(BATCHES):
             records = random_records(self._rng, 10, 200)
             load_batch(self.source.bootstrap, topic, number % PARTITIONS, records, "lz4")
 
@@ -122,7 +125,7 @@ def test_both_mirror_the_same_and_commit_the_same(setting: Setting, topic: str) 
     setting.load(topic)
     with setting.old(topic, f"{topic}.old") as old:
         wait_until(is_mirrored(setting, topic), "MirrorMaker 1's copies", TIMEOUT_S)
-        wait_until(lambda: setting.committed(topic, f"{topic}.old") == [70, 70, 60], "its commit", TIMEOUT_S)
+        wait_until(lambda: setting.committed(topic, f"{topic}.old") == [30, 20, 20], "its commit", TIMEOUT_S)
         assert old.stop(TIMEOUT_S) == 143
     by_old = setting.copied(topic)
 
@@ -138,7 +141,7 @@ def test_both_mirror_the_same_and_commit_the_same(setting: Setting, topic: str) 
         new.wait(TIMEOUT_S)
     assert new.exit_code == 0, new.stderr
     by_new = setting.copied(again)
-    assert setting.committed(again, f"{topic}.new") == [70, 70, 60]
+    assert setting.committed(again, f"{topic}.new") == [30, 20, 20]
     for partition in range(PARTITIONS):
         # Who has no key goes anywhere.
         keyed = [
@@ -183,7 +186,10 @@ def test_both_do_the_same_where_the_destination_refuses_a_record(
             )
             wait_until(lambda: setting.committed(topic, f"{topic}.old")[0] == 11, "its commit", TIMEOUT_S)
             old.stop(TIMEOUT_S)
-    assert contents(setting.copied(topic)) == expected
+    by_old = contents(setting.copied(topic))
+    # With abort, it may have sent what comes behind the refused one before it was told.
+    assert by_old == expected if abort == "false" else by_old >= expected
+    assert b"no key, which a compacted topic refuses" not in {value for _, value, _, _ in by_old}
 
     group = f"{topic}.new"
     # Behind what MirrorMaker 1 wrote, since the group has no position: one of its own.
@@ -193,7 +199,7 @@ def test_both_do_the_same_where_the_destination_refuses_a_record(
             new.send_signal(signal.SIGTERM)
         summary = new.wait(TIMEOUT_S)
     assert new.exit_code == (1 if abort == "true" else 4), new.stderr
-    assert contents(setting.copied(topic)) == expected + expected
+    assert contents(setting.copied(topic)) == by_old + expected
     # MirrorMaker 1 commits nothing there; KIP-3 asks for what was acknowledged.
     assert setting.committed(topic, group)[0] == (5 if abort == "true" else 11)
     if abort == "false":
@@ -228,18 +234,18 @@ def test_both_share_a_group_and_one_goes_on_where_the_other_leaves(setting: Sett
 
 def test_a_member_that_is_killed_loses_nothing_and_doubles_nothing(setting: Setting, topic: str) -> None:
     create_both(setting, topic)
-    setting.load(topic, TIMEOUT_S)
+    setting.load(topic)
     with setting.new(topic, topic) as first, setting.new(topic, topic) as second:
         for each in (first, second):
             each.wait_for(lambda line: line.get("partitions", 0) in (1, 2), TIMEOUT_S)
-        setting.load(topic, TIMEOUT_S)
+        setting.load(topic)
         family = [
             psutil.Process(first.process_id),
             *psutil.Process(first.process_id).children(recursive=True),
         ]
         for process in family:
             process.kill()
-        setting.load(topic, TIMEOUT_S)
+        setting.load(topic)
         second.wait_for(
             lambda line: line.get("partitions", 0) == PARTITIONS and line.get("lag_records") == 0, TIMEOUT_S
         )
