@@ -32,9 +32,10 @@ from shoal.client.groups import (
 )
 from shoal.client.metadata import TopicPartition
 from shoal.client.producer.partitioner import partition_of_key
-from shoal.errors import GroupHeld, ShoalError
+from shoal.errors import ConfigError, ErrorCode, GroupHeld, ShoalError
 from shoal.handlers import MirrorMakerMessageHandler, MirrorMakerRebalanceListener, ProducerRecord
 from shoal.mirroring.progress import Progress, Summary
+from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from shoal.spark.mirror_maker import mirror_maker
 
@@ -99,7 +100,7 @@ class Makers:
     """Two clusters, and mirror makers between them."""
 
     def __init__(self, directory: Path, source: Broker, destination: Broker) -> None:
-        self._directory = directory
+        self.directory = directory
         self.source = source
         self.destination = destination
         self._producer = Producer({"bootstrap.servers": source.bootstrap, "linger.ms": 0})
@@ -114,7 +115,7 @@ class Makers:
         }
         given = []
         for name, text in files.items():
-            file = self._directory / f"{name}-{time.monotonic_ns()}.properties"
+            file = self.directory / f"{name}-{time.monotonic_ns()}.properties"
             file.write_text(text)
             given += [f"--{name}.config", str(file)]
         return Maker([*given, "--include", include, "--offset.commit.interval.ms", "200", *arguments])
@@ -559,3 +560,37 @@ def test_the_handler_in_the_documentation_does_what_it_says(makers: Makers, modu
     wait_until(lambda: makers.committed() == makers.ends(), 30)
     assert maker.end().exit_code == 0
     assert [(each.key, each.value) for each in makers.copied()[0]] == [(b"key", b""), (b"key", b"none")]
+
+
+def test_a_topic_that_cannot_be_mirrored_keeps_no_other_from_it(makers: Makers) -> None:
+    makers.source.create_topic("orders.bad", 1)
+    makers.destination.create_topic("orders", 3)
+    makers.destination.faults.add(
+        ApiKey.CREATE_TOPICS, times=None, error=ErrorCode.POLICY_VIOLATION, topic="orders.bad"
+    )
+    makers.produce(30)
+    makers.produce(3, "orders.bad", 1)
+    maker = makers.start("--use.raw.bytes", include="orders.*")
+    wait_until(makers.is_copied, 30)
+    assert any("orders.bad is not mirrored yet" in each for each in maker.warnings)
+    makers.destination.faults.clear()
+    wait_until(lambda: makers.copied("orders.bad") == makers.of_source("orders.bad"), 30)
+    assert maker.end().exit_code == 0
+
+
+def test_what_the_destination_would_not_take_is_warned_of_and_tried(makers: Makers) -> None:
+    makers.destination.create_topic("orders", 3, {"max.message.bytes": "2000"})
+    makers.produce(30)
+    maker = makers.start("--use.raw.bytes")
+    wait_until(makers.is_copied, 30)
+    assert any("max.message.bytes is 2000" in each for each in maker.warnings)
+    makers.produce(3, size=3000)
+    summary = maker.result()
+    assert summary.exit_code == 1
+    assert all("MESSAGE_TOO_LARGE" in each for each in summary.stopped.values())
+
+
+def test_one_cluster_on_both_sides_is_refused(makers: Makers) -> None:
+    same = Makers(makers.directory, makers.source, makers.source)
+    with pytest.raises(ConfigError, match="one cluster"):
+        same.start("--use.raw.bytes").result()

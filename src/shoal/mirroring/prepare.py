@@ -166,7 +166,12 @@ def look(
 
 
 def prepare(
-    options: MirrorOptions, source: Cluster, destination: Cluster, *, patience_s: float = _PATIENCE_S
+    options: MirrorOptions,
+    source: Cluster,
+    destination: Cluster,
+    *,
+    patience_s: float = _PATIENCE_S,
+    forbids: bool = True,
 ) -> Prepared:
     """
     Look, and create what the destination misses: topics, and partitions of topics.
@@ -178,6 +183,8 @@ def prepare(
         source: Its metadata of all topics is refreshed.
         destination: Its metadata of the copies is refreshed, leaders included.
         patience_s: How long to wait for leaders and other things that time can heal.
+        forbids: Whether a topic is refused that may not take every batch of the source's; else it is
+            warned of.
 
     Raises:
         ConfigError: Nothing is selected, or the destination cannot take it; says what to do.
@@ -185,7 +192,7 @@ def prepare(
         Disconnected: A cluster does not answer.
 
     """
-    plan = look(options, source, destination, patience_s=patience_s)
+    plan = _Look(options, source, destination, patience_s, forbids=forbids).run()
     created = _carry_out(plan, destination, patience_s)
     if options.multi_batch is MultiBatch.REQUIRED:
         require_multi_batch(destination, created)  # the others were looked at
@@ -299,8 +306,15 @@ class _Look:
     """One run of :func:`look`: what it found so far."""
 
     def __init__(
-        self, options: MirrorOptions, source: Cluster, destination: Cluster, patience_s: float
+        self,
+        options: MirrorOptions,
+        source: Cluster,
+        destination: Cluster,
+        patience_s: float,
+        *,
+        forbids: bool = True,
     ) -> None:
+        self._forbids = forbids
         self._options = options
         self._source = source
         self._destination = destination
@@ -437,7 +451,7 @@ class _Look:
             for finding, topics in topics_by_finding.items()
         }
         errors = [sentence for finding, sentence in sentences.items() if finding.fatal]
-        if errors:
+        if errors and self._forbids:
             raise ConfigError("; ".join(errors))
         self._warnings += sentences.values()
 

@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from shoal.client.cluster import Cluster, patiently
-from shoal.errors import ConfigError
+from shoal.client.cluster import Cluster, is_transient, patiently
+from shoal.errors import ConfigError, ShoalError
 from shoal.mirroring.control import ControlServer
 from shoal.mirroring.incidents import IncidentKind
 from shoal.mirroring.lock import MirrorIdentity
@@ -80,6 +80,7 @@ class _MirrorMaker(Run):
         super().__init__(options.mirror, on_progress, None, on_warning, on_notice, stop)
         self._maker = options
         self._share: GroupShare | None = None
+        self._warned: set[str] = set()
 
     def run(self) -> Summary:
         options, maker = self._options, self._maker
@@ -136,6 +137,13 @@ class _MirrorMaker(Run):
         with Cluster(self._options.source) as source, Cluster(self._options.destination) as destination:
             patiently(source.refresh, patience_s=_PATIENCE_S)
             patiently(destination.refresh, patience_s=_PATIENCE_S)
+            cluster_id = source.metadata.cluster_id
+            is_same = cluster_id is not None and cluster_id == destination.metadata.cluster_id
+            if is_same and self._options.handling is None:
+                raise ConfigError(
+                    f"both files lead to one cluster ({cluster_id}), where each record would be mirrored "
+                    "again and again; a --message.handler may give topics other names"
+                )
             return Prepared(
                 self._maker.membership.group,
                 source.metadata.cluster_id,
@@ -163,20 +171,55 @@ class _MirrorMaker(Run):
         raise AssertionError("there is at least one")
 
     def _prepare_topics(self, topics: Sequence[str]) -> Mapping[str, PreparedTopic]:
-        """Make the destination's topics ready, where they are known: a handler may lead anywhere."""
-        options = replace(self._options, topics=TopicSelection(",".join(topics)))
-        with Cluster(options.source) as source, Cluster(options.destination) as destination:
-            if options.handling is not None:
-                found = patiently(lambda: source.refresh(topics), patience_s=_PATIENCE_S).topics
+        """
+        Make the destination's topics ready, where they are known: a handler may lead anywhere.
+
+        Returns:
+            Those that are; of the others it is warned. One that cannot be mirrored keeps no other from it.
+
+        Raises:
+            ShoalError: What time can heal.
+
+        """
+        with Cluster(self._options.source) as source, Cluster(self._options.destination) as destination:
+            there = patiently(lambda: source.refresh(topics), patience_s=_PATIENCE_S).topics
+            found = [each for each in topics if each in there]
+            if self._options.handling is not None:
                 return {
-                    name: PreparedTopic(name, name, len(found[name].partitions), created=False)
-                    for name in topics
-                    if name in found
+                    name: PreparedTopic(name, name, len(there[name].partitions), created=False)
+                    for name in found
                 }
-            prepared = prepare(options, source, destination, patience_s=_PATIENCE_S)
+            return self._prepare_those(found, source, destination)
+
+    def _prepare_those(
+        self, topics: Sequence[str], source: Cluster, destination: Cluster
+    ) -> Mapping[str, PreparedTopic]:
+        if not topics:
+            return {}
+        options = replace(self._options, topics=TopicSelection(",".join(topics)))
+        try:
+            # What the destination refuses in the end is a failure to send, which has a policy.
+            prepared = prepare(options, source, destination, patience_s=_PATIENCE_S, forbids=False)
+        except ShoalError as error:
+            if is_transient(error):
+                raise
+            if len(topics) == 1:
+                self._warn(f"topic {topics[0]} is not mirrored yet: {error}")
+                return {}
+            return {
+                name: topic
+                for each in topics
+                for name, topic in self._prepare_those([each], source, destination).items()
+            }
         for warning in prepared.warnings:
-            self._on_warning(warning)
+            self._warn(warning)
         return prepared.topics
+
+    def _warn(self, sentence: str) -> None:
+        """Warn once: each rebalance finds the same."""
+        if sentence not in self._warned:
+            self._warned.add(sentence)
+            self._on_warning(sentence)
 
     def _hear(self, report: dict[str, Any]) -> None:
         for each in report["partitions"]:

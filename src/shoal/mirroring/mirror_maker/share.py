@@ -79,7 +79,7 @@ class GroupShare(RebalanceListener):
             control: Through which the tasks are told.
             work: What they are to copy.
             metrics: Where that is counted.
-            prepare: Makes the destination ready for source topics.
+            prepare: Makes the destination ready for source topics, and returns those that are.
             listener: The user's.
             on_notice: Told what comes and goes.
             on_warning: Told what is in the way.
@@ -246,9 +246,11 @@ class GroupShare(RebalanceListener):
                 raise
             self._on_warning(f"{first_few(sorted(self._pending))} cannot be begun yet: {error}")
             return
-        self._work.take(topics, self._pending)
-        self._pending.clear()
-        self._control.end_slice()
+        ready = {each for each in self._pending if each.topic in topics}
+        if ready:
+            self._pending -= ready
+            self._work.take(topics, ready)
+            self._control.end_slice()
 
     def _call(self, method: str, *args: object) -> None:
         try:
