@@ -190,8 +190,8 @@ def test_both_do_the_same_where_the_destination_refuses_a_record(
             wait_until(lambda: setting.committed(topic, f"{topic}.old")[0] == 11, "its commit", TIMEOUT_S)
             old.stop(TIMEOUT_S)
     by_old = contents(setting.copied(topic))
-    # With abort, it may have sent what comes behind the refused one before it was told.
-    assert by_old == expected if abort == "false" else by_old >= expected
+    # With abort, what it has sent of the others is anybody's guess: keys lead to several partitions.
+    assert by_old == expected if abort == "false" else by_old <= contents({0: records[:10]})
     assert b"no key, which a compacted topic refuses" not in {value for _, value, _, _ in by_old}
 
     group = f"{topic}.new"
