@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import batches
 import pytest
-from two_brokers import Content, History, Killed, Mortal, TwoBrokers, Watched, batches_of
+from two_brokers import ABORT, COMMIT, Content, History, Killed, Mortal, TwoBrokers, Watched, batches_of
 
 from shoal.errors import ErrorCode
 from shoal.mirroring.incidents import IncidentKind
@@ -147,3 +147,27 @@ def test_everything_is_decoded_and_cut_into_batches_of_the_size_that_is_wanted(b
     assert {each.header.codec_id for each in made} == {Codec.NONE}
     assert max(each.header.size for each in made) <= 1024
     assert len(made) < 60
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_wherever_a_task_dies_what_is_decoded_arrives_once(brokers: TwoBrokers, seed: int) -> None:
+    """Each attempt may have other fetches, and cut other batches of the same records."""
+    (history,) = brokers.topic()
+    history.plain(3).plain(2, codec=Codec.LZ4).plain(5, codec=Codec.GZIP)
+    history.transaction(2, 3, ends=COMMIT).transaction(4, ends=ABORT).plain(200)
+    history.holed(6, [1, 2, 5]).empty().gap(7).plain(1, codec=Codec.SNAPPY).transaction(1, ends=ABORT)
+    history.plain(*([2] * 30), codec=Codec.ZSTD).marker()
+    mirror = brokers.with_settings(
+        rebatch=Rebatch(1024, Codec.ZSTD, everything=True), max_in_flight=1 + seed % 5, keep_append_time=True
+    )
+    deaths = 0
+    for at_check in range(1, 12):
+        try:
+            mirror.run(control=Dying((at_check + seed) % 7))
+        except Killed:
+            deaths += 1
+        history.plain(1)
+    mirror.run()
+    assert deaths > 1
+    assert brokers.copied() == history.committed
+    assert brokers.pair().source_offset == history.next_offset
