@@ -27,7 +27,7 @@ from rig import (
 from rig.jars import class_path, java
 from rig.process import spawn, tail
 from shoal import Committed, RawConsumer, RawProducer, RawRecord, TopicPartition
-from shoal.client.cluster import Cluster
+from shoal.client.cluster import Cluster, patiently
 from shoal.client.config import ClientConfig
 from shoal.errors import BrokerError, ErrorCode
 from shoal.protocol.apis import ApiKey
@@ -146,7 +146,9 @@ def described(bootstrap: str, group: str) -> list[tuple[bytes, bytes]]:
     """Return each member's subscription and assignment, as they were sent."""
     config, _ = ClientConfig.from_properties("source", {"bootstrap.servers": bootstrap})
     with Cluster(config) as cluster:
-        response = cluster.coordinator(group).request(
+        # A cluster's first group has no coordinator for a moment.
+        coordinator = patiently(lambda: cluster.coordinator(group), patience_s=30)
+        response = coordinator.request(
             ApiKey.DESCRIBE_GROUPS, groups=[group], include_authorized_operations=False
         )
     return [

@@ -538,6 +538,33 @@ def test_a_log_that_was_truncated_is_gone_back_in(broker: Broker) -> None:
             wait_until(lambda: ours.poll(0.05) is not None and ours.position(FIRST) == 3)
 
 
+def test_a_log_that_was_truncated_is_raised_where_nothing_is_to_be_reset() -> None:
+    with BrokerCluster(1) as cluster:
+        cluster.create_topic("topic", 1)
+        History(cluster.nodes[0].log("topic", 0)).plain(2, 2)
+        with consumer(cluster, auto_offset_reset="none") as ours:
+            ours.assign([FIRST])
+            ours.seek(FIRST, 0)
+            take(ours, 4)
+            shorter = lose_tail(cluster.nodes[0], "topic", 2)
+            cluster.move_leader("topic", 0, 1)
+            with pytest.raises(BrokerError, match=r"topic-0 at offset 4 .*truncated to 2; seek to go on"):
+                take(ours, 1)
+            History(shorter).plain(1, leader_epoch=shorter.leader_epoch)
+            ours.seek(FIRST, 2)
+            assert [record.offset for record in take(ours, 1)] == [2]
+
+
+def test_a_topic_that_comes_later_is_waited_for(broker: Broker) -> None:
+    with consumer(broker) as ours:
+        ours.assign([("late", 0)])
+        ours.seek(("late", 0), 0)
+        assert ours.poll(0.3) == []
+        broker.create_topic("late")
+        History(broker.log("late", 0)).plain(2)
+        take(ours, 2)
+
+
 def test_a_damaged_batch_is_raised_behind_what_is_before_it_and_can_be_passed(
     log: History, broker: Broker
 ) -> None:

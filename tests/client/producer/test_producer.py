@@ -678,6 +678,24 @@ def test_an_unacceptable_batch_among_several_is_named_and_the_others_are_written
     assert values(generous, topic="small") == expected_values(50, records=1)
 
 
+def test_a_request_of_several_that_is_refused_again_and_again_is_taken_apart(generous: Broker) -> None:
+    given = some_batches(40, records=1)
+    with producer(generous, send_raw_bytes=True) as ours:
+        ours.send("topic", given[0], partition=0).result(10)
+        slow = generous.faults.add(ApiKey.PRODUCE, delay_s=0.2)
+        futures = [ours.send("topic", each, partition=0) for each in given[1:3]]
+        assert generous.faults.wait_for(slow)
+        generous.faults.add(ApiKey.PRODUCE, error=ErrorCode.CORRUPT_MESSAGE, times=6)
+        futures += [ours.send("topic", each, partition=0) for each in given[3:]]
+        assert ours.flush(20)
+    refused = [number for number, future in enumerate(futures, 1) if future.exception()]
+    assert len(refused) < 5
+    assert [value for value in expected_values(40, records=1) if value in set(values(generous))] == values(
+        generous
+    )
+    assert len(values(generous)) == 40 - len(refused)
+
+
 def test_leaders_that_take_one_and_leaders_that_take_several_may_alternate() -> None:
     with BrokerCluster(2, config={"shoal.multi.batch.produce": "true"}) as cluster:
         cluster.create_topic("topic", 1)

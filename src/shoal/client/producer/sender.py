@@ -1,25 +1,15 @@
 """
 The thread that sends: to all leaders at once, several requests in flight to each.
 
-Order and no doubles, per partition, by these rules:
-
-- Sequences are given once, when a batch is sent for the first time, and stay.
-- After a request that failed, nothing of its partition is sent until all that
-  are in flight are answered, or their connection is gone; then they go again, in order.
-- The first request of a producer that the broker may not know goes alone.
-- A batch that is given up leaves a gap. Only if the broker then says so
-  (OUT_OF_ORDER_SEQUENCE_NUMBER: nothing was written), what follows begins a new
-  epoch; where the batch was written after all, the old sequences simply go on.
+A partition gets what its :mod:`.accumulator` queue has, in order; what its
+answers mean is in :mod:`.outcomes`. The first request of a producer that the
+broker may not know goes alone, and after one that failed nothing of its
+partition is sent until all that are in flight are answered.
 
 Several raw batches of a partition go into one request where the leader takes
 that (see :mod:`..multi_batch`). It compares sequences with its log's end, so a
 partition gets a producer id of its own for that, whose first sequence is the
-log's end; when it is refused, somebody else writes to the partition, and
-batches go one by one from then on, with the sequences that they have.
-A stock broker knows the last five batches of a producer. Where the answer to a
-request with more was lost and the next leader takes one at a time, it says of
-the first ones that they are out of order; they are written if a later one of
-the same producer is, and so the answers to those decide.
+log's end.
 """
 
 from __future__ import annotations
@@ -30,17 +20,14 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 
 from ...errors import (
     BrokerError,
     DeliveryTimedOut,
     Disconnected,
-    ErrorCode,
     ProtocolError,
     ShoalError,
 )
-from ...protocol.produce import ProduceOutcome
 from ..admin import init_producer_id
 from ..backoff import Backoff
 from ..cluster import Cluster, is_transient
@@ -52,12 +39,12 @@ from ..produce import NO_ACKS, Producer
 from ..waiting import Wakeup, wait_for_answers
 from .accumulator import Accumulator, Identity, PartitionQueue
 from .batches import OrdinaryBatch, PendingBatch
+from .outcomes import Finished, Outcomes, failing
 from .settings import ProducerSettings
 
 __all__ = ["Sender"]
 
 _SEQUENCES = 2**31
-_LAST_EPOCH = 2**15 - 1
 
 #: The least time between two looks at the metadata.
 _REFRESH_PAUSE_S = 0.1
@@ -70,22 +57,6 @@ _MOST_OF_PARTITION = 1024 * 1024
 
 #: So long a broker may take to connect; others wait meanwhile.
 _CONNECT_PATIENCE_S = 10.0
-
-#: So often a batch is sent that a broker finds damaged; its CRC was right when it came.
-_MOST_CORRUPT = 3
-
-#: The broker wrote nothing, since it does not go on with this producer.
-_START_ANEW = frozenset(
-    {ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
-)
-
-
-#: Batches whose futures are to be told something, and how.
-_Finished = list[tuple[PendingBatch, Callable[[], None]]]
-
-
-def _failing(batch: PendingBatch, error: ShoalError) -> Callable[[], None]:
-    return lambda: batch.fail(error)
 
 
 @dataclass(slots=True, eq=False)
@@ -127,6 +98,13 @@ class Sender:
         self._wakeup = Wakeup()
         self.accumulator = Accumulator(settings, self._wakeup.wake)
         self._cluster = Cluster(settings.client)
+        self._outcomes = Outcomes(
+            settings,
+            self.accumulator,
+            str(self._cluster),
+            on_moved=self._look_again,
+            on_used_up=self._forget_producer_id,
+        )
         self._links: dict[tuple[int, bool], _Link] = {}
         self._topics: set[str] = set()
         self._counts: dict[str, int] = {}
@@ -217,9 +195,9 @@ class Sender:
     def _fail_all(self, reason: Callable[[PendingBatch], ShoalError]) -> None:
         with self.accumulator.changed:
             batches = self.accumulator.take_all()
-        self._settle([(batch, _failing(batch, reason(batch))) for batch in batches])
+        self._settle([(batch, failing(batch, reason(batch))) for batch in batches])
 
-    def _settle(self, finished: _Finished) -> None:
+    def _settle(self, finished: Finished) -> None:
         """Tell futures what became of their batches, without the lock: their callbacks may be anything."""
         for _, tell in finished:
             tell()
@@ -276,6 +254,9 @@ class Sender:
         return max(self._connect_at.get(leader, 0.0), self._identify_at if wants_identity else 0.0)
 
     # Metadata
+
+    def _look_again(self) -> None:
+        self._is_stale = True
 
     def _refresh(self, now: float) -> None:
         if now < self._refresh_at or not (self._is_stale or now >= self._look_at):
@@ -342,6 +323,9 @@ class Sender:
             return False
         queue.identity = Identity(self._producer_id)
         return True
+
+    def _forget_producer_id(self) -> None:
+        self._producer_id = None
 
     def _new_producer_id(self, now: float) -> int | None:
         try:
@@ -492,192 +476,24 @@ class Sender:
             self._disconnected(key, error)
             return
         request = link.requests.popleft()
-        finished: _Finished = []
+        finished: Finished = []
         with self.accumulator.changed:
             for partition, batches in request.batches.items():
                 queue = self.accumulator.queues[partition]
                 queue.outstanding -= 1
-                self._take_outcome(queue, batches, outcomes[partition], finished)
-                self._send_again_when_drained(queue, finished)
+                self._outcomes.take(queue, batches, outcomes[partition], finished)
+                self._outcomes.send_again_when_drained(queue, finished)
         self._settle(finished)
 
     def _finish_unanswered(self, request: Mapping[TopicPartition, Sequence[PendingBatch]]) -> None:
-        finished: _Finished = []
+        finished: Finished = []
         with self.accumulator.changed:
             for partition, batches in request.items():
                 queue = self.accumulator.queues[partition]
                 queue.outstanding -= 1
                 for batch in batches:
-                    self._acknowledge(queue, batch, -1, -1, finished)
+                    self._outcomes.acknowledge(queue, batch, -1, -1, finished)
         self._settle(finished)
-
-    def _take_outcome(
-        self,
-        queue: PartitionQueue,
-        batches: Sequence[PendingBatch],
-        outcome: ProduceOutcome,
-        finished: _Finished,
-    ) -> None:
-        """Decide what becomes of the batches that a request had of a partition; the lock is held."""
-        code = ErrorCode.of(outcome.error_code)
-        unfinished = [batch for batch in batches if not batch.is_decided]
-        if not code or code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-            base_offset = -1 if code else outcome.base_offset
-            for batch in batches:
-                if not batch.is_decided:
-                    self._acknowledge(queue, batch, base_offset, outcome.log_append_time_ms, finished)
-                base_offset += batch.count if base_offset >= 0 else 0
-            return
-        if not unfinished:
-            queue.is_draining = True
-            return
-        where = f"producing to {queue.partition} on {self._cluster}"
-        error = BrokerError(outcome.error_code, where, outcome.error_message)
-        head = unfinished[0]
-        is_head = bool(queue.sent) and queue.sent[0] is head
-        if len(batches) > 1 and not code.retriable:
-            # Nothing was written. One by one, the answers say which batch is meant, or who else writes here.
-            self._go_one_by_one(queue)
-        elif code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and queue.identity is not None:
-            self._out_of_order(queue, head, error, is_head=is_head, finished=finished)
-        elif code in _START_ANEW and queue.identity is not None:
-            queue.is_draining = queue.wants_new_epoch = True
-        elif (
-            code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
-            and isinstance(head, OrdinaryBatch)
-            and head.count > 1
-        ):
-            position = queue.sent.index(head)
-            queue.sent.remove(head)
-            for part in reversed(head.halves()):
-                queue.sent.insert(position, part)
-            head.is_decided = head.is_done = True  # its halves have its futures, and its memory
-            queue.is_draining = True
-        elif code.retriable and self._may_retry(head, code):
-            # A broker that says so may have appended it all the same.
-            for batch in unfinished:
-                batch.is_in_doubt = batch.is_in_doubt or code in (
-                    ErrorCode.REQUEST_TIMED_OUT,
-                    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-                )
-            queue.is_draining = True
-            self._is_stale = True
-        else:
-            for batch in unfinished:
-                self._fail(queue, batch, error, finished)
-            queue.is_draining = True
-
-    def _out_of_order(
-        self,
-        queue: PartitionQueue,
-        head: PendingBatch,
-        error: BrokerError,
-        *,
-        is_head: bool,
-        finished: _Finished,
-    ) -> None:
-        """Go on after a sequence that is not the next one: nothing was written."""
-        queue.is_draining = True
-        if not is_head:
-            return  # one before it failed; it is sent again behind that
-        if queue.takes_several:
-            self._go_one_by_one(queue)
-        elif head.is_in_doubt and head.landing is not None:
-            queue.sent.remove(head)
-            queue.unsure.append(head)
-        elif queue.has_gap:
-            queue.wants_new_epoch = True
-        else:
-            # All before it was acknowledged, and the broker does not have it any more.
-            self._fail(queue, head, error, finished)
-
-    def _go_one_by_one(self, queue: PartitionQueue) -> None:
-        queue.takes_several, queue.is_draining = False, True
-        if queue.identity is not None:
-            queue.identity.next_offset = None
-
-    def _may_retry(self, batch: PendingBatch, code: ErrorCode) -> bool:
-        most = _MOST_CORRUPT if code is ErrorCode.CORRUPT_MESSAGE else self._settings.retries
-        return batch.attempts <= most
-
-    def _acknowledge(
-        self,
-        queue: PartitionQueue,
-        batch: PendingBatch,
-        base_offset: int,
-        append_time_ms: int,
-        finished: _Finished,
-    ) -> None:
-        queue.sent.remove(batch)
-        batch.is_decided = True
-        queue.failures, queue.has_gap, queue.acked_at = 0, False, time.monotonic()
-        if queue.identity is not None:
-            queue.identity.is_fresh = False
-        self.accumulator.settling.add(batch)
-        finished.append((batch, lambda: batch.acknowledge(base_offset, append_time_ms)))
-        # A broker takes a sequence only behind the one before it: so those before this one are there.
-        for earlier in queue.unsure:
-            assert earlier.landing is not None
-            earlier.is_decided = True
-            self.accumulator.settling.add(earlier)
-            finished.append((earlier, partial(earlier.acknowledge, earlier.landing, -1)))
-        queue.unsure.clear()
-
-    def _fail(
-        self,
-        queue: PartitionQueue,
-        batch: PendingBatch,
-        error: ShoalError,
-        finished: _Finished,
-    ) -> None:
-        for batches in (queue.sent, queue.waiting):
-            if batch in batches:
-                batches.remove(batch)
-        queue.has_gap = queue.has_gap or batch.sequence is not None
-        batch.is_decided = True
-        self.accumulator.settling.add(batch)
-        finished.append((batch, _failing(batch, error)))
-
-    def _send_again_when_drained(self, queue: PartitionQueue, finished: _Finished) -> None:
-        """Queue again what failed, in order, once nothing of the partition is in flight; the lock is held."""
-        if queue.outstanding or not queue.is_draining:
-            return
-        queue.is_draining = False
-        again = list(queue.sent)
-        queue.sent.clear()
-        if queue.wants_new_epoch and queue.identity is not None:
-            queue.wants_new_epoch = queue.has_gap = False
-            self._give_up_unsure(queue, finished)
-            self._begin_new_epoch(queue, again)
-        queue.waiting.extendleft(reversed(again))
-        if not queue.waiting:
-            self._give_up_unsure(queue, finished)
-        if again:
-            backoff = Backoff(self._settings.retry_backoff_ms, self._settings.retry_backoff_max_ms)
-            backoff.failures = queue.failures
-            queue.failures += 1
-            queue.retry_at = time.monotonic() + backoff.next_delay_s()
-
-    def _give_up_unsure(self, queue: PartitionQueue, finished: _Finished) -> None:
-        """Fail what nothing will tell of any more."""
-        unsure, queue.unsure = queue.unsure, []
-        for batch in unsure:
-            where = f"producing to {queue.partition} on {self._cluster}"
-            detail = "an earlier answer was lost, and it may be written"
-            error = BrokerError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, where, detail)
-            self._fail(queue, batch, error, finished)
-
-    def _begin_new_epoch(self, queue: PartitionQueue, again: Sequence[PendingBatch]) -> None:
-        """Number anew what is known not to be written, and fence what may still arrive of the old epoch."""
-        identity = queue.identity
-        assert identity is not None
-        queue.takes_several = False if queue.takes_several is not None else None
-        if identity.epoch == _LAST_EPOCH:
-            queue.identity, self._producer_id = None, None
-        else:
-            queue.identity = Identity(identity.producer_id, identity.epoch + 1)
-        for batch in (*again, *queue.waiting):
-            batch.sequence = batch.landing = None
 
     def _disconnected(self, key: tuple[int, bool], error: ShoalError) -> None:
         """Put everything that was in flight on a connection in doubt, and send it again."""
@@ -687,7 +503,7 @@ class Sender:
         node_id, _ = key
         backoff = self._connect_backoffs[node_id]
         self._connect_at[node_id] = time.monotonic() + backoff.next_delay_s()
-        finished: _Finished = []
+        finished: Finished = []
         with self.accumulator.changed:
             for request in link.requests:
                 for partition, batches in request.batches.items():
@@ -697,8 +513,8 @@ class Sender:
                     for batch in batches:
                         batch.is_in_doubt = True
                         if not batch.is_decided and batch.attempts > self._settings.retries:
-                            self._fail(queue, batch, error, finished)
-                    self._send_again_when_drained(queue, finished)
+                            self._outcomes.fail(queue, batch, error, finished)
+                    self._outcomes.send_again_when_drained(queue, finished)
         self._settle(finished)
 
     # Time
@@ -706,7 +522,7 @@ class Sender:
     def _expire(self, now: float) -> None:
         """Give up what was not acknowledged in time; what is in flight is answered, or cut off, first."""
         timeout_ms = self._settings.delivery_timeout_ms
-        finished: _Finished = []
+        finished: Finished = []
         with self.accumulator.changed:
             for queue in self.accumulator.queues.values():
                 # The oldest come first.
@@ -714,9 +530,9 @@ class Sender:
                     batch = queue.waiting[0]
                     in_doubt = batch.is_in_doubt
                     error = DeliveryTimedOut(*queue.partition, timeout_ms, is_in_doubt=in_doubt)
-                    self._fail(queue, batch, error, finished)
+                    self._outcomes.fail(queue, batch, error, finished)
                 if not (queue.waiting or queue.sent):
-                    self._give_up_unsure(queue, finished)
+                    self._outcomes.give_up_unsure(queue, finished)
         self._settle(finished)
 
     def _close_overdue(self, now: float) -> None:
