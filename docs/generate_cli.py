@@ -24,7 +24,7 @@ With `--json` it is also the last object on stdout: `{"type": "error", "error": 
 
 | exit code | |
 |---|---|
-| 0 | done; for `mirror` without `--once`, and for `mirror-maker`, after SIGINT or SIGTERM |
+| 0 | done; for `broker`, `gateway`, `mirror-maker` and `mirror` without `--once` also after a signal |
 | 1 | failed; also where any partition was stopped, or where `verify` found a difference |
 | 2 | usage or configuration |
 | 3 | `verify` could not compare |

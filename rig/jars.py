@@ -1,5 +1,5 @@
 """
-Kafka's own jars, fetched once by Maven and kept in ``.kafka/<version>/`` of the repository.
+Kafka's own jars, fetched once by Maven and kept in ``.kafka/`` of the repository.
 
 A missing Kafka is an error here, never a reason to skip a test.
 """
@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 __all__ = [
@@ -16,6 +17,8 @@ __all__ = [
     "OLD_KAFKA_VERSION",
     "MissingKafka",
     "class_path",
+    "client_jars",
+    "fetched",
     "jars",
     "java",
 ]
@@ -30,6 +33,7 @@ OLD_KAFKA_VERSION = "2.8.2"
 
 _POM = Path(__file__).parent / "pom.xml"
 _RELOAD4J_POM = Path(__file__).parent / "pom-reload4j.xml"
+_CLIENTS_POM = Path(__file__).parent / "pom-clients.xml"
 _CACHE = Path(__file__).parent.parent / ".kafka"
 
 
@@ -57,21 +61,26 @@ def jars(version: str = KAFKA_VERSION) -> Path:
     """
     Return the directory of all jars of this Kafka version, downloading them on the first call.
 
-    Two processes may call this at once: each downloads into a directory of its own, and the first
-    to finish gives it the final name, so that directory is always complete.
-
     Raises:
         MissingKafka: Maven is missing or failed; the text has its output.
 
     """
-    directory = _CACHE / version
-    if not directory.exists():
-        _CACHE.mkdir(exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=_CACHE, prefix=f"{version}.") as download:
-            complete = Path(download) / "jars"
-            _download(version, complete)
-            _rename_unless_there(complete, directory)
-    return directory
+    pom = _POM if version.startswith("4.") else _RELOAD4J_POM
+    return fetched(version, lambda directory: _download(pom, version, directory, "kafka_2.13-*.jar"))
+
+
+def client_jars(version: str) -> Path:
+    """
+    Return the directory of ``kafka-clients`` of this version and what it needs; likewise.
+
+    Raises:
+        MissingKafka: Likewise.
+
+    """
+    return fetched(
+        f"clients-{version}",
+        lambda directory: _download(_CLIENTS_POM, version, directory, f"kafka-clients-{version}.jar"),
+    )
 
 
 def class_path(version: str = KAFKA_VERSION) -> str:
@@ -79,7 +88,29 @@ def class_path(version: str = KAFKA_VERSION) -> str:
     return f"{jars(version)}{os.sep}*"
 
 
-def _download(version: str, directory: Path) -> None:
+def fetched(name: str, fetch: Callable[[Path], None]) -> Path:
+    """
+    Return a directory that is kept beside the jars, made on the first call.
+
+    Two processes may call this at once: each fetches into a directory of its own, and the first
+    to finish gives it the final name, so that directory is always complete.
+
+    Args:
+        name: Of the directory.
+        fetch: Makes the directory that it is given, and fills it.
+
+    """
+    directory = _CACHE / name
+    if not directory.exists():
+        _CACHE.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=_CACHE, prefix=f"{name}.") as scratch:
+            complete = Path(scratch) / "complete"
+            fetch(complete)
+            _rename_unless_there(complete, directory)
+    return directory
+
+
+def _download(pom: Path, version: str, directory: Path, expected: str) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise MissingKafka(f"no mvn found on PATH: install Maven to fetch Kafka {version}")
@@ -89,7 +120,7 @@ def _download(version: str, directory: Path) -> None:
             maven,
             "--batch-mode",
             "--quiet",
-            f"--file={_POM if version.startswith('4.') else _RELOAD4J_POM}",
+            f"--file={pom}",
             "dependency:copy-dependencies",
             "-DincludeScope=runtime",
             f"-Dkafka.version={version}",
@@ -100,7 +131,7 @@ def _download(version: str, directory: Path) -> None:
         text=True,
         check=False,
     )
-    if result.returncode != 0 or not any(directory.glob("kafka_2.13-*.jar")):
+    if result.returncode != 0 or not any(directory.glob(expected)):
         raise MissingKafka(f"mvn could not fetch Kafka {version}:\n{result.stdout}")
 
 

@@ -179,18 +179,20 @@ def load_aborted_transaction(
     return {partition: [] for partition in records}
 
 
-def load_every_kind(bootstrap: str, topic: str, partitions: int = 4, seed: int = 0) -> Loaded:
+def load_every_kind(
+    bootstrap: str, topic: str, partitions: int = 4, seed: int = 0, codecs: Sequence[Codec] = CODECS
+) -> Loaded:
     """
     Create a topic and load it with every kind of batch that a Kafka 4 client can make.
 
-    For each codec: batches of 1 record to about 1 MB, by idempotent and plain producers; one
+    For each of the codecs: batches of 1 record to about 1 MB, by idempotent and plain producers; one
     record of about 900 KB; a committed transaction; an aborted one, with batches of others in
-    between its own. About 12 MB.
+    between its own. About 12 MB with all codecs.
     """
     create_topic(bootstrap, topic, partitions)
     rng = random.Random(seed)
     loaded: Loaded = {partition: [] for partition in range(partitions)}
-    for number, codec in enumerate(CODECS):
+    for number, codec in enumerate(codecs):
         idempotent = _producer(bootstrap, codec, idempotent=True)
         plain = _producer(bootstrap, codec, idempotent=False)
         for step, records in enumerate(_batches_of_every_size(rng)):

@@ -1,4 +1,4 @@
-"""A real Kafka broker whose listeners ask for TLS, certificates and passwords, with ACLs."""
+"""Real Kafka brokers whose listeners ask for TLS, certificates and passwords, with ACLs."""
 
 import contextlib
 import tempfile
@@ -45,7 +45,7 @@ SHORT_SESSION_MS = 2000
 @dataclass(frozen=True, slots=True)
 class LockedKafka:
     """
-    A running cluster of one broker.
+    A running cluster.
 
     Its listeners: PLAINTEXT (``cluster.bootstrap``), TLS, MUTUAL (asks for a certificate), MISNAMED and
     EXPIRED (whose certificates are bad), SASL (without TLS), SASLTLS, SHORT (SASL with short sessions).
@@ -83,8 +83,10 @@ def jaas(mechanism: str, username: str, password: str | None = None) -> str:
 
 
 @contextlib.contextmanager
-def locked_kafka(version: str = KAFKA_VERSION, jvm: Sequence[str] = ()) -> Iterator[LockedKafka]:
-    """Run the cluster inside a ``with`` block; ``jvm`` are further options of the broker's."""
+def locked_kafka(
+    version: str = KAFKA_VERSION, jvm: Sequence[str] = (), brokers: int = 1
+) -> Iterator[LockedKafka]:
+    """Run the cluster inside a ``with`` block; ``jvm`` are further options of the first broker's."""
     with tempfile.TemporaryDirectory(prefix="rig-locked-") as name:
         directory = Path(name)
         authority = Authority()
@@ -99,6 +101,7 @@ def locked_kafka(version: str = KAFKA_VERSION, jvm: Sequence[str] = ()) -> Itera
             for argument in ("--add-scram", f'{mechanism}=[name="{user}",password="{password}"]')
         ]
         cluster = KafkaCluster(
+            brokers=brokers,
             version=version,
             broker_jvm={1: jvm},
             config=_config(directory),

@@ -21,11 +21,13 @@ from shoal.errors import (
     ErrorCode,
     GroupHeld,
     NoPosition,
+    NotConvertible,
     PartitionStopped,
     ProtocolError,
     ShoalError,
     Stopped,
     UnsupportedBatch,
+    UnsupportedCompression,
 )
 
 EXAMPLES = [
@@ -38,6 +40,14 @@ EXAMPLES = [
     (
         UnsupportedBatch("it has holes", 1000),
         "the batch at offset 1000 cannot be mirrored: it has holes",
+    ),
+    (
+        UnsupportedCompression("messages of magic 1 cannot be zstd", 1000),
+        "the batch at offset 1000 cannot be converted: messages of magic 1 cannot be zstd",
+    ),
+    (
+        NotConvertible(ErrorCode.CORRUPT_MESSAGE, "corrupt batch at 61: its CRC is wrong"),
+        "no conversion to an older format: corrupt batch at 61: its CRC is wrong",
     ),
     (ProtocolError("a response of 3 bytes"), "a response of 3 bytes"),
     (Disconnected("kafka:9092", "no answer in time"), "no connection to kafka:9092: no answer in time"),

@@ -2,20 +2,22 @@
 
 ::
 
-    ShoalError                     everything that shoal raises on purpose
-    ├── ConfigError                an option or a topic's configuration that cannot work; exit code 2
-    │   └── AccessRefused          a password or a certificate that a cluster, or we, do not accept
-    ├── CorruptBatch               bytes that no broker should send
-    ├── UnsupportedBatch           a batch that can be neither copied nor decoded
-    ├── ProtocolError              a message that is not what the protocol allows here
-    ├── Disconnected               a connection could not be made, or went away
-    ├── BrokerError                an error code in a response
-    ├── GroupHeld                  another mirror is at work in the same consumer group
-    ├── NoPosition                 nothing says where a consumer is to begin
-    ├── BufferFull                 a producer has as much in memory as it may
-    ├── DeliveryTimedOut           a record was not acknowledged in time
-    ├── Stopped                    somebody asked for an end, or the lease lapsed
-    └── PartitionStopped           one partition cannot go on without a person
+    ShoalError                      everything that shoal raises on purpose
+    ├── ConfigError                 an option or a topic's configuration that cannot work; exit code 2
+    │   └── AccessRefused           a password or a certificate that a cluster, or we, do not accept
+    ├── CorruptBatch                bytes that no broker should send
+    ├── UnsupportedBatch            a batch that can be neither copied nor decoded
+    │   └── UnsupportedCompression  a codec that an older format does not know
+    ├── NotConvertible              a record set that cannot be had in another format
+    ├── ProtocolError               a message that is not what the protocol allows here
+    ├── Disconnected                a connection could not be made, or went away
+    ├── BrokerError                 an error code in a response
+    ├── GroupHeld                   another mirror is at work in the same consumer group
+    ├── NoPosition                  nothing says where a consumer is to begin
+    ├── BufferFull                  a producer has as much in memory as it may
+    ├── DeliveryTimedOut            a record was not acknowledged in time
+    ├── Stopped                     somebody asked for an end, or the lease lapsed
+    └── PartitionStopped            one partition cannot go on without a person
 
 There is a class for each reaction that a caller can choose, not for each cause.
 The errors carry objects; ``str()`` of one is a sentence: what, where, what to do.
@@ -36,11 +38,13 @@ __all__ = [
     "ErrorCode",
     "GroupHeld",
     "NoPosition",
+    "NotConvertible",
     "PartitionStopped",
     "ProtocolError",
     "ShoalError",
     "Stopped",
     "UnsupportedBatch",
+    "UnsupportedCompression",
 ]
 
 
@@ -274,6 +278,32 @@ class UnsupportedBatch(ShoalError):
 
     def __str__(self) -> str:
         return f"the batch at offset {self.base_offset} cannot be mirrored: {self.reason}"
+
+
+class UnsupportedCompression(UnsupportedBatch):
+    """A batch with a codec that is unknown in the format it is wanted in."""
+
+    def __str__(self) -> str:
+        return f"the batch at offset {self.base_offset} cannot be converted: {self.reason}"
+
+
+class NotConvertible(ShoalError):
+    """
+    A record set begins with what a client of an older format cannot be given, or is none of one.
+
+    Attributes:
+        code: What the client is told.
+        reason: Why, as a sentence.
+
+    """
+
+    def __init__(self, code: ErrorCode, reason: str) -> None:
+        super().__init__(code, reason)
+        self.code = code
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"no conversion to another format: {self.reason}"
 
 
 class ProtocolError(ShoalError):

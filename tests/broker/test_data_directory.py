@@ -1,13 +1,17 @@
 """A broker that keeps its data in a directory: what outlives its end, in good order or not."""
 
+import errno
+import gc
+import os
 import resource
 import signal
+import struct
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -16,7 +20,7 @@ from broker.wire import PATIENCE_S, Wire
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shoal.broker import Broker
+from shoal.broker import Broker, Refused
 from shoal.broker.clock import now_ms
 from shoal.broker.file_segment import FileRange
 from shoal.errors import ConfigError, ErrorCode
@@ -208,6 +212,21 @@ def test_all_deleted_records_leave_the_offsets(data: Path) -> None:
         assert wire.produce("topic", batch()).base_offset == 5
 
 
+def test_what_retention_deleted_stays_deleted(data: Path) -> None:
+    with serving(data) as (broker, wire):
+        broker.create_topic("topic", config={"segment.bytes": str(1 << 20), "retention.bytes": "0"})
+        for _ in range(4):
+            wire.produce("topic", batch([b"x" * 400_000]))
+        broker.log("topic").delete_old_segments(now_ms())
+        start = broker.log("topic").log_start_offset
+        assert start > 0
+        kept = segments(data)
+    with serving(data) as (broker, wire):
+        assert broker.log("topic").log_start_offset == start
+        assert wire.fetch("topic", start - 1).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert segments(data) == kept
+
+
 def test_an_open_transaction_goes_on_and_ends(data: Path) -> None:
     with serving(data) as (broker, wire):
         broker.create_topic("topic")
@@ -284,6 +303,39 @@ def test_a_broker_that_stopped_does_not_start_on_what_another_one_changed(data: 
 def test_only_one_broker_has_a_directory_at_a_time(data: Path) -> None:
     with serving(data), pytest.raises(ConfigError, match="in use"):
         Broker(data=data)
+
+
+def test_a_topic_with_the_longest_name_is_deleted(data: Path) -> None:
+    with serving(data) as (broker, _):
+        topic = broker.create_topic("t" * 249, 2)
+        broker.topics.delete(topic)
+        assert not any(path.is_dir() for path in data.iterdir())
+        broker.create_topic(topic.name)
+    with serving(data) as (broker, _):
+        assert broker.topics.get(topic.name)
+
+
+def test_the_first_start_may_end_at_any_flush(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flush = os.fsync
+    left = number = 0
+
+    def ends_once(descriptor: int) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            raise SystemExit
+        flush(descriptor)
+
+    first = None
+    while first is None:
+        left = number = number + 1
+        with monkeypatch.context() as first_start, suppress(SystemExit):
+            first_start.setattr(os, "fsync", ends_once)
+            first = Broker(data=data / str(number))
+        if first is None:
+            Broker(data=data / str(number)).stop()
+    first.stop()
+    assert number > 4
 
 
 def test_a_directory_belongs_to_one_cluster_and_node(data: Path) -> None:
@@ -375,17 +427,32 @@ def test_a_journal_that_is_damaged_in_its_middle_is_an_error(data: Path) -> None
     journal.write_bytes(b"garbage\n" + journal.read_bytes())
     with pytest.raises(ConfigError, match="line 1"):
         Broker(data=data)
+    journal.write_bytes(journal.read_bytes().removeprefix(b"garbage\n"))
+    Broker(data=data).stop()  # nobody holds the directory
 
 
 @contextmanager
-def no_file_larger_than(size: int) -> Iterator[None]:
-    """A disk that is full, as far as this process can see."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+def limited(what: int, most: int) -> Iterator[None]:
+    """A limit of the system, as far as this process can see."""
+    before = resource.getrlimit(what)
+    resource.setrlimit(what, (most, before[1]))
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        resource.setrlimit(what, before)
+
+
+def no_file_larger_than(size: int) -> AbstractContextManager[None]:
+    """A disk that is full."""
+    return limited(resource.RLIMIT_FSIZE, size)
+
+
+def no_more_files_than(count: int) -> AbstractContextManager[None]:
+    """So many besides those that are open, at most."""
+    gc.collect()  # the files of former brokers
+    spare = os.dup(0)
+    os.close(spare)
+    return limited(resource.RLIMIT_NOFILE, spare + count)
 
 
 def test_a_full_disk_refuses_and_leaves_nothing_half_written(data: Path) -> None:
@@ -399,6 +466,122 @@ def test_a_full_disk_refuses_and_leaves_nothing_half_written(data: Path) -> None
             assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert segment.read_bytes() == before
         assert wire.produce("topic", batch(1)).base_offset == 2
+
+
+def test_what_could_not_be_kept_is_refused_and_can_be_done_later(data: Path) -> None:
+    with serving(data) as (broker, wire):
+        wire.create_topic("topic")
+        with no_file_larger_than((data / "journal.jsonl").stat().st_size + 10):
+            assert wire.create_topic("other").error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert wire.commit("group", "topic", 3) == ErrorCode.KAFKA_STORAGE_ERROR
+            assert wire.committed("group", "topic").committed_offset == -1
+        assert broker.topics.get("other") is None
+        assert wire.create_topic("other").error_code == ErrorCode.NONE
+    with serving(data) as (broker, wire):
+        assert sorted(topic.name for topic in broker.topics) == ["other", "topic"]
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_transaction_whose_marker_found_no_room_is_ended_later(data: Path, committed: bool) -> None:
+    def end() -> ErrorCode:
+        answer = wire.call(
+            ApiKey.END_TXN,
+            3,
+            transactional_id="id",
+            producer_id=producer_id,
+            producer_epoch=0,
+            committed=committed,
+        )
+        return ErrorCode(answer.error_code)
+
+    with serving(data) as (broker, wire):
+        broker.create_topic("topic")
+        producer_id = wire.init_producer_id("id").producer_id
+        sent = batch(
+            [b"x" * 100_000],
+            producer_id=producer_id,
+            producer_epoch=0,
+            base_sequence=0,
+            flags=TRANSACTIONAL,
+        )
+        wire.produce("topic", sent, version=12, transactional_id="id")
+        with no_file_larger_than(len(sent) + 10):
+            assert end() == ErrorCode.KAFKA_STORAGE_ERROR
+            assert wire.end_offset("topic", committed=True) == 0
+        assert end() == ErrorCode.NONE
+        assert wire.end_offset("topic", committed=True) == wire.end_offset("topic") == 2
+        aborted = wire.fetch("topic", committed=True).aborted_transactions
+        assert list(aborted) == ([] if committed else [(producer_id, 0)])
+
+
+def test_more_partitions_than_files_may_be_open_are_refused(data: Path) -> None:
+    with serving(data) as (broker, wire):
+        wire.create_topic("topic")
+        with no_more_files_than(20):
+            assert wire.create_topic("other", 50).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            with pytest.raises(Refused):
+                broker.topics.grow(broker.topics.topic("topic"), 50)
+        assert len(broker.topics.topic("topic").logs) == 1
+        assert wire.create_topic("other", 50).error_code == ErrorCode.NONE
+        assert wire.produce("other", batch(), partition=49).error_code == ErrorCode.NONE
+    with no_more_files_than(20), pytest.raises(ConfigError, match="Too many open files"):
+        Broker(data=data)
+
+
+def _fetched(wire: Wire) -> list[tuple[int, bytes]]:
+    """Offset and payload of every batch of the topic."""
+    found = split(memoryview(bytes(wire.fetch("topic").record_set)))
+    return [(each.header.base_offset, bytes(each.payload)) for each in found]
+
+
+def test_what_could_not_be_flushed_is_refused_and_its_offset_is_the_next_one_s(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with serving(data, log_flush_interval_messages="1") as (broker, wire):
+        broker.create_topic("topic")
+        wire.produce("topic", batch([b"flushed"]))
+        with monkeypatch.context() as disk:
+            disk.setattr(os, "fdatasync", failing)
+            assert wire.produce("topic", batch([b"refused"])).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert [wire.produce("topic", batch([value])).base_offset for value in (b"next", b"last")] == [1, 2]
+        before = _fetched(wire)
+        assert [offset for offset, _ in before] == [0, 1, 2]
+        assert not any(b"refused" in payload for _, payload in before)
+    (data / ".kafka_cleanshutdown").unlink()
+    with serving(data) as (_, wire):
+        assert _fetched(wire) == before
+
+
+def test_an_index_that_cannot_be_written_refuses_nothing_and_is_completed_later(data: Path) -> None:
+    with serving(data, log_index_interval_bytes="0") as (broker, wire):
+        broker.create_topic("topic")
+        (segment,) = segments(data)
+        index = segment.with_suffix(".index")
+        index.rename(index.with_name("aside"))
+        index.mkdir()
+        assert [wire.produce("topic", batch()).base_offset for _ in range(3)] == [0, 1, 2]
+        index.rmdir()
+        index.with_name("aside").rename(index)
+        assert [offset for offset, _ in _fetched(wire)] == [0, 1, 2]
+        wire.produce("topic", batch())
+    entries = list(struct.iter_unpack(">ii", index.read_bytes()))
+    assert entries == [(number, number * len(batch())) for number in (1, 2, 3)]
+
+
+def test_a_segment_that_cannot_be_made_refuses_and_is_made_later(data: Path) -> None:
+    with serving(data) as (broker, wire):
+        broker.create_topic("topic", config={"segment.bytes": str(1 << 20)})
+        large = batch([b"x" * 600_000])
+        wire.produce("topic", large)
+        (segment,) = segments(data)
+        in_the_way = segment.with_name("00000000000000000001.log")
+        in_the_way.mkdir()
+        assert wire.produce("topic", large).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        in_the_way.rmdir()
+        assert wire.produce("topic", large).base_offset == 1
 
 
 # Killed

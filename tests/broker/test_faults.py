@@ -82,6 +82,16 @@ def test_a_fault_may_be_one_partition_s(wire: Wire, broker: Broker, new_topic: N
     assert codes == {0: ErrorCode.NONE, 1: ErrorCode.NOT_LEADER_OR_FOLLOWER, 2: ErrorCode.NONE}
 
 
+def test_a_fault_may_be_one_client_s(wire: Wire, broker: Broker, topic: str) -> None:
+    fault = broker.faults.add(ApiKey.PRODUCE, drop="after", client_id="other")
+    with Wire(broker.bootstrap, client_id="other") as other:
+        assert wire.produce(topic, batch()).error_code == ErrorCode.NONE
+        other.send(ApiKey.PRODUCE, 11, **wire.produce_fields([(topic, 0, batch())]))
+        assert other.receive_frame() is None
+    assert wire.end_offset(topic) == 2
+    assert fault.hits == 1
+
+
 @pytest.mark.parametrize("api", [ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_COMMIT])
 def test_other_apis_of_partitions_answer_errors_too(
     wire: Wire, broker: Broker, topic: str, unique: str, api: ApiKey

@@ -80,6 +80,13 @@ def test_an_empty_partition_leaves_the_whole_first_batch_to_the_next(wire: Wire,
     assert [len(fetched.record_set) for fetched in response.partitions] == [0, SIZE]
 
 
+@pytest.mark.parametrize("version", [4, 12])
+def test_a_partition_that_is_listed_again_is_asked_for_once(wire: Wire, loaded: str, version: int) -> None:
+    entries = [(loaded, 0, 0), (loaded, 0, 8)]
+    (fetched,) = wire.fetch_all(entries, version=version).partitions
+    assert offsets(fetched.record_set) == [8]
+
+
 def test_the_end_of_the_log_gives_nothing_and_is_no_error(wire: Wire, loaded: str) -> None:
     fetched = wire.fetch(loaded, 10)
     assert (fetched.error_code, len(fetched.record_set), fetched.high_watermark) == (0, 0, 10)

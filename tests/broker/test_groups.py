@@ -161,6 +161,13 @@ def test_the_first_member_needs_a_protocol(
     assert answer.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
+def test_a_consumer_without_a_group_may_ask_where_it_is(wire: Wire, topic: str) -> None:
+    """Java clients before 2.2 take an empty id for none, and ask as all others do."""
+    found = wire.call(ApiKey.FIND_COORDINATOR, 0, key="")
+    assert found.error_code == ErrorCode.NONE
+    assert wire.committed("", topic).committed_offset == -1
+
+
 def test_a_group_id_may_not_be_empty(wire: Wire, group: str) -> None:
     wire.join(group)
     fields = {"session_timeout_ms": 10_000, "member_id": "", "protocol_type": "consumer", "protocols": []}

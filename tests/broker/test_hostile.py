@@ -5,10 +5,11 @@ import logging
 import resource
 import socket
 import struct
+import time
 
 import pytest
 from batches import batch
-from broker.wire import Wire
+from broker.wire import PATIENCE_S, Wire
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from strategies import damaged
@@ -36,7 +37,7 @@ def send_and_look(broker: Broker, data: bytes) -> None:
 def _no_handler_fails(caplog: pytest.LogCaptureFixture, broker: Broker) -> object:
     """Refusals are answers; a handler that raises is a bug, and is logged as an error."""
     yield
-    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+    assert [record for record in caplog.get_records("call") if record.levelno >= logging.ERROR] == []
     with Wire(broker.bootstrap) as wire:
         assert wire.call(ApiKey.METADATA, 1, topics=[]).brokers
 
@@ -55,6 +56,25 @@ def test_a_frame_that_never_comes_costs_little(broker: Broker) -> None:
     for wire in wires:
         wire.close()
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 * 1024
+
+
+def test_more_connections_than_there_may_be_are_waited_out(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    connections = [socket.socket() for _ in range(20)]
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(each.fileno() for each in connections) + 5, hard))
+    try:
+        for each in connections:
+            each.connect((broker.host, broker.port))
+        deadline = time.monotonic() + PATIENCE_S
+        while "could not be accepted" not in caplog.text:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for each in connections:
+            each.close()
 
 
 def test_an_empty_frame_closes_the_connection(wire: Wire, broker: Broker) -> None:

@@ -36,12 +36,13 @@ VALUES = [b"value %d " % number * 10 for number in range(300)]
 SECONDS = 30
 
 
-@pytest.fixture(scope="module", params=["memory", "files"])
+@pytest.fixture(scope="module", params=["memory", "files", "old versions"])
 def session_broker(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Broker]:
-    """What is read goes to the socket by another way where it is in files."""
-    with broker_of_kind(request.param, tmp_path_factory) as running:
+    """What is read goes to the socket by another way where it is in files; old versions are not chosen."""
+    config = {"shoal.old.versions": "true"} if request.param == "old versions" else {}
+    with broker_of_kind(request.param, tmp_path_factory, config) as running:
         yield running
 
 
@@ -50,7 +51,9 @@ def _no_handler_fails(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """A handler of the embedded broker that raises is a bug, and is logged as an error."""
     yield
     assert [
-        each for each in caplog.records if each.name == "shoal.broker" and each.levelno >= logging.ERROR
+        each
+        for each in caplog.get_records("call")
+        if each.name == "shoal.broker" and each.levelno >= logging.ERROR
     ] == []
 
 

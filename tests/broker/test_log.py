@@ -205,10 +205,11 @@ def test_retention_by_time_deletes_whole_segments_from_the_oldest_on(new_log: Ne
     assert append(log, batch()) == 40
 
 
-def test_retention_by_size_keeps_as_much_as_it_says(new_log: NewLog) -> None:
+@pytest.mark.parametrize("timestamp", [TIMESTAMP, -1], ids=["times", "no times"])
+def test_retention_by_size_keeps_as_much_as_it_says(new_log: NewLog, timestamp: int) -> None:
     log = new_log(retention_ms="-1", retention_bytes=str(20 * MIB))
     for _ in range(60):
-        append(log, big_batch())
+        append(log, big_batch(timestamp=timestamp))
     log.delete_old_segments(TIMESTAMP)
     assert 0 < log.log_start_offset <= 40
 

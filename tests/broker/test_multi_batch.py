@@ -1,21 +1,24 @@
 """Several batches of a partition in one Produce request, where the broker is told to take them."""
 
+import logging
 import os
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from batches import CONTROL, TRANSACTIONAL, batch, patched
 from broker.wire import Wire
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from strategies import damaged
 
 from shoal.broker import Broker
 from shoal.broker.config import BrokerConfig, TopicConfig
 from shoal.broker.log import AppendInfo, Log
 from shoal.broker.multi_batch import admitted_batches
 from shoal.errors import ErrorCode
-from shoal.records import Codec, RecordBatch, read_header, split
+from shoal.records import Codec, RecordBatch, read_header, split, verify_crc
 
 LARGEST_SEQUENCE = 2**31 - 1
 PRODUCER_ID = 4242
@@ -24,10 +27,11 @@ MARKED = "shoal-multi-batch"
 OUT_OF_ORDER = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
 
 
-@pytest.fixture(scope="module")
-def taking() -> Iterator[Broker]:
+@pytest.fixture(scope="module", params=["memory", "files"])
+def taking(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker that takes several batches."""
-    with Broker(config={"shoal.multi.batch.produce": "true"}) as running:
+    data = tmp_path_factory.mktemp("data") if request.param == "files" else None
+    with Broker(config={"shoal.multi.batch.produce": "true"}, data=data) as running:
         yield running
 
 
@@ -317,6 +321,52 @@ def test_each_partition_is_judged_by_itself(taking: Broker, wire: Wire, unique: 
     response = wire.produce_all([(unique, 0, bad), (unique, 1, good)])
     codes = [each.error_code for found in response.responses for each in found.partition_responses]
     assert codes == [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.NONE]
+
+
+#: Where the fields of a header under the CRC begin, and how long they are.
+FIELDS = [(21, 2), (23, 4), (27, 8), (35, 8), (43, 8), (51, 2), (53, 4), (57, 4), (61, 1), (62, 1)]
+
+
+@st.composite
+def spoiled(draw: st.DrawFn) -> bytes:
+    """Draw a request with a batch that says something else under a right CRC, or with any bytes changed."""
+    batches = numbered(
+        draw(st.sampled_from([0, 2, 4])), *draw(st.lists(st.integers(1, 3), min_size=1, max_size=6))
+    )
+    if draw(st.booleans()):
+        return draw(damaged(st.just(b"".join(batches))))
+    number = draw(st.integers(0, len(batches) - 1))
+    at, size = draw(st.sampled_from(FIELDS))
+    value = draw(
+        st.sampled_from([0, 1, 2, 2 ** (8 * size - 1) - 1, 2 ** (8 * size) - 1]) | st.integers(0, 127)
+    )
+    batches[number] = patched(batches[number], at, value.to_bytes(size))
+    return b"".join(batches)
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(record_set=spoiled())
+def test_of_whatever_is_sent_all_is_stored_or_nothing(
+    taking: Broker, caplog: pytest.LogCaptureFixture, record_set: bytes
+) -> None:
+    topic = f"spoiled-{uuid.uuid4()}"
+    taking.create_topic(topic)
+    with Wire(taking.bootstrap, client_id=MARKED) as wire:
+        wire.produce(topic, b"".join(numbered(0, 2, 2)))
+        answer = wire.produce(topic, record_set)
+        log = stored(wire, topic)
+        assert wire.end_offset(topic) == log[-1].header.next_offset
+        if answer.error_code:
+            assert len(log) == 2
+        else:
+            sent = list(split(memoryview(record_set)))
+            assert answer.base_offset + sum(each.header.records_count for each in sent) <= wire.end_offset(
+                topic
+            )
+        for each, before in zip(log[1:], log, strict=False):
+            verify_crc(each)
+            assert each.header.base_offset == before.header.next_offset
+    assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
 
 
 # Who does not ask for it

@@ -60,11 +60,17 @@ def test_a_time_has_the_first_record_that_is_no_earlier(
     assert (found.timestamp, found.offset) == expected
 
 
-def test_a_time_before_a_compressed_batch_has_its_first_record(wire: Wire, topic: str) -> None:
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_time_has_the_very_record_of_a_compressed_batch(wire: Wire, topic: str, codec: Codec) -> None:
     wire.produce(topic, batch(3))
-    wire.produce(topic, batch(3, base_timestamp=TIMESTAMP + 100, codec=Codec.LZ4))
-    found = wire.list_offset(topic, TIMESTAMP + 100)
-    assert (found.timestamp, found.offset) == (TIMESTAMP + 100, 3)
+    wire.produce(topic, batch(3, base_timestamp=TIMESTAMP + 100, codec=codec))
+    for timestamp, expected in (
+        (TIMESTAMP + 100, (TIMESTAMP + 100, 3)),
+        (TIMESTAMP + 101, (TIMESTAMP + 101, 4)),
+        (MAX_TIMESTAMP, (TIMESTAMP + 102, 5)),
+    ):
+        found = wire.list_offset(topic, timestamp)
+        assert (found.timestamp, found.offset) == expected
 
 
 def test_an_empty_log_has_no_record_at_any_time(wire: Wire, topic: str) -> None:

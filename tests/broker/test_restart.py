@@ -192,8 +192,17 @@ def test_a_setting_that_it_does_not_know_is_refused() -> None:
         Broker(config={"no.such.setting": "1"})
 
 
-def test_topics_are_created_on_first_use_if_the_broker_is_told_so() -> None:
-    config = {"auto.create.topics.enable": "true", "num.partitions": "3"}
+@pytest.mark.parametrize(
+    ("name", "value"), [("shoal.multi.batch.client.id.prefix", ""), ("num.partitions", "1_0")]
+)
+def test_a_value_that_would_not_do_is_refused(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        Broker(config={name: value})
+
+
+@pytest.mark.parametrize("told", ["true", "True"])
+def test_topics_are_created_on_first_use_if_the_broker_is_told_so(told: str) -> None:
+    config = {"auto.create.topics.enable": told, "num.partitions": "3"}
     with Broker(config=config) as own, Wire(own.bootstrap) as wire:
         wanted = request_class(ApiKey.METADATA).MetadataRequestTopic(name="new")
         for allowed, code, partitions in (

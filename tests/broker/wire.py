@@ -217,8 +217,9 @@ class Wire:
         version: int = 8,
         committed: bool = False,
         leader_epoch: int = -1,
+        max_num_offsets: int = 1,
     ) -> Any:
-        """Ask for one offset; return the partition's part of the response."""
+        """Ask for one offset, in v0 for several; return the partition's part of the response."""
         list_topic = request_class(ApiKey.LIST_OFFSETS).ListOffsetsTopic
         response = self.call(
             ApiKey.LIST_OFFSETS,
@@ -230,7 +231,10 @@ class Wire:
                     name=topic,
                     partitions=[
                         list_topic.ListOffsetsPartition(
-                            partition_index=partition, current_leader_epoch=leader_epoch, timestamp=timestamp
+                            partition_index=partition,
+                            current_leader_epoch=leader_epoch,
+                            timestamp=timestamp,
+                            max_num_offsets=max_num_offsets,
                         )
                     ],
                 )

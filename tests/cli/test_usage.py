@@ -85,6 +85,22 @@ def assert_one_sentence(run: subprocess.CompletedProcess[str], exit_code: int, *
             ("num.partitions: neither KEY=VALUE nor a file",),
         ),
         (("broker", "--config", "nonsense=1"), ("nonsense",)),
+        (("gateway",), ("--upstream is missing: where is the upstream cluster?",)),
+        (("gateway", "--upstream", "a"), ("--upstream: 'a' is no HOST:PORT",)),
+        (("gateway", "--upstream", "a:1", "--listen", "9092"), ("--listen 9092: not HOST:PORT",)),
+        (("gateway", "--upstream", "a:1", "--listen", "192.0.2.1:0"), ("loopback", "--allow-any-address")),
+        (
+            ("gateway", "--upstream", "a:1", "--listen", "0.0.0.0:0", "--allow-any-address"),
+            ("'0.0.0.0' is nowhere; say where by --advertise",),
+        ),
+        (("gateway", "--upstream", "a:1", "--tls-key", "k"), ("both --tls-certificate and --tls-key",)),
+        (
+            ("gateway", "--upstream", "a:1", "--tls-key", "k", "--tls-certificate", "nowhere.pem"),
+            ("--tls-certificate nowhere.pem: there is no such file",),
+        ),
+        (("gateway", "--upstream", "a:1", "--buffer-bytes", "1"), ("--buffer-bytes 1: at least 65536",)),
+        (("gateway", "--upstream", "a:1", "--chunk-bytes", "0"), ("--chunk-bytes 0: at least 1",)),
+        (("gateway", "--upstream", "a:1", "--max-connections", "x"), ("--max-connections", "'x'")),
     ],
 )
 def test_a_mistake_is_one_sentence_and_exit_code_2(arguments, parts):

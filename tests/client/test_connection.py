@@ -414,3 +414,86 @@ def test_an_error_code_is_raised_with_the_broker_s_words() -> None:
     with pytest.raises(BrokerError, match=r"here: error 7 REQUEST_TIMED_OUT \(too slow\)") as raised:
         raise_for(7, "here", "too slow")
     assert raised.value.code is ErrorCode.REQUEST_TIMED_OUT
+
+
+# Requests and answers of somebody else's, piece by piece
+
+
+def received(connection: Connection, piece_bytes: int) -> bytes:
+    """Receive the oldest answer by pieces."""
+    left = connection.begin_frame()
+    whole, buffer = bytearray(), memoryview(bytearray(piece_bytes))
+    while left:
+        count = connection.read_into(buffer[:left])
+        whole += buffer[:count]
+        left -= count
+    return bytes(whole)
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 3, 1024, MIB])
+def test_a_request_goes_out_and_its_answer_comes_in_by_pieces(listen: Listen, piece_bytes: int) -> None:
+    answer = random.Random(1).randbytes(20_000)
+    asked: list[bytes] = []
+
+    def serve(sock: socket.socket) -> None:
+        for _ in range(2):
+            asked.append(read_frame(sock))
+            sock.sendall(framed(7, answer))
+
+    with connect(listen(after_versions(serve))) as connection:
+        for _ in range(2):
+            connection.stream_parts([struct.pack(">i", 9), b"a request"[:4], b"uest!"], "ANY", 7)
+            assert received(connection, piece_bytes) == struct.pack(">i", 7) + answer
+            assert connection.in_flight == 0
+    assert asked == [b"a request"[:4] + b"uest!"] * 2
+
+
+def test_a_request_that_breaks_off_closes_the_connection(listen: Listen) -> None:
+    def broken() -> Iterator[bytes]:
+        yield struct.pack(">i", 100)
+        raise KeyError("no more")
+
+    with connect(listen(after_versions(lambda sock: sock.recv(1000)))) as connection:
+        with pytest.raises(KeyError):
+            connection.stream_parts(broken(), "ANY", 7)
+        assert connection.closed
+
+
+def test_a_request_without_an_answer_is_not_in_flight(listen: Listen) -> None:
+    with connect(listen(after_versions(read_frame))) as connection:
+        connection.stream_parts([struct.pack(">i", 4) + b"only"], "ANY", 7, answered=False)
+        assert connection.in_flight == 0
+        with pytest.raises(ProtocolError, match="nothing was asked"):
+            connection.begin_frame()
+
+
+def test_an_answer_by_pieces_is_to_the_right_request(listen: Listen) -> None:
+    def serve(sock: socket.socket) -> None:
+        read_frame(sock)
+        sock.sendall(framed(99, b"\0" * 10))
+
+    with connect(listen(after_versions(serve))) as connection:
+        connection.stream_parts([struct.pack(">i", 4) + b"asks"], "ANY", 7)
+        with pytest.raises(ProtocolError, match="answered another request than ANY 7"):
+            connection.begin_frame()
+        assert connection.closed
+
+
+def test_an_answer_that_ends_between_pieces_is_a_disconnection(listen: Listen) -> None:
+    def serve(sock: socket.socket) -> None:
+        read_frame(sock)
+        sock.sendall(framed(7, b"\0" * 100)[:50])
+
+    with connect(listen(after_versions(serve))) as connection:
+        connection.stream_parts([struct.pack(">i", 4) + b"asks"], "ANY", 7)
+        with pytest.raises(Disconnected, match="closed the connection within an answer"):
+            received(connection, 10)
+
+
+def test_a_broker_that_hangs_up_between_requests_is_noticed(listen: Listen) -> None:
+    hang_up = threading.Event()
+    with connect(listen(after_versions(lambda _: hang_up.wait(10)))) as connection:
+        assert not connection.has_hung_up()
+        hang_up.set()
+        assert select.select([connection.fileno()], [], [], 10)[0]
+        assert connection.has_hung_up()

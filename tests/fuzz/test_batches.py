@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from vectors import old_vectors, vectors
 
-from shoal.errors import CorruptBatch, UnsupportedBatch
+from shoal.errors import CorruptBatch, NotConvertible, UnsupportedBatch
 from shoal.protocol.fetch import decode_fetch_response
 from shoal.records import (
     HEADER_SIZE,
@@ -39,6 +39,7 @@ from shoal.records import (
     write_batches,
 )
 from shoal.records.aborted import read_marker
+from shoal.records.down_conversion import DownConversion
 
 LIMIT_BYTES = 1 << 20
 #: "About six times that is the most memory that this takes", and a written batch or two besides.
@@ -106,6 +107,24 @@ def open_all(record_set: bytes | bytearray) -> None:
         if each.header.magic == 2:
             fingerprint(each)
             stamp(each, 1, 0, 0)
+    for magic in (0, 1):
+        down_convert(view, magic)
+
+
+def down_convert(record_set: memoryview, magic: int) -> None:
+    """Convert for an old client: as many bytes as announced, or an error before the first."""
+    with contextlib.suppress(NotConvertible):
+        found = DownConversion(
+            [record_set],
+            magic=magic,
+            fetch_offset=2,
+            source_bytes=len(record_set),
+            chunk_bytes=100,
+            aborted=[(5, 0), (-1, 3)],
+            limit_bytes=LIMIT_BYTES,
+        )
+        assert sum(map(len, found.chunks())) == found.size
+        struct.pack(">q", found.next_offset)  # is asked for next
 
 
 def stamp_all_runs(record_set: bytearray, headers: Sequence[BatchHeader]) -> None:

@@ -13,7 +13,7 @@ from fuzz.damage import HUGE_NUMBERS, garbage, mutated
 from fuzz.effort import bounded, effort
 from hypothesis import given
 from hypothesis import strategies as st
-from vectors import Vector, old_vectors, vectors
+from vectors import Vector, old_vectors, removed_vectors, vectors
 
 from shoal.errors import ProtocolError
 from shoal.protocol import codec
@@ -29,15 +29,11 @@ from shoal.protocol.codec import (
 from shoal.protocol.fetch import decode_fetch_response
 from shoal.protocol.produce import decode_produce_request, decode_produce_response
 
-RECORDED = [*vectors(), *old_vectors()]
+RECORDED = [*vectors(), *old_vectors(), *removed_vectors()]
 
-#: By hand: Fetch from v4 to v12, Produce's request from v3, its response from v7.
+#: By hand: Fetch responses, Produce in both directions.
 FETCHED = [each for each in RECORDED if each.api == "Fetch" and each.direction == "response"]
-PRODUCED = [
-    each
-    for each in RECORDED
-    if each.api == "Produce" and each.version >= (7 if each.direction == "response" else 3)
-]
+PRODUCED = [each for each in RECORDED if each.api == "Produce"]
 
 DECODERS = pytest.mark.parametrize("largest_for_compiled", [1 << 30, 0], ids=["compiled", "checked"])
 

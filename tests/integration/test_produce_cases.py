@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 from broker.conftest import create_and_await
-from broker.produce_cases import CASES, MULTI_BATCH_CASES, ProduceCase, check
+from broker.produce_cases import CASES, MULTI_BATCH_CASES, MULTI_BATCH_CLIENT, ProduceCase, check
 from broker.wire import Wire
 
 from rig import KafkaCluster
+from rig.agent import agent_jar
+from rig.jars import KAFKA_3_VERSION, KAFKA_VERSION
 from shoal.errors import ErrorCode
 from shoal.records import split
 
@@ -41,3 +43,18 @@ def test_stock_kafka_refuses_several_batches_and_writes_nothing(wire: Wire, case
     """So a client may ask a broker by trying."""
     refused = replace(case.requests[0], code=ErrorCode.INVALID_RECORD)
     check(replace(case, requests=[refused]), 12, wire, wire, new_topic(wire, case))
+
+
+@pytest.fixture(scope="module", params=[KAFKA_VERSION, KAFKA_3_VERSION])
+def taking(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
+    with KafkaCluster(version=request.param, broker_jvm={1: [f"-javaagent:{agent_jar()}"]}) as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize("case", MULTI_BATCH_CASES, ids=str)
+def test_kafka_with_the_agent_answers_and_keeps_what_the_embedded_broker_does(
+    taking: KafkaCluster, case: ProduceCase
+) -> None:
+    with Wire(taking.bootstrap) as wire, Wire(taking.bootstrap, client_id=MULTI_BATCH_CLIENT) as asking:
+        for version in case.versions:
+            check(case, version, wire, asking, new_topic(wire, case))

@@ -1,4 +1,4 @@
-"""Frames to messages and back, against kio and against damage."""
+"""Frames to messages and back, against kio, against older hand-written messages, and against damage."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import kio_messages
+import old_messages
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,12 +34,13 @@ CORRELATION_ID = 0x01020304
 
 
 class Case(NamedTuple):
-    """One API, version and direction, and kio's class for it."""
+    """One API, version and direction, and another library's class for it."""
 
     api_key: ApiKey
     version: int
     is_request: bool
     schema: Any
+    codec: Any = kio_messages
 
     def __str__(self) -> str:
         return f"{self.api_key.name}-v{self.version}-{self.direction}"
@@ -48,11 +50,11 @@ class Case(NamedTuple):
         return "request" if self.is_request else "response"
 
     def frame(self, draw: random.Random) -> bytes:
-        """Have kio write a message with something in every field."""
-        message = kio_messages.random_message(self.schema, draw)
+        """Have the other library write a message with something in every field."""
+        message = self.codec.random_message(self.schema, draw)
         if self.is_request:
-            return kio_messages.encode_request(message, CORRELATION_ID, "client")
-        return kio_messages.encode_response(message, CORRELATION_ID)
+            return bytes(self.codec.encode_request(message, CORRELATION_ID, "client"))
+        return bytes(self.codec.encode_response(message, CORRELATION_ID))
 
     def decode(self, frame: bytes) -> Any:
         if self.is_request:
@@ -74,8 +76,11 @@ def _cases() -> list[Case]:
             load = kio_messages.request_schema if is_request else kio_messages.response_schema
             for version in range(ours.min_version, ours.max_version + 1):
                 schema = load(api_key, version)
+                old_schema = old_messages.schema(api_key, version, is_request=is_request)
                 if schema is not None:
                     cases.append(Case(api_key, version, is_request, schema))
+                elif old_schema is not None:
+                    cases.append(Case(api_key, version, is_request, old_schema, old_messages))
     return cases
 
 
@@ -87,6 +92,26 @@ EVERY_MESSAGE = pytest.mark.parametrize(
 )
 
 COMPILED, CHECKED = 1 << 30, 0
+
+#: What Kafka 3.9 still spoke and Kafka 4 does not, of what a client may ask.
+REMOVED_BY_KAFKA_4 = {
+    ApiKey.PRODUCE: 3,
+    ApiKey.FETCH: 4,
+    ApiKey.LIST_OFFSETS: 1,
+    ApiKey.OFFSET_COMMIT: 2,
+    ApiKey.OFFSET_FETCH: 1,
+    ApiKey.CREATE_TOPICS: 2,
+    ApiKey.DELETE_TOPICS: 1,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: 2,
+    ApiKey.DESCRIBE_CONFIGS: 1,
+}
+
+
+def test_the_versions_that_kafka_4_has_removed_are_among_those_compared() -> None:
+    compared = {(case.api_key, case.version, case.is_request) for case in CASES}
+    for api_key, oldest in REMOVED_BY_KAFKA_4.items():
+        for version in range(oldest):
+            assert {(api_key, version, True), (api_key, version, False)} <= compared
 
 
 @pytest.fixture(params=[COMPILED, CHECKED], ids=["compiled", "checked"])

@@ -1,4 +1,4 @@
-"""Fetch responses by hand, against literal bytes and against kio."""
+"""Fetch responses by hand, against literal bytes, against kio and, before v4, kafka-python's old messages."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import random
 from typing import Any
 
 import kio_messages
+import old_messages
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,13 +23,29 @@ from shoal.protocol.fetch import (
     encode_fetch_response,
 )
 
-VERSIONS = range(4, 13)
+VERSIONS = range(13)
+OLD_VERSIONS = range(4)
 EVERY_VERSION = pytest.mark.parametrize("version", VERSIONS)
 
 NOTHING = memoryview(b"")
 
 # One partition with an aborted transaction and a record set of five bytes that stand for batches.
 LITERAL = {
+    0: (
+        b"\0\0\0\7"  # correlation id
+        b"\0\0\0\1" + b"\0\6orders"  # topics
+        b"\0\0\0\1" + b"\0\0\0\3" + b"\0\0"  # partition 3, no error
+        b"\0\0\0\0\0\0\0\x0a"  # high watermark
+        b"\0\0\0\5batch"
+    ),
+    1: (
+        b"\0\0\0\7"
+        b"\0\0\0\x64"  # throttle_time_ms
+        b"\0\0\0\1" + b"\0\6orders"
+        b"\0\0\0\1" + b"\0\0\0\3" + b"\0\0"
+        b"\0\0\0\0\0\0\0\x0a"
+        b"\0\0\0\5batch"
+    ),
     4: (
         b"\0\0\0\7"  # correlation id
         b"\0\0\0\x64"  # throttle_time_ms
@@ -61,7 +78,10 @@ LITERAL = {
         b"\6batch" + b"\0" + b"\0" + b"\0"
     ),
 }
+LITERAL[3] = LITERAL[2] = LITERAL[1]
 LITERAL_RESPONSE = {
+    0: FetchResponse(0, 0, 0, [FetchedPartition("orders", 3, 0, 10, -1, -1, [], memoryview(b"batch"))]),
+    1: FetchResponse(100, 0, 0, [FetchedPartition("orders", 3, 0, 10, -1, -1, [], memoryview(b"batch"))]),
     4: FetchResponse(
         100, 0, 0, [FetchedPartition("orders", 3, 0, 10, 9, -1, [(5, 2)], memoryview(b"batch"))]
     ),
@@ -69,6 +89,7 @@ LITERAL_RESPONSE = {
         100, 0, 42, [FetchedPartition("orders", 3, 0, 10, 9, 1, [(5, 2)], memoryview(b"batch"), 2)]
     ),
 }
+LITERAL_RESPONSE[3] = LITERAL_RESPONSE[2] = LITERAL_RESPONSE[1]
 LITERAL_RESPONSE[12] = LITERAL_RESPONSE[11]
 
 
@@ -88,9 +109,9 @@ def partitions(version: int) -> st.SearchStrategy[FetchedPartition]:
         partition=INT32,
         error_code=st.sampled_from(list(ErrorCode)),
         high_watermark=INT64,
-        last_stable_offset=INT64,
+        last_stable_offset=INT64 if version >= 4 else st.just(-1),
         log_start_offset=INT64 if version >= 5 else st.just(-1),
-        aborted_transactions=st.lists(st.tuples(INT64, INT64), max_size=3),
+        aborted_transactions=st.lists(st.tuples(INT64, INT64), max_size=3 if version >= 4 else 0),
         record_set=st.sampled_from([NOTHING, memoryview(b"batch"), memoryview(b"x" * 300)]),
         preferred_read_replica=INT32 if version >= 11 else st.just(-1),
     )
@@ -107,7 +128,7 @@ def responses(version: int) -> st.SearchStrategy[tuple[int, FetchResponse]]:
         st.just(version),
         st.builds(
             FetchResponse,
-            throttle_time_ms=INT32,
+            throttle_time_ms=INT32 if version >= 1 else st.just(0),
             error_code=st.sampled_from(list(ErrorCode)) if version >= 7 else st.just(0),
             session_id=INT32 if version >= 7 else st.just(0),
             partitions=st.lists(partitions(version), max_size=4).map(by_topic),
@@ -116,6 +137,7 @@ def responses(version: int) -> st.SearchStrategy[tuple[int, FetchResponse]]:
 
 
 RESPONSES = st.one_of([responses(version) for version in VERSIONS])
+RESPONSES_OF_KIO = st.one_of([responses(version) for version in VERSIONS if version not in OLD_VERSIONS])
 MANY = settings(max_examples=300)
 
 
@@ -159,18 +181,54 @@ def from_kio(message: Any) -> FetchResponse:
     )
 
 
+def from_old(message: Any) -> FetchResponse:
+    """Say in our words what kafka-python's old class has."""
+    return FetchResponse(
+        throttle_time_ms=getattr(message, "throttle_time_ms", 0),
+        error_code=0,
+        session_id=0,
+        partitions=[
+            FetchedPartition(topic, partition, error, high_watermark, -1, -1, [], memoryview(records))
+            for topic, partitions in message.responses
+            for partition, error, high_watermark, records in partitions
+        ],
+    )
+
+
+def another_librarys(version: int, draw: random.Random) -> tuple[Any, bytes]:
+    """Make up a response, and have the library write it."""
+    if version in OLD_VERSIONS:
+        schema = old_messages.schema(ApiKey.FETCH, version, is_request=False)
+        message = old_messages.random_message(schema, draw)
+        return from_old(message), old_messages.encode_response(message, 7)
+    message = kio_messages.random_message(kio_messages.response_schema(ApiKey.FETCH, version), draw)
+    return from_kio(message), kio_messages.encode_response(message, 7)
+
+
 @EVERY_VERSION
 def test_what_another_library_wrote_is_read_as_it_reads_it(version: int) -> None:
-    schema = kio_messages.response_schema(ApiKey.FETCH, version)
     draw = random.Random(version)
     for _ in range(100):
-        message = kio_messages.random_message(schema, draw)
-        frame = memoryview(kio_messages.encode_response(message, 7))
-        assert decode_fetch_response(frame, version) == from_kio(message)
+        response, frame = another_librarys(version, draw)
+        assert decode_fetch_response(memoryview(frame), version) == response
+
+
+@pytest.mark.parametrize("version", OLD_VERSIONS)
+@given(st.data())
+def test_another_library_reads_an_old_response_and_writes_the_same_bytes(
+    version: int, data: st.DataObject
+) -> None:
+    _, response = data.draw(responses(version))
+    frame = frame_of(response, version)
+    schema = old_messages.schema(ApiKey.FETCH, version, is_request=False)
+    message = schema.decode(frame, header=True)
+    assert message.header.correlation_id == 7
+    assert from_old(message) == response
+    assert old_messages.encode_response(message, 7) == frame
 
 
 @MANY
-@given(RESPONSES)
+@given(RESPONSES_OF_KIO)
 def test_another_library_reads_what_was_written_and_writes_the_same_bytes(
     drawn: tuple[int, FetchResponse],
 ) -> None:
@@ -185,9 +243,8 @@ def test_another_library_reads_what_was_written_and_writes_the_same_bytes(
 @EVERY_VERSION
 def test_a_frame_that_is_cut_anywhere_is_refused(version: int) -> None:
     draw = random.Random(version)
-    schema = kio_messages.response_schema(ApiKey.FETCH, version)
     for _ in range(5):
-        frame = kio_messages.encode_response(kio_messages.random_message(schema, draw), 7)
+        _, frame = another_librarys(version, draw)
         for cut in range(len(frame)):
             with pytest.raises(ProtocolError):
                 decode_fetch_response(memoryview(frame[:cut]), version)

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import kio_messages
+import old_messages
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,12 +27,23 @@ from shoal.protocol.produce import (
     encode_produce_request,
 )
 
-CLIENT_VERSIONS = range(7, 13)
-BROKER_VERSIONS = range(3, 13)
+VERSIONS = range(13)
+OLD_VERSIONS = range(3)
+KIO_VERSIONS = range(3, 13)
 
 Topics = dict[str, list[tuple[int, list[memoryview]]]]
 
 LITERAL: dict[int, bytes] = {
+    2: (
+        b"\0\0\0\2" + b"\0\0\0\x09" + b"\0\5shoal"  # API 0, version 2; correlation id; client id
+        b"\xff\xff" + b"\0\0\x75\x30"  # acks=all, 30 s
+        b"\0\0\0\2"
+        b"\0\6orders" + b"\0\0\0\2"
+        b"\0\0\0\0" + b"\0\0\0\5" + b"first"
+        b"\0\0\0\3" + b"\0\0\0\x0a" + b"onetwothre"
+        b"\0\1x" + b"\0\0\0\1"
+        b"\0\0\0\1" + b"\0\0\0\0"
+    ),
     7: (
         b"\0\0\0\7" + b"\0\0\0\x09" + b"\0\5shoal"  # API 0, version 7; correlation id; client id
         b"\xff\xff" + b"\xff\xff" + b"\0\0\x75\x30"  # no transaction, acks=all, 30 s
@@ -144,11 +156,26 @@ def by_kafka_python(topics: Topics, version: int, client_id: str, acks: int, tim
     return encode_request(message, 9, client_id)[4:]
 
 
+def by_old_kafka_python(topics: Topics, version: int, client_id: str, acks: int, timeout_ms: int) -> bytes:
+    schema = old_messages.schema(ApiKey.PRODUCE, version, is_request=True)
+    message = schema(
+        acks,
+        timeout_ms,
+        [
+            (name, [(partition, b"".join(batches)) for partition, batches in partitions])
+            for name, partitions in topics.items()
+        ],
+    )
+    return old_messages.encode_request(message, 9, client_id)
+
+
 Encoder = Callable[[Topics, int, str, int, int], bytes]
+ENCODERS = [(version, by_old_kafka_python) for version in OLD_VERSIONS]
+ENCODERS += [(version, by_kio) for version in KIO_VERSIONS]
+ENCODERS += [(version, by_kafka_python) for version in VERSIONS]
 
 
-@pytest.mark.parametrize("version", CLIENT_VERSIONS)
-@pytest.mark.parametrize("theirs", [by_kio, by_kafka_python])
+@pytest.mark.parametrize(("version", "theirs"), ENCODERS)
 @given(all_topics(), st.sampled_from(["", "shoal", "κ"]), INT16, INT32)
 def test_a_request_is_written_as_another_library_writes_it(
     version: int, theirs: Encoder, topics: Topics, client_id: str, acks: int, timeout_ms: int
@@ -157,7 +184,7 @@ def test_a_request_is_written_as_another_library_writes_it(
     assert ours == theirs(topics, version, client_id, acks, timeout_ms)
 
 
-@pytest.mark.parametrize("version", CLIENT_VERSIONS)
+@pytest.mark.parametrize("version", VERSIONS)
 def test_batches_are_not_copied(version: int) -> None:
     parts = encode(LITERAL_TOPICS, version)
     views = [view for partitions in LITERAL_TOPICS.values() for _, batches in partitions for view in batches]
@@ -165,7 +192,7 @@ def test_batches_are_not_copied(version: int) -> None:
     assert all(any(part is view for part in parts) for view in views)
 
 
-@pytest.mark.parametrize("version", CLIENT_VERSIONS)
+@pytest.mark.parametrize("version", VERSIONS)
 def test_a_partition_that_is_listed_twice_is_refused(version: int) -> None:
     """A broker keeps the last of them, drops the other and reports success."""
     twice: Topics = {"orders": [(0, [memoryview(b"lost")]), (1, []), (0, [memoryview(b"kept")])]}
@@ -192,26 +219,44 @@ def request_from_kio(message: Any) -> ProduceRequest:
     )
 
 
-def kio_requests(version: int, count: int) -> list[tuple[Any, bytes]]:
+def request_from_old(message: Any) -> ProduceRequest:
+    return ProduceRequest(
+        None,
+        message.acks,
+        message.timeout,
+        [
+            ProducedPartition(topic, partition, memoryview(records))
+            for topic, partitions in message.topics
+            for partition, records in partitions
+        ],
+    )
+
+
+def other_requests(version: int, count: int) -> list[tuple[ProduceRequest, bytes]]:
+    """Make up requests, and have another library write them."""
     draw = random.Random(version)
+    if version in OLD_VERSIONS:
+        old = old_messages.schema(ApiKey.PRODUCE, version, is_request=True)
+        drawn = [old_messages.random_message(old, draw) for _ in range(count)]
+        return [(request_from_old(each), old_messages.encode_request(each, 9, "client")) for each in drawn]
     schema = kio_messages.request_schema(ApiKey.PRODUCE, version)
     messages = [kio_messages.random_message(schema, draw) for _ in range(count)]
     return [
-        (message, kio_messages.encode_request(message, 9, draw.choice([None, "", "client"])))
-        for message in messages
+        (request_from_kio(each), kio_messages.encode_request(each, 9, draw.choice([None, "", "client"])))
+        for each in messages
     ]
 
 
-@pytest.mark.parametrize("version", BROKER_VERSIONS)
+@pytest.mark.parametrize("version", VERSIONS)
 def test_a_request_of_another_library_is_read_as_it_reads_it(version: int) -> None:
-    for message, frame in kio_requests(version, 100):
-        assert decode_produce_request(memoryview(frame), version) == request_from_kio(message)
+    for request, frame in other_requests(version, 100):
+        assert decode_produce_request(memoryview(frame), version) == request
 
 
-@pytest.mark.parametrize("version", BROKER_VERSIONS)
+@pytest.mark.parametrize("version", VERSIONS)
 def test_a_request_that_is_cut_anywhere_is_refused_and_one_that_goes_on_is_read(version: int) -> None:
     """A broker ignores bytes after the last field."""
-    for _, frame in kio_requests(version, 5):
+    for _, frame in other_requests(version, 5):
         for cut in range(len(frame)):
             with pytest.raises(ProtocolError):
                 decode_produce_request(memoryview(frame[:cut]), version)
@@ -232,6 +277,24 @@ def test_a_request_that_lists_a_partition_twice_is_read_as_it_is() -> None:
 
 
 OUTCOME: dict[int, bytes] = {
+    0: (
+        b"\0\0\0\x09"
+        b"\0\0\0\1" + b"\0\6orders" + b"\0\0\0\1"
+        b"\0\0\0\3" + b"\0\0" + b"\0\0\0\0\0\0\3\xe8"  # partition 3, no error, base offset 1000
+    ),
+    1: (
+        b"\0\0\0\x09"
+        b"\0\0\0\1" + b"\0\6orders" + b"\0\0\0\1"
+        b"\0\0\0\3" + b"\0\0" + b"\0\0\0\0\0\0\3\xe8"
+        b"\0\0\0\x64"  # throttle_time_ms
+    ),
+    2: (
+        b"\0\0\0\x09"
+        b"\0\0\0\1" + b"\0\6orders" + b"\0\0\0\1"
+        b"\0\0\0\3" + b"\0\0" + b"\0\0\0\0\0\0\3\xe8"
+        b"\0\0\0\0\0\0\0\7"  # append time
+        b"\0\0\0\x64"
+    ),
     7: (
         b"\0\0\0\x09"
         b"\0\0\0\1" + b"\0\6orders" + b"\0\0\0\1"
@@ -252,6 +315,13 @@ OUTCOME: dict[int, bytes] = {
 
 
 def test_a_response_of_literal_bytes() -> None:
+    for version in (0, 1):
+        assert decode_produce_response(memoryview(OUTCOME[version]), version) == [
+            ProduceOutcome("orders", 3, 0, 1000, -1, -1, None)
+        ]
+    assert decode_produce_response(memoryview(OUTCOME[2]), 2) == [
+        ProduceOutcome("orders", 3, 0, 1000, 7, -1, None)
+    ]
     assert decode_produce_response(memoryview(OUTCOME[7]), 7) == [
         ProduceOutcome("orders", 3, 0, 1000, -1, 2, None)
     ]
@@ -268,7 +338,7 @@ def outcomes_from_kio(message: Any) -> list[ProduceOutcome]:
             each.error_code,
             each.base_offset,
             -1 if each.log_append_time is None else round(each.log_append_time.timestamp() * 1000),
-            each.log_start_offset,
+            getattr(each, "log_start_offset", -1),
             getattr(each, "error_message", None),
         )
         for topic in message.responses
@@ -276,22 +346,35 @@ def outcomes_from_kio(message: Any) -> list[ProduceOutcome]:
     ]
 
 
-def kio_responses(version: int, count: int) -> list[tuple[Any, bytes]]:
+def outcomes_from_old(message: Any) -> list[ProduceOutcome]:
+    return [
+        ProduceOutcome(topic, partition, error, base_offset, *(*times, -1)[:1], -1, None)
+        for topic, partitions in message.topics
+        for partition, error, base_offset, *times in partitions
+    ]
+
+
+def other_responses(version: int, count: int) -> list[tuple[list[ProduceOutcome], bytes]]:
+    """Make up responses, and have another library write them."""
     draw = random.Random(version)
+    if version in OLD_VERSIONS:
+        old = old_messages.schema(ApiKey.PRODUCE, version, is_request=False)
+        drawn = [old_messages.random_message(old, draw) for _ in range(count)]
+        return [(outcomes_from_old(each), old_messages.encode_response(each, 9)) for each in drawn]
     schema = kio_messages.response_schema(ApiKey.PRODUCE, version)
     messages = [kio_messages.random_message(schema, draw) for _ in range(count)]
-    return [(message, kio_messages.encode_response(message, 9)) for message in messages]
+    return [(outcomes_from_kio(each), kio_messages.encode_response(each, 9)) for each in messages]
 
 
-@pytest.mark.parametrize("version", CLIENT_VERSIONS)
+@pytest.mark.parametrize("version", VERSIONS)
 def test_a_response_of_another_library_is_read_as_it_reads_it(version: int) -> None:
-    for message, frame in kio_responses(version, 100):
-        assert decode_produce_response(memoryview(frame), version) == outcomes_from_kio(message)
+    for outcomes, frame in other_responses(version, 100):
+        assert decode_produce_response(memoryview(frame), version) == outcomes
 
 
-@pytest.mark.parametrize("version", CLIENT_VERSIONS)
+@pytest.mark.parametrize("version", VERSIONS)
 def test_a_response_that_is_cut_anywhere_or_goes_on_is_refused(version: int) -> None:
-    for _, frame in kio_responses(version, 5):
+    for _, frame in other_responses(version, 5):
         for cut in range(len(frame)):
             with pytest.raises(ProtocolError):
                 decode_produce_response(memoryview(frame[:cut]), version)
@@ -299,14 +382,14 @@ def test_a_response_that_is_cut_anywhere_or_goes_on_is_refused(version: int) -> 
             decode_produce_response(memoryview(frame + b"\0"), version)
 
 
-@given(st.sampled_from(CLIENT_VERSIONS), st.integers(0, 19), st.data())
+@given(st.sampled_from(VERSIONS), st.integers(0, 19), st.data())
 def test_damaged_and_arbitrary_bytes_are_read_or_refused(
     version: int, number: int, data: st.DataObject
 ) -> None:
     arbitrary = st.binary(max_size=100)
-    request = kio_requests(version, 20)[number][1]
+    request = other_requests(version, 20)[number][1]
     with contextlib.suppress(ProtocolError):
         decode_produce_request(memoryview(data.draw(damaged(st.just(request)) | arbitrary)), version)
-    response = kio_responses(version, 20)[number][1]
+    response = other_responses(version, 20)[number][1]
     with contextlib.suppress(ProtocolError):
         decode_produce_response(memoryview(data.draw(damaged(st.just(response)) | arbitrary)), version)

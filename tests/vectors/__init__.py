@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Vector", "old_vectors", "vector", "vectors"]
+__all__ = ["Vector", "down_converted_vectors", "old_vectors", "removed_vectors", "vector", "vectors"]
 
 _DIRECTORY = Path(__file__).parent
 
@@ -69,14 +69,32 @@ def vectors() -> tuple[Vector, ...]:
     return tuple(Vector(**entry) for entry in index)
 
 
-@cache
 def old_vectors() -> tuple[Vector, ...]:
     """Return all vectors of a broker with messages of magic 0 and 1; their names begin with "old/"."""
-    index = json.loads((_DIRECTORY / "old" / "index.json").read_text())
-    return tuple(Vector(**{**entry, "name": f"old/{entry['name']}"}) for entry in index)
+    return _in_directory("old")
+
+
+def down_converted_vectors() -> tuple[Vector, ...]:
+    """Return what is in a log and what old clients get of it; their names begin with "down_converted/"."""
+    return _in_directory("down_converted")
+
+
+def removed_vectors() -> tuple[Vector, ...]:
+    """Return all vectors of versions that Kafka 4 has removed; their names begin with "removed/"."""
+    return _in_directory("removed")
+
+
+@cache
+def _in_directory(name: str) -> tuple[Vector, ...]:
+    index = json.loads((_DIRECTORY / name / "index.json").read_text())
+    return tuple(Vector(**{**entry, "name": f"{name}/{entry['name']}"}) for entry in index)
 
 
 @cache
 def vector(name: str) -> Vector:
     """Return the vector of this name."""
-    return next(vector for vector in (*vectors(), *old_vectors()) if vector.name == name)
+    return next(
+        vector
+        for vector in (*vectors(), *old_vectors(), *down_converted_vectors(), *removed_vectors())
+        if vector.name == name
+    )

@@ -9,7 +9,8 @@ Where to look: :mod:`.server` has the sockets, :mod:`.dispatch` what happens to
 a request, :mod:`.apis` one file per API, :mod:`.log` a partition,
 :mod:`.segment` and :mod:`.file_segment` where its bytes are, :mod:`.validate`
 and :mod:`.producers` what it refuses, :mod:`.multi_batch` KIP-712's half of
-the broker, :mod:`.data_directory` and :mod:`.journal` what outlives a process,
+the broker, :mod:`.message_sets` and :mod:`.down_converted` what clients get
+that Kafka 4 refuses, :mod:`.data_directory` and :mod:`.journal` what outlives a process,
 :mod:`.topics`, :mod:`.config`, :mod:`.faults` what a test can make go wrong,
 and :mod:`.cluster` several brokers.
 """

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from ..errors import ConfigError
-from .apis.table import APIS
+from .apis.table import APIS, APIS_WITH_OLD_VERSIONS
 from .clock import now_ms
 from .config import BrokerConfig
 from .data_directory import DataDirectory
@@ -108,7 +108,7 @@ class Broker:
             raise ConfigError(f"broker: {refused.message}") from refused
         self.host = host
         self.node_id = node_id
-        self.apis = APIS
+        self.apis = APIS_WITH_OLD_VERSIONS if self.config["shoal.old.versions"].lower() == "true" else APIS
         self.faults = Faults()
         self._data = DataDirectory(data) if data is not None else None
         try:
@@ -116,9 +116,11 @@ class Broker:
                 self._share_data(beside)
             else:
                 self._read_data(cluster_id)
-        except BaseException:
+        except BaseException as error:
             if self._data is not None:
                 self._data.release()
+            if isinstance(error, Refused):
+                raise ConfigError(f"broker: {error.message}") from error
             raise
         self.fetch_sessions = FetchSessions(int(self.config["max.incremental.fetch.session.cache.slots"]))
         self.purgatory = Purgatory()

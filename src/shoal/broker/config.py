@@ -4,13 +4,14 @@ What can be configured, with Kafka's names, types and defaults.
 A topic's setting falls back to the broker's setting of the same idea (its
 *synonym*, ``TopicConfig`` and ``ServerTopicConfigSynonyms`` in Kafka), and
 that to the default. The defaults are those of Kafka 4.1 but for two, which
-say so. Settings that Kafka does not have begin with ``shoal.``. A name that
-is not listed here is refused.
+say so. Settings that Kafka does not have begin with ``shoal.``, and one is of
+Kafka 3.9. A name that is not listed here is refused.
 """
 
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -76,14 +77,15 @@ class Setting:
             raise Refused(ErrorCode.INVALID_CONFIG, f"Invalid value {value} for configuration {self.name}")
 
 
+_INTEGER = re.compile(r"\s*[+-]?[0-9]+\s*")
+
+
 def _is_integer(bits: int) -> Callable[[str], bool]:
     limit: int = 1 << (bits - 1)
 
     def check(value: str) -> bool:
-        try:
-            return -limit <= int(value) < limit
-        except ValueError:
-            return False
+        # Unlike `int`, Java takes no 1_000.
+        return bool(_INTEGER.fullmatch(value)) and -limit <= int(value) < limit
 
     return check
 
@@ -113,6 +115,10 @@ def _between(low: float, high: float = float("inf")) -> Callable[[str], bool]:
 
 def _one_of(*values: str) -> Callable[[str], bool]:
     return lambda value: value in values
+
+
+def _is_not_empty(value: str) -> bool:
+    return bool(value.strip())
 
 
 def _list_of(*values: str) -> Callable[[str], bool]:
@@ -154,6 +160,8 @@ TOPIC_SETTINGS = _by_name(
     Setting("local.retention.ms", _LONG, "-2", "log.local.retention.ms", _between(-2)),
     Setting("max.compaction.lag.ms", _LONG, str(_LONG_MAX), "log.cleaner.max.compaction.lag.ms", _between(1)),
     Setting("max.message.bytes", _INT, "1048588", "message.max.bytes", _between(0)),
+    # Of Kafka up to 3.9, as the versions of Fetch are that it is about.
+    Setting("message.downconversion.enable", _BOOLEAN, "true", "log.message.downconversion.enable"),
     Setting(
         "message.timestamp.after.max.ms",
         _LONG,
@@ -204,9 +212,13 @@ _OWN_BROKER_SETTINGS = _by_name(
     Setting("offsets.retention.minutes", _INT, "10080", allowed=_between(1)),
     Setting("producer.id.expiration.check.interval.ms", _INT, "600000", allowed=_between(1)),
     Setting("producer.id.expiration.ms", _INT, "86400000", allowed=_between(1)),
+    # Not Kafka's: see `down_converted`.
+    Setting("shoal.down.conversion.chunk.bytes", _INT, "16384", allowed=_between(1)),
     # Not Kafka's: see `multi_batch`.
-    Setting("shoal.multi.batch.client.id.prefix", _STRING, "shoal-multi-batch"),
+    Setting("shoal.multi.batch.client.id.prefix", _STRING, "shoal-multi-batch", allowed=_is_not_empty),
     Setting("shoal.multi.batch.produce", _BOOLEAN, "false"),
+    # Not Kafka's: see `apis.table`.
+    Setting("shoal.old.versions", _BOOLEAN, "false"),
     Setting("socket.request.max.bytes", _INT, "104857600", allowed=_between(1, 104857600)),
     Setting("transaction.max.timeout.ms", _INT, "900000", allowed=_between(1)),
 )
@@ -301,6 +313,7 @@ class TopicConfig:
     Attributes:
         codec: What batches of another codec are written anew with; None
             keeps them as the producer sent them.
+        down_conversion: Whether clients that read no magic 2 are served.
         flush_messages: After so many records what was written is flushed to
             the disk, before they are acknowledged; of a log in memory, without effect.
 
@@ -316,6 +329,7 @@ class TopicConfig:
     compacted: bool
     deleted: bool
     codec: Codec | None
+    down_conversion: bool
     index_interval_bytes: int
     flush_messages: int
 
@@ -340,6 +354,7 @@ class TopicConfig:
             compacted="compact" in value("cleanup.policy"),
             deleted="delete" in value("cleanup.policy"),
             codec=_CODECS[value("compression.type")],
+            down_conversion=value("message.downconversion.enable").lower() == "true",
             index_interval_bytes=int(value("index.interval.bytes")),
             flush_messages=int(value("flush.messages")),
         )

@@ -36,6 +36,9 @@ _META = "meta.properties"
 _CLEAN = ".kafka_cleanshutdown"
 _PARTITION_METADATA = "partition.metadata"
 
+#: Of a file: a topic's may nearly be so long, and Kafka cuts it too (``LocalLog.logDeleteDirName``).
+_LONGEST_NAME = 255
+
 
 class DataDirectory:
     """
@@ -64,7 +67,13 @@ class DataDirectory:
         except OSError as error:
             raise ConfigError(f"{path}: {error.strerror}") from error
         self.was_clean = (path / _CLEAN).exists() or not (path / _META).exists()
-        self.journal = Journal(path)
+        try:
+            self.journal = Journal(path)
+        except BaseException as error:
+            self.release()
+            if isinstance(error, OSError):
+                raise ConfigError(f"{path}: its journal: {error.strerror}") from error
+            raise
 
     def take_again(self) -> None:
         """
@@ -110,8 +119,7 @@ class DataDirectory:
                 "cluster.id": cluster_id or default_cluster_id,
                 "node.id": str(node_id),
             }
-            with path.open("w", encoding="latin-1") as file:
-                javaproperties.dump(identity, file, timestamp=False)
+            _write(path, javaproperties.dumps(identity, timestamp=False))
             return identity["cluster.id"]
         with path.open(encoding="latin-1") as file:
             kept = javaproperties.load(file)
@@ -137,19 +145,19 @@ class DataDirectory:
         metadata = path / _PARTITION_METADATA
         expected = f"version: 0\ntopic_id: {base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip('=')}\n"
         if path.exists() and (not metadata.exists() or metadata.read_text() != expected):
-            stray = path.with_name(f"{path.name}.{uuid.uuid4().hex}-stray")
+            stray = _renamed(path, "stray")
             _log.warning("%s is of no topic that is known: it is %s now", path, stray.name)
             path.rename(stray)
         if not path.exists():
             path.mkdir()
-            metadata.write_text(expected)
+            _write(metadata, expected)
             flush_directory(self.path)
         return path
 
     def delete_partition(self, topic: str, number: int) -> None:
         """Delete a partition's directory, at once as far as others can see."""
         path = self.path / f"{topic}-{number}"
-        doomed = path.with_name(f"{path.name}.{uuid.uuid4().hex}-delete")
+        doomed = _renamed(path, "delete")
         path.rename(doomed)
         shutil.rmtree(doomed, ignore_errors=True)
 
@@ -157,3 +165,19 @@ class DataDirectory:
         """Finish deletions that a broker's end cut short."""
         for path in self.path.glob("*-delete"):
             shutil.rmtree(path, ignore_errors=True)
+
+
+def _write(path: Path, text: str) -> None:
+    """Make a small file, whole and on the disk or not at all."""
+    fresh = path.with_name(f"{path.name}.new")
+    with fresh.open("w", encoding="latin-1") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
+    flush_directory(path.parent)
+
+
+def _renamed(path: Path, why: str) -> Path:
+    suffix = f".{uuid.uuid4().hex}-{why}"
+    return path.with_name(path.name[: _LONGEST_NAME - len(suffix)] + suffix)

@@ -84,8 +84,9 @@ def _decode(header: RequestHeader, frame: memoryview) -> Any:
 def _serve(
     broker: Broker, api: Api, header: RequestHeader, request: Any, client_host: str
 ) -> Sequence[bytes | memoryview]:
-    fault = broker.faults.take(api.key, _partitions_of(broker, request)) if broker.faults else None
-    call = Call(api.key, header.api_version, header.client_id or "", client_host, fault)
+    client_id = header.client_id or ""
+    fault = broker.faults.take(api.key, _partitions_of(broker, request), client_id) if broker.faults else None
+    call = Call(api.key, header.api_version, client_id, client_host, fault)
     try:
         if fault is not None:
             _before(broker, fault)

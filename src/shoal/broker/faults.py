@@ -1,7 +1,8 @@
 """
 Faults on demand: what a test makes go wrong, and how often.
 
-A fault is found by the API of a request. It may delay the request, drop the
+A fault is found by the API of a request, and by its partitions or its client where it names
+them. It may delay the request, drop the
 connection before or after the request took effect, or answer an error code.
 """
 
@@ -35,6 +36,7 @@ class Fault:
         topic: Only requests for this topic; where an API answers for each
             partition, the error is for those of this topic alone.
         partition: Likewise.
+        client_id: Only requests on connections of clients that call themselves so.
         hits: How many requests it met.
 
     """
@@ -47,6 +49,7 @@ class Fault:
     delay_s: float = 0.0
     topic: str | None = None
     partition: int | None = None
+    client_id: str | None = None
     hits: int = field(default=0, init=False)
 
     def concerns(self, topic: str, partition: int) -> bool:
@@ -99,6 +102,7 @@ class Faults:
         delay_s: float = 0.0,
         topic: str | None = None,
         partition: int | None = None,
+        client_id: str | None = None,
     ) -> Fault:
         """
         Add a fault (see :class:`Fault`); of several for an API, the oldest goes first.
@@ -111,7 +115,7 @@ class Faults:
             raise ValueError(f"{api.name} has no error to answer; drop or delay it")
         if error is not None and effect == "after" and api in _WITHOUT_EFFECT:
             raise ValueError(f"{api.name} has no effect that an error could come after")
-        fault = Fault(api, times, error, effect, drop, delay_s, topic, partition)
+        fault = Fault(api, times, error, effect, drop, delay_s, topic, partition, client_id)
         with self._changed:
             self._faults.append(fault)
         return fault
@@ -131,18 +135,19 @@ class Faults:
         with self._changed:
             return self._changed.wait_for(lambda: fault.hits >= hits, timeout_s)
 
-    def take(self, api: ApiKey, partitions: set[tuple[str, int]]) -> Fault | None:
+    def take(self, api: ApiKey, partitions: set[tuple[str, int]], client_id: str) -> Fault | None:
         """
         Return the fault that a request meets, and count it.
 
         Args:
             api: The request's.
             partitions: Those it names, as far as the API names any.
+            client_id: As its client calls itself.
 
         """
         with self._changed:
             for fault in self._faults:
-                if fault.api is api and _meets(fault, partitions):
+                if fault.api is api and fault.client_id in (None, client_id) and _meets(fault, partitions):
                     fault.hits += 1
                     if fault.hits == fault.times:
                         self._faults.remove(fault)

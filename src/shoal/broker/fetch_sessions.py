@@ -177,7 +177,8 @@ class FetchSessions:
             Refused: With FETCH_SESSION_ID_NOT_FOUND or INVALID_FETCH_SESSION_EPOCH.
 
         """
-        wanted = list(_wanted(request))
+        # A map in Kafka too: a partition that is listed again is asked for once, as the last entry says.
+        wanted = list({each.key: each for each in _wanted(request)}.values())
         with self.lock:
             if request.session_epoch in _FULL_EPOCHS:
                 self._sessions.pop(request.session_id, None)

@@ -24,7 +24,7 @@ import mmap
 import os
 import socket
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from ..errors import CorruptBatch
@@ -37,6 +37,8 @@ _log = logging.getLogger("shoal.broker")
 
 _INDEX_ENTRY = struct.Struct(">ii")
 _TIME_INDEX_ENTRY = struct.Struct(">qi")
+#: A batch's base offset, and its length from there on.
+_BATCH_OVERHEAD = struct.Struct(">qi")
 
 #: Offsets in an index are relative and of 32 bits.
 _MOST_OFFSETS = 2**31 - 1
@@ -45,6 +47,9 @@ _MOST_OFFSETS = 2**31 - 1
 _MAX_PARTS = 1024
 
 _NAME_DIGITS = 20
+
+#: How much :meth:`FileRange.batches` reads at a time, or one batch that is larger.
+_PIECE_BYTES = 16 * 1024
 
 
 def flush_directory(path: Path) -> None:
@@ -67,6 +72,41 @@ class _File:
             os.close(self.descriptor)
 
 
+class _IndexFile:
+    """
+    An index of a segment: what is noted, and how much of that is in the file.
+
+    No append fails for the sake of it. What could not be written is tried again with the next entry.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Begin it anew."""
+        self._path = path
+        self._path.write_bytes(b"")
+        self._written_bytes = 0
+        self._noted = bytearray()
+
+    def note(self, entry: bytes) -> None:
+        self._noted += entry
+
+    def write(self) -> None:
+        """
+        Write what was noted since the last time.
+
+        Raises:
+            OSError: It is noted still.
+
+        """
+        if not self._noted:
+            return
+        with self._path.open("r+b", buffering=0) as file:
+            file.seek(self._written_bytes)
+            while self._noted:
+                count = file.write(self._noted)
+                self._written_bytes += count
+                del self._noted[:count]
+
+
 class FileRange:
     """
     Bytes of a file that are on their way to a client.
@@ -85,6 +125,36 @@ class FileRange:
     def __bytes__(self) -> bytes:
         return os.pread(self._file.descriptor, len(self), self._start)
 
+    def batches(self) -> Iterator[memoryview]:
+        """
+        Read the batches, piece by piece; one that is cut at the end is left out.
+
+        Yields:
+            A view of one or more batches, valid until the next is asked for.
+
+        Raises:
+            OSError: The file ends before the range does.
+
+        """
+        buffer = bytearray(_PIECE_BYTES)
+        position = self._start
+        while position < self._end:
+            piece = memoryview(buffer)[: self._end - position]
+            if os.preadv(self._file.descriptor, [piece], position) < len(piece):
+                raise OSError(f"a segment ends before {self._end}")
+            size = _batch_size(piece, 0)
+            if size is None or size > self._end - position:
+                return
+            if size > len(piece):
+                buffer = bytearray(size)
+                continue
+            whole = 0
+            while size is not None and size <= len(piece) - whole:
+                whole += size
+                size = _batch_size(piece, whole)
+            yield piece[:whole]
+            position += whole
+
     def send_to(self, sock: socket.socket) -> None:
         """
         Have the system copy them from the file to the socket (``sendfile``).
@@ -99,6 +169,14 @@ class FileRange:
             if sent == 0:
                 raise OSError(f"a segment ends at {position}, not at {self._end}")
             position += sent
+
+
+def _batch_size(piece: memoryview, position: int) -> int | None:
+    """Return what the batch at a position takes; None where its length is not there, or is none."""
+    if len(piece) - position < _BATCH_OVERHEAD.size:
+        return None
+    length: int = _BATCH_OVERHEAD.unpack_from(piece, position)[1]
+    return length + _BATCH_OVERHEAD.size if length > 0 else None
 
 
 class FileSegment(Segment):
@@ -119,9 +197,12 @@ class FileSegment(Segment):
         self._bytes_since_entry = 0
         self._largest = (-1, base_offset)
         self._newest_in_index = -1
-        self._index = bytearray()
-        self._time_index = bytearray()
-        self._write_indexes(anew=True)
+        self._index = _IndexFile(self._path.with_suffix(".index"))
+        self._time_index = _IndexFile(self._path.with_suffix(".timeindex"))
+
+    @property
+    def modified_ms(self) -> int:
+        return os.fstat(self._file.descriptor).st_mtime_ns // 1_000_000
 
     @staticmethod
     def base_offsets(directory: Path) -> list[int]:
@@ -151,7 +232,7 @@ class FileSegment(Segment):
         if length:
             mapped = mmap.mmap(self._file.descriptor, length, access=mmap.ACCESS_READ)
             self._replay(memoryview(mapped), replay, next_offset, verify)
-        self._write_indexes(anew=True)
+        self._write_indexes()
         if self.size == length:
             return True
         _log.warning("%s: cutting %d bytes off that are no whole batch", self._path, length - self.size)
@@ -174,17 +255,21 @@ class FileSegment(Segment):
         except CorruptBatch as error:
             _log.warning("%s, position %d: %s", self._path, self.size, error.reason)
 
-    def append(self, parts: Sequence[Bytes], headers: Sequence[BatchHeader]) -> None:
-        super().append(parts, headers)
-        if self._index or self._time_index:
+    def append(
+        self, parts: Sequence[Bytes], headers: Sequence[BatchHeader], *, flushed: bool = False
+    ) -> None:
+        super().append(parts, headers, flushed=flushed)
+        try:
             self._write_indexes()
+        except OSError as error:
+            _log.warning("%s: its indexes are behind: %s", self._path, error)
 
     def _add_to_index(self, header: BatchHeader) -> None:
         """Note what the index files get too, as ``LogSegment.append`` does."""
         if header.max_timestamp > self._largest[0]:
             self._largest = header.max_timestamp, header.last_offset
         if self._bytes_since_entry > self._index_interval_bytes:
-            self._index += _INDEX_ENTRY.pack(header.last_offset - self.base_offset, self.size)
+            self._index.note(_INDEX_ENTRY.pack(header.last_offset - self.base_offset, self.size))
             self._add_largest_timestamp()
             self._bytes_since_entry = 0
         self._bytes_since_entry += header.size
@@ -193,29 +278,26 @@ class FileSegment(Segment):
     def _add_largest_timestamp(self) -> None:
         timestamp, offset = self._largest
         if timestamp > self._newest_in_index:
-            self._time_index += _TIME_INDEX_ENTRY.pack(timestamp, offset - self.base_offset)
+            self._time_index.note(_TIME_INDEX_ENTRY.pack(timestamp, offset - self.base_offset))
             self._newest_in_index = timestamp
 
-    def _write_indexes(self, *, anew: bool = False) -> None:
-        for suffix, entries in ((".index", self._index), (".timeindex", self._time_index)):
-            with self._path.with_suffix(suffix).open("wb" if anew else "ab") as file:
-                file.write(entries)
-            entries.clear()
+    def _write_indexes(self) -> None:
+        self._index.write()
+        self._time_index.write()
 
     def _write(self, parts: Sequence[Bytes]) -> None:
         left = [memoryview(part) for part in parts]
         position = self.size
-        try:
-            while left:
-                written = os.pwritev(self._file.descriptor, left[:_MAX_PARTS], position)
-                position += written
-                while left and written >= len(left[0]):
-                    written -= len(left.pop(0))
-                if written:
-                    left[0] = left[0][written:]
-        except OSError:
-            os.ftruncate(self._file.descriptor, self.size)
-            raise
+        while left:
+            written = os.pwritev(self._file.descriptor, left[:_MAX_PARTS], position)
+            position += written
+            while left and written >= len(left[0]):
+                written -= len(left.pop(0))
+            if written:
+                left[0] = left[0][written:]
+
+    def _cut(self) -> None:
+        os.ftruncate(self._file.descriptor, self.size)
 
     def flush(self) -> None:
         """Have all of it on the disk itself."""

@@ -112,15 +112,16 @@ class Groups:
         return self._groups.setdefault(group_id, Group(group_id, empty_since_ms=now_ms()))
 
     def _set_offset(self, group: Group, key: tuple[str, int], committed: CommittedOffset | None) -> None:
+        self._journal.put("offset", group.group_id, *key, value=committed)
         if committed is None:
             group.offsets.pop(key, None)
         else:
             group.offsets[key] = committed
-        self._journal.put("offset", group.group_id, *key, value=committed)
 
     def _set_pending(
         self, group: Group, producer_id: int, key: tuple[str, int], committed: CommittedOffset | None
     ) -> None:
+        self._journal.put("pending_offset", group.group_id, producer_id, *key, value=committed)
         pending = group.pending_offsets.setdefault(producer_id, {})
         if committed is None:
             pending.pop(key, None)
@@ -128,7 +129,6 @@ class Groups:
             pending[key] = committed
         if not pending:
             del group.pending_offsets[producer_id]
-        self._journal.put("pending_offset", group.group_id, producer_id, *key, value=committed)
 
     def open(self) -> None:
         """Begin, or go on after a stop: every session begins anew."""

@@ -24,7 +24,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError
+from ..errors import ConfigError, ErrorCode
+from .file_segment import flush_directory
+from .refusal import Refused
 
 __all__ = ["Journal"]
 
@@ -76,19 +78,26 @@ class Journal:
             os.fsync(file.fileno())
             self._added_bytes, self._rewritten_bytes = 0, file.tell()
         fresh.replace(path)
+        flush_directory(path.parent)
         if self._descriptor is not None:
             os.close(self._descriptor)
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
 
     def put(self, kind: str, *key: str | int, value: Any) -> None:
-        """Keep a fact, or with None forget it; it outlives the process from now on."""
+        """
+        Keep a fact, or with None forget it; it outlives the process from now on.
+
+        Raises:
+            Refused: With KAFKA_STORAGE_ERROR: the disk is full, or worse; the journal is as it was.
+
+        """
         if self._path is None or self._descriptor is None:
             return
         texts = tuple(map(str, key))
         line = _line(kind, texts, value)
         with self._lock:
+            _append(self._descriptor, line)
             self._facts[kind, texts] = value
-            os.write(self._descriptor, line)
             self._added_bytes += len(line)
             if self._added_bytes > max(_LARGE_BYTES, self._rewritten_bytes):
                 self._rewrite(self._path)
@@ -114,6 +123,18 @@ class Journal:
         """Have it on the disk itself."""
         if self._descriptor is not None:
             os.fsync(self._descriptor)
+
+
+def _append(descriptor: int, line: bytes) -> None:
+    """Write a line, all of it or nothing: the next one would be glued to a half."""
+    size = os.fstat(descriptor).st_size
+    left = memoryview(line)
+    try:
+        while left:
+            left = left[os.write(descriptor, left) :]
+    except OSError as error:
+        os.ftruncate(descriptor, size)
+        raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, f"{_NAME}: {error}") from error
 
 
 def _line(kind: str, key: _Key, value: Any) -> bytes:

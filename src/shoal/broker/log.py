@@ -35,7 +35,7 @@ from .producers import SEQUENCE_COUNT, Producers
 from .refusal import Refused
 from .segment import Bytes, MemorySegment, Segment
 from .transaction_index import TransactionIndex
-from .validate import HeaderChange, check_crc
+from .validate import HeaderChange, check_crc, decompressed
 from .walk import walk
 
 __all__ = ["AppendInfo", "Log", "ProducerSnapshot", "ReadInfo", "TimestampAndOffset"]
@@ -154,7 +154,8 @@ class Log:
         self._unflushed_records = 0
         if directory is not None:
             directory.mkdir(parents=True, exist_ok=True)
-        self._segments: list[Segment] = [self._new_segment(0, capacity=0)]
+        first_offset = min(FileSegment.base_offsets(directory), default=0) if directory is not None else 0
+        self._segments: list[Segment] = [self._new_segment(first_offset, capacity=0)]
         self._log_start_offset = 0
         self._log_end_offset = 0
         self._epoch_starts = [(0, 0)]
@@ -381,21 +382,17 @@ class Log:
             headers.append(header)
             parts += start, batch.view[HEADER_SIZE:]
             offset = header.next_offset
-        segment = self._segment_for(sum(header.size for header in headers), self._log_end_offset)
+        unflushed_records = self._unflushed_records + offset - self._log_end_offset
+        is_flush_due = unflushed_records >= self.config.flush_messages
         try:
-            segment.append(parts, headers)
-            self._flush_if_due(segment, offset - self._log_end_offset)
+            segment = self._segment_for(sum(header.size for header in headers), self._log_end_offset)
+            segment.append(parts, headers, flushed=is_flush_due)
         except OSError as error:
             raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: {error}") from error
+        self._unflushed_records = 0 if is_flush_due else unflushed_records
         self._log_end_offset = offset
         self._tell_watchers()
         return headers
-
-    def _flush_if_due(self, segment: Segment, records: int) -> None:
-        self._unflushed_records += records
-        if self._unflushed_records >= self.config.flush_messages:
-            segment.flush()
-            self._unflushed_records = 0
 
     def _segment_for(self, size: int, base_offset: int) -> Segment:
         active = self._segments[-1]
@@ -534,13 +531,7 @@ class Log:
         yield from self._segments[max(low - 1, 0) :]
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampAndOffset:
-        """
-        Find the first record with a timestamp or a later one.
-
-        In a compressed batch, which is not opened, that is the first record of
-        the batch; Kafka would name the very record.
-
-        """
+        """Find the first record with a timestamp or a later one."""
         with self._lock:
             for segment in self._segments:
                 if segment.batch_count and segment.largest_timestamp >= timestamp_ms:
@@ -553,6 +544,17 @@ class Log:
         with self._lock:
             largest = max(segment.largest_timestamp for segment in self._segments)
         return self.offset_for_timestamp(largest) if largest >= 0 else TimestampAndOffset(-1, -1)
+
+    def segment_starts(self) -> list[TimestampAndOffset]:
+        """Return where each segment begins, and when it was last written to; then the log's end and now."""
+        with self._lock:
+            starts = [
+                TimestampAndOffset(segment.modified_ms, max(segment.base_offset, self._log_start_offset))
+                for segment in self._segments
+            ]
+            if self._segments[-1].batch_count:
+                starts.append(TimestampAndOffset(now_ms(), self._log_end_offset))
+            return starts
 
     @contextmanager
     def watched(self, by: threading.Event) -> Iterator[None]:
@@ -667,9 +669,10 @@ class Log:
             segments = self._segments
             excess = sum(segment.size for segment in segments) - config.retention_bytes
             for index, segment in enumerate(segments):
-                is_old = 0 <= config.retention_ms < now - segment.largest_timestamp
+                has_time = segment.largest_timestamp >= 0
+                is_old = has_time and 0 <= config.retention_ms < now - segment.largest_timestamp
                 is_too_much = config.retention_bytes >= 0 and excess >= segment.size
-                if segment.batch_count == 0 or segment.largest_timestamp < 0 or not (is_old or is_too_much):
+                if segment.batch_count == 0 or not (is_old or is_too_much):
                     break
                 excess -= segment.size
                 later = segments[index + 1 :]
@@ -733,8 +736,10 @@ def _append_info(last_written: BatchHeader, base_offset: int) -> AppendInfo:
 
 def _first_record_since(batch: RecordBatch, timestamp_ms: int) -> TimestampAndOffset:
     header = batch.header
-    if header.magic == 2 and header.codec_id == Codec.NONE:
-        for record in walk(header, bytes(batch.payload)):
+    if header.magic == 2:
+        data = decompressed(batch, Codec(header.codec_id))
+        # Of a stream the lengths were not looked at, either.
+        for record in walk(header, data, with_lengths=False):
             if record.timestamp >= timestamp_ms:
                 return TimestampAndOffset(record.timestamp, header.base_offset + record.offset_delta)
     return TimestampAndOffset(max(header.base_timestamp, timestamp_ms), header.base_offset)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from ..records import HEADER_SIZE, BatchHeader, read_header
 from ..records.batch import MAGIC_OFFSET
+from .clock import now_ms
 
 if TYPE_CHECKING:
     from .file_segment import FileRange
@@ -58,19 +59,33 @@ class Segment(ABC):
     def has_room(self, size: int) -> bool:
         return self.size + size <= self.capacity
 
-    def append(self, parts: Sequence[Bytes], headers: Sequence[BatchHeader]) -> None:
+    @property
+    @abstractmethod
+    def modified_ms(self) -> int:
+        """When it was last written to."""
+
+    def append(
+        self, parts: Sequence[Bytes], headers: Sequence[BatchHeader], *, flushed: bool = False
+    ) -> None:
         """
         Copy batches to the end, all of them or none.
 
         Args:
             parts: All bytes of them, in order, as they are to be read again.
             headers: Of each batch, with its final base offset and timestamp.
+            flushed: Have them, and all before them, where they are to stay.
 
         Raises:
             OSError: There is no place for them; nothing changed.
 
         """
-        self._write(parts)
+        try:
+            self._write(parts)
+            if flushed:
+                self.flush()
+        except OSError:
+            self._cut()
+            raise
         for header in headers:
             self._add_to_index(header)
 
@@ -96,6 +111,10 @@ class Segment(ABC):
     @abstractmethod
     def _write(self, parts: Sequence[Bytes]) -> None:
         """Write parts behind the bytes in use."""
+
+    @abstractmethod
+    def _cut(self) -> None:
+        """Drop what an append that failed left behind the bytes in use."""
 
     @abstractmethod
     def read(self, start: int, end: int) -> memoryview | FileRange:
@@ -153,6 +172,11 @@ class MemorySegment(Segment):
     def __init__(self, base_offset: int, capacity: int) -> None:
         super().__init__(base_offset, capacity)
         self._buffer = memoryview(bytearray(capacity))
+        self._modified_ms = now_ms()
+
+    @property
+    def modified_ms(self) -> int:
+        return self._modified_ms
 
     def _write(self, parts: Sequence[Bytes]) -> None:
         position = self.size
@@ -160,6 +184,7 @@ class MemorySegment(Segment):
             end = position + len(part)
             self._buffer[position:end] = part
             position = end
+        self._modified_ms = now_ms()
 
     def read(self, start: int, end: int) -> memoryview:
         """Return the bytes between two positions, as a view that cannot be written."""
@@ -167,6 +192,9 @@ class MemorySegment(Segment):
 
     def peek(self, start: int, end: int) -> memoryview:
         return self.read(start, end)
+
+    def _cut(self) -> None:
+        """What is there is written over."""
 
     def flush(self) -> None:
         """It goes nowhere."""

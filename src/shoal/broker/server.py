@@ -1,5 +1,5 @@
 """
-The broker's sockets: a thread that accepts, and a thread for each connection.
+The broker's sockets: frames in, and the parts of answers out.
 
 The requests of a connection are served one after the other and answered in
 order, as Kafka does, which mutes a connection until its answer is sent.
@@ -8,15 +8,14 @@ order, as Kafka does, which mutes a connection until its answer is sent.
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import socket
 import struct
-import threading
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
+from ..listener import Listener
 from .dispatch import CloseConnection
-from .file_segment import FileRange
 
 __all__ = ["Server"]
 
@@ -33,18 +32,22 @@ _KEPT_BUFFER_BYTES = 32 * 1024 * 1024
 #: A frame's buffer grows with what arrives: a length alone allocates no more than this.
 _STEP_BYTES = 1024 * 1024
 
-Part = bytes | memoryview | FileRange
+
+class Streamed(Protocol):
+    """A part of an answer that is not in memory as a whole: of a file, or made while it is sent."""
+
+    def __len__(self) -> int: ...
+
+    def send_to(self, sock: socket.socket) -> None:
+        """Send as many bytes as its length says."""
+
+
+Part = bytes | memoryview | Streamed
 Answer = Callable[[memoryview, str], Sequence[Part]]
 
 
 class Server:
-    """
-    Listens on one address while it is started.
-
-    Attributes:
-        port: Where it listens; from the first start on.
-
-    """
+    """Listens on one address while it is started."""
 
     def __init__(self, host: str, port: int, max_request_bytes: int, answer: Answer) -> None:
         """
@@ -58,14 +61,14 @@ class Server:
                 address, to the parts of the answer.
 
         """
-        self.port = port
-        self._host = host
         self._max_request_bytes = max_request_bytes
         self._answer = answer
-        self._listener: socket.socket | None = None
-        self._threads: set[threading.Thread] = set()
-        self._sockets: set[socket.socket] = set()
-        self._lock = threading.Lock()
+        self._listener = Listener(host, port, self._serve, "shoal-broker")
+
+    @property
+    def port(self) -> int:
+        """Where it listens; from the first start on."""
+        return self._listener.port
 
     def start(self) -> None:
         """
@@ -75,63 +78,11 @@ class Server:
             OSError: The port is taken.
 
         """
-        family, _, _, _, address = socket.getaddrinfo(self._host, self.port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            listener.listen(128)
-        except OSError:
-            listener.close()
-            raise
-        self.port = listener.getsockname()[1]
-        with self._lock:
-            self._listener = listener
-            self._run(self._accept, listener)
+        self._listener.start()
 
     def stop(self) -> None:
         """Close every connection, and return when all threads ended."""
-        with self._lock:
-            self._listener = None
-            sockets, threads = list(self._sockets), list(self._threads)
-        for each in sockets:
-            # Wakes the thread that waits in accept or recv, which then closes it.
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-        for thread in threads:
-            thread.join()
-
-    def _run(self, target: Callable[[socket.socket], None], sock: socket.socket) -> None:
-        """Start a thread that ends with its socket; under the lock, so that a stop sees both or neither."""
-
-        def run() -> None:
-            try:
-                target(sock)
-            finally:
-                sock.close()
-                with self._lock:
-                    self._sockets.discard(sock)
-                    self._threads.discard(thread)
-
-        thread = threading.Thread(target=run, name=f"shoal-broker-{self.port}", daemon=True)
-        self._threads.add(thread)
-        self._sockets.add(sock)
-        thread.start()
-
-    def _accept(self, listener: socket.socket) -> None:
-        while True:
-            try:
-                client, _ = listener.accept()
-            except OSError as error:
-                if error.errno in (errno.ECONNABORTED, errno.EINTR):
-                    continue
-                return
-            with self._lock:
-                if self._listener is listener:
-                    self._run(self._serve, client)
-                    continue
-            client.close()
-            return
+        self._listener.stop()
 
     def _serve(self, client: socket.socket) -> None:
         try:
@@ -187,17 +138,17 @@ class _Receiver:
 
 
 def _send(sock: socket.socket, parts: Sequence[Part]) -> None:
-    """Send all parts in order; what lies in files never comes into this process."""
+    """Send all parts in order; what lies in files never comes into this process as a whole."""
     in_memory: list[memoryview] = []
     for part in parts:
         if not len(part):
             continue
-        if isinstance(part, FileRange):
+        if isinstance(part, bytes | bytearray | memoryview):
+            in_memory.append(memoryview(part))
+        else:
             _send_buffers(sock, in_memory)
             in_memory = []
             part.send_to(sock)
-        else:
-            in_memory.append(memoryview(part))
     _send_buffers(sock, in_memory)
 
 

@@ -171,7 +171,8 @@ class Topics:
         Create a topic.
 
         Raises:
-            Refused: As :meth:`check_new` and :func:`check_partitions` say.
+            Refused: As :meth:`check_new` and :func:`check_partitions` say; with KAFKA_STORAGE_ERROR
+                where it could not be kept.
 
         """
         with self._lock:
@@ -179,21 +180,36 @@ class Topics:
             check_partitions(partitions)
             topic = Topic(name, uuid.uuid4(), [], dict(overrides))
             self._add_logs(topic, partitions)
-            self._by_name[name] = topic
             self._keep(topic, flushed=True)
+            self._by_name[name] = topic
             return topic
 
     def grow(self, topic: Topic, partitions: int) -> None:
-        """Give a topic more partitions, up to that many."""
+        """
+        Give a topic more partitions, up to that many.
+
+        Raises:
+            Refused: With KAFKA_STORAGE_ERROR: that could not be kept.
+
+        """
         with self._lock:
-            self._add_logs(topic, partitions)
-            self._keep(topic, flushed=True)
+            before = len(topic.logs)
+            try:
+                self._add_logs(topic, partitions)
+                self._keep(topic, flushed=True)
+            except Refused:
+                del topic.logs[before:]
+                raise
 
     def _add_logs(self, topic: Topic, partitions: int) -> None:
         config = TopicConfig.of(topic.overrides, self._broker_config)
         for number in range(len(topic.logs), partitions):
-            directory = self._data.partition(topic.name, number, topic.topic_id) if self._data else None
-            topic.logs.append(Log(f"{topic.name}-{number}", config, directory))
+            name = f"{topic.name}-{number}"
+            try:
+                directory = self._data.partition(topic.name, number, topic.topic_id) if self._data else None
+                topic.logs.append(Log(name, config, directory))
+            except OSError as error:
+                raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, f"{name}: {error}") from error
 
     def delete(self, topic: Topic) -> None:
         with self._lock:

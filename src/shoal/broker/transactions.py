@@ -126,9 +126,7 @@ class Transactions:
         self._by_id: dict[str, Transaction] = {}
         for (transactional_id,), fact in self._journal.facts("transaction"):
             self._by_id[transactional_id] = transaction = _from_fact(transactional_id, fact)
-            if transaction.state in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT):
-                is_commit = transaction.state is TransactionState.PREPARE_COMMIT
-                self._end(transaction, Marker.COMMIT if is_commit else Marker.ABORT)
+            self._finish(transaction)
 
     def _keep(self, transaction: Transaction) -> None:
         fact = {
@@ -174,6 +172,7 @@ class Transactions:
             transaction.timeout_s = timeout_ms / 1000
             if producer_id >= 0 and self._is_repeated(transaction, producer_id, epoch):
                 return transaction.producer_id, transaction.epoch
+            self._finish(transaction)
             if transaction.state is TransactionState.ONGOING:
                 self._fence_and_abort(transaction)
             self._next_epoch(transaction)
@@ -240,6 +239,7 @@ class Transactions:
             self._keep(transaction)
 
     def _begin(self, transaction: Transaction) -> None:
+        self._finish(transaction)
         if transaction.state is not TransactionState.ONGOING:
             transaction.state = TransactionState.ONGOING
             transaction.expires_at = time.monotonic() + transaction.timeout_s
@@ -285,6 +285,7 @@ class Transactions:
         """
         ended = TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT
         with self._held(transactional_id, producer_id, epoch) as transaction:
+            self._finish(transaction)
             if transaction.state is TransactionState.ONGOING:
                 self._end(transaction, Marker.COMMIT if committed else Marker.ABORT)
             elif transaction.state is not ended:
@@ -312,6 +313,13 @@ class Transactions:
         transaction.state = TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT
         self._keep(transaction)
 
+    def _finish(self, transaction: Transaction) -> None:
+        """End a transaction as it was said that it would, if a death or a full disk came between."""
+        if transaction.state is TransactionState.PREPARE_COMMIT:
+            self._end(transaction, Marker.COMMIT)
+        elif transaction.state is TransactionState.PREPARE_ABORT:
+            self._end(transaction, Marker.ABORT)
+
     def _fence_and_abort(self, transaction: Transaction) -> None:
         """Abort with a newer epoch: what the old producer still sends is refused by the logs themselves."""
         transaction.epoch += 1
@@ -328,6 +336,7 @@ class Transactions:
         with self._lock:
             now = time.monotonic()
             for transaction in self._by_id.values():
+                self._finish(transaction)
                 if transaction.state is TransactionState.ONGOING and transaction.expires_at <= now:
                     self._fence_and_abort(transaction)
 

@@ -20,7 +20,7 @@ compared with its place, so a header that lies about holes is stored as it is.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ..errors import CorruptBatch, ErrorCode, UnsupportedBatch
@@ -40,7 +40,18 @@ from .recompress import recompressed
 from .refusal import Refused
 from .walk import MalformedLength, MalformedRecord, WalkedRecord, walk
 
-__all__ = ["HeaderChange", "check_batch", "check_crc", "iterate", "sole_batch", "validate"]
+__all__ = [
+    "MOST_DECOMPRESSED_BYTES",
+    "HeaderChange",
+    "check_batch",
+    "check_crc",
+    "check_records",
+    "check_size",
+    "decompressed",
+    "iterate",
+    "sole_batch",
+    "validate",
+]
 
 _LENGTH = struct.Struct(">i")
 _LENGTH_OFFSET = 8
@@ -53,7 +64,7 @@ _NO_TIMESTAMP = -1
 _LOG_APPEND_TIME = 0x08
 
 #: Kafka reads a stream of any length; here it is in memory as a whole.
-_MOST_DECOMPRESSED_BYTES = 1 << 28
+MOST_DECOMPRESSED_BYTES = 1 << 28
 
 #: Of zstd no bytes are an empty stream; the readers of the others want a header.
 _NEEDS_BYTES = (Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
@@ -153,7 +164,7 @@ def check_batch(batch: RecordBatch, config: TopicConfig) -> None:
             ErrorCode.INVALID_RECORD,
             f"the base offset of a batch from a client must be 0, not {header.base_offset}",
         )
-    _check_size(header, config)
+    check_size(header, config)
     check_crc(batch)
     if header.codec_id > max(Codec):
         # CompressionType.forId throws an IllegalArgumentException, which has no code of its own.
@@ -174,7 +185,14 @@ def check_crc(batch: RecordBatch) -> None:
         raise Refused(ErrorCode.CORRUPT_MESSAGE, error.reason) from error
 
 
-def _check_size(header: BatchHeader, config: TopicConfig) -> None:
+def check_size(header: BatchHeader, config: TopicConfig) -> None:
+    """
+    Check a batch against the topic's limit.
+
+    Raises:
+        Refused: With MESSAGE_TOO_LARGE.
+
+    """
     if header.size > config.max_message_bytes:
         raise Refused(
             ErrorCode.MESSAGE_TOO_LARGE,
@@ -200,7 +218,7 @@ def validate(batch: RecordBatch, config: TopicConfig, now_ms: int) -> tuple[Reco
     _check_counts(header)
     codec = Codec(header.codec_id)
     target = codec if config.codec is None else config.codec
-    data = _decompressed(batch, codec)
+    data = decompressed(batch, codec)
     # Of a stream that is to stay as it is Kafka skips the keys and values, and with them a check.
     records = _checked_records(
         header, data, config, now_ms, with_lengths=codec is Codec.NONE or target is not codec
@@ -221,14 +239,21 @@ def validate(batch: RecordBatch, config: TopicConfig, now_ms: int) -> tuple[Reco
     return batch, None
 
 
-def _decompressed(batch: RecordBatch, codec: Codec) -> bytes:
+def decompressed(batch: RecordBatch, codec: Codec) -> bytes:
+    """
+    Return a batch's records as Kafka's readers find them.
+
+    Raises:
+        Refused: With UNKNOWN_SERVER_ERROR, or MESSAGE_TOO_LARGE where they are too many bytes.
+
+    """
     payload = batch.payload
     if not payload and codec in _NEEDS_BYTES:
         raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"no bytes are no stream of {codec.name.lower()}")
     if codec is Codec.LZ4:
         payload = payload[: lz4_frame_size(payload)]
     try:
-        return bytes(decompress(codec, payload, _MOST_DECOMPRESSED_BYTES))
+        return bytes(decompress(codec, payload, MOST_DECOMPRESSED_BYTES))
     except CorruptBatch as error:
         # Kafka wraps the codec's exception in one that has no code of its own.
         raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, error.reason) from error
@@ -244,7 +269,7 @@ def _recompressed(
         for number, record in enumerate(walked)
     ]
     batch = recompressed(header, records, codec)
-    _check_size(batch.header, config)
+    check_size(batch.header, config)
     return batch
 
 
@@ -272,7 +297,7 @@ def _check_counts(header: BatchHeader) -> None:
 def _checked_records(
     header: BatchHeader, data: bytes, config: TopicConfig, now_ms: int, *, with_lengths: bool
 ) -> Sequence[WalkedRecord]:
-    """Look at each record: ``LogValidator.validateRecord`` and ``processRecordErrors``."""
+    """Look at each record: ``LogValidator.validateRecord``."""
     try:
         records = list(walk(header, data, with_lengths=with_lengths))
     except MalformedLength as error:
@@ -281,19 +306,36 @@ def _checked_records(
         raise Refused(code, str(error)) from error
     except MalformedRecord as error:
         raise Refused(ErrorCode.INVALID_RECORD, str(error)) from error
+    log_append_time = header.is_log_append_time
+    check_records(((each.has_key, each.timestamp, log_append_time) for each in records), config, now_ms)
+    return records
+
+
+def check_records(records: Iterable[tuple[bool, int, bool]], config: TopicConfig, now_ms: int) -> None:
+    """
+    Check records against the topic's rules for keys and timestamps: ``processRecordErrors``.
+
+    Args:
+        records: Of each whether it has a key, its timestamp, and whether it
+            says that this is an append time.
+        config: The topic's.
+        now_ms: The broker's time.
+
+    Raises:
+        Refused: With INVALID_TIMESTAMP or INVALID_RECORD.
+
+    """
     without_key: list[int] = []
     out_of_time: list[int] = []
-    log_append_time = header.is_log_append_time
-    for index, record in enumerate(records):
-        if config.compacted and not record.has_key:
+    for index, (has_key, timestamp, is_append_time) in enumerate(records):
+        if config.compacted and not has_key:
             without_key.append(index)
-        elif not _is_timestamp_allowed(record.timestamp, log_append_time, config, now_ms):
+        elif not _is_timestamp_allowed(timestamp, is_append_time, config, now_ms):
             out_of_time.append(index)
     if out_of_time:
         raise _refused_records(ErrorCode.INVALID_TIMESTAMP, "timestamp out of range", out_of_time)
     if without_key:
         raise _refused_records(ErrorCode.INVALID_RECORD, "a compacted topic needs a key", without_key)
-    return records
 
 
 def _is_timestamp_allowed(timestamp: int, log_append_time: bool, config: TopicConfig, now_ms: int) -> bool:

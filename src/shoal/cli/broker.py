@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import resource
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from ..client.connection import Address, parse_bootstrap
 from ..errors import ConfigError
 from .options import Subparsers, add_output_options, parse_key_values, read_properties
 from .report import print_json, warn
 from .server_properties import ServerProperties, read_server_properties
+from .serving import allow_many_files, parse_listen, signals_held
 
 __all__ = ["add_parser", "run"]
 
@@ -69,8 +65,8 @@ def run(args: argparse.Namespace) -> int:
 
     wanted = _read_config(args.config)
     listen = args.listen or wanted.listen or _DEFAULT_LISTEN
-    host, port = _parse_listen(listen)
-    _allow_many_files()
+    host, port = parse_listen(listen)
+    allow_many_files()
     broker = Broker(
         host,
         port,
@@ -79,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         data=args.data or wanted.data,
         allow_any_address=args.allow_any_address,
     )
-    with _signals_held() as wait_for_signal:
+    with signals_held() as wait_for_signal:
         try:
             broker.start()
         except OSError as error:
@@ -90,12 +86,6 @@ def run(args: argparse.Namespace) -> int:
         finally:
             broker.stop()
     return 0
-
-
-def _allow_many_files() -> None:
-    """A segment is an open file, and so is a connection: the usual 1,024 would not go far."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _read_config(texts: list[str]) -> ServerProperties:
@@ -116,30 +106,8 @@ def _read_config(texts: list[str]) -> ServerProperties:
     return together
 
 
-@contextmanager
-def _signals_held() -> Iterator[Callable[[], object]]:
-    """Hold SIGINT and SIGTERM back, also in threads that are started meanwhile, until they are waited for."""
-    signals = {signal.SIGINT, signal.SIGTERM}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    try:
-        yield lambda: signal.sigwait(signals)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def _announce(bootstrap: str, *, as_json: bool) -> None:
     if as_json:
         print_json({"type": "broker", "bootstrap": bootstrap})
     else:
         print(f"listening on {bootstrap}", flush=True)
-
-
-def _parse_listen(text: str) -> Address:
-    host, colon, port = text.rpartition(":")
-    if colon and port == "0" and host:
-        return Address(host.removeprefix("[").removesuffix("]"), 0)
-    try:
-        (address,) = parse_bootstrap(text)
-    except ValueError:
-        raise ConfigError(f"--listen {text}: not HOST:PORT") from None
-    return address

@@ -21,6 +21,7 @@ __all__ = [
     "add_group_option",
     "add_output_options",
     "add_topic_options",
+    "parse_cluster",
     "parse_clusters",
     "parse_key_values",
     "parse_topics",
@@ -116,12 +117,25 @@ def parse_clusters(args: argparse.Namespace) -> tuple[ClientConfig, ClientConfig
 
     """
     return (
-        _parse_cluster("source", "from", args.from_servers, args.from_config),
-        _parse_cluster("destination", "to", args.to_servers, args.to_config),
+        parse_cluster("source", "from", args.from_servers, args.from_config),
+        parse_cluster("destination", "to", args.to_servers, args.to_config),
     )
 
 
-def _parse_cluster(name: str, option: str, servers: str | None, file: str | None) -> ClientConfig:
+def parse_cluster(name: str, option: str, servers: str | None, file: str | None) -> ClientConfig:
+    """
+    Return how to reach one cluster; warn of properties without effect.
+
+    Args:
+        name: What sentences call it.
+        option: That of its servers; with ``-config`` behind it, that of its file.
+        servers: As given.
+        file: As given.
+
+    Raises:
+        ConfigError: See :func:`parse_clusters`.
+
+    """
     properties = read_properties(f"--{option}-config", file) if file else {}
     if servers is not None:
         try:

@@ -10,6 +10,7 @@ what it does not know.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,7 +90,9 @@ def _plaintext(path: Path, listeners: str) -> str:
     for listener in listeners.split(","):
         name, _, address = listener.strip().partition("://")
         if name.upper() == "PLAINTEXT":
-            host, _, port = address.rpartition(":")
+            host, colon, port = address.rpartition(":")
+            if not colon:
+                raise ConfigError(f"{path}: the listener {listener.strip()} has no port")
             return f"{host or '127.0.0.1'}:{port}"
     raise ConfigError(
         f"{path}: listeners has no PLAINTEXT://HOST:PORT, and the embedded broker speaks nothing else"
@@ -104,7 +107,7 @@ def _only_directory(path: Path, directories: str) -> Path:
 
 
 def _number(path: Path, text: str) -> int:
-    if not text.strip().isdigit():
+    if not re.fullmatch("[0-9]{1,9}", text.strip()):
         raise ConfigError(f"{path}: {text} is no id of a node")
     return int(text)
 

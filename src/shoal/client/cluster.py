@@ -92,7 +92,7 @@ class Cluster:
 
     @property
     def name(self) -> str:
-        """``source`` or ``destination``."""
+        """See :class:`ClientConfig`."""
         return self.config.name
 
     def __str__(self) -> str:

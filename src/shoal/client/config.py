@@ -70,7 +70,7 @@ class ClientConfig:
     How to reach one cluster.
 
     Attributes:
-        name: ``source`` or ``destination``: which side errors speak of.
+        name: Which cluster errors speak of: ``source``, ``destination`` or ``upstream``.
         bootstrap: Where to ask first.
         client_id: Shown in the brokers' logs, metrics and quotas.
         request_timeout_ms: For a connection, and for each answer on it.
@@ -98,7 +98,7 @@ class ClientConfig:
         Read a Java client's properties.
 
         Args:
-            name: ``source`` or ``destination``.
+            name: See above.
             properties: By their Java names.
             where: What errors and warnings call them, e.g. the file's name.
 

@@ -17,7 +17,7 @@ import ssl
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..errors import AccessRefused, BrokerError, Disconnected, ErrorCode, ProtocolError
@@ -41,6 +41,9 @@ _LARGEST_SMALL_FRAME = 64 * 1024 * 1024
 #: An answer of which less than this comes in a second is given up when it is overdue: each
 #: byte by itself would come in time, and together they would take years.
 _SLOWEST_BYTES_PER_S = 64 * 1024
+
+#: The same for answers that are handed on as they come: no memory is at stake.
+_LARGEST_SIZE = 2**31 - 1
 
 #: Answers without batches come in one piece of at most this, often several at once.
 _SMALL_RECEIVE = 64 * 1024
@@ -178,7 +181,8 @@ class Connection:
         self.address = address
         self.client_id = client_id
         self._correlation_ids = itertools.count()
-        self._in_flight: deque[tuple[int, ApiKey, int]] = deque()
+        #: The correlation id and the API's name of each request that is not answered, oldest first.
+        self._in_flight: deque[tuple[int, str]] = deque()
         self._received = bytearray()
         self._timeout_s = timeout_s
         self._prepared: list[bytes | memoryview] = []
@@ -271,6 +275,10 @@ class Connection:
                 raise AccessRefused(where, f"{security.mechanism}: {error}") from error
             lifetime_ms = getattr(answer, "session_lifetime_ms", 0) or 0
         self._renew_at = time.monotonic() + lifetime_ms / 1000 * _SESSION_USED if lifetime_ms > 0 else None
+
+    def _renew_login_in_time(self) -> None:
+        if self._renew_at is not None and time.monotonic() > self._renew_at:
+            self._renew_login()
 
     def _renew_login(self) -> None:
         """
@@ -366,10 +374,10 @@ class Connection:
         Produce with acks=0 is the one that is not answered.
 
         """
-        if self._renew_at is not None and not self._prepared and time.monotonic() > self._renew_at:
-            self._renew_login()
+        if not self._prepared:
+            self._renew_login_in_time()
         if is_answered:
-            self._in_flight.append((correlation_id, api_key, version))
+            self._in_flight.append((correlation_id, api_key.name))
         self._prepared += parts
 
     def send_prepared(self) -> None:
@@ -380,6 +388,32 @@ class Connection:
                 self._send_all(parts[first : first + _MOST_PARTS])
         except OSError as error:
             raise self._broken(error) from error
+
+    def stream_parts(
+        self, parts: Iterable[bytes | memoryview], name: str, correlation_id: int, *, answered: bool = True
+    ) -> None:
+        """
+        Send a request that somebody else encoded, each part before the next is asked for.
+
+        Args:
+            parts: The size first. Where they raise, the connection is closed: the request is cut short.
+            name: Of the API, for errors.
+            correlation_id: As it stands in the request.
+            answered: Whether there will be an answer.
+
+        """
+        self._renew_login_in_time()
+        try:
+            for part in parts:
+                try:
+                    self._socket.sendall(part)
+                except OSError as error:
+                    raise self._broken(error) from error
+        except BaseException:
+            self.close()
+            raise
+        if answered:
+            self._in_flight.append((correlation_id, name))
 
     def _send_all(self, parts: Sequence[bytes | memoryview]) -> None:
         if self._is_tls:
@@ -407,17 +441,6 @@ class Connection:
         if small:
             self._socket.sendall(small)
 
-    def fileno(self) -> int:
-        """Return the socket's, to wait on; -1 once it is closed."""
-        return self._socket.fileno()
-
-    @property
-    def has_received(self) -> bool:
-        """Whether there is something of an answer here already, so that the socket may stay silent."""
-        if self._early or self._received:
-            return True
-        return isinstance(self._socket, ssl.SSLSocket) and not self.closed and self._socket.pending() > 0
-
     def receive(self, buffer: ReceiveBuffer | FreshMemory | None = None) -> memoryview:
         """
         Receive the frame of the oldest request in flight, without its size.
@@ -431,9 +454,82 @@ class Connection:
         return self._receive_frame(buffer, _LARGEST_FRAME if buffer else _LARGEST_SMALL_FRAME)
 
     def _receive_frame(self, buffer: ReceiveBuffer | FreshMemory | None, largest: int) -> memoryview:
+        size = self._receive_size(largest)
+        frame = self._receive_into(buffer.reserve(size)) if buffer else self._receive_small(size)
+        self._expect_answer(frame)
+        return frame
+
+    def begin_frame(self) -> int:
+        """
+        Receive the beginning of the oldest answer.
+
+        Returns:
+            Its size, that of its correlation id included. It is read by :meth:`read_into`, from the
+            correlation id on and all of it, before anything else is done with this connection.
+
+        """
+        size = self._receive_size(_LARGEST_SIZE)
+        head = self._receive_small(INT32.size)
+        self._received[:0] = head
+        self._expect_answer(head)
+        return size
+
+    def read_into(self, view: memoryview) -> int:
+        """Receive up to so many bytes as fit, at least one, of the answer that was begun."""
+        if self._received:
+            count = min(len(self._received), len(view))
+            view[:count] = self._received[:count]
+            del self._received[:count]
+            return count
+        try:
+            count = self._socket.recv_into(view)
+        except OSError as error:
+            raise self._broken(error) from error
+        if not count:
+            raise self._broken(ConnectionResetError("the broker closed the connection within an answer"))
+        return count
+
+    def has_hung_up(self) -> bool:
+        """
+        Whether the broker closed the connection, or sends what nobody asked for; does not wait.
+
+        To be asked while nothing is in flight, when the socket is readable: with TLS that may also be
+        nothing that concerns us.
+
+        """
+        timeout_s = self._socket.gettimeout()
+        try:
+            self._socket.settimeout(0)
+            self._socket.recv(1)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return False
+        except OSError:
+            return True
+        finally:
+            if not self.closed:
+                self._socket.settimeout(timeout_s)
+        return True
+
+    def fileno(self) -> int:
+        """
+        Return the socket's, to wait on; -1 once it is closed.
+
+        :attr:`is_readable` first, since what came already is not seen by it.
+
+        """
+        return self._socket.fileno()
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether bytes came that nobody has asked for yet, as far as this is known without a system call."""
+        if self._early or self._received:
+            return True
+        return isinstance(self._socket, ssl.SSLSocket) and not self.closed and self._socket.pending() > 0
+
+    def _receive_size(self, largest: int) -> int:
         if not self._in_flight:
             raise ProtocolError(f"nothing was asked of {self.address}")
-        (size,) = INT32.unpack(self._receive_small(INT32.size))
+        size: int = INT32.unpack(self._receive_small(INT32.size))[0]
         if not 4 <= size <= largest:
             self.close()
             if size in _ALERTS and self._responses == 0 and not self._is_tls:
@@ -444,14 +540,16 @@ class Connection:
                 f"{self.address} does not answer as a Kafka broker on a {protocol} listener would: "
                 f"a response of {size} bytes"
             )
-        frame = self._receive_into(buffer.reserve(size)) if buffer else self._receive_small(size)
+        return size
+
+    def _expect_answer(self, frame: memoryview) -> None:
+        """Check that a frame answers the oldest request, which is in flight no more."""
         self._responses += 1
         self.heard_at = time.monotonic()
-        expected, api_key, _ = self._in_flight.popleft()
+        expected, name = self._in_flight.popleft()
         if codec.read_correlation_id(frame) != expected:
             self.close()
-            raise ProtocolError(f"{self.address} answered another request than {api_key.name} {expected}")
-        return frame
+            raise ProtocolError(f"{self.address} answered another request than {name} {expected}")
 
     def _receive_small(self, size: int) -> memoryview:
         """Receive so many bytes into fresh memory; what came with them waits for the next call."""

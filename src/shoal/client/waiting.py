@@ -56,7 +56,7 @@ def wait_for_answers(connections: Iterable[Connection], wakeup: Wakeup, timeout_
 
     """
     connections = list(connections)
-    ready = [each for each in connections if each.closed or each.has_received]
+    ready = [each for each in connections if each.closed or each.is_readable]
     poll = select.poll()
     poll.register(wakeup.fileno(), select.POLLIN)
     by_number = {each.fileno(): each for each in connections if each not in ready}

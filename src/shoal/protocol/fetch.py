@@ -1,9 +1,11 @@
 """
-Fetch responses, v4 to v12, by hand: record sets stay views of the frame.
+Fetch responses, v0 to v12, by hand: record sets stay views of the frame.
 
-Per version (``FetchResponse.json``): v5 adds log_start_offset, v7 an error
+Per version (``FetchResponse.json``): v1 adds the throttle time, v4 the last
+stable offset and the aborted transactions, v5 log_start_offset, v7 an error
 code and a session id, v11 a preferred read replica; v12 is flexible. Topics
-go by name up to v12.
+go by name up to v12. v0 to v3 carry messages of magic 0 and 1; Kafka 4 has
+removed them.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ __all__ = ["FetchResponse", "FetchedPartition", "decode_fetch_response", "encode
 
 FLEXIBLE_FROM = 12
 
-_PARTITION = struct.Struct(">ihqq")
+_PARTITION = struct.Struct(">ihq")
 _ABORTED = struct.Struct(">qq")
 _SESSION = struct.Struct(">hi")
 
@@ -44,11 +46,13 @@ class FetchedPartition:
         error_code: Kafka's code, 0 for none.
         high_watermark: Offset after the last record that all in-sync replicas have.
         last_stable_offset: Offset of the first open transaction's first
-            record, or the high watermark.
+            record, or the high watermark; -1 before v4.
         log_start_offset: -1 before v5.
         aborted_transactions: ``(producer_id, first_offset)`` pairs; empty with
-            ``read_uncommitted``.
+            ``read_uncommitted`` and before v4.
         record_set: Batches back to back, the last perhaps cut short; a view.
+            To be encoded, it is whatever has a length and whoever sends the
+            parts knows how to send.
         preferred_read_replica: A broker to ask instead (KIP-392), or -1.
 
     """
@@ -70,7 +74,7 @@ class FetchedPartition:
 
 @dataclass(frozen=True, slots=True)
 class FetchResponse:
-    """A whole Fetch response; the session fields are 0 before v7."""
+    """A whole Fetch response; the session fields are 0 before v7, the throttle time before v1."""
 
     throttle_time_ms: int
     error_code: int
@@ -93,9 +97,10 @@ def decode_fetch_response(frame: memoryview, version: int) -> FetchResponse:
     position = INT32.size  # the correlation id
     if flexible:
         position = skip_tagged_fields(frame, position)
-    (throttle_time_ms,) = unpack(INT32, frame, position)
-    position += INT32.size
-    error_code = session_id = 0
+    throttle_time_ms = error_code = session_id = 0
+    if version >= 1:
+        (throttle_time_ms,) = unpack(INT32, frame, position)
+        position += INT32.size
     if version >= 7:
         error_code, session_id = unpack(_SESSION, frame, position)
         position += _SESSION.size
@@ -119,20 +124,18 @@ def _decode_partition(
     frame: memoryview, position: int, version: int, topic: str
 ) -> tuple[FetchedPartition, int]:
     flexible = version >= FLEXIBLE_FROM
-    partition, error_code, high_watermark, last_stable_offset = unpack(_PARTITION, frame, position)
+    partition, error_code, high_watermark = unpack(_PARTITION, frame, position)
     position += _PARTITION.size
-    log_start_offset = preferred_read_replica = -1
+    last_stable_offset = log_start_offset = preferred_read_replica = -1
+    aborted: list[tuple[int, int]] = []
+    if version >= 4:
+        (last_stable_offset,) = unpack(INT64, frame, position)
+        position += INT64.size
     if version >= 5:
         (log_start_offset,) = unpack(INT64, frame, position)
         position += INT64.size
-    aborted: list[tuple[int, int]] = []
-    count, position = read_array_length(frame, position, flexible)
-    for _ in range(count):
-        producer_id, first_offset = unpack(_ABORTED, frame, position)
-        position += _ABORTED.size
-        if flexible:
-            position = skip_tagged_fields(frame, position)
-        aborted.append((producer_id, first_offset))
+    if version >= 4:
+        aborted, position = _decode_aborted(frame, position, flexible)
     if version >= 11:
         (preferred_read_replica,) = unpack(INT32, frame, position)
         position += INT32.size
@@ -153,11 +156,26 @@ def _decode_partition(
     return fetched, position
 
 
+def _decode_aborted(frame: memoryview, position: int, flexible: bool) -> tuple[list[tuple[int, int]], int]:
+    aborted: list[tuple[int, int]] = []
+    count, position = read_array_length(frame, position, flexible)
+    for _ in range(count):
+        producer_id, first_offset = unpack(_ABORTED, frame, position)
+        position += _ABORTED.size
+        if flexible:
+            position = skip_tagged_fields(frame, position)
+        aborted.append((producer_id, first_offset))
+    return aborted, position
+
+
 def encode_fetch_response(
     response: FetchResponse, version: int, correlation_id: int
 ) -> list[bytes | memoryview]:
     """
     Encode a response as parts for ``sendmsg``: the size, headers, and the record sets as they are.
+
+    What a version has no room for is left out without a word: before v7 a
+    response has no error of its own.
 
     An empty sequence of aborted transactions is sent as null, as a broker
     does where the isolation level is ``read_uncommitted``.
@@ -165,7 +183,9 @@ def encode_fetch_response(
     """
     flexible = version >= FLEXIBLE_FROM
     tags = b"\0" if flexible else b""
-    head = [INT32.pack(correlation_id), tags, INT32.pack(response.throttle_time_ms)]
+    head = [INT32.pack(correlation_id), tags]
+    if version >= 1:
+        head.append(INT32.pack(response.throttle_time_ms))
     if version >= 7:
         head.append(_SESSION.pack(response.error_code, response.session_id))
     by_topic: dict[str, list[FetchedPartition]] = {}
@@ -185,16 +205,15 @@ def encode_fetch_response(
 def _encode_partition(fetched: FetchedPartition, version: int) -> list[bytes | memoryview]:
     flexible = version >= FLEXIBLE_FROM
     tags = b"\0" if flexible else b""
-    head = [
-        _PARTITION.pack(
-            fetched.partition, fetched.error_code, fetched.high_watermark, fetched.last_stable_offset
-        )
-    ]
+    head = [_PARTITION.pack(fetched.partition, fetched.error_code, fetched.high_watermark)]
+    if version >= 4:
+        head.append(INT64.pack(fetched.last_stable_offset))
     if version >= 5:
         head.append(INT64.pack(fetched.log_start_offset))
-    aborted = fetched.aborted_transactions
-    head.append(write_array_length(len(aborted) or -1, flexible))
-    head += [_ABORTED.pack(*transaction) + tags for transaction in aborted]
+    if version >= 4:
+        aborted = fetched.aborted_transactions
+        head.append(write_array_length(len(aborted) or -1, flexible))
+        head += [_ABORTED.pack(*transaction) + tags for transaction in aborted]
     if version >= 11:
         head.append(INT32.pack(fetched.preferred_read_replica))
     size = len(fetched.record_set)

@@ -1,10 +1,11 @@
 """
-Produce, v3 to v12, by hand: record sets go out as the views they came in, and come in as views.
+Produce, v0 to v12, by hand: record sets go out as the views they came in, and come in as views.
 
-The request's layout is the same from v3 on; v9 made it flexible
-(``ProduceRequest.json``). The response gained the log's start in v5, record
-errors and a message in v8 (``ProduceResponse.json``); it is read from v7 on.
-Topics go by name up to v12.
+The request gained the transactional id in v3, and with it batches of magic 2;
+before, it has messages of magic 0 and 1, which Kafka 4 has removed. v9 made it
+flexible (``ProduceRequest.json``). The response gained the throttle time in
+v1, the append time in v2, the log's start in v5, record errors and a message
+in v8 (``ProduceResponse.json``). Topics go by name up to v12.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ..errors import ProtocolError
 from .apis import ApiKey
 from .primitives import (
     INT32,
@@ -36,8 +38,10 @@ __all__ = [
     "decode_produce_request",
     "decode_produce_response",
     "encode_produce_request",
+    "read_acks",
 ]
 
+TRANSACTIONAL_FROM = 3
 FLEXIBLE_FROM = 9
 
 _HEADER = struct.Struct(">hhi")
@@ -60,7 +64,7 @@ def encode_produce_request(
         topics: For each topic ``(partition, batches)``, the batches in order.
             A partition must be listed once only: a broker keeps the last of
             two, drops the other and reports success. So that is refused.
-        version: 7 to 12.
+        version: 0 to 12. Before 3 the batches are messages of magic 0 or 1.
         correlation_id: Comes back in the response.
         client_id: Of the request header.
         acks: -1 for all in-sync replicas.
@@ -80,7 +84,7 @@ def encode_produce_request(
             _HEADER.pack(ApiKey.PRODUCE, version, correlation_id),
             write_string(client_id, compact=False),  # never compact, in any header
             tags,
-            b"\0" if flexible else b"\xff\xff",  # no transactional id
+            _no_transactional_id(version),
             _ACKS_AND_TIMEOUT.pack(acks, timeout_ms),
             write_array_length(len(topics), flexible),
         )
@@ -102,6 +106,12 @@ def encode_produce_request(
     return [INT32.pack(sum(map(len, parts))), *parts]
 
 
+def _no_transactional_id(version: int) -> bytes:
+    if version < TRANSACTIONAL_FROM:
+        return b""
+    return b"\0" if version >= FLEXIBLE_FROM else b"\xff\xff"
+
+
 @dataclass(frozen=True, slots=True)
 class ProducedPartition:
     """One partition's part of a Produce request; a null record set is an empty one."""
@@ -113,7 +123,12 @@ class ProducedPartition:
 
 @dataclass(frozen=True, slots=True)
 class ProduceRequest:
-    """A whole Produce request; a partition is listed as often as the client listed it."""
+    """
+    A whole Produce request; a partition is listed as often as the client listed it.
+
+    Before v3 there is no transactional id.
+
+    """
 
     transactional_id: str | None
     acks: int
@@ -121,24 +136,26 @@ class ProduceRequest:
     partitions: Sequence[ProducedPartition]
 
 
-def decode_produce_request(frame: memoryview, version: int) -> ProduceRequest:
+def decode_produce_request(
+    frame: memoryview, version: int, most_partitions: int | None = None
+) -> ProduceRequest:
     """
     Decode a request from its API key on; bytes after its last field are ignored, as a broker does.
+
+    Args:
+        frame: The request without its size.
+        version: 0 to 12.
+        most_partitions: More are refused: an empty one has eight bytes, and takes hundreds here.
 
     Returns:
         Record sets as views of ``frame``: valid until its buffer is reused.
 
     Raises:
-        ProtocolError: It is cut short or malformed.
+        ProtocolError: It is cut short or malformed, or has too many partitions.
 
     """
     flexible = version >= FLEXIBLE_FROM
-    _, position = read_nullable_string(frame, _HEADER.size, compact=False)  # the client id
-    if flexible:
-        position = skip_tagged_fields(frame, position)
-    transactional_id, position = read_nullable_string(frame, position, flexible)
-    acks, timeout_ms = unpack(_ACKS_AND_TIMEOUT, frame, position)
-    position += _ACKS_AND_TIMEOUT.size
+    transactional_id, acks, timeout_ms, position = _read_head(frame, version)
     partitions: list[ProducedPartition] = []
     topics, position = read_array_length(frame, position, flexible)
     for _ in range(topics):
@@ -150,6 +167,8 @@ def decode_produce_request(frame: memoryview, version: int) -> ProduceRequest:
             if flexible:
                 position = skip_tagged_fields(frame, position)
             partitions.append(ProducedPartition(topic, partition, record_set))
+            if most_partitions is not None and len(partitions) > most_partitions:
+                raise ProtocolError(f"a Produce request of more than {most_partitions} partitions")
         if flexible:
             position = skip_tagged_fields(frame, position)
     if flexible:
@@ -157,7 +176,33 @@ def decode_produce_request(frame: memoryview, version: int) -> ProduceRequest:
     return ProduceRequest(transactional_id, acks, timeout_ms, partitions)
 
 
-_PRODUCED = struct.Struct(">ihqqq")
+#: Partition, error code and base offset; from v2 on the append time; from v5 on the log's start.
+_PRODUCED = {0: struct.Struct(">ihq"), 2: struct.Struct(">ihqq"), 5: struct.Struct(">ihqqq")}
+_NOT_PRODUCED: dict[int, tuple[int, ...]] = {0: (-1, -1), 2: (-1,), 5: ()}
+
+
+def read_acks(frame: memoryview, version: int) -> int:
+    """
+    Read the acks of a request of which only the beginning may be there.
+
+    Raises:
+        ProtocolError: It ends before them, or is malformed.
+
+    """
+    return _read_head(frame, version)[1]
+
+
+def _read_head(frame: memoryview, version: int) -> tuple[str | None, int, int, int]:
+    """Read transactional id, acks and time-out; return them and the position after them."""
+    flexible = version >= FLEXIBLE_FROM
+    _, position = read_nullable_string(frame, _HEADER.size, compact=False)  # the client id
+    if flexible:
+        position = skip_tagged_fields(frame, position)
+    transactional_id = None
+    if version >= TRANSACTIONAL_FROM:
+        transactional_id, position = read_nullable_string(frame, position, flexible)
+    acks, timeout_ms = unpack(_ACKS_AND_TIMEOUT, frame, position)
+    return transactional_id, acks, timeout_ms, position + _ACKS_AND_TIMEOUT.size
 
 
 class ProduceOutcome(NamedTuple):
@@ -167,8 +212,8 @@ class ProduceOutcome(NamedTuple):
     Attributes:
         error_code: Kafka's code, 0 for none.
         base_offset: Where the first batch landed, or -1.
-        log_append_time_ms: The broker's clock on a LogAppendTime topic, else -1.
-        log_start_offset: Of the partition, or -1.
+        log_append_time_ms: The broker's clock on a LogAppendTime topic, else -1; -1 before v2.
+        log_start_offset: Of the partition, or -1; -1 before v5.
         error_message: The broker's own words, if it sent any.
 
     """
@@ -198,6 +243,8 @@ def decode_produce_response(frame: memoryview, version: int) -> list[ProduceOutc
 
     """
     flexible = version >= FLEXIBLE_FROM
+    since = 5 if version >= 5 else 2 if version >= 2 else 0
+    layout, missing = _PRODUCED[since], _NOT_PRODUCED[since]
     position = INT32.size  # the correlation id
     if flexible:
         position = skip_tagged_fields(frame, position)
@@ -207,8 +254,9 @@ def decode_produce_response(frame: memoryview, version: int) -> list[ProduceOutc
         topic, position = read_string(frame, position, flexible)
         count, position = read_array_length(frame, position, flexible)
         for _ in range(count):
-            number, error_code, base_offset, appended_ms, log_start = unpack(_PRODUCED, frame, position)
-            position += _PRODUCED.size
+            fields = unpack(layout, frame, position) + missing
+            number, error_code, base_offset, appended_ms, log_start = fields
+            position += layout.size
             message = None
             if flexible and frame[position : position + 3] == _NOTHING_MORE:
                 position += 3
@@ -219,7 +267,8 @@ def decode_produce_response(frame: memoryview, version: int) -> list[ProduceOutc
             )
         if flexible:
             position = skip_tagged_fields(frame, position)
-    position += INT32.size  # throttle_time_ms
+    if version >= 1:
+        position += INT32.size  # throttle_time_ms
     if flexible:
         position = skip_tagged_fields(frame, position)
     expect_end(frame, position)

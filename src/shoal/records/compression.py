@@ -30,7 +30,7 @@ import xxhash
 from ..errors import CorruptBatch, UnsupportedBatch
 from .batch import Codec
 
-__all__ = ["check_count", "compress", "decompress", "decompress_legacy_lz4"]
+__all__ = ["check_count", "compress", "compress_legacy_lz4", "decompress", "decompress_legacy_lz4"]
 
 Bytes = bytes | bytearray | memoryview
 
@@ -51,6 +51,8 @@ _XERIAL_BLOCK = 32 << 10
 
 #: Magic, independent blocks, at most 64 KiB each, the checksum of these two bytes (``Lz4BlockOutputStream``).
 _LZ4_HEADER = bytes.fromhex("04224d18 60 40 82")
+#: The same with the checksum of the magic too (see :func:`decompress_legacy_lz4`).
+_LEGACY_LZ4_HEADER = bytes.fromhex("04224d18 60 40 1a")
 _LZ4_BLOCK = 64 << 10
 _LZ4_SIZE = struct.Struct("<I")
 _LZ4_INCOMPRESSIBLE = 0x80000000
@@ -150,6 +152,11 @@ def decompress_legacy_lz4(data: bytes | memoryview, limit_bytes: int, base_offse
         if end < len(frame):
             frame[end] = xxhash.xxh32_intdigest(bytes(frame[4:end])) >> 8 & 0xFF
     return decompress(Codec.LZ4, memoryview(frame), limit_bytes, base_offset)
+
+
+def compress_legacy_lz4(data: Bytes) -> bytes:
+    """Return ``data`` as the LZ4 frame that a reader of magic 0 may insist on: with the wrong checksum."""
+    return _LEGACY_LZ4_HEADER + _compress_lz4(memoryview(data))[len(_LZ4_HEADER) :]
 
 
 def _refusal(what: str, limit_bytes: int, base_offset: int) -> UnsupportedBatch:

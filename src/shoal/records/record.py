@@ -24,7 +24,17 @@ from .batch import Codec, RecordBatch
 from .compression import check_count, decompress
 from .legacy import read_messages
 
-__all__ = ["Record", "read_key_value_headers", "read_records", "write_body", "write_varint"]
+__all__ = [
+    "Malformed",
+    "Record",
+    "as_int64",
+    "read_key_value_headers",
+    "read_payload",
+    "read_records",
+    "read_unsigned",
+    "write_body",
+    "write_varint",
+]
 
 #: A body without key, value and headers is three bytes long.
 _SMALLEST_BODY = 3
@@ -77,19 +87,31 @@ def read_records(batch: RecordBatch, limit_bytes: int) -> list[Record]:
             Record(message.offset, message.timestamp, write_body(message.key, message.value))
             for message in read_messages(batch, limit_bytes)
         ]
-    if header.codec_id == Codec.NONE or header.records_count == 0:
-        data = bytes(batch.payload)
-    else:
-        if header.codec_id > max(Codec):
-            raise UnsupportedBatch(f"its codec {header.codec_id} is unknown", base_offset)
-        check_count(header.records_count, limit_bytes, base_offset)
-        data = bytes(decompress(Codec(header.codec_id), batch.payload, limit_bytes, base_offset))
+    data = read_payload(batch, limit_bytes)
     try:
         return _read_all(
             data, header.records_count, base_offset, header.last_offset_delta, header.base_timestamp
         )
-    except _Malformed as error:
+    except Malformed as error:
         raise CorruptBatch(f"its records do not parse: {error}", base_offset) from None
+
+
+def read_payload(batch: RecordBatch, limit_bytes: int) -> bytes:
+    """
+    Return a copy of the records of a batch of magic 2, decompressed.
+
+    Raises:
+        CorruptBatch: It cannot be decompressed.
+        UnsupportedBatch: As :func:`read_records`.
+
+    """
+    header = batch.header
+    if header.codec_id == Codec.NONE or header.records_count == 0:
+        return bytes(batch.payload)
+    if header.codec_id > max(Codec):
+        raise UnsupportedBatch(f"its codec {header.codec_id} is unknown", header.base_offset)
+    check_count(header.records_count, limit_bytes, header.base_offset)
+    return bytes(decompress(Codec(header.codec_id), batch.payload, limit_bytes, header.base_offset))
 
 
 def read_key_value_headers(
@@ -109,17 +131,17 @@ def read_key_value_headers(
         count, position = _read_varint(body, position)
         # Each header takes two bytes at least: a count of billions ends here.
         if not 0 <= count <= (len(body) - position) // 2:
-            raise _Malformed(f"{count} headers in {len(body) - position} bytes")
+            raise Malformed(f"{count} headers in {len(body) - position} bytes")
         headers = []
         for _ in range(count):
             name, position = _read_sized(body, position)
             if name is None:
-                raise _Malformed("a header without a name")
+                raise Malformed("a header without a name")
             content, position = _read_sized(body, position)
             headers.append((name, content))
         if position != len(body):
-            raise _Malformed(f"{len(body) - position} bytes behind the last header")
-    except (_Malformed, IndexError) as error:
+            raise Malformed(f"{len(body) - position} bytes behind the last header")
+    except (Malformed, IndexError) as error:
         reason = "it is cut short" if isinstance(error, IndexError) else str(error)
         raise CorruptBatch(
             f"the record's key, value and headers do not parse: {reason}", record.offset
@@ -141,7 +163,7 @@ def write_body(
 
 def write_varint(value: int) -> bytes:
     """Encode as a zigzag varint a number of 64 bits; a larger one wraps around, as in Java."""
-    value = _int64(value)
+    value = as_int64(value)
     zigzag = value << 1 ^ value >> 63
     encoded = bytearray()
     while zigzag >= 0x80:
@@ -151,7 +173,8 @@ def write_varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-def _int64(value: int) -> int:
+def as_int64(value: int) -> int:
+    """Return what 64 bits keep of a number, as Java's arithmetic does."""
     return (value - _INT64_MIN) % (1 << 64) + _INT64_MIN
 
 
@@ -159,7 +182,7 @@ def _sized(data: bytes | None) -> bytes:
     return write_varint(-1) if data is None else write_varint(len(data)) + data
 
 
-class _Malformed(Exception):
+class Malformed(Exception):
     """What is wrong, in words; the caller knows where."""
 
 
@@ -190,12 +213,12 @@ def _read_all(
                     size += (more << 7) - 0x80
                     position += 1
                 else:
-                    size, position = _read_unsigned(data, position - 1, 32)
+                    size, position = read_unsigned(data, position - 1, 32)
             if size & 1:
-                raise _Malformed(f"record {len(records)} has a negative length")
+                raise Malformed(f"record {len(records)} has a negative length")
             following = position + (size >> 1)
             if following > end:
-                raise _Malformed(f"record {len(records)} is cut short")
+                raise Malformed(f"record {len(records)} is cut short")
 
             timestamp = data[position + 1]  # position is that of the attributes
             position += 2
@@ -205,7 +228,7 @@ def _read_all(
                     timestamp += (more << 7) - 0x80
                     position += 1
                 else:
-                    timestamp, position = _read_unsigned(data, position - 1, 64)
+                    timestamp, position = read_unsigned(data, position - 1, 64)
                     far = far or timestamp >= 1 << 60
             timestamp = base_timestamp + (timestamp >> 1 ^ -(timestamp & 1))
 
@@ -217,28 +240,28 @@ def _read_all(
                     delta += (more << 7) - 0x80
                     position += 1
                 else:
-                    delta, position = _read_unsigned(data, position - 1, 32)
+                    delta, position = read_unsigned(data, position - 1, 32)
             if delta & 1 or delta >> 1 <= previous:
-                raise _Malformed(f"record {len(records)} has no offset behind the one before it")
+                raise Malformed(f"record {len(records)} has no offset behind the one before it")
             previous = delta >> 1
 
             if following - position < _SMALLEST_BODY:
-                raise _Malformed(f"record {len(records)} is too short")
+                raise Malformed(f"record {len(records)} is too short")
             records.append(_new(Record, (base_offset + previous, timestamp, data[position:following])))
             position = following
     except IndexError:
-        raise _Malformed(f"{len(records)} records instead of {count}") from None
+        raise Malformed(f"{len(records)} records instead of {count}") from None
     if position != end:
-        raise _Malformed(f"{end - position} bytes behind the last record")
+        raise Malformed(f"{end - position} bytes behind the last record")
     if previous > last_offset_delta:
-        raise _Malformed(f"an offset {previous} behind the first, but the last is {last_offset_delta}")
+        raise Malformed(f"an offset {previous} behind the first, but the last is {last_offset_delta}")
     if far:
-        records = [record._replace(timestamp=_int64(record.timestamp)) for record in records]
+        records = [record._replace(timestamp=as_int64(record.timestamp)) for record in records]
     return records
 
 
-def _read_unsigned(data: bytes, position: int, bits: int) -> tuple[int, int]:
-    """Read a varint of at most ``bits``; return it and the position after it."""
+def read_unsigned(data: bytes, position: int, bits: int) -> tuple[int, int]:
+    """Read a varint of at most ``bits``, or raise Malformed; return it and the position after it."""
     value = 0
     for shift in range(0, bits, 7):
         byte = data[position]
@@ -248,11 +271,11 @@ def _read_unsigned(data: bytes, position: int, bits: int) -> tuple[int, int]:
             if value >> bits:
                 break
             return value, position
-    raise _Malformed(f"a number of more than {bits} bits at byte {position}")
+    raise Malformed(f"a number of more than {bits} bits at byte {position}")
 
 
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    value, position = _read_unsigned(data, position, 32)
+    value, position = read_unsigned(data, position, 32)
     return value >> 1 ^ -(value & 1), position
 
 
@@ -262,5 +285,5 @@ def _read_sized(data: bytes, position: int) -> tuple[bytes | None, int]:
     if length < 0:
         return None, position
     if length > len(data) - position:
-        raise _Malformed(f"{length} bytes where {len(data) - position} are left")
+        raise Malformed(f"{length} bytes where {len(data) - position} are left")
     return data[position : position + length], position + length

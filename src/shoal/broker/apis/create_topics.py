@@ -1,5 +1,5 @@
 """
-CreateTopics (API key 19), v2 to v7: create topics, or say whether that would work.
+CreateTopics (API key 19), v0 to v7: create topics, or say whether that would work.
 
 The order of the checks is the controller's (``ReplicationControlManager``):
 name, existence, settings, replication factor, partitions. Whatever the factor

@@ -1,8 +1,9 @@
 """
-DescribeConfigs (API key 32), v1 to v4: the settings of topics and of the broker, and where each comes from.
+DescribeConfigs (API key 32), v0 to v4: the settings of topics and of the broker, and where each comes from.
 
 A topic's setting comes from the topic, or from the broker's setting of the
 same idea, or is the default; with ``include_synonyms`` all of these are listed.
+v0 says no more than whether it is the default.
 """
 
 from __future__ import annotations
@@ -148,6 +149,7 @@ def _described(setting: DescribedSetting, include_synonyms: bool) -> Any:
         value=setting.value,
         read_only=False,
         config_source=setting.source,
+        is_default=setting.source is Source.DEFAULT_CONFIG,
         is_sensitive=False,
         synonyms=[
             _Synonym(name=origin.name, value=origin.value, source=origin.source)

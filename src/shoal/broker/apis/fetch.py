@@ -1,5 +1,5 @@
 """
-Fetch (API key 1), v4 to v12: read from partitions, waiting for data if need be.
+Fetch (API key 1), v0 to v12: read from partitions, waiting for data if need be.
 
 - Batches are sent as they are stored, from the one that holds the fetch
   offset on; the last one of a partition may be cut.
@@ -11,18 +11,34 @@ Fetch (API key 1), v4 to v12: read from partitions, waiting for data if need be.
 
 Record sets go to the socket as views of the log, or as ranges of its files;
 nothing is copied.
+
+Up to v3 clients read no batches of magic 2, and get them converted: up to v1
+to magic 0, then to magic 1 (``maybeConvertFetchedData`` of Kafka 3.9).
+
+- They get no control batch, and none of an aborted transaction; so nothing is
+  read past the last stable offset. Kafka 3.9 keeps aborted batches in, and
+  reads up to the high watermark.
+- Where nothing of what was read has an old form, the broker reads on: such a
+  client has no other way past a transaction marker.
+- Up to v2 every partition with data gives one batch at least, as long as
+  ``fetch.max.bytes`` is not reached, not only the first; Kafka 3.9 keeps to
+  the client's limit, and so never gives a batch that is larger.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from ...errors import ErrorCode
 from ...protocol.fetch import FetchedPartition, FetchResponse
+from ...records import Codec
 from ..call import Call
+from ..down_converted import DownConverted
 from ..fetch_sessions import Wanted
-from ..log import Log
+from ..file_segment import FileRange
+from ..log import Log, ReadInfo
 from ..refusal import Refused
 
 if TYPE_CHECKING:
@@ -33,6 +49,10 @@ __all__ = ["handle"]
 _READ_COMMITTED = 1
 _NO_RECORDS = memoryview(b"")
 
+#: From these versions on clients read magic 1, magic 2, zstd, and know of the limit of a response.
+_MAGIC_1_FROM, _MAGIC_2_FROM, _ZSTD_FROM = 2, 4, 10
+_LIMITED_FROM = 3
+
 
 def handle(broker: Broker, call: Call, request: Any) -> FetchResponse:
     try:
@@ -40,12 +60,13 @@ def handle(broker: Broker, call: Call, request: Any) -> FetchResponse:
     except Refused as refused:
         return FetchResponse(0, refused.code, 0, [])
     wanted = [(each, _log(broker, each)) for each in context.wanted]
-    committed = request.isolation_level == _READ_COMMITTED
+    committed = request.isolation_level == _READ_COMMITTED or call.version < _MAGIC_2_FROM
     max_bytes = min(request.max_bytes, int(broker.config["fetch.max.bytes"]))
     partitions: list[FetchedPartition] = []
 
     def satisfied() -> bool:
-        partitions[:] = _read_all(broker, call, wanted, max_bytes, committed)
+        partitions.clear()
+        partitions.extend(_read_all(broker, call, wanted, max_bytes, committed))
         return _is_enough(partitions, request.min_bytes)
 
     logs = [log for _, log in wanted if log is not None]
@@ -74,31 +95,56 @@ def _read_all(
     left = max_bytes
     nothing_yet = True
     for each, log in wanted:
-        fetched = _read(broker, call, each, log, min(each.max_bytes, left), committed, nothing_yet)
+        limits = _Limits(
+            min(each.max_bytes, left), committed, nothing_yet, call.version < _LIMITED_FROM and left > 0
+        )
+        fetched = _read(broker, call, each, log, limits)
         size = len(fetched.record_set)
         left = max(left - size, 0)
         nothing_yet = nothing_yet and size == 0
         yield fetched
 
 
-def _read(
-    broker: Broker,
-    call: Call,
-    wanted: Wanted,
-    log: Log | None,
-    max_bytes: int,
-    committed: bool,
-    at_least_one_batch: bool,
-) -> FetchedPartition:
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """
+    How a partition is read.
+
+    Attributes:
+        max_bytes: The most that it may give.
+        committed: Whether to stop at the last stable offset.
+        is_first: Whether no partition before it gave anything.
+        is_whole: Whether it gives one batch at least in any case.
+
+    """
+
+    max_bytes: int
+    committed: bool
+    is_first: bool
+    is_whole: bool
+
+    def read(self, log: Log, offset: int) -> ReadInfo:
+        return log.read(
+            offset,
+            self.max_bytes,
+            committed=self.committed,
+            at_least_one_batch=self.is_first or self.is_whole,
+        )
+
+
+def _read(broker: Broker, call: Call, wanted: Wanted, log: Log | None, limits: _Limits) -> FetchedPartition:
     try:
         call.check_before(wanted.topic, wanted.partition)
         if log is None:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
         broker.leaders.check(broker.node_id, wanted.topic, wanted.partition)
         log.check_leader_epoch(wanted.leader_epoch)
-        read = log.read(
-            wanted.fetch_offset, max_bytes, committed=committed, at_least_one_batch=at_least_one_batch
-        )
+        _check_version(call.version, log)
+        if call.version < _MAGIC_2_FROM:
+            read, record_set = _read_converted(broker, call, wanted, log, limits)
+        else:
+            read = limits.read(log, wanted.fetch_offset)
+            record_set = read.record_set
     except Refused as refused:
         return FetchedPartition(wanted.topic, wanted.partition, refused.code, -1, -1, -1, (), _NO_RECORDS)
     return FetchedPartition(
@@ -109,6 +155,43 @@ def _read(
         read.last_stable_offset,
         read.log_start_offset,
         read.aborted_transactions,
-        # The codec takes its length and hands it on; the server knows what to do with a file's.
-        cast(memoryview, read.record_set),
+        # The codec takes its length and hands it on; the server knows what to do with the others.
+        cast(memoryview, record_set),
     )
+
+
+def _check_version(version: int, log: Log) -> None:
+    """
+    Refuse what a version cannot be given, by the topic's settings.
+
+    Raises:
+        Refused: With UNSUPPORTED_COMPRESSION_TYPE (KIP-110) or UNSUPPORTED_VERSION (KIP-283).
+
+    """
+    if version < _ZSTD_FROM and log.config.codec is Codec.ZSTD:
+        raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Fetch v{version} cannot carry ZStandard")
+    if version < _MAGIC_2_FROM and not log.config.down_conversion:
+        raise Refused(ErrorCode.UNSUPPORTED_VERSION, "message.downconversion.enable is false")
+
+
+def _read_converted(
+    broker: Broker, call: Call, wanted: Wanted, log: Log, limits: _Limits
+) -> tuple[ReadInfo, memoryview | FileRange | DownConverted]:
+    offset = wanted.fetch_offset
+    while True:
+        read = limits.read(log, offset)
+        if not len(read.record_set):
+            return read, _NO_RECORDS
+        converted = DownConverted(
+            read.record_set,
+            read.aborted_transactions,
+            magic=1 if call.version >= _MAGIC_1_FROM else 0,
+            fetch_offset=wanted.fetch_offset,
+            chunk_bytes=int(broker.config["shoal.down.conversion.chunk.bytes"]),
+            keep_first=limits.is_first,
+        )
+        if len(converted):
+            return read, converted
+        if converted.next_offset <= offset:
+            return read, _NO_RECORDS
+        offset = converted.next_offset

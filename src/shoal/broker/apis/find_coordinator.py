@@ -39,8 +39,6 @@ def _answer(broker: Broker, call: Call, key_type: int, key: str) -> dict[str, An
         call.check_before()
         if key_type not in (_GROUP, _TRANSACTION):
             raise Refused(ErrorCode.INVALID_REQUEST, f"there is no coordinator of type {key_type}")
-        if key_type == _GROUP and not key:
-            raise Refused(ErrorCode.INVALID_GROUP_ID, "a group id may not be empty")
     except Refused as refused:
         return {
             "node_id": -1,

@@ -1,13 +1,18 @@
 """
-ListOffsets (API key 2), v1 to v8: where a log begins and ends, and which offset a time has.
+ListOffsets (API key 2), v0 to v8: where a log begins and ends, and which offset a time has.
 
 Special timestamps: -1 the end (with ``read_committed`` the last stable
 offset), -2 the start, -3 the record with the largest timestamp (v7, KIP-734),
 -4 the local log's start (v8, KIP-405), which is the start here.
+
+v0 answers with several offsets, descending: where the segments begin whose
+newest write was at a time or before it, and the log's end, which is of now.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ErrorCode
@@ -32,22 +37,59 @@ _MAX_TIMESTAMP = -3
 _EARLIEST_LOCAL = -4
 _READ_COMMITTED = 1
 
+#: From this version on an answer is about a record, not about segments.
+_RECORDS_FROM = 1
+
 
 def handle(broker: Broker, call: Call, request: Any) -> Any:
-    committed = request.isolation_level == _READ_COMMITTED
+    if call.version < _RECORDS_FROM:
+        answer = _answer_with_segments
+    else:
+        answer = partial(_answer, committed=request.isolation_level == _READ_COMMITTED)
     return _Response(
         version=call.version,
         topics=[
             _Topic(
                 name=topic.name,
-                partitions=[_answer(broker, call, topic.name, each, committed) for each in topic.partitions],
+                partitions=[answer(broker, call, topic.name, each) for each in topic.partitions],
             )
             for topic in request.topics
         ],
     )
 
 
-def _answer(broker: Broker, call: Call, topic: str, wanted: Any, committed: bool) -> Any:
+def _answer_with_segments(broker: Broker, call: Call, topic: str, wanted: Any) -> Any:
+    partition = wanted.partition_index
+    offsets: Sequence[int] = ()
+    code = ErrorCode.NONE
+    try:
+        call.check_before(topic, partition)
+        if wanted.timestamp < _EARLIEST:
+            raise Refused(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {wanted.timestamp} in v0")
+        log = broker.led_log(topic, partition)
+        if wanted.max_num_offsets < 0:
+            # A NegativeArraySizeException, which has no code of its own.
+            raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"at most {wanted.max_num_offsets} offsets")
+        offsets = _find_segments(log, wanted.timestamp)[: wanted.max_num_offsets]
+    except Refused as refused:
+        code = refused.code
+    return _Partition(partition_index=partition, error_code=code, old_style_offsets=list(offsets))
+
+
+def _find_segments(log: Log, timestamp: int) -> Sequence[int]:
+    """``UnifiedLog.legacyFetchOffsetsBefore``."""
+    starts = log.segment_starts()
+    if timestamp == _LATEST:
+        found = starts
+    elif timestamp == _EARLIEST:
+        found = starts[:1]
+    else:
+        newest = max((index for index, each in enumerate(starts) if each.timestamp <= timestamp), default=-1)
+        found = starts[: newest + 1]
+    return [each.offset for each in reversed(found)]
+
+
+def _answer(broker: Broker, call: Call, topic: str, wanted: Any, *, committed: bool) -> Any:
     partition = wanted.partition_index
     try:
         call.check_before(topic, partition)

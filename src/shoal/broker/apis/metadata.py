@@ -1,8 +1,9 @@
 """
-Metadata (API key 3), v1 to v12: the broker, the topics and their partitions.
+Metadata (API key 3), v0 to v12: the broker, the topics and their partitions.
 
 Every node that runs is a replica of every partition, and the first one is the
-controller. Topics may be asked for by id from v10 on. A topic that is not there is created if
+controller. All topics are asked for by none in v0, by null later. Topics may be
+asked for by id from v10 on. A topic that is not there is created if
 ``auto.create.topics.enable`` says so and the client agrees.
 """
 
@@ -30,7 +31,7 @@ _Partition = _Topic.MetadataResponsePartition
 
 
 def handle(broker: Broker, call: Call, request: Any) -> Any:
-    if request.topics is None:
+    if request.topics is None or (call.version == 0 and not request.topics):
         topics = [_described(broker, topic) for topic in broker.topics]
     else:
         # A set in Kafka too: ten bytes of a request may stand for ten thousand partitions, but once only.
@@ -65,7 +66,9 @@ def _answer(broker: Broker, call: Call, request: Any, wanted: Any) -> Any:
 
 def _created(broker: Broker, request: Any, name: str) -> Topic:
     check_topic_name(name)
-    if not (request.allow_auto_topic_creation and broker.config["auto.create.topics.enable"] == "true"):
+    if not (
+        request.allow_auto_topic_creation and broker.config["auto.create.topics.enable"].lower() == "true"
+    ):
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
     try:
         return broker.topics.create(name, int(broker.config["num.partitions"]), {})

@@ -1,8 +1,12 @@
 """
-OffsetCommit (API key 8), v2 to v9: keep a group's positions.
+OffsetCommit (API key 8), v0 to v9: keep a group's positions.
 
 A position in a partition that is not there, and one with too much metadata,
 are refused by themselves; a member that may not commit, for all partitions.
+
+v0 knows no members, v1 says when a position counts as committed. Kafka up to
+3.9 kept the positions of v0 in ZooKeeper; here they are the group's, as later
+versions' are, and refused while it has members.
 """
 
 from __future__ import annotations
@@ -28,6 +32,10 @@ _Topic = _Response.OffsetCommitResponseTopic
 _Partition = _Topic.OffsetCommitResponsePartition
 
 
+#: DEFAULT_TIMESTAMP: the broker's time, as in all versions but v1.
+_NOW = -1
+
+
 def handle(broker: Broker, call: Call, request: Any) -> Any:
     errors: dict[tuple[str, int], ErrorCode] = {}
     offsets: dict[tuple[str, int], CommittedOffset] = {}
@@ -37,7 +45,10 @@ def handle(broker: Broker, call: Call, request: Any) -> Any:
         try:
             call.check_before(*key)
             broker.topics.log(*key)
-            offsets[key] = committed_offset(broker, partition)
+            offset = committed_offset(broker, partition)
+            if call.version == 1 and partition.commit_timestamp != _NOW:
+                offset = offset._replace(committed_at_ms=partition.commit_timestamp)
+            offsets[key] = offset
         except Refused as refused:
             errors[key] = refused.code
     try:

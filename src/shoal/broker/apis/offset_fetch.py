@@ -1,9 +1,12 @@
 """
-OffsetFetch (API key 9), v1 to v9: read a group's positions.
+OffsetFetch (API key 9), v0 to v9: read a group's positions.
 
-No position is offset -1, and no error. With ``require_stable`` (v7, KIP-447) a
-position that an open transaction would move is UNSTABLE_OFFSET_COMMIT. From v8
-on a request names several groups.
+No position is offset -1, and no error; in v0, which Kafka up to 3.9 answered
+from ZooKeeper, it is UNKNOWN_TOPIC_OR_PARTITION. Here v0 reads the positions
+of later versions too. With ``require_stable`` (v7, KIP-447) a
+position that an open transaction would move is UNSTABLE_OFFSET_COMMIT. An error of
+the whole group stands at each partition before v2. From v8 on a request names
+several groups.
 """
 
 from __future__ import annotations
@@ -30,12 +33,13 @@ _Group = _Response.OffsetFetchResponseGroup
 _GroupTopic = _Group.OffsetFetchResponseTopics
 _GroupPartition = _GroupTopic.OffsetFetchResponsePartitions
 
-_SEVERAL_GROUPS_FROM = 8
+_NO_POSITION_FROM, _GROUP_ERROR_FROM, _SEVERAL_GROUPS_FROM = 1, 2, 8
 
 _NONE = CommittedOffset(-1, -1, "", -1)
 
 _Wanted = Sequence[tuple[str, Sequence[int]]]
-_Found = Mapping[str, Sequence[tuple[int, ErrorCode, CommittedOffset]]]
+_Answer = tuple[int, ErrorCode, CommittedOffset]
+_Found = Mapping[str, Sequence[_Answer]]
 
 
 def handle(broker: Broker, call: Call, request: Any) -> Any:
@@ -45,10 +49,26 @@ def handle(broker: Broker, call: Call, request: Any) -> Any:
     try:
         found = _find(broker, call, request.group_id, request.topics, request.require_stable)
     except Refused as refused:
-        return _Response(version=call.version, error_code=refused.code, topics=[])
+        found = {} if call.version >= _GROUP_ERROR_FROM else _at_each_partition(request.topics, refused.code)
+        return _Response(
+            version=call.version, error_code=refused.code, topics=_topics(found, _Topic, _Partition)
+        )
+    if call.version < _NO_POSITION_FROM:
+        found = {topic: list(map(_without_position, some)) for topic, some in found.items()}
     return _Response(
         version=call.version, error_code=ErrorCode.NONE, topics=_topics(found, _Topic, _Partition)
     )
+
+
+def _at_each_partition(topics: Iterable[Any], code: ErrorCode) -> _Found:
+    return {topic.name: [(each, code, _NONE) for each in topic.partition_indexes] for topic in topics}
+
+
+def _without_position(answer: _Answer) -> _Answer:
+    partition, error, committed = answer
+    if committed is _NONE:
+        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return partition, error, committed
 
 
 def _group_response(broker: Broker, call: Call, request: Any, wanted: Any) -> Any:
@@ -73,7 +93,7 @@ def _find(
 
 def _read(group: Group, wanted: _Wanted | None, require_stable: bool) -> _Found:
     """Read the positions that are wanted, or all that there are."""
-    found: dict[str, list[tuple[int, ErrorCode, CommittedOffset]]] = {}
+    found: dict[str, list[_Answer]] = {}
     keys = (
         list(group.offsets) if wanted is None else [(topic, each) for topic, some in wanted for each in some]
     )

@@ -1,5 +1,5 @@
 """
-OffsetForLeaderEpoch (API key 23), v2 to v4: where a leader epoch ends.
+OffsetForLeaderEpoch (API key 23), v0 to v4: where a leader epoch ends.
 
 The current epoch ends at the log's end, not at the high watermark: who asks
 with it learns what the leader has, acknowledged or not.

@@ -1,5 +1,5 @@
 """
-Produce (API key 0), v3 to v12: append batches to partitions.
+Produce (API key 0), v0 to v12: append batches to partitions.
 
 As in ``KafkaApis.handleProduceRequest``:
 
@@ -9,7 +9,10 @@ As in ``KafkaApis.handleProduceRequest``:
 - a transactional batch without a transactional id refuses the whole request;
 - acks 0 has no answer, and an error closes the connection.
 
-Version notes: zstd from v7; record errors and messages in the answer from v8;
+Version notes: up to v2 messages of magic 0 and 1, which become a batch of magic
+2 (:mod:`..message_sets`); one of magic 2 may be there too, as in Kafka 3.9, and
+is checked as later versions' are. No whole message is a success then, at offset
+-1. Zstd from v7, and before v3; record errors and messages in the answer from v8;
 flexible from v9; from v11 a partition that is not part of the transaction is
 TRANSACTION_ABORTABLE and not INVALID_TXN_STATE; v12 adds the partition to the
 transaction by itself (KIP-890). Topic ids, v13, are not spoken.
@@ -29,6 +32,7 @@ from ...records import BatchHeader, RecordBatch
 from ..call import Call
 from ..clock import now_ms
 from ..log import AppendInfo, Log
+from ..message_sets import is_message_set, validated_message_set
 from ..multi_batch import admitted_batches, is_asked_for
 from ..refusal import Refused
 from ..validate import HeaderChange, check_batch, sole_batch, validate
@@ -46,6 +50,8 @@ _RecordError = _Partition.BatchIndexAndErrorMessage
 _TRANSACTIONAL_BIT = 0x10
 _ATTRIBUTES_LOW_BYTE = 22
 
+_MAGIC_2_FROM, _ANY_CODEC_FROM = 3, 7
+_NOTHING = AppendInfo(-1, -1, is_duplicate=False)
 
 _ABORTABLE_FROM = 11
 _ADDS_PARTITION_FROM = 12
@@ -83,8 +89,10 @@ def handle(broker: Broker, call: Call, request: ProduceRequest) -> Any:
 
 def _is_transactional(record_set: memoryview) -> bool:
     """Look at the first batch alone, as ``RequestUtils.hasTransactionalRecords`` does."""
-    return len(record_set) > _ATTRIBUTES_LOW_BYTE and bool(
-        record_set[_ATTRIBUTES_LOW_BYTE] & _TRANSACTIONAL_BIT
+    return (
+        not is_message_set(record_set)
+        and len(record_set) > _ATTRIBUTES_LOW_BYTE
+        and bool(record_set[_ATTRIBUTES_LOW_BYTE] & _TRANSACTIONAL_BIT)
     )
 
 
@@ -94,18 +102,37 @@ def _append_or_refuse(
     try:
         call.check_before(topic, partition)
         log = broker.led_log(topic, partition)
-        batches = _batches(broker, call, request, record_set)
-        if request.acks not in (-1, 0, 1):
-            raise Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {request.acks}")
-        if isinstance(batches, RecordBatch):
-            info = _append(broker, call, request, topic, partition, batches)
+        if call.version < _MAGIC_2_FROM and is_message_set(record_set):
+            _check_acks(request)
+            info = _append_message_set(log, record_set)
         else:
-            now = now_ms()
-            info = log.compare_and_append(batches, lambda batch: _validated(batch, log, now))
+            info = _append_batches(broker, call, request, topic, partition, record_set)
         call.check_after(topic, partition)
     except Refused as refused:
         return _Outcome(topic, partition, refused=refused)
     return _Outcome(topic, partition, info.base_offset, info.log_append_time_ms, log.log_start_offset)
+
+
+def _check_acks(request: ProduceRequest) -> None:
+    if request.acks not in (-1, 0, 1):
+        raise Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {request.acks}")
+
+
+def _append_message_set(log: Log, record_set: memoryview) -> AppendInfo:
+    validated = validated_message_set(record_set, log.config, now_ms())
+    return log.append(*validated) if validated is not None else _NOTHING
+
+
+def _append_batches(
+    broker: Broker, call: Call, request: ProduceRequest, topic: str, partition: int, record_set: memoryview
+) -> AppendInfo:
+    batches = _batches(broker, call, request, record_set)
+    _check_acks(request)
+    if isinstance(batches, RecordBatch):
+        return _append(broker, call, request, topic, partition, batches)
+    log = broker.topics.log(topic, partition)
+    now = now_ms()
+    return log.compare_and_append(batches, lambda batch: _validated(batch, log, now))
 
 
 def _batches(
@@ -116,7 +143,8 @@ def _batches(
         batches = admitted_batches(record_set, call.version)
         if batches is not None:
             return batches
-    return sole_batch(record_set, call.version)
+    # What v3 to v6 refuse for their version, no version before did.
+    return sole_batch(record_set, call.version if call.version >= _MAGIC_2_FROM else _ANY_CODEC_FROM)
 
 
 def _append(

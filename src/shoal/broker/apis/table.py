@@ -1,9 +1,15 @@
-"""The APIs that the broker serves, each with its versions and the function that handles it."""
+"""
+The APIs that the broker serves, each with its versions and the function that handles it.
+
+The versions are those that Kafka 4.1 has, as far as the broker has them. What
+Kafka 4 removed (KIP-896) is served where ``shoal.old.versions`` says so: who
+tests a client against the broker wants to be told that it is too old.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...protocol.apis import ApiKey
@@ -46,7 +52,7 @@ from . import (
 if TYPE_CHECKING:
     from ..broker import Broker
 
-__all__ = ["APIS", "Api"]
+__all__ = ["APIS", "APIS_WITH_OLD_VERSIONS", "Api"]
 
 
 class Handler(Protocol):
@@ -89,7 +95,7 @@ APIS = _table(
     Api(ApiKey.PRODUCE, 3, 12, produce.handle),
     Api(ApiKey.FETCH, 4, 12, fetch.handle),
     Api(ApiKey.LIST_OFFSETS, 1, 8, list_offsets.handle),
-    Api(ApiKey.METADATA, 1, 12, metadata.handle),
+    Api(ApiKey.METADATA, 0, 12, metadata.handle),
     Api(ApiKey.OFFSET_COMMIT, 2, 9, offset_commit.handle),
     Api(ApiKey.OFFSET_FETCH, 1, 9, offset_fetch.handle),
     Api(ApiKey.FIND_COORDINATOR, 0, 4, find_coordinator.handle),
@@ -119,3 +125,21 @@ APIS = _table(
     Api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, describe_transactions.handle),
     Api(ApiKey.LIST_TRANSACTIONS, 0, 1, list_transactions.handle),
 )
+
+_BEGIN_LATER_IN_KAFKA_4 = (
+    ApiKey.PRODUCE,
+    ApiKey.FETCH,
+    ApiKey.LIST_OFFSETS,
+    ApiKey.OFFSET_COMMIT,
+    ApiKey.OFFSET_FETCH,
+    ApiKey.CREATE_TOPICS,
+    ApiKey.DELETE_TOPICS,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    ApiKey.DESCRIBE_CONFIGS,
+)
+
+#: Down to v0, as in Kafka 3.9.
+APIS_WITH_OLD_VERSIONS: Mapping[ApiKey, Api] = {
+    **APIS,
+    **{key: replace(APIS[key], oldest=0) for key in _BEGIN_LATER_IN_KAFKA_4},
+}

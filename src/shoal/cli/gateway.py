@@ -1,0 +1,194 @@
+"""``shoal gateway``: a proxy that lets clients in that Kafka 4 has left behind."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import ConfigError
+from .options import Subparsers, add_output_options, parse_cluster
+from .report import print_json, say, warn
+from .serving import allow_many_files, parse_listen, signals_held
+
+if TYPE_CHECKING:
+    from ..gateway import Gateway, TlsFiles
+
+__all__ = ["add_parser", "run"]
+
+_DEFAULT_LISTEN = "127.0.0.1:9092"
+_SMALLEST_BUFFER_BYTES = 64 * 1024
+
+
+def add_parser(verbs: Subparsers) -> None:
+    parser = verbs.add_parser(
+        "gateway",
+        help="let old clients talk to a cluster of Kafka 4",
+        description="Run a Kafka protocol proxy in front of a cluster until SIGINT or SIGTERM. What the "
+        "cluster speaks passes through; the versions that Kafka 4 removed are translated, and record sets "
+        "converted to the old formats while they are sent.",
+        allow_abbrev=False,
+    )
+    ends = parser.add_argument_group("where")
+    ends.add_argument(
+        "--listen",
+        default=_DEFAULT_LISTEN,
+        metavar="HOST:PORT",
+        help="a loopback address that clients bootstrap from; they find broker N of the cluster at port "
+        f"PORT + 1 + N; port 0 takes free ones for all (default: {_DEFAULT_LISTEN})",
+    )
+    ends.add_argument(
+        "--advertise", metavar="HOST", help="what clients are told to connect to (default: --listen's host)"
+    )
+    ends.add_argument(
+        "--allow-any-address",
+        action="store_true",
+        help="let --listen name an address that other machines can reach; whoever connects acts in the "
+        "name of the upstream user",
+    )
+    ends.add_argument(
+        "--upstream", metavar="HOST:PORT[,HOST:PORT...]", help="bootstrap servers of the cluster"
+    )
+    ends.add_argument(
+        "--upstream-config",
+        metavar="FILE",
+        help="the Java client's .properties for the cluster, TLS and SASL included; --upstream wins over its "
+        "bootstrap.servers, and its isolation.level (default: read_committed) is what old clients see of "
+        "transactions",
+    )
+    tls = parser.add_argument_group("TLS on the listeners")
+    tls.add_argument(
+        "--tls-certificate", type=Path, metavar="FILE", help="the gateway's certificate and its chain, in PEM"
+    )
+    tls.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key, in PEM, not encrypted")
+    tls.add_argument(
+        "--tls-client-authorities",
+        type=Path,
+        metavar="FILE",
+        help="authorities in PEM; a client has to show a certificate of one of them (default: it need not)",
+    )
+    limits = parser.add_argument_group("limits")
+    limits.add_argument(
+        "--buffer-bytes",
+        type=int,
+        default=1024 * 1024,
+        metavar="N",
+        help="the most that is asked of a broker for one fetch of an old client, whatever it asks for; a "
+        "single larger batch comes whole (default: %(default)s)",
+    )
+    limits.add_argument(
+        "--chunk-bytes",
+        type=int,
+        default=16 * 1024,
+        metavar="N",
+        help="how much of that is converted at a time, in whole batches (default: %(default)s)",
+    )
+    limits.add_argument(
+        "--max-connections",
+        type=int,
+        default=1000,
+        metavar="N",
+        help="clients that are connected at the same time (default: %(default)s)",
+    )
+    limits.add_argument(
+        "--max-request-bytes",
+        type=int,
+        default=16 * 1024 * 1024,
+        metavar="N",
+        help="of a request that has to be translated; a larger one closes its connection "
+        "(default: %(default)s)",
+    )
+    add_output_options(parser, exit_code_of_interrupt=0)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from ..gateway import Gateway, GatewaySettings
+
+    host, port = parse_listen(args.listen)
+    settings = GatewaySettings(
+        host,
+        port,
+        parse_cluster("upstream", "upstream", args.upstream, args.upstream_config),
+        advertised_host=args.advertise,
+        allow_any_address=args.allow_any_address,
+        tls=_tls_files(args),
+        buffer_bytes=_at_least("--buffer-bytes", args.buffer_bytes, _SMALLEST_BUFFER_BYTES),
+        chunk_bytes=_at_least("--chunk-bytes", args.chunk_bytes, 1),
+        most_connections=_at_least("--max-connections", args.max_connections, 1),
+        largest_request_bytes=_at_least("--max-request-bytes", args.max_request_bytes, 1024),
+    )
+    allow_many_files()
+    gateway = Gateway(settings)
+    with signals_held() as wait_for_signal:
+        gateway.start()
+        try:
+            _announce(gateway, as_json=args.json)
+            with _events_told(as_json=args.json, verbose=args.verbose):
+                wait_for_signal()
+        finally:
+            gateway.stop()
+    return 0
+
+
+def _tls_files(args: argparse.Namespace) -> TlsFiles | None:
+    from ..gateway import TlsFiles
+
+    if args.tls_certificate and args.tls_key:
+        return TlsFiles(args.tls_certificate, args.tls_key, args.tls_client_authorities)
+    if args.tls_certificate or args.tls_key or args.tls_client_authorities:
+        raise ConfigError("TLS on the listeners takes both --tls-certificate and --tls-key")
+    return None
+
+
+def _at_least(option: str, value: int, smallest: int) -> int:
+    if value < smallest:
+        raise ConfigError(f"{option} {value}: at least {smallest}")
+    return value
+
+
+def _announce(gateway: Gateway, *, as_json: bool) -> None:
+    brokers = {node_id: str(address) for node_id, address in sorted(gateway.brokers.items())}
+    if as_json:
+        print_json({"type": "gateway", "bootstrap": str(gateway.bootstrap), "brokers": brokers})
+        return
+    print(f"listening on {gateway.bootstrap}", flush=True)
+    for node_id, address in brokers.items():
+        print(f"broker {node_id} is at {address}", flush=True)
+
+
+class _Told(logging.Handler):
+    """What the gateway's threads have to say, in the words of the command line."""
+
+    def __init__(self, *, as_json: bool, verbose: bool) -> None:
+        super().__init__(logging.INFO)
+        self._as_json = as_json
+        self._verbose = verbose
+
+    def emit(self, record: logging.LogRecord) -> None:
+        sentence = record.getMessage()
+        if record.exc_info and record.exc_info[1] is not None:
+            if self._verbose:
+                traceback.print_exception(record.exc_info[1])
+            sentence = f"{sentence}: {record.exc_info[1]!r}"
+        (warn if record.levelno >= logging.WARNING else say)(sentence)
+        if self._as_json:
+            print_json({"type": record.levelname.lower(), "message": sentence})
+
+
+@contextmanager
+def _events_told(*, as_json: bool, verbose: bool) -> Iterator[None]:
+    logger = logging.getLogger("shoal.gateway")
+    handler, before = _Told(as_json=as_json, verbose=verbose), (logger.level, logger.propagate)
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.level, logger.propagate = before

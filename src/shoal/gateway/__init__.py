@@ -1,0 +1,11 @@
+"""
+A Kafka protocol proxy in front of a cluster that has left old clients behind.
+
+What the cluster still speaks passes through; what Kafka 4 removed (KIP-896) is asked in a newer version,
+and the answer is given in the old one. Record sets are down-converted while they are sent (KIP-283).
+"""
+
+from .gateway import Gateway
+from .settings import GatewaySettings, TlsFiles
+
+__all__ = ["Gateway", "GatewaySettings", "TlsFiles"]

@@ -1,0 +1,186 @@
+"""A client's end: its requests, as far as they have been read, and what is sent to it."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+from collections.abc import Iterator
+
+from ..errors import ProtocolError
+from ..protocol.codec import RequestHeader, read_request_header
+from ..protocol.primitives import INT16, INT32
+
+__all__ = ["PIECE_BYTES", "Client", "ClientGone", "Incoming", "begin_tls"]
+
+#: What is handed on goes through a buffer of this size.
+PIECE_BYTES = 64 * 1024
+
+#: For how long a client may take to agree on TLS.
+_HANDSHAKE_S = 20.0
+
+#: Kafka's default of ``socket.request.max.bytes``.
+_LARGEST_REQUEST = 100 * 1024 * 1024
+
+#: API key, version, correlation id, and the client id's length.
+_FIXED_HEADER = struct.Struct(">hhih")
+
+
+class ClientGone(Exception):
+    """The client hung up, is too slow, or said what no client should: its connection ends here."""
+
+
+class Client:
+    """
+    One client's connection, for one thread.
+
+    All methods raise :class:`ClientGone` where the client goes away, or keeps them waiting for too long.
+
+    """
+
+    def __init__(self, connected: socket.socket, idle_s: float) -> None:
+        connected.settimeout(idle_s)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._socket = connected
+
+    def fileno(self) -> int:
+        """The socket's, for a poll; :attr:`is_readable` first."""
+        return self._socket.fileno()
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether TLS has bytes already that a poll does not see."""
+        return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
+
+    def begin_request(self) -> Incoming | None:
+        """Read the next request's size; None where the client has no more, and hung up."""
+        size = bytearray()
+        while len(size) < INT32.size:
+            received = self._receive(INT32.size - len(size))
+            if not received and not size:
+                return None
+            if not received:
+                raise ClientGone("it hung up within the size of a request")
+            size += received
+        return Incoming(self, INT32.unpack(size)[0])
+
+    def read(self, most: int) -> bytes:
+        """Read from one byte to ``most``, of a request that is under way."""
+        received = self._receive(min(most, PIECE_BYTES))
+        if not received:
+            raise ClientGone("it hung up within a request")
+        return received
+
+    def read_into(self, view: memoryview) -> int:
+        try:
+            count = self._socket.recv_into(view)
+        except OSError as error:
+            raise _gone(error) from error
+        if not count:
+            raise ClientGone("it hung up within a request")
+        return count
+
+    def _receive(self, most: int) -> bytes:
+        try:
+            return self._socket.recv(most)
+        except OSError as error:
+            raise _gone(error) from error
+
+    def send(self, data: bytes | bytearray | memoryview) -> None:
+        """Send all of it; the client may take its time, as long as it takes some of it now and then."""
+        view = memoryview(data)
+        try:
+            for start in range(0, len(view), PIECE_BYTES):
+                self._socket.sendall(view[start : start + PIECE_BYTES])
+        except OSError as error:
+            raise _gone(error) from error
+
+
+def _gone(error: OSError) -> ClientGone:
+    return ClientGone("it kept us waiting" if isinstance(error, TimeoutError) else str(error))
+
+
+class Incoming:
+    """
+    A request, read as far as it is needed.
+
+    Attributes:
+        size: Without the four bytes that said so.
+        header: What every request begins with.
+
+    """
+
+    def __init__(self, client: Client, size: int) -> None:
+        """
+        Read a request's header.
+
+        Raises:
+            ClientGone: There is none, or it is larger than a broker takes.
+
+        """
+        self.size = size
+        self._client = client
+        self._head = bytearray()
+        if not _FIXED_HEADER.size <= size <= _LARGEST_REQUEST:
+            raise ClientGone(f"a request of {size} bytes")
+        self.peek(_FIXED_HEADER.size)
+        client_id_bytes = INT16.unpack_from(self._head, _FIXED_HEADER.size - INT16.size)[0]
+        head_bytes = _FIXED_HEADER.size + max(client_id_bytes, 0)
+        if head_bytes > size:
+            raise ClientGone(f"a request of {size} bytes with a client id of {client_id_bytes}")
+        self.peek(head_bytes)
+        try:
+            self.header: RequestHeader = read_request_header(memoryview(bytes(self._head)))
+        except ProtocolError as error:
+            raise ClientGone(str(error)) from error
+
+    def peek(self, most: int) -> bytes:
+        """Return the first ``most`` bytes, or all there are; who reads on begins with them again."""
+        wanted = min(most, self.size)
+        while len(self._head) < wanted:
+            self._head += self._client.read(wanted - len(self._head))
+        return bytes(self._head[:wanted])
+
+    def whole(self, largest: int) -> memoryview:
+        """
+        Read all of it; memory grows with what arrives, not with what is claimed.
+
+        Raises:
+            ClientGone: It is larger than that.
+
+        """
+        if self.size > largest:
+            raise ClientGone(f"a request of {self.size} bytes, where at most {largest} are held")
+        return memoryview(self.peek(self.size))
+
+    def parts(self) -> Iterator[bytes | memoryview]:
+        """Yield the request as it came, its size first; each part is valid until the next is asked for."""
+        yield INT32.pack(self.size) + self._head
+        left = self.size - len(self._head)
+        buffer = memoryview(bytearray(min(left, PIECE_BYTES)))
+        while left:
+            count = self._client.read_into(buffer[:left])
+            left -= count
+            yield buffer[:count]
+
+
+def begin_tls(connected: socket.socket, context: ssl.SSLContext) -> ssl.SSLSocket:
+    """
+    Do the server's half of a handshake.
+
+    The socket that is returned has a descriptor of its own: ``connected`` stays, and a shutdown of it
+    ends both.
+
+    Raises:
+        ClientGone: The client has another idea.
+
+    """
+    connected.settimeout(_HANDSHAKE_S)
+    own = connected.dup()
+    own.settimeout(_HANDSHAKE_S)
+    try:
+        return context.wrap_socket(own, server_side=True)
+    except (OSError, ValueError) as error:
+        own.close()
+        raise ClientGone(f"no TLS: {error}") from error

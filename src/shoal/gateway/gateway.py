@@ -1,0 +1,319 @@
+"""The gateway: a listener to bootstrap from, one for each broker, and the sessions of their clients."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import logging
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from ..client.cluster import Cluster
+from ..client.connection import Address, Connection
+from ..errors import ConfigError, Disconnected, ProtocolError, ShoalError
+from ..listener import Listener
+from .client import Client, ClientGone, begin_tls
+from .nodes import Nodes
+from .session import Session
+from .settings import GatewaySettings, TlsFiles
+from .upstream import TooLarge
+
+__all__ = ["Gateway"]
+
+_log = logging.getLogger("shoal.gateway")
+
+_LARGEST_PORT = 65535
+
+#: The same trouble is told once in so many seconds, however many clients have it.
+_TOLD_AGAIN_S = 60.0
+
+#: For how long threads are waited for that were told to end.
+_STOP_PATIENCE_S = 5.0
+
+
+class Gateway:
+    """
+    Serves old and new clients of one cluster, in threads of this process.
+
+    Use it as a context manager, or call :meth:`start` and :meth:`stop`.
+
+    """
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        """
+        Prepare a gateway; nothing listens yet.
+
+        Raises:
+            ConfigError: The address may not be listened on, or nobody could be told of it; a certificate
+                or its key cannot be used.
+
+        """
+        _check_address(settings)
+        self._settings = settings
+        self._tls = _server_context(settings.tls) if settings.tls else None
+        self._nodes = Nodes(settings.upstream.bootstrap, self._listen_for)
+        self._bootstrap = self._listener(None, settings.port)
+        self._listeners = [self._bootstrap]
+        self._sessions: set[Session] = set()
+        self._connections = 0
+        self._told_at: dict[str, float] = {}
+        self._started = self._stopped = False
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def bootstrap(self) -> Address:
+        """Where clients begin."""
+        return Address(self._advertised_host, self._bootstrap.port)
+
+    @property
+    def brokers(self) -> Mapping[int, Address]:
+        """Where clients find each broker, by node id."""
+        return self._nodes.listeners
+
+    @property
+    def connections(self) -> int:
+        """How many clients are connected now."""
+        return self._connections
+
+    def start(self) -> None:
+        """
+        Ask the cluster for its brokers, and listen for each of them.
+
+        Raises:
+            AccessRefused: The cluster does not let us in.
+            Disconnected: It does not answer.
+            ConfigError: A port is taken, or there is none for a broker.
+
+        """
+        with Cluster(self._settings.upstream) as cluster:
+            brokers = cluster.refresh([]).brokers
+        try:
+            self._start(self._bootstrap, "clients bootstrap from")
+            self._check_port(max(brokers, default=0))
+            told = self._nodes.advertise(brokers)
+            missing = [node_id for node_id in brokers if node_id not in told]
+            if missing:
+                raise ConfigError(self._port_taken(missing[0], self._port_of(missing[0])))
+            self._started = True
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Stop listening, and hang up on every client."""
+        with self._lock:
+            self._stopped = True
+            sessions, listeners = list(self._sessions), list(self._listeners)
+        for session in sessions:
+            session.abort()
+        deadline = time.monotonic() + _STOP_PATIENCE_S
+        for listener in listeners:
+            listener.stop(max(deadline - time.monotonic(), 0.1))
+
+    # Listeners
+
+    @property
+    def _advertised_host(self) -> str:
+        return self._settings.advertised_host or self._settings.host
+
+    def _listener(self, node_id: int | None, port: int) -> Listener:
+        name = "shoal-gateway" if node_id is None else f"shoal-gateway-{node_id}"
+        return Listener(self._settings.host, port, partial(self._serve, node_id), name)
+
+    def _start(self, listener: Listener, purpose: str) -> None:
+        try:
+            listener.start()
+        except OSError as error:
+            where = Address(self._settings.host, listener.port)
+            raise ConfigError(
+                f"cannot listen on {where}, where {purpose}: {error.strerror or error}"
+            ) from error
+
+    def _port_of(self, node_id: int) -> int:
+        return self._settings.port + 1 + node_id if self._settings.port else 0
+
+    def _check_port(self, node_id: int) -> None:
+        port = self._port_of(node_id)
+        if not 0 <= port <= _LARGEST_PORT:
+            raise ConfigError(
+                f"broker {node_id} would be at port {port}: broker N is at the listener's port + 1 + N; "
+                f"choose a port up to {_LARGEST_PORT - 1 - node_id}"
+            )
+
+    def _port_taken(self, node_id: int, port: int) -> str:
+        where = Address(self._settings.host, port)
+        return (
+            f"cannot listen on {where}, where clients find broker {node_id}; free it, or choose another port"
+        )
+
+    def _listen_for(self, node_id: int) -> Address | None:
+        """Begin to listen for a broker; while that fails, tell why and let clients do without it."""
+        port = self._port_of(node_id)
+        listener = self._listener(node_id, port)
+        try:
+            self._check_port(node_id)
+            with self._lock:
+                if self._stopped:
+                    return None
+                listener.start()
+                self._listeners.append(listener)
+        except ConfigError as error:
+            self._tell(str(error))
+            return None
+        except OSError:
+            self._tell(self._port_taken(node_id, port))
+            return None
+        told = Address(self._advertised_host, listener.port)
+        if self._started:
+            _log.info("broker %d is at %s", node_id, told)
+        return told
+
+    # Clients
+
+    def _serve(self, node_id: int | None, connected: socket.socket) -> None:
+        """Serve one client, in a thread of its own."""
+        with self._lock:
+            if self._stopped:
+                return
+            has_room = self._connections < self._settings.most_connections
+            self._connections += has_room
+        if not has_room:
+            self._tell(f"{self._settings.most_connections} clients are connected, and no more are let in")
+            return
+        try:
+            self._run(node_id, connected)
+        finally:
+            with self._lock:
+                self._connections -= 1
+
+    def _run(self, node_id: int | None, connected: socket.socket) -> None:
+        own = connected
+        try:
+            if self._tls is not None:
+                own = begin_tls(connected, self._tls)
+            session = Session(
+                self._settings, self._nodes, node_id, Client(own, self._settings.idle_s), self._connect
+            )
+            with self._lock:
+                self._sessions.add(session)
+            try:
+                session.run()
+            finally:
+                with self._lock:
+                    self._sessions.discard(session)
+        except ClientGone as reason:
+            _log.debug("a client's connection ends: %s", reason)
+        except TooLarge as error:
+            self._tell(f"{error}; the client that asked is disconnected")
+        except Disconnected as error:
+            self._tell(f"no connection to {error.address}: {error.reason}")
+        except ShoalError as error:
+            self._tell(str(error))
+        except OSError as error:
+            _log.debug("a client's connection ends: %s", error)
+        except Exception:
+            _log.exception("a request failed")
+        finally:
+            if own is not connected:
+                with contextlib.suppress(OSError):
+                    own.close()
+
+    def _connect(self, node_id: int | None, on_begun: Callable[[Connection], object]) -> Connection:
+        errors: list[ShoalError] = []
+        for address in self._nodes.addresses(node_id):
+            try:
+                connection = Connection(
+                    address,
+                    client_id=self._settings.upstream.client_id,
+                    timeout_s=self._settings.upstream.request_timeout_s,
+                    security=self._settings.upstream.security,
+                    on_begun=on_begun,
+                )
+            except (Disconnected, ProtocolError) as error:
+                self._nodes.remember(address, failed=True)
+                errors.append(error)
+                if self._stopped:
+                    break
+                continue
+            self._nodes.remember(address, failed=False)
+            return connection
+        raise errors[0]
+
+    def _tell(self, sentence: str) -> None:
+        """Warn, but not again and again; what goes wrong at the start is raised there."""
+        now = time.monotonic()
+        with self._lock:
+            last = self._told_at.get(sentence)
+            if not self._started or self._stopped or (last is not None and now - last < _TOLD_AGAIN_S):
+                return
+            # What is not news any more is forgotten: sentences name addresses, and those may be many.
+            self._told_at = {each: at for each, at in self._told_at.items() if now - at < _TOLD_AGAIN_S}
+            self._told_at[sentence] = now
+        _log.warning("%s", sentence)
+
+
+def _check_address(settings: GatewaySettings) -> None:
+    host = settings.host
+    try:
+        found = {info[4][0] for info in socket.getaddrinfo(host, None)}
+    except OSError as error:
+        raise ConfigError(f"there is no address of {host!r}: {error.strerror}") from error
+    addresses = [ipaddress.ip_address(str(address).partition("%")[0]) for address in found]
+    if not settings.allow_any_address and not all(address.is_loopback for address in addresses):
+        raise ConfigError(
+            f"the gateway listens on loopback addresses only, not on {host!r}: whoever connects acts in the "
+            "upstream user's name; --allow-any-address lets it"
+        )
+    if any(address.is_unspecified for address in addresses) and not settings.advertised_host:
+        raise ConfigError(
+            f"clients are told to connect to where the gateway listens, and {host!r} is nowhere; say where "
+            "by --advertise"
+        )
+
+
+def _server_context(files: TlsFiles) -> ssl.SSLContext:
+    def no_password() -> str:
+        raise ConfigError(f"--tls-key {files.private_key}: the key is encrypted; give one that is not")
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    for option, file in (
+        ("--tls-certificate", files.certificates),
+        ("--tls-key", files.private_key),
+        ("--tls-client-authorities", files.client_authorities),
+    ):
+        if file is not None and not file.is_file():
+            raise ConfigError(f"{option} {file}: there is no such file")
+    try:
+        context.load_cert_chain(files.certificates, files.private_key, no_password)
+    except OSError as error:
+        raise ConfigError(
+            f"--tls-certificate {files.certificates} and --tls-key {files.private_key}: they cannot be read, "
+            f"or do not belong together ({getattr(error, 'reason', None) or error.strerror or error})"
+        ) from error
+    if files.client_authorities is not None:
+        try:
+            context.load_verify_locations(files.client_authorities)
+        except OSError as error:
+            raise ConfigError(
+                f"--tls-client-authorities {files.client_authorities}: no certificates in PEM"
+            ) from error
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context

@@ -1,0 +1,58 @@
+"""Answers that name brokers' addresses: what a client is told instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..client.connection import Address
+from ..errors import ErrorCode
+from ..protocol import codec
+from ..protocol.apis import ApiKey
+from ..protocol.codec import RequestHeader
+from .nodes import Nodes
+
+__all__ = ["rewrite"]
+
+
+def rewrite(header: RequestHeader, frame: memoryview, nodes: Nodes) -> bytes:
+    """
+    Return the same answer with the gateway's addresses, size included.
+
+    Args:
+        header: Of the request.
+        frame: The broker's answer.
+        nodes: Learns from it.
+
+    Raises:
+        ProtocolError: It makes no sense.
+
+    """
+    api_key = ApiKey(header.api_key)
+    answer = codec.decode_response(api_key, header.api_version, frame)
+    if api_key == ApiKey.FIND_COORDINATOR:
+        _rewrite_coordinators(answer, header.api_version, nodes)
+    else:
+        _rewrite_brokers(answer, "node_id" if api_key == ApiKey.METADATA else "broker_id", nodes)
+    return codec.encode_response(answer, header.correlation_id)
+
+
+def _rewrite_brokers(answer: Any, id_field: str, nodes: Nodes) -> None:
+    told = nodes.advertise(
+        {getattr(each, id_field): Address(each.host, each.port) for each in answer.brokers}
+    )
+    # Who is not listened for is as good as down: clients know what to make of a leader without an address.
+    answer.brokers = [each for each in answer.brokers if getattr(each, id_field) in told]
+    for broker in answer.brokers:
+        broker.host, broker.port = told[getattr(broker, id_field)]
+
+
+def _rewrite_coordinators(answer: Any, version: int, nodes: Nodes) -> None:
+    for each in answer.coordinators if version >= 4 else [answer]:
+        if each.error_code != ErrorCode.NONE:
+            continue
+        told = nodes.advertise({each.node_id: Address(each.host, each.port)})
+        if each.node_id in told:
+            each.host, each.port = told[each.node_id]
+        else:
+            each.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            each.node_id, each.host, each.port = -1, "", -1

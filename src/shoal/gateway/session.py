@@ -1,0 +1,234 @@
+"""One client's connection: its requests one after the other, as a broker takes them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from ..client.connection import Address, Connection
+from ..errors import ErrorCode, ProtocolError
+from ..protocol import codec
+from ..protocol.apis import ApiKey
+from ..protocol.codec import RequestHeader
+from ..protocol.produce import read_acks
+from ..records.down_conversion import DownConversion
+from .client import Client, ClientGone, Incoming
+from .nodes import Nodes
+from .rewriting import rewrite
+from .settings import GatewaySettings
+from .translation import list_offsets, produce, renumbered
+from .translation.asking import Asking, Part
+from .translation.converting import chunks
+from .translation.fetch import FetchTranslation
+from .upstream import Upstream
+from .versions import OLDEST_TRANSLATED, REWRITTEN, served_versions
+
+__all__ = ["Session"]
+
+_log = logging.getLogger("shoal.gateway")
+
+#: Of a request's beginning: as much as a Produce request needs before its acks, the longest id included.
+_PRODUCE_HEAD_BYTES = 72 * 1024
+
+#: Of requests that are answered here.
+_LARGEST_SMALL_REQUEST = 64 * 1024
+
+#: Of requests that are translated and have no records: each of their bytes becomes many in Python.
+_LARGEST_WITHOUT_RECORDS = 2 * 1024 * 1024
+
+_NEWEST_API_VERSIONS = 4
+_VERSIONS = codec.response_class(ApiKey.API_VERSIONS)
+
+
+class Connect(Protocol):
+    """Opens a connection to a node, or to any."""
+
+    def __call__(self, node_id: int | None, on_begun: Callable[[Connection], object]) -> Connection: ...
+
+
+class Session:
+    """
+    Serves one client until one end hangs up.
+
+    The client has a connection of its own to the broker behind its listener, opened with its first
+    request: so it meets what it would meet there, and a slow one slows nobody else.
+
+    """
+
+    def __init__(
+        self, settings: GatewaySettings, nodes: Nodes, node_id: int | None, client: Client, connect: Connect
+    ) -> None:
+        """
+        Begin with a connected client.
+
+        Args:
+            settings: The gateway's.
+            nodes: Where brokers are, and where clients find them.
+            node_id: Whom the client connected to; None for the bootstrap listener.
+            client: Its end.
+            connect: Opens the other one.
+
+        """
+        self._settings = settings
+        self._nodes = nodes
+        self._node_id = node_id
+        self._client = client
+        self._connect = connect
+        self._upstream: Upstream | None = None
+        self._served: dict[int, tuple[int, int]] = {}
+        self._others: dict[int, Upstream] = {}
+        self._begun: list[Connection] = []
+        self._fetches = FetchTranslation(settings)
+
+    def run(self) -> None:
+        """
+        Serve until the client hangs up.
+
+        Raises:
+            ClientGone: It did not do so between two requests.
+            ShoalError: The broker went away, or makes no sense.
+            TooLarge: It sent more than may be held.
+
+        """
+        try:
+            while True:
+                if self._upstream is not None:
+                    self._upstream.wait_for_request(self._settings.idle_s)
+                request = self._client.begin_request()
+                if request is None:
+                    return
+                self._serve(request)
+        finally:
+            self.close()
+
+    def abort(self) -> None:
+        """Let the thread that waits for a broker fail at once; for another thread."""
+        for connection in list(self._begun):
+            connection.abort()
+
+    def close(self) -> None:
+        for each in [self._upstream, *self._others.values()]:
+            if each is not None:
+                each.close()
+
+    def _serve(self, request: Incoming) -> None:
+        header = request.header
+        match header.api_key:
+            case ApiKey.SASL_HANDSHAKE | ApiKey.SASL_AUTHENTICATE:
+                self._answer(request, self._without_sasl(header))
+                return
+            case ApiKey.API_VERSIONS:
+                self._answer(request, self._versions(header))
+                return
+        upstream = self._broker()
+        oldest, newest = self._served.get(header.api_key, (0, -1))
+        if not oldest <= header.api_version <= newest:
+            # Kafka has no answer to this either; it is how clients of 0.9 find out what there is.
+            raise ClientGone(f"API {header.api_key} is not served in version {header.api_version}")
+        if not upstream.speaks(header.api_key, header.api_version):
+            self._translate(upstream, request)
+        elif header.api_key in REWRITTEN:
+            upstream.forward(request)
+            self._client.send(rewrite(header, upstream.receive(), self._nodes))
+        elif header.api_key == ApiKey.PRODUCE and self._acks(request) == 0:
+            upstream.forward(request, answered=False)
+        else:
+            upstream.forward(request)
+            upstream.relay_answer()
+
+    # Answered here
+
+    def _answer(self, request: Incoming, answer: Any) -> None:
+        request.whole(_LARGEST_SMALL_REQUEST)
+        self._client.send(codec.encode_response(answer, request.header.correlation_id))
+
+    def _versions(self, header: RequestHeader) -> Any:
+        if header.api_version > _NEWEST_API_VERSIONS:
+            # KIP-511: in v0, and no other API in it.
+            newest = _VERSIONS.ApiVersion(
+                api_key=ApiKey.API_VERSIONS, min_version=0, max_version=_NEWEST_API_VERSIONS
+            )
+            return _VERSIONS(version=0, error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[newest])
+        self._broker()
+        served = {**self._served, ApiKey.API_VERSIONS: (0, _NEWEST_API_VERSIONS)}
+        # The cluster's features are not told: they promise clients what newer versions bring.
+        return _VERSIONS(
+            version=header.api_version,
+            api_keys=[
+                _VERSIONS.ApiVersion(api_key=api_key, min_version=oldest, max_version=newest)
+                for api_key, (oldest, newest) in sorted(served.items())
+            ],
+        )
+
+    @staticmethod
+    def _without_sasl(header: RequestHeader) -> Any:
+        """Refuse a login as a listener without SASL does."""
+        api_key = ApiKey(header.api_key)
+        if header.api_version > codec.response_class(api_key).max_version or header.api_version < 0:
+            raise ClientGone(f"{api_key.name} is not served in version {header.api_version}")
+        code = ErrorCode.ILLEGAL_SASL_STATE
+        if api_key == ApiKey.SASL_HANDSHAKE:
+            return codec.response_class(api_key)(version=header.api_version, error_code=code, mechanisms=[])
+        return codec.response_class(api_key)(
+            version=header.api_version, error_code=code, error_message=None, auth_bytes=b""
+        )
+
+    # Asked of the broker
+
+    def _broker(self) -> Upstream:
+        if self._upstream is None:
+            self._upstream = self._open(self._node_id)
+            self._served = served_versions(self._upstream.connection.versions)
+        return self._upstream
+
+    def _other(self, node_id: int, address: Address) -> Upstream:
+        self._nodes.advertise({node_id: address})
+        if node_id not in self._others:
+            self._others[node_id] = self._open(node_id)
+        return self._others[node_id]
+
+    def _open(self, node_id: int | None) -> Upstream:
+        return Upstream(self._connect(node_id, self._begun.append), self._client)
+
+    @staticmethod
+    def _acks(request: Incoming) -> int:
+        try:
+            return read_acks(memoryview(request.peek(_PRODUCE_HEAD_BYTES)), request.header.api_version)
+        except ProtocolError as error:
+            raise ClientGone(str(error)) from error
+
+    def _translate(self, upstream: Upstream, request: Incoming) -> None:
+        header = request.header
+        assert header.api_key in OLDEST_TRANSLATED
+        largest = self._settings.largest_request_bytes
+        if header.api_key != ApiKey.PRODUCE:
+            largest = min(largest, _LARGEST_WITHOUT_RECORDS)
+        isolation_level = self._settings.upstream.isolation_level
+        asking = Asking(header, request.whole(largest), upstream, isolation_level, self._other)
+        match header.api_key:
+            case ApiKey.FETCH:
+                parts = self._fetches.translate(asking)
+            case ApiKey.PRODUCE:
+                parts = produce.translate(asking, self._settings)
+            case ApiKey.LIST_OFFSETS:
+                parts = list_offsets.translate(asking)
+            case _:
+                parts = renumbered.translate(asking)
+        self._send(parts)
+
+    def _send(self, parts: Sequence[Part]) -> None:
+        """Send an answer; no more than one chunk of it is converted ahead of the client's socket."""
+        small = bytearray()
+        for part in parts:
+            if not isinstance(part, DownConversion):
+                small += part
+                continue
+            if small:
+                self._client.send(small)
+                small = bytearray()
+            for chunk in chunks(part):
+                self._client.send(chunk)
+                del chunk
+        if small:
+            self._client.send(small)

@@ -1,0 +1,63 @@
+"""What a gateway is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..client.config import ClientConfig
+from ..records.down_conversion.response import DEFAULT_CHUNK_BYTES
+
+__all__ = ["GatewaySettings", "TlsFiles"]
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """
+    TLS on the gateway's own listeners, all in PEM.
+
+    Attributes:
+        certificates: The gateway's, and those that lead from it to an authority.
+        private_key: Its key, not encrypted.
+        client_authorities: Whose certificates a client has to show; None asks for none.
+
+    """
+
+    certificates: Path
+    private_key: Path
+    client_authorities: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GatewaySettings:
+    """
+    Attributes:
+        host: The address to listen on.
+        port: Of the listener that clients bootstrap from; broker N of the cluster is at ``port + 1 + N``.
+            With 0 all of them are free ones.
+        upstream: How to reach the cluster. Its isolation level is what old clients see of transactions.
+        advertised_host: What clients are told to connect to; None for ``host``.
+        allow_any_address: Listen also where other machines can connect.
+        tls: On the listeners; None for plain ones.
+        buffer_bytes: The most that is asked of a broker for one old client's fetch, whatever it wants; a
+            single larger batch comes whole.
+        largest_batch_bytes: A batch, or an answer with one, that is larger cannot be given to an old client.
+        chunk_bytes: How much of it is converted at a time.
+        most_connections: Of clients, on all listeners together.
+        largest_request_bytes: Of a request that has to be translated; what passes through is never held.
+        idle_s: For how long a client may keep the gateway waiting, between requests and within them.
+
+    """
+
+    host: str
+    port: int
+    upstream: ClientConfig
+    advertised_host: str | None = None
+    allow_any_address: bool = False
+    tls: TlsFiles | None = None
+    buffer_bytes: int = 1024 * 1024
+    largest_batch_bytes: int = 64 * 1024 * 1024
+    chunk_bytes: int = DEFAULT_CHUNK_BYTES
+    most_connections: int = 1000
+    largest_request_bytes: int = 16 * 1024 * 1024
+    idle_s: float = 600.0

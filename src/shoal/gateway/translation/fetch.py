@@ -1,0 +1,231 @@
+"""
+Fetch v0 to v3: one buffer of v2 batches from the broker, old messages to the client, chunk by chunk.
+
+An answer begins with its length, and what stands between two record sets in it too: so all of them have
+to be there, as the broker sent them, before the first byte of an answer can be written. That is the
+buffer, and so no more is asked for than it holds, whatever the client wants: it gets less at a time, and
+asks again. Partitions take turns, since clients of before v3 ask for them in the same order for ever.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, cast
+
+from ...errors import ErrorCode, NotConvertible
+from ...protocol import codec
+from ...protocol.apis import ApiKey
+from ...protocol.fetch import FetchedPartition, FetchResponse, decode_fetch_response, encode_fetch_response
+from ...records.down_conversion import DownConversion
+from ..settings import GatewaySettings
+from .asking import Asking, Part, old_code
+from .converting import turn
+
+__all__ = ["FetchTranslation"]
+
+#: The first version that brings batches of magic 2.
+_VERSION = 4
+
+#: The first version whose clients see to it themselves that each partition gets its turn (KIP-74).
+_FIRST_WITH_ORDER = 3
+
+#: Of the old versions the last whose messages have no timestamp.
+_LAST_OF_MAGIC_0 = 1
+
+#: What an answer has besides record sets, for each partition that is asked for and in all.
+_OVERHEAD_BYTES = 1024 * 1024
+
+_NOTHING = memoryview(b"")
+
+_Request = codec.request_class(ApiKey.FETCH)
+_Topic = _Request.FetchTopic
+_Partition = _Topic.FetchPartition
+
+
+class _Key(NamedTuple):
+    topic: str
+    partition: int
+
+
+class _Wanted(NamedTuple):
+    offset: int
+    max_bytes: int
+
+
+class _Passed(NamedTuple):
+    """What has nothing for an old client: it asks from ``start`` on, and is to be served from ``end`` on."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Converted:
+    """A partition's part of an answer, and its record set as it will be sent."""
+
+    fetched: FetchedPartition
+    records: DownConversion | None
+
+    @property
+    def size(self) -> int:
+        return len(self.records) if self.records is not None else 0
+
+
+class FetchTranslation:
+    """
+    The fetches of one client connection.
+
+    Between two of them it knows who was served last, and which places a client asks for again and again
+    because nothing there can be shown to it: transaction markers, and records that were aborted.
+
+    """
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self._settings = settings
+        self._turns: dict[_Key, None] = {}
+        self._passed: dict[_Key, _Passed] = {}
+
+    def translate(self, asking: Asking) -> Sequence[Part]:
+        """Fetch, and return the answer; its record sets are converted while they are sent."""
+        request = asking.request
+        version = asking.header.api_version
+        wanted = {
+            _Key(topic.topic, each.partition): _Wanted(each.fetch_offset, each.partition_max_bytes)
+            for topic in request.topics
+            for each in topic.partitions
+        }
+        self._forget_others(wanted)
+        ordered = wanted if version >= _FIRST_WITH_ORDER else self._in_turn(wanted)
+        converted = self._fetch(asking, request, ordered)
+        self._end_turn(converted)
+        for each in [each for each in converted if each.size][1:]:
+            # One first batch is held, not one of each partition.
+            cast(DownConversion, each.records).release()
+        response = FetchResponse(0, 0, 0, [self._encodable(each) for each in converted])
+        parts = encode_fetch_response(response, version, asking.header.correlation_id)
+        return cast(Sequence[Part], parts)
+
+    def _encodable(self, each: _Converted) -> FetchedPartition:
+        # The codec takes its length and hands it on.
+        records = each.records if each.records is not None else _NOTHING
+        return replace(each.fetched, record_set=cast(memoryview, records))
+
+    # From the broker
+
+    def _fetch(self, asking: Asking, request: Any, wanted: dict[_Key, _Wanted]) -> list[_Converted]:
+        """Fetch until there is something to show, an error, or the client has waited long enough."""
+        deadline = time.monotonic() + max(request.max_wait_ms, 0) / 1000
+        while True:
+            left_ms = int(max(deadline - time.monotonic(), 0) * 1000)
+            response = self._fetch_once(asking, request, wanted, left_ms)
+            magic = 0 if asking.header.api_version <= _LAST_OF_MAGIC_0 else 1
+            converted = [self._convert(each, wanted, magic) for each in response.partitions]
+            moved = [self._pass_over(each, wanted) for each in converted]
+            if not any(moved) or any(each.size or each.fetched.error_code for each in converted):
+                return converted
+            if time.monotonic() >= deadline:
+                return converted
+
+    def _fetch_once(
+        self, asking: Asking, request: Any, wanted: dict[_Key, _Wanted], max_wait_ms: int
+    ) -> FetchResponse:
+        buffer_bytes = self._settings.buffer_bytes
+        version = asking.upstream.oldest(ApiKey.FETCH, _VERSION)
+        max_bytes = request.max_bytes if asking.header.api_version >= _FIRST_WITH_ORDER else buffer_bytes
+        asking.upstream.send(
+            asking.header,
+            ApiKey.FETCH,
+            version,
+            replica_id=-1,
+            max_wait_ms=max_wait_ms,
+            min_bytes=min(max(request.min_bytes, 0), buffer_bytes),
+            max_bytes=min(max(max_bytes, 0), buffer_bytes),
+            isolation_level=asking.isolation_level.value,
+            topics=self._topics(wanted),
+        )
+        frame = asking.upstream.receive(
+            max(buffer_bytes, self._settings.largest_batch_bytes) + _OVERHEAD_BYTES
+        )
+        return decode_fetch_response(frame, version)
+
+    def _topics(self, wanted: dict[_Key, _Wanted]) -> list[Any]:
+        """List what is wanted in order; a topic comes again where another's partition stands between."""
+        topics: list[Any] = []
+        for key, (_, max_bytes) in wanted.items():
+            if not topics or topics[-1].topic != key.topic:
+                topics.append(_Topic(topic=key.topic, partitions=[]))
+            entry = _Partition(
+                partition=key.partition,
+                fetch_offset=self._start(key, wanted),
+                partition_max_bytes=min(max(max_bytes, 0), self._settings.buffer_bytes),
+            )
+            topics[-1].partitions.append(entry)
+        return topics
+
+    # To the client
+
+    def _convert(self, fetched: FetchedPartition, wanted: dict[_Key, _Wanted], magic: int) -> _Converted:
+        key = _Key(fetched.topic, fetched.partition)
+        if fetched.error_code != ErrorCode.NONE:
+            return _Converted(self._failed(key, fetched), None)
+        try:
+            with turn():
+                records = DownConversion(
+                    [fetched.record_set],
+                    magic=magic,
+                    fetch_offset=self._start(key, wanted),
+                    source_bytes=len(fetched.record_set),
+                    chunk_bytes=self._settings.chunk_bytes,
+                    aborted=fetched.aborted_transactions,
+                    limit_bytes=self._settings.largest_batch_bytes,
+                )
+        except NotConvertible as error:
+            refused = replace(fetched, error_code=int(error.code), record_set=_NOTHING)
+            return _Converted(refused, None)
+        return _Converted(replace(fetched, record_set=_NOTHING), records)
+
+    def _failed(self, key: _Key, fetched: FetchedPartition) -> FetchedPartition:
+        code = old_code(fetched.error_code)
+        if self._passed.pop(key, None) and code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            # What was passed over for the client is not where it is: it shall ask once more, from there.
+            code = ErrorCode.NONE
+        return replace(fetched, error_code=code, record_set=_NOTHING)
+
+    # What is known from fetch to fetch
+
+    def _start(self, key: _Key, wanted: dict[_Key, _Wanted]) -> int:
+        passed = self._passed.get(key)
+        offset = wanted[key].offset if key in wanted else -1
+        return passed.end if passed and passed.start <= offset < passed.end else offset
+
+    def _pass_over(self, each: _Converted, wanted: dict[_Key, _Wanted]) -> bool:
+        """Remember how far there was nothing to show; tell whether that is farther than before."""
+        key = _Key(each.fetched.topic, each.fetched.partition)
+        if each.records is None or each.size or key not in wanted:
+            return False
+        start = self._start(key, wanted)
+        if each.records.next_offset <= start:
+            return False
+        self._passed[key] = _Passed(wanted[key].offset, each.records.next_offset)
+        return True
+
+    def _forget_others(self, wanted: Iterable[_Key]) -> None:
+        """Keep nothing of what the client does not ask for any more."""
+        asked = set(wanted)
+        self._passed = {key: passed for key, passed in self._passed.items() if key in asked}
+        self._turns = {key: None for key in self._turns if key in asked}
+
+    def _in_turn(self, wanted: dict[_Key, _Wanted]) -> dict[_Key, _Wanted]:
+        """Return what is wanted, who had nothing for the longest time first."""
+        for key in wanted:
+            self._turns.setdefault(key)
+        return {key: wanted[key] for key in self._turns}
+
+    def _end_turn(self, converted: Iterable[_Converted]) -> None:
+        for each in converted:
+            key = _Key(each.fetched.topic, each.fetched.partition)
+            if each.size and key in self._turns:
+                del self._turns[key]
+                self._turns[key] = None

@@ -1,0 +1,125 @@
+"""
+Produce v0 to v2: message sets as batches of magic 2.
+
+``acks=0`` is asked for as ``acks=1``, and its answer kept to ourselves: where it is an error, the client's
+connection is closed, which is all that a broker does to tell such a producer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ...errors import ErrorCode, NotConvertible
+from ...protocol import codec
+from ...protocol.apis import ApiKey
+from ...protocol.produce import (
+    ProducedPartition,
+    ProduceOutcome,
+    ProduceRequest,
+    decode_produce_request,
+    decode_produce_response,
+    encode_produce_request,
+)
+from ...records.up_conversion import read_message_set, up_convert
+from ..client import ClientGone
+from ..settings import GatewaySettings
+from .asking import Asking, Part, old_code
+from .converting import turn
+
+__all__ = ["translate"]
+
+_MOST_PARTITIONS = 100_000
+
+#: The oldest that the encoder writes.
+_VERSION = 7
+
+
+class _Key(NamedTuple):
+    topic: str
+    partition: int
+
+
+def translate(asking: Asking, settings: GatewaySettings) -> Sequence[Part]:
+    """Produce, and return the answer; none for ``acks=0``."""
+    request = asking.decode(
+        lambda: decode_produce_request(asking.frame, asking.header.api_version, _MOST_PARTITIONS)
+    )
+    # A partition that is listed twice: the last one counts, as in Kafka.
+    entries = {_Key(each.topic, each.partition): each for each in request.partitions}
+    outcomes: dict[_Key, ProduceOutcome] = {}
+    batches: dict[str, list[tuple[int, Sequence[memoryview]]]] = {}
+    for key, entry in entries.items():
+        batch = _up_converted(entry, settings)
+        if isinstance(batch, ProduceOutcome):
+            outcomes[key] = batch
+        else:
+            batches.setdefault(key.topic, []).append((key.partition, [batch]))
+    if batches:
+        outcomes |= _produce(asking, request, batches)
+    if request.acks == 0:
+        if any(each.error_code for each in outcomes.values()):
+            raise ClientGone("an error with acks=0")
+        return []
+    return [_answer(asking, entries, outcomes)]
+
+
+def _up_converted(entry: ProducedPartition, settings: GatewaySettings) -> memoryview | ProduceOutcome:
+    try:
+        with turn():
+            found = read_message_set(entry.record_set, settings.largest_batch_bytes)
+            if found is None:  # as Kafka answers a set without a whole message
+                return _outcome(entry, ErrorCode.NONE)
+            return up_convert(found.messages, found.codec).view
+    except NotConvertible as error:
+        return _outcome(entry, error.code)
+
+
+def _outcome(entry: ProducedPartition, code: int) -> ProduceOutcome:
+    return ProduceOutcome(entry.topic, entry.partition, int(code), -1, -1, -1, None)
+
+
+def _produce(
+    asking: Asking,
+    request: ProduceRequest,
+    batches: Mapping[str, Sequence[tuple[int, Sequence[memoryview]]]],
+) -> dict[_Key, ProduceOutcome]:
+    upstream, header = asking.upstream, asking.header
+    version = upstream.oldest(ApiKey.PRODUCE, _VERSION)
+    parts = encode_produce_request(
+        batches,
+        version=version,
+        correlation_id=header.correlation_id,
+        client_id=header.client_id or "",
+        acks=request.acks or 1,
+        timeout_ms=request.timeout_ms,
+    )
+    upstream.connection.send_parts(parts, ApiKey.PRODUCE, version, header.correlation_id)
+    produced = decode_produce_response(upstream.receive(), version)
+    return {_Key(each.topic, each.partition): each for each in produced}
+
+
+def _answer(
+    asking: Asking, entries: Mapping[_Key, ProducedPartition], outcomes: Mapping[_Key, ProduceOutcome]
+) -> bytes:
+    response = codec.response_class(ApiKey.PRODUCE)
+    topics: dict[str, list[Any]] = {}
+    for key, entry in entries.items():
+        outcome = outcomes.get(key) or _outcome(entry, ErrorCode.UNKNOWN_SERVER_ERROR)
+        answer = response.TopicProduceResponse.PartitionProduceResponse(
+            index=key.partition,
+            error_code=old_code(outcome.error_code),
+            base_offset=outcome.base_offset,
+            log_append_time_ms=outcome.log_append_time_ms,
+        )
+        topics.setdefault(key.topic, []).append(answer)
+    return codec.encode_response(
+        response(
+            version=asking.header.api_version,
+            responses=[
+                response.TopicProduceResponse(name=name, partition_responses=partitions)
+                for name, partitions in topics.items()
+            ],
+        ),
+        asking.header.correlation_id,
+    )

@@ -1,0 +1,78 @@
+"""APIs whose old versions differ by a field or two: the same message in a newer version, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...errors import ErrorCode
+from ...protocol import codec
+from ...protocol.apis import ApiKey
+from .asking import Asking, Part, old_code
+
+__all__ = ["RENUMBERED", "translate"]
+
+#: The version from which on each is asked.
+RENUMBERED = {
+    ApiKey.METADATA: 1,
+    ApiKey.OFFSET_COMMIT: 2,
+    ApiKey.OFFSET_FETCH: 1,
+    ApiKey.CREATE_TOPICS: 2,
+    ApiKey.DELETE_TOPICS: 1,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: 2,
+    ApiKey.DESCRIBE_CONFIGS: 1,
+}
+
+#: DescribeConfigs' source of a default, in place of which v0 has a flag.
+_DEFAULT_CONFIG = 5
+
+
+def translate(asking: Asking) -> Sequence[Part]:
+    """Ask in a newer version, and return the answer in the old one."""
+    header = asking.header
+    api_key = ApiKey(header.api_key)
+    request = asking.request
+    version = asking.upstream.oldest(api_key, RENUMBERED[api_key])
+    # A field that the old version has not is at its default, as Kafka's own older requests are read.
+    fields = {name: getattr(request, name) for name in request._struct.fields}
+    if api_key == ApiKey.METADATA and not request.topics:
+        fields["topics"] = None  # in v0 no topics are all topics
+    answer = asking.ask(api_key, version, **fields)
+    if api_key in _OF_GROUPS and header.api_version == 0 and _is_elsewhere(api_key, answer):
+        # v0 kept offsets in ZooKeeper, by any broker: such a client knows no coordinator.
+        answer = asking.ask_coordinator(request.group_id, api_key, version, **fields) or answer
+    return [codec.encode_response(_back(api_key, header.api_version, answer), header.correlation_id)]
+
+
+_OF_GROUPS = frozenset({ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH})
+
+
+def _is_elsewhere(api_key: ApiKey, answer: Any) -> bool:
+    return any(
+        partition.error_code == ErrorCode.NOT_COORDINATOR
+        for topic in answer.topics
+        for partition in topic.partitions
+    )
+
+
+def _back(api_key: ApiKey, old_version: int, answer: Any) -> Any:
+    if api_key in _OF_GROUPS:
+        for topic in answer.topics:
+            for partition in topic.partitions:
+                partition.error_code = old_code(partition.error_code)
+    if api_key == ApiKey.OFFSET_FETCH:
+        _without_offset(answer)
+    if api_key == ApiKey.DESCRIBE_CONFIGS:
+        for result in answer.results:
+            for config in result.configs:
+                config.is_default = config.config_source == _DEFAULT_CONFIG
+    fields = {name: getattr(answer, name) for name in answer._struct.fields}
+    return codec.response_class(api_key)(version=old_version, **fields)
+
+
+def _without_offset(answer: Any) -> None:
+    """Say that nothing was committed as v0 did: by error 3 (``OffsetFetchResponse.UNKNOWN_PARTITION``)."""
+    for topic in answer.topics:
+        for partition in topic.partitions:
+            if partition.committed_offset == -1 and partition.error_code == ErrorCode.NONE:
+                partition.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,0 +1,134 @@
+"""A listening socket: a thread that accepts, and a thread for each connection."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+__all__ = ["Listener"]
+
+_log = logging.getLogger("shoal.listener")
+
+#: How long to wait where no connection can be accepted: until another one ends, if descriptors ran out.
+_REFUSED_PAUSE_S = 0.1
+
+_BACKLOG = 128
+
+
+class Listener:
+    """
+    Listens on one address while it is started.
+
+    Attributes:
+        port: Where it listens; from the first start on.
+
+    """
+
+    def __init__(self, host: str, port: int, serve: Callable[[socket.socket], None], name: str) -> None:
+        """
+        Prepare a listener; nothing listens yet.
+
+        Args:
+            host: The address to bind.
+            port: The port, or 0 for a free one, which is kept for every later start.
+            serve: What serves a connection, in a thread of its own; the
+                socket is closed when it returns. It must end soon when the
+                socket is shut down.
+            name: Of its threads.
+
+        """
+        self.port = port
+        self._host = host
+        self._serve = serve
+        self._name = name
+        self._listener: socket.socket | None = None
+        self._threads: set[threading.Thread] = set()
+        self._sockets: set[socket.socket] = set()
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """
+        Listen, and serve in threads of our own.
+
+        Raises:
+            OSError: The port is taken.
+
+        """
+        family, _, _, _, address = socket.getaddrinfo(self._host, self.port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(_BACKLOG)
+        except OSError:
+            listener.close()
+            raise
+        self.port = listener.getsockname()[1]
+        with self._lock:
+            self._listener = listener
+            self._run(self._accept, listener)
+
+    def stop(self, patience_s: float | None = None) -> None:
+        """
+        Shut down every connection, and return when all threads ended.
+
+        Args:
+            patience_s: For how long at most they are waited for; None for as long as it takes.
+
+        """
+        deadline = None if patience_s is None else time.monotonic() + patience_s
+        with self._lock:
+            self._listener = None
+            sockets, threads = list(self._sockets), list(self._threads)
+        for each in sockets:
+            # Wakes the thread that waits in accept or recv, which then closes it.
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        for thread in threads:
+            thread.join(None if deadline is None else max(deadline - time.monotonic(), 0))
+
+    def _run(self, target: Callable[[socket.socket], None], sock: socket.socket) -> None:
+        """Start a thread that ends with its socket; under the lock, so that a stop sees both or neither."""
+
+        def run() -> None:
+            try:
+                target(sock)
+            finally:
+                sock.close()
+                with self._lock:
+                    self._sockets.discard(sock)
+                    self._threads.discard(thread)
+
+        thread = threading.Thread(target=run, name=f"{self._name}-{self.port}", daemon=True)
+        thread.start()
+        self._threads.add(thread)
+        self._sockets.add(sock)
+
+    def _accept(self, listener: socket.socket) -> None:
+        """Accept for as long as this is started, whatever is in the way meanwhile."""
+        was_refused = False
+        while self._listener is listener:
+            try:
+                client, _ = listener.accept()
+            except OSError as error:
+                if self._listener is listener:
+                    if not was_refused:
+                        _log.warning("port %d: a connection could not be accepted: %s", self.port, error)
+                    was_refused = True
+                    time.sleep(_REFUSED_PAUSE_S)
+                continue
+            was_refused = False
+            self._begin(client, listener)
+
+    def _begin(self, client: socket.socket, listener: socket.socket) -> None:
+        with self._lock:
+            if self._listener is listener:
+                # Without a thread for it, it has to come again.
+                with contextlib.suppress(RuntimeError):
+                    self._run(self._serve, client)
+                    return
+        client.close()

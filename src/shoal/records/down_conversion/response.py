@@ -1,0 +1,244 @@
+"""
+A record set that is converted while it is sent: Kafka's ``LazyDownConversionRecords`` and its ``Send``.
+
+A response begins with its length, and what converted records will take is
+known only when they are. So as many bytes are announced as the record set
+has, or as its first batch takes once it is converted, if that is more: a
+client makes progress with one batch. What does not fit is cut off, and what
+remains is filled with the front of a batch that says it is longer. Clients
+take either for a message that the limit of their own request has cut.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+
+from ...errors import CorruptBatch, ErrorCode, NotConvertible, UnsupportedBatch, UnsupportedCompression
+from ..aborted import AbortedTransactions
+from ..batch import HEADER_SIZE, RecordBatch, split
+from ..checksum import verify_crc
+from .messages import convert
+
+__all__ = ["DEFAULT_CHUNK_BYTES", "DEFAULT_LIMIT_BYTES", "DownConversion"]
+
+#: What KIP-283 proposes; Kafka took 128 KiB.
+DEFAULT_CHUNK_BYTES = 16 * 1024
+DEFAULT_LIMIT_BYTES = 64 * 1024 * 1024
+
+_OVERFLOW = struct.Struct(">qi")
+_OVERFLOW_OFFSET = -1
+
+_Failed = (CorruptBatch, UnsupportedBatch)
+
+
+class DownConversion:
+    """
+    One partition's record set on its way to a client that reads magic 0 or 1.
+
+    Where nothing of the record set has a form in that magic, as with
+    transaction markers alone, there are no bytes at all. A client cannot pass
+    such a place by itself: who has the log must read on from
+    :attr:`next_offset` for it. (Kafka sends twelve bytes of padding instead,
+    and a Java client stops there with a RecordTooLargeException.)
+
+    Attributes:
+        size: How many bytes :meth:`chunks` gives in all.
+
+    """
+
+    size: int
+
+    def __init__(
+        self,
+        batches: Iterable[memoryview],
+        *,
+        magic: int,
+        fetch_offset: int,
+        source_bytes: int,
+        chunk_bytes: int = DEFAULT_CHUNK_BYTES,
+        aborted: Sequence[tuple[int, int]] | None = None,
+        limit_bytes: int = DEFAULT_LIMIT_BYTES,
+    ) -> None:
+        """
+        Convert the first batch that has a form in that magic; it is kept until it is sent, or released.
+
+        Args:
+            batches: Views of zero or more whole batches each, of any magic,
+                in the order of the log; read as they are needed, and each
+                only until the next is asked for, so that all may be in one
+                buffer. A batch that is cut short is the end.
+            magic: The newest that the client reads, 0 or 1.
+            fetch_offset: What it asked for.
+            source_bytes: What all batches take, one that is cut included.
+            chunk_bytes: How much of the source is converted at a time: whole
+                batches, of which only a single one may be larger.
+            aborted: ``(producer_id, first_offset)`` of the transactions whose
+                records are left out, as a Fetch response tells them; None
+                keeps all records, as Kafka does for a client of that age.
+            limit_bytes: The most that a batch may expand to.
+
+        Raises:
+            NotConvertible: The first batch cannot be converted; its code is
+                what the client is told.
+
+        """
+        if magic not in (0, 1):
+            raise ValueError(f"magic {magic} is none to convert to")
+        self._source = batches
+        self._aborted_pairs = aborted
+        self._magic = magic
+        self._fetch_offset = fetch_offset
+        self._chunk_bytes = chunk_bytes
+        self._limit_bytes = limit_bytes
+        self._begin()
+        try:
+            self._first = self._convert_chunk(0)
+        except _Failed as error:
+            raise NotConvertible(_code(error), str(error)) from error
+        self.size = max(source_bytes, len(self._first)) if self._first else 0
+
+    def _begin(self) -> None:
+        self._batches = _Batches(self._source, self._fetch_offset)
+        self._aborted = None if self._aborted_pairs is None else AbortedTransactions(self._aborted_pairs)
+
+    def release(self) -> None:
+        """
+        Forget the first batch, to convert it again when it is sent.
+
+        So a response of many partitions holds no more than one of them.
+
+        Raises:
+            ValueError: ``batches`` is an iterator, which cannot be read again.
+
+        """
+        if iter(self._source) is self._source:
+            raise ValueError("the batches of an iterator cannot be read again")
+        self._first = bytearray()
+        self._begin()
+
+    def __len__(self) -> int:
+        """Return :attr:`size`."""
+        return self.size
+
+    @property
+    def next_offset(self) -> int:
+        """The offset behind the last batch that was read until now; of none, the one to fetch from."""
+        return self._batches.next_offset
+
+    def chunks(self) -> Iterator[bytearray]:
+        """
+        Yield the bytes of the record set, once; no more than one chunk of them is alive here.
+
+        A batch that cannot be converted ends what is: the client asks for it
+        next, and is then told why. What ``batches`` raises apart from that
+        goes through, and the response cannot be completed.
+
+        The source is not read to its end where what is announced is filled
+        before that.
+        """
+        remaining = self.size
+        chunk, self._first = self._first, bytearray()
+        if remaining and not chunk:
+            chunk = self._convert_what_can_be(0)
+        while remaining:
+            if not chunk:
+                chunk = self._overflow(remaining)
+            if len(chunk) > remaining:
+                del chunk[remaining:]
+            remaining -= len(chunk)
+            yield chunk
+            del chunk  # or there would be two for a moment
+            chunk = self._convert_what_can_be(self._chunk_bytes) if remaining else bytearray()
+
+    def _convert_what_can_be(self, most_source_bytes: int) -> bytearray:
+        try:
+            return self._convert_chunk(most_source_bytes)
+        except _Failed:
+            self._batches.close()
+            return bytearray()
+
+    def _convert_chunk(self, most_source_bytes: int) -> bytearray:
+        """Convert batches until there is something and the next would be too much; empty at the end."""
+        chunk = bytearray()
+        try:
+            while not chunk and (batch := self._batches.take()) is not None:
+                source_bytes = 0
+                while batch is not None:
+                    source_bytes += batch.header.size
+                    if not self._is_left_out(batch):
+                        chunk += convert(batch, self._magic, self._fetch_offset, self._limit_bytes)
+                    batch = self._batches.take(most_source_bytes - source_bytes)
+        except _Failed:
+            if not chunk:
+                raise
+            self._batches.close()
+        return chunk
+
+    def _is_left_out(self, batch: RecordBatch) -> bool:
+        """
+        Whether a batch is a marker, or part of an aborted transaction; to be asked of each in order.
+
+        Its CRC is verified then: a flipped bit must not become a silent loss.
+        """
+        header = batch.header
+        if header.magic != 2:
+            return False
+        aborted = self._aborted
+        if not header.is_control and (aborted is None or not aborted.covers(header)):
+            return False
+        verify_crc(batch)
+        if header.is_control and aborted is not None:
+            aborted.see_marker(batch)
+        return True
+
+    def _overflow(self, remaining: int) -> bytearray:
+        """Return the front of a batch that is longer than what remains (``buildOverflowBatch``)."""
+        front = _OVERFLOW.pack(_OVERFLOW_OFFSET, max(remaining + 1, HEADER_SIZE))
+        return bytearray(front.ljust(min(remaining, self._chunk_bytes), b"\0"))
+
+
+class _Batches:
+    """The batches of a record set, one at a time; and how far they were taken."""
+
+    def __init__(self, views: Iterable[memoryview], fetch_offset: int) -> None:
+        self._batches = _split_all(views)
+        self._upcoming: RecordBatch | None = None
+        self.next_offset = fetch_offset
+
+    def take(self, most_bytes: int | None = None) -> RecordBatch | None:
+        """Return the next batch, unless it is larger than that, or there is none."""
+        if most_bytes is not None and most_bytes <= 0:
+            return None
+        batch = self._upcoming or next(self._batches, None)
+        if batch is None or (most_bytes is not None and batch.header.size > most_bytes):
+            self._upcoming = batch
+            return None
+        self._upcoming = None
+        self.next_offset = batch.header.next_offset
+        return batch
+
+    def close(self) -> None:
+        """Let there be no more."""
+        self._upcoming = None
+        self._batches = iter(())
+
+
+def _split_all(views: Iterable[memoryview]) -> Iterator[RecordBatch]:
+    for view in views:
+        whole_bytes = 0
+        for batch in split(view):
+            whole_bytes += batch.header.size
+            yield batch
+        if whole_bytes < len(view):
+            return
+
+
+def _code(error: CorruptBatch | UnsupportedBatch) -> ErrorCode:
+    match error:
+        case UnsupportedCompression():
+            return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        case CorruptBatch():
+            return ErrorCode.CORRUPT_MESSAGE
+        case _:
+            return ErrorCode.MESSAGE_TOO_LARGE

@@ -1,0 +1,311 @@
+"""
+What producers of magic 0 and 1 send, as a batch of magic 2.
+
+A message set is either messages back to back, or one wrapper with compressed
+messages in it. Read is what Kafka 3.9's ``LogValidator`` reads with the legacy
+record classes below it, and refused what these refuse, with their error codes.
+They are lax where this is: a message that is cut short at the end of a set, or
+of a wrapper, counts for nothing, and bytes behind a message's value are not
+looked at. Unlike there, nothing may follow the stream in a wrapper of LZ4.
+
+What depends on a topic (keys, timestamps) is for the caller to check.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ..errors import CorruptBatch, ErrorCode, NotConvertible, UnsupportedBatch
+from .batch import CODEC_MASK, LOG_APPEND_TIME, LOG_OVERHEAD, MAGIC_OFFSET, Codec, RecordBatch
+from .compression import Bytes, check_count, decompress, decompress_legacy_lz4
+from .legacy import NO_TIMESTAMP
+from .rebuild import write_batch
+from .record import Record, write_body
+
+__all__ = ["MessageSet", "SentMessage", "read_message_set", "up_convert"]
+
+_OVERHEAD = struct.Struct(">qi")
+_CRC_MAGIC_ATTRIBUTES = struct.Struct(">Ibb")
+_INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
+
+#: CRC, magic, attributes and two lengths (``LegacyRecord.RECORD_OVERHEAD_V0``).
+_SMALLEST_LENGTH = 14
+_CRC_COVERS_FROM = 4
+
+
+class SentMessage(NamedTuple):
+    """
+    A message as its producer means it, without an offset: that is the broker's to give.
+
+    Attributes:
+        timestamp: In milliseconds; -1 for magic 0, and for none.
+        is_append_time: Whether the producer says that this is the broker's
+            time, which it may not.
+        key: None for null.
+        value: None for null.
+
+    """
+
+    timestamp: int
+    is_append_time: bool
+    key: bytes | None
+    value: bytes | None
+
+
+class MessageSet(NamedTuple):
+    """
+    What is in a message set.
+
+    Attributes:
+        codec: Of the wrapper, if there is one.
+        messages: In order, at least one.
+
+    """
+
+    codec: Codec
+    messages: Sequence[SentMessage]
+
+
+def read_message_set(
+    record_set: memoryview, limit_bytes: int, most_message_bytes: int | None = None
+) -> MessageSet | None:
+    """
+    Read the messages of one partition in a Produce request of v0 to v2.
+
+    Args:
+        record_set: As it came.
+        limit_bytes: The most that a wrapper may expand to.
+        most_message_bytes: The most that a message or a wrapper may take,
+            offset and length included; None for any number.
+
+    Returns:
+        The messages; None where there is no whole one.
+
+    Raises:
+        NotConvertible: With CORRUPT_MESSAGE for a wrong CRC and for lengths
+            and magics that cannot be; MESSAGE_TOO_LARGE; INVALID_RECORD for
+            formats that are mixed, or not in the form of a message set;
+            UNKNOWN_SERVER_ERROR where Kafka's code runs into an exception
+            that has no code.
+
+    """
+    stored = list(_checked(record_set, most_message_bytes))
+    if not stored:
+        return None
+    codec = next((each.codec for each in reversed(stored) if each.codec is not Codec.NONE), Codec.NONE)
+    if codec is not Codec.NONE and len(stored) > 1:
+        raise NotConvertible(ErrorCode.INVALID_RECORD, "a wrapper is not alone in its message set")
+    if any(each.magic != stored[0].magic for each in stored):
+        raise NotConvertible(ErrorCode.INVALID_RECORD, "the magic of the messages is not the same")
+    if codec is Codec.NONE:
+        messages = [
+            SentMessage(each.timestamp, each.is_append_time, each.key, each.value)
+            for each in map(_Message.read, stored)
+        ]
+    else:
+        messages = _unwrapped(_Message.read(stored[0]), limit_bytes)
+    return MessageSet(codec, messages)
+
+
+def up_convert(messages: Sequence[SentMessage], codec: Codec) -> RecordBatch:
+    """
+    Return messages as a batch of magic 2 with offsets from 0 on, of no producer.
+
+    Args:
+        messages: At least one.
+        codec: What they are compressed with.
+
+    Returns:
+        A batch over a buffer of its own, which is writable.
+
+    Raises:
+        NotConvertible: With UNKNOWN_SERVER_ERROR for a negative timestamp,
+            which ``MemoryRecordsBuilder`` does not take.
+
+    """
+    if any(message.timestamp < NO_TIMESTAMP for message in messages):
+        raise NotConvertible(ErrorCode.UNKNOWN_SERVER_ERROR, "a negative timestamp")
+    records = [
+        Record(number, message.timestamp, write_body(message.key, message.value))
+        for number, message in enumerate(messages)
+    ]
+    return write_batch(records, codec)
+
+
+class _Stored(NamedTuple):
+    """A message or a wrapper in a set, from its CRC on, of which only the start was looked at."""
+
+    offset: int
+    content: Bytes
+    magic: int
+    attributes: int
+
+    @property
+    def codec(self) -> Codec:
+        return Codec(self.attributes & CODEC_MASK)
+
+    def has_right_crc(self) -> bool:
+        content = self.content
+        return zlib.crc32(content[_CRC_COVERS_FROM:]) == int.from_bytes(content[:_CRC_COVERS_FROM])
+
+
+class _Message(NamedTuple):
+    """All of a message or a wrapper."""
+
+    offset: int
+    magic: int
+    codec: Codec
+    timestamp: int
+    is_append_time: bool
+    key: bytes | None
+    value: bytes | None
+
+    @classmethod
+    def read(cls, stored: _Stored) -> _Message:
+        """
+        Read key, value and timestamp.
+
+        Raises:
+            NotConvertible: A length leads out of the message.
+
+        """
+        position = _CRC_MAGIC_ATTRIBUTES.size
+        timestamp = NO_TIMESTAMP
+        try:
+            if stored.magic == 1:
+                (timestamp,) = _INT64.unpack_from(stored.content, position)
+                position += _INT64.size
+            key, position = _read_sized(stored.content, position)
+            value, _ = _read_sized(stored.content, position)
+        except (struct.error, ValueError) as error:
+            # An IndexOutOfBounds- or IllegalArgumentException there.
+            raise NotConvertible(
+                ErrorCode.UNKNOWN_SERVER_ERROR, f"a message of magic {stored.magic} does not parse: {error}"
+            ) from None
+        is_append_time = stored.magic == 1 and bool(stored.attributes & LOG_APPEND_TIME)
+        return cls(stored.offset, stored.magic, stored.codec, timestamp, is_append_time, key, value)
+
+
+def _read_sized(content: Bytes, position: int) -> tuple[bytes | None, int]:
+    """Read bytes behind their length; a negative one is null, as it is for Kafka."""
+    length = _INT32.unpack_from(content, position)[0]
+    position += _INT32.size
+    if length < 0:
+        return None, position
+    if length > len(content) - position:
+        raise ValueError(f"{length} bytes where {len(content) - position} are left")
+    return bytes(content[position : position + length]), position + length
+
+
+def _checked(record_set: memoryview, most_message_bytes: int | None) -> Iterator[_Stored]:
+    """Yield each whole message: ``ByteBufferLogInputStream`` and ``analyzeAndValidateRecords``."""
+    position, end = 0, len(record_set)
+    while end - position >= LOG_OVERHEAD:
+        offset, length = _OVERHEAD.unpack_from(record_set, position)
+        if length < _SMALLEST_LENGTH:
+            raise NotConvertible(ErrorCode.CORRUPT_MESSAGE, f"a message of length {length}")
+        if end - position <= MAGIC_OFFSET:
+            return
+        magic = record_set[position + MAGIC_OFFSET]
+        if magic > 2:
+            raise NotConvertible(ErrorCode.CORRUPT_MESSAGE, f"magic {magic} is none of 0, 1 and 2")
+        position += LOG_OVERHEAD
+        if length > end - position:
+            return
+        if most_message_bytes is not None and length + LOG_OVERHEAD > most_message_bytes:
+            raise NotConvertible(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"a message of {length + LOG_OVERHEAD} bytes where {most_message_bytes} are allowed",
+            )
+        if magic == 2:
+            raise NotConvertible(ErrorCode.INVALID_RECORD, "a batch of magic 2 among messages")
+        yield _outer(offset, record_set[position : position + length])
+        position += length
+
+
+def _outer(offset: int, content: memoryview) -> _Stored:
+    _, magic, attributes = _CRC_MAGIC_ATTRIBUTES.unpack_from(content)
+    stored = _Stored(offset, content, magic, attributes)
+    if not stored.has_right_crc():
+        raise NotConvertible(ErrorCode.CORRUPT_MESSAGE, "the CRC of a message is wrong")
+    _check_codec(attributes)
+    return stored
+
+
+def _check_codec(attributes: int) -> None:
+    if attributes & CODEC_MASK > max(Codec):
+        # CompressionType.forId throws an IllegalArgumentException, which has no code of its own.
+        raise NotConvertible(
+            ErrorCode.UNKNOWN_SERVER_ERROR, f"unknown compression type id: {attributes & CODEC_MASK}"
+        )
+
+
+def _unwrapped(wrapper: _Message, limit_bytes: int) -> list[SentMessage]:
+    """Read the messages in a wrapper: ``DeepRecordsIterator`` and ``LogValidator.validateRecord``."""
+    stored = list(_inner(_decompressed(wrapper, limit_bytes)))
+    if not stored:
+        raise NotConvertible(ErrorCode.INVALID_RECORD, "a wrapper with no message in it")
+    _check_count(stored, limit_bytes)
+    # An offset of 0 is of certain versions of librdkafka, which count inside only.
+    if wrapper.magic == 1 and 0 != wrapper.offset < stored[-1].offset:
+        raise NotConvertible(
+            ErrorCode.INVALID_RECORD,
+            f"a wrapper at offset {wrapper.offset} with a last message at {stored[-1].offset}",
+        )
+    messages = []
+    for each in stored:
+        _check_codec(each.attributes)
+        if each.codec is not Codec.NONE:
+            raise NotConvertible(ErrorCode.INVALID_RECORD, "a message in a wrapper is compressed itself")
+        if each.magic == wrapper.magic and not each.has_right_crc():
+            raise NotConvertible(ErrorCode.CORRUPT_MESSAGE, "the CRC of a message in a wrapper is wrong")
+        if each.magic == wrapper.magic:
+            message = _Message.read(each)
+            timestamp = wrapper.timestamp if wrapper.is_append_time else message.timestamp
+            messages.append(SentMessage(timestamp, wrapper.is_append_time, message.key, message.value))
+    if len(messages) < len(stored):
+        raise NotConvertible(ErrorCode.INVALID_RECORD, "a message in a wrapper is of another magic")
+    return messages
+
+
+def _decompressed(wrapper: _Message, limit_bytes: int) -> bytes:
+    if wrapper.value is None or wrapper.codec is Codec.ZSTD:
+        what = "without a value" if wrapper.value is None else "of zstd"
+        raise NotConvertible(ErrorCode.INVALID_RECORD, f"a wrapper {what}")
+    try:
+        if not wrapper.value:
+            raise CorruptBatch(f"no bytes are no stream of {wrapper.codec.name.lower()}")
+        if wrapper.codec is Codec.LZ4 and wrapper.magic == 0:
+            return bytes(decompress_legacy_lz4(wrapper.value, limit_bytes))
+        return bytes(decompress(wrapper.codec, wrapper.value, limit_bytes))
+    except CorruptBatch as error:
+        # Kafka wraps the codec's exception in one that has no code of its own.
+        raise NotConvertible(ErrorCode.UNKNOWN_SERVER_ERROR, error.reason) from error
+    except UnsupportedBatch as error:
+        raise NotConvertible(ErrorCode.MESSAGE_TOO_LARGE, error.reason) from error
+
+
+def _check_count(stored: Sequence[_Stored], limit_bytes: int) -> None:
+    try:
+        check_count(len(stored), limit_bytes, 0)
+    except UnsupportedBatch as error:
+        raise NotConvertible(ErrorCode.MESSAGE_TOO_LARGE, error.reason) from error
+
+
+def _inner(data: bytes) -> Iterator[_Stored]:
+    """Yield each whole message in a wrapper, as ``DataLogInputStream`` finds them."""
+    position, end = 0, len(data)
+    while end - position >= LOG_OVERHEAD:
+        offset, length = _OVERHEAD.unpack_from(data, position)
+        position += LOG_OVERHEAD
+        if length < _SMALLEST_LENGTH:
+            raise NotConvertible(ErrorCode.CORRUPT_MESSAGE, f"a message of length {length} in a wrapper")
+        if length > end - position:
+            return
+        _, magic, attributes = _CRC_MAGIC_ATTRIBUTES.unpack_from(data, position)
+        yield _Stored(offset, data[position : position + length], magic, attributes)
+        position += length

@@ -1,0 +1,468 @@
+"""
+Requests of the versions that Kafka 4 has removed, as no client sends them.
+
+They go to the embedded broker, and to a gateway before a cluster that has only the versions of Kafka 4. Both
+answer with an error of Kafka's or hang up, serve the others meanwhile, and need no more memory than they may.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import resource
+import socket
+import struct
+import threading
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
+
+import old_messages
+import psutil
+import pytest
+from batches import batch, message, raw_batch, wrapper
+from broker.wire import Wire
+from fuzz.damage import HUGE_NUMBERS, garbage, mutated
+from fuzz.effort import effort
+from fuzz.liar import Lie, changed_fields, damaged_bytes, lying, no_kafka
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from integration.gateway_process import GatewayProcess, gateway_process
+
+from rig import wait_until
+from rig.process import peak_rss_of
+from shoal.broker import Broker
+from shoal.errors import CorruptBatch, ErrorCode
+from shoal.protocol.apis import ApiKey
+from shoal.records.compression import Codec
+
+#: A request may ask for a wait as long as it likes; nobody waits for that here.
+_PATIENCE_S = 0.5
+_MEGABYTE = 1 << 20
+#: Of what a batch may expand to, a broker and a gateway keep a few copies for a moment.
+_MOST_BYTES = 300 * _MEGABYTE
+
+_OLD_VERSIONS = {
+    ApiKey.PRODUCE: range(3),
+    ApiKey.FETCH: range(4),
+    ApiKey.LIST_OFFSETS: range(1),
+    ApiKey.METADATA: range(2),
+    ApiKey.OFFSET_COMMIT: range(2),
+    ApiKey.OFFSET_FETCH: range(1),
+}
+VERSIONS = [(key, version) for key, versions in _OLD_VERSIONS.items() for version in versions]
+
+
+@dataclass
+class Server:
+    """
+    What is asked.
+
+    Attributes:
+        address: Where.
+        broker: The embedded broker, which is this or stands behind it.
+        gateway: None for the broker itself.
+
+    """
+
+    address: str
+    broker: Broker
+    gateway: GatewayProcess | None
+
+    def peak_bytes(self) -> int:
+        if self.gateway is not None:
+            return peak_rss_of(self.gateway.process_id)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+    def threads(self) -> int:
+        if self.gateway is not None:
+            return int(psutil.Process(self.gateway.process_id).num_threads())
+        return threading.active_count()
+
+    def check(self, caplog: pytest.LogCaptureFixture) -> None:
+        """A handler that raises is logged as an error, and a process that is dead serves nobody."""
+        failed = [record for record in caplog.records if record.levelno >= logging.ERROR]
+        assert not failed, failed[0].exc_text or failed[0].getMessage()
+        if self.gateway is not None:
+            assert self.gateway.runs()
+            log = self.gateway.log.read_text()
+            assert "Traceback" not in log, log[-4000:]
+            assert "a request failed" not in log, log[-4000:]
+
+
+@contextlib.contextmanager
+def _broker(old_versions: bool) -> Iterator[Broker]:
+    config = {
+        "offset.metadata.max.bytes": "64",
+        "socket.request.max.bytes": str(8 * _MEGABYTE),
+        "shoal.old.versions": str(old_versions).lower(),
+    }
+    with Broker(config=config) as running:
+        # The names that random messages have.
+        for name in ("a", "orders"):
+            running.create_topic(name, 2)
+            running.log(name).append_marker(7, 0, 1, 0)  # so that there is something to read
+        yield running
+
+
+@pytest.fixture(scope="module", params=["embedded broker", "gateway"])
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    if request.param == "embedded broker":
+        with _broker(old_versions=True) as broker:
+            yield Server(broker.bootstrap, broker, None)
+    else:
+        with _broker(old_versions=False) as broker, gateway_process(broker.bootstrap) as running:
+            yield Server(running.address, broker, running)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_fails(
+    server: Server, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    died: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", died.append)
+    yield
+    assert died == []
+    server.check(caplog)
+    with Wire(server.address) as wire:
+        assert wire.call(ApiKey.METADATA, 1, topics=[]).brokers
+
+
+def ask(server: Server, data: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """Send bytes, read what comes for a while, and look whether the server is well."""
+    host, port = server.address.rsplit(":", 1)
+    connected = socket.create_connection((host, int(port)), timeout=_PATIENCE_S)
+    # It may hang up at any moment, or have us wait.
+    with connected as sock, contextlib.suppress(OSError):
+        sock.sendall(data)
+        sock.shutdown(socket.SHUT_WR)
+        while sock.recv(65536):
+            pass
+    server.check(caplog)
+
+
+def framed(frame: bytes) -> bytes:
+    return struct.pack(">i", len(frame)) + frame
+
+
+def request(api: ApiKey, version: int, *fields: Any) -> bytes:
+    """Write a request with another codec than the one under test."""
+    asked = old_messages.schema(api, version, is_request=True)(*fields)
+    return framed(old_messages.encode_request(asked, 1, "fuzz"))
+
+
+def call(server: Server, api: ApiKey, version: int, *fields: Any) -> Any:
+    """Ask, and read the answer with another codec."""
+    with Wire(server.address) as wire:
+        wire.send_bytes(request(api, version, *fields))
+        frame = wire.receive_frame()
+    assert frame is not None
+    return old_messages.schema(api, version, is_request=False).decode(BytesIO(frame[4:]))
+
+
+def fetch(server: Server, version: int, topic: str, offset: int = 0, most_bytes: int = _MEGABYTE) -> Any:
+    """Return a partition's part of the answer: partition, error code, high watermark, messages."""
+    limit = (50 * _MEGABYTE,) if version >= 3 else ()
+    answer = call(server, ApiKey.FETCH, version, -1, 0, 1, *limit, [(topic, [(0, offset, most_bytes)])])
+    return answer.topics[0][1][0]
+
+
+def produce(server: Server, version: int, topic: str, messages: bytes) -> int:
+    """Return the error code."""
+    return int(call(server, ApiKey.PRODUCE, version, 1, 1000, [(topic, [(0, messages)])]).topics[0][1][0][1])
+
+
+# Requests
+
+
+@given(st.sampled_from(VERSIONS), st.integers(0, 2**32))
+@effort(200)
+def test_requests_that_are_well_formed_and_make_no_sense_are_answered_or_refused(
+    server: Server, caplog: pytest.LogCaptureFixture, api: tuple[ApiKey, int], seed: int
+) -> None:
+    ask(server, framed(_random_request(*api, seed)), caplog)
+
+
+@given(st.data())
+@effort(200)
+def test_requests_that_make_no_sense_and_are_damaged_are_answered_or_refused(
+    server: Server, caplog: pytest.LogCaptureFixture, data: st.DataObject
+) -> None:
+    api = data.draw(st.sampled_from(VERSIONS))
+    frame = _random_request(*api, data.draw(st.integers(0, 2**32)))
+    ask(server, framed(data.draw(mutated(frame))), caplog)
+
+
+@given(st.sampled_from(sorted(ApiKey)), st.integers(-1, 20), garbage())
+@effort(150)
+def test_garbage_as_any_request_of_any_version_is_refused(
+    server: Server, caplog: pytest.LogCaptureFixture, api: ApiKey, version: int, body: bytes
+) -> None:
+    ask(server, framed(struct.pack(">hhih", api, version, 1, -1) + body), caplog)
+
+
+def _random_request(api: ApiKey, version: int, seed: int) -> bytes:
+    asked = old_messages.random_message(
+        old_messages.schema(api, version, is_request=True), random.Random(seed)
+    )
+    return old_messages.encode_request(asked, 1, "fuzz")
+
+
+@pytest.mark.parametrize("version", [1, 9])
+@pytest.mark.parametrize("size", [-1, -(2**31), 2**31 - 1])
+def test_a_frame_that_is_too_long_or_negative_ends_the_connection(
+    server: Server, size: int, version: int
+) -> None:
+    with Wire(server.address) as wire:
+        # A gateway looks at what a request is before it says that it is too long.
+        wire.send_bytes(struct.pack(">i", size) + struct.pack(">hhih", ApiKey.PRODUCE, version, 1, -1))
+        assert wire.receive_frame() is None
+
+
+def test_frames_that_never_come_cost_little(server: Server) -> None:
+    before = server.peak_bytes()
+    wires = [Wire(server.address) for _ in range(50)]
+    for wire in wires:
+        wire.send_bytes(struct.pack(">i", 7 * _MEGABYTE) + struct.pack(">hhih", ApiKey.PRODUCE, 1, 1, -1))
+    with Wire(server.address) as other:
+        assert other.call(ApiKey.METADATA, 1, topics=[]).brokers
+    for wire in wires:
+        wire.close()
+    assert server.peak_bytes() - before < 100 * _MEGABYTE
+
+
+@pytest.mark.parametrize("version", range(4))
+@pytest.mark.parametrize("most_bytes", [-(2**31), -1, 0, 1, 2**31 - 1])
+def test_any_limit_of_a_fetch_is_answered(server: Server, version: int, most_bytes: int) -> None:
+    topic = _topic(server, "limits")
+    if not server.broker.log(topic).log_end_offset:
+        server.broker.log(topic).store(bytes(batch(100)))
+    before = server.peak_bytes()
+    partition, error, watermark, messages = fetch(server, version, topic, most_bytes=most_bytes)
+    assert (partition, error, watermark) == (0, 0, 100)
+    assert len(messages) < _MEGABYTE
+    assert server.peak_bytes() - before < 50 * _MEGABYTE
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_a_partition_that_is_asked_for_a_thousand_times_is_answered(server: Server, version: int) -> None:
+    topic = _topic(server, "again")
+    if not server.broker.log(topic).log_end_offset:
+        server.broker.log(topic).store(bytes(batch([b"x" * 1000] * 100)))
+    before = server.peak_bytes()
+    limit = (_MEGABYTE,) if version >= 3 else ()
+    wanted = [(topic, [(0, 0, _MEGABYTE)] * 1000)]
+    with Wire(server.address) as wire:
+        wire.send_bytes(request(ApiKey.FETCH, version, -1, 100, 1, *limit, wanted))
+        wire.receive_frame()
+    assert server.peak_bytes() - before < _MOST_BYTES
+
+
+def test_clients_that_never_read_hold_up_nobody_and_little_memory(server: Server) -> None:
+    topic = _topic(server, "unread")
+    log = server.broker.log(topic)
+    dice = random.Random(0)
+    for number in range(200):
+        log.store(bytes(batch([dice.randbytes(1000) for _ in range(100)], base_offset=100 * number)))
+    assert len(fetch(server, 3, topic)[3]) > 0
+    wanted = request(ApiKey.FETCH, 3, -1, 0, 1, 50 * _MEGABYTE, [(topic, [(0, 0, 50 * _MEGABYTE)])])
+    bytes_before, threads_before = server.peak_bytes(), server.threads()
+    wires = [Wire(server.address) for _ in range(30)]
+    for wire in wires:
+        wire.send_bytes(wanted * 5)
+    for wire in wires:
+        assert wire._socket.recv(100, socket.MSG_PEEK)
+    for _ in range(10):
+        assert fetch(server, 3, topic)[1] == ErrorCode.NONE
+    assert server.peak_bytes() - bytes_before < len(wires) * 3 * _MEGABYTE
+    for wire in wires:
+        wire.close()
+    wait_until(lambda: server.threads() <= threads_before, "the threads of clients that are gone to end")
+
+
+# What is produced
+
+MESSAGE_SETS = [
+    bytes(message(magic, key=b"key", offset=0) + message(magic, None, key=b"other", offset=1))
+    for magic in (0, 1)
+] + [
+    bytes(wrapper(magic, codec, [bytes(message(magic, offset=each)) for each in range(3)], offset=2))
+    for magic in (0, 1)
+    for codec in (Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
+]
+
+
+@given(st.data())
+@effort(300)
+def test_message_sets_that_are_damaged_are_refused_or_can_be_read_again(
+    server: Server, caplog: pytest.LogCaptureFixture, data: st.DataObject
+) -> None:
+    topic = _topic(server, "damaged")
+    messages = data.draw(mutated(data.draw(st.sampled_from(MESSAGE_SETS))))
+    before = server.broker.log(topic).log_end_offset
+    error = produce(server, data.draw(st.integers(0, 2)), topic, messages)
+    if error:
+        assert server.broker.log(topic).log_end_offset == before
+    for version in range(4):
+        assert fetch(server, version, topic, before)[1] == ErrorCode.NONE
+    server.check(caplog)
+
+
+@given(st.data())
+@effort(100)
+def test_message_sets_that_are_damaged_inside_are_refused_or_can_be_read_again(
+    server: Server, caplog: pytest.LogCaptureFixture, data: st.DataObject
+) -> None:
+    """The outer checksum is right."""
+    topic = _topic(server, "damaged")
+    magic = data.draw(st.integers(0, 1))
+    inner = b"".join(bytes(message(magic, offset=each)) for each in range(3))
+    codec = data.draw(st.sampled_from([Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]))
+    messages = bytes(wrapper(magic, codec, [data.draw(mutated(inner))], offset=2))
+    before = server.broker.log(topic).log_end_offset
+    produce(server, magic + 1, topic, messages)
+    for version in range(4):
+        assert fetch(server, version, topic, before)[1] == ErrorCode.NONE
+    server.check(caplog)
+
+
+def test_wrappers_in_wrappers_are_refused(server: Server) -> None:
+    topic = _topic(server, "nested")
+    nested = bytes(message(1, offset=0))
+    for _ in range(50):
+        nested = bytes(wrapper(1, Codec.GZIP, [nested]))
+    assert produce(server, 2, topic, nested) != ErrorCode.NONE
+    assert server.broker.log(topic).log_end_offset == 0
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_what_is_produced_may_not_expand_without_end(server: Server, magic: int) -> None:
+    topic = _topic(server, f"bomb-produced-{magic}")
+    head = struct.pack(">qiIbb", 0, 2**30, 0, magic, 0) + bytes(8 * magic) + struct.pack(">ii", -1, 2**30)
+    bomb = bytes(message(magic, _bomb(head), attributes=Codec.GZIP))
+    before = server.peak_bytes()
+    assert produce(server, magic + 1, topic, bomb) != ErrorCode.NONE
+    assert server.broker.log(topic).log_end_offset == 0
+    assert server.peak_bytes() - before < _MOST_BYTES
+
+
+# What is stored
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_what_is_fetched_may_not_expand_without_end(server: Server, version: int) -> None:
+    topic = _topic(server, f"bomb-stored-{version}")
+    value_bytes = 512 * _MEGABYTE
+    length = b"\x80\x80\x80\x80\x04"  # 2^29 as a zigzag varint, about
+    bomb = _bomb(length + b"\0\0\0\x01" + length, value_bytes)
+    log = server.broker.log(topic)
+    log.store(bytes(raw_batch(bomb, attributes=Codec.GZIP)) + bytes(batch(3, base_offset=1)))
+    before = server.peak_bytes()
+    assert fetch(server, version, topic, most_bytes=8 * _MEGABYTE)[1] != ErrorCode.NONE
+    assert server.peak_bytes() - before < _MOST_BYTES
+    partition, error, _, messages = fetch(server, version, topic, 1)
+    assert (partition, error, len(messages) > 0) == (0, ErrorCode.NONE, True)
+
+
+@given(st.data())
+@effort(150)
+def test_stored_batches_that_are_damaged_are_answered_with_an_error_or_what_is_whole(
+    server: Server, caplog: pytest.LogCaptureFixture, data: st.DataObject
+) -> None:
+    topic = _topic(server, "stored")
+    log = server.broker.log(topic)
+    start = log.log_end_offset
+    codec = data.draw(st.sampled_from([Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]))
+    whole = bytes(batch(5, base_offset=start, codec=codec))
+    payload = data.draw(mutated(whole[61:]))
+    with_right_checksum = raw_batch(
+        payload,
+        base_offset=start,
+        attributes=data.draw(st.sampled_from([codec, codec, 5, 7, 8 | codec])),
+        last_offset_delta=4,
+        records_count=data.draw(st.sampled_from([5, 5, 5, 0, 6, 2**31 - 1])),
+    )
+    try:
+        log.store(bytes(with_right_checksum) + bytes(batch(2, base_offset=start + 5)))
+    except CorruptBatch:
+        assume(False)  # not even a log would have it
+    for version in range(4):
+        fetch(server, version, topic, start)
+        assert fetch(server, version, topic, start + 5)[1] == ErrorCode.NONE
+    server.check(caplog)
+
+
+# What a cluster says
+
+BEFORE_A_CLUSTER = pytest.mark.parametrize("server", ["gateway"], indirect=True)
+
+
+@BEFORE_A_CLUSTER
+@given(
+    st.sampled_from(
+        [ApiKey.FETCH, ApiKey.PRODUCE, ApiKey.LIST_OFFSETS, ApiKey.METADATA, ApiKey.API_VERSIONS]
+    ),
+    st.sampled_from([damaged_bytes, changed_fields, no_kafka]),
+    st.sampled_from(VERSIONS),
+    st.integers(0, 2**32),
+)
+@effort(200)
+def test_a_gateway_outlives_what_a_cluster_says(
+    server: Server,
+    caplog: pytest.LogCaptureFixture,
+    api: ApiKey,
+    lie: Lie,
+    asked: tuple[ApiKey, int],
+    seed: int,
+) -> None:
+    with lying(server.broker, api, lie, random.Random(seed), times=2):
+        ask(server, framed(_random_request(*asked, seed)), caplog)
+        topic = _topic(server, "lies")
+        ask(server, request(ApiKey.FETCH, 3, -1, 10, 1, _MEGABYTE, [(topic, [(0, 0, _MEGABYTE)])]), caplog)
+        ask(server, request(ApiKey.PRODUCE, 2, 1, 1000, [(topic, [(0, MESSAGE_SETS[1])])]), caplog)
+
+
+@BEFORE_A_CLUSTER
+def test_sizes_that_a_cluster_claims_are_not_believed(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = server.peak_bytes()
+    topic = _topic(server, "lies")
+
+    def claims(answer: bytes, api: ApiKey, version: int, draw: random.Random) -> bytes:
+        return b"\x7f\xff\xff\xff" + answer[4:]
+
+    with lying(server.broker, ApiKey.FETCH, claims, random.Random(0), times=1):
+        ask(server, request(ApiKey.FETCH, 3, -1, 10, 1, _MEGABYTE, [(topic, [(0, 0, _MEGABYTE)])]), caplog)
+    for number in HUGE_NUMBERS:
+
+        def claims_inside(
+            answer: bytes, api: ApiKey, version: int, draw: random.Random, number: bytes = number
+        ) -> bytes:
+            at = draw.randrange(8, len(answer))
+            changed = answer[:at] + number + answer[at + len(number) :]
+            return struct.pack(">i", len(changed) - 4) + changed[4:]
+
+        with lying(server.broker, ApiKey.FETCH, claims_inside, random.Random(number), times=1):
+            ask(
+                server, request(ApiKey.FETCH, 3, -1, 10, 1, _MEGABYTE, [(topic, [(0, 0, _MEGABYTE)])]), caplog
+            )
+    assert server.peak_bytes() - before < _MOST_BYTES
+
+
+def _topic(server: Server, name: str) -> str:
+    with contextlib.suppress(Exception):
+        server.broker.create_topic(name)
+    return name
+
+
+def _bomb(head: bytes, zeros: int = 2**30) -> bytes:
+    """Compress a few bytes and very many zeros, without having them."""
+    compressor = zlib.compressobj(1, zlib.DEFLATED, 31)
+    parts = [compressor.compress(head)]
+    block = bytes(_MEGABYTE)
+    parts += [compressor.compress(block) for _ in range(zeros // _MEGABYTE)]
+    return b"".join([*parts, compressor.flush()])

@@ -1,0 +1,205 @@
+"""Garbage closes a connection, or gets Kafka's error; the gateway lives on, and nobody else notices."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import resource
+import socket
+import struct
+from collections.abc import Iterator
+
+import pytest
+from batches import batch, message
+from broker.wire import Wire
+from gateway.behind import Behind, gateway_before, old_request, wait_until
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from strategies import damaged
+
+from shoal.broker import BrokerCluster
+from shoal.errors import ErrorCode
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.codec import encode_request, request_class
+
+#: The gateway is the same for all examples: that it survives is the point.
+SAME_GATEWAY = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+MEGABYTE = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def _nothing_fails(behind: Behind, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """What no client should send is no bug of ours, and no news."""
+    yield
+    assert [record for record in caplog.get_records("call") if record.levelno >= logging.WARNING] == []
+    wait_until(lambda: behind.gateway.connections == 0, "a thread is stuck")
+    with Wire(behind.address()) as wire:
+        assert len(wire.call(ApiKey.METADATA, 1, topics=[]).brokers) == 3
+
+
+def send_and_look(address: str, data: bytes) -> None:
+    """Send bytes and hang up; whatever comes back is fine."""
+    with Wire(address) as wire, contextlib.suppress(OSError):
+        wire.send_bytes(data)
+        wire._socket.shutdown(socket.SHUT_WR)
+        while wire.receive_frame() is not None:
+            pass
+
+
+def framed(frame: bytes) -> bytes:
+    return struct.pack(">i", len(frame)) + frame
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), 0, 9, 100 * MEGABYTE + 1, 2**31 - 1])
+def test_a_size_that_no_request_has_closes_the_connection(behind: Behind, size: int) -> None:
+    with Wire(behind.address()) as wire:
+        wire.send_bytes(struct.pack(">i", size) + bytes(20))
+        assert wire.receive_frame() is None
+
+
+def test_a_client_id_that_is_longer_than_its_request_closes_the_connection(behind: Behind) -> None:
+    for length in (100, 32767):
+        with Wire(behind.address()) as wire:
+            wire.send_bytes(framed(struct.pack(">hhih", ApiKey.METADATA, 1, 1, length) + bytes(50)))
+            assert wire.receive_frame() is None
+
+
+def test_a_client_id_that_is_no_text_closes_the_connection(behind: Behind) -> None:
+    with Wire(behind.address()) as wire:
+        wire.send_bytes(framed(struct.pack(">hhih", ApiKey.METADATA, 1, 1, 2) + b"\xff\xfe" + bytes(4)))
+        assert wire.receive_frame() is None
+
+
+@pytest.mark.parametrize(
+    ("api", "version"),
+    [(ApiKey.FETCH, 0), (ApiKey.PRODUCE, 0), (ApiKey.LIST_OFFSETS, 0), (ApiKey.API_VERSIONS, 0)],
+)
+def test_a_request_that_is_too_large_to_be_held_closes_the_connection(
+    behind: Behind, topic: str, api: ApiKey, version: int
+) -> None:
+    with Wire(behind.address(topic)) as wire:
+        head = struct.pack(">hhih", api, version, 1, -1)
+        wire.send_bytes(struct.pack(">i", 17 * MEGABYTE) + head)
+        assert wire.receive_frame() is None
+
+
+def test_what_a_size_claims_is_not_allocated(behind: Behind, topic: str) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    wires = [Wire(behind.address(topic)) for _ in range(40)]
+    for number, wire in enumerate(wires):
+        api, version, size = (
+            (ApiKey.PRODUCE, 0, 15 * MEGABYTE),
+            (ApiKey.PRODUCE, 9, 100 * MEGABYTE),
+            (ApiKey.FETCH, 12, 100 * MEGABYTE),
+        )[number % 3]
+        wire.send_bytes(struct.pack(">i", size) + struct.pack(">hhih", api, version, 1, -1) + bytes(100))
+    for wire in wires:
+        wire.close()
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
+
+
+def test_an_array_that_claims_billions_closes_the_connection(behind: Behind, topic: str) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    bodies = {
+        (ApiKey.FETCH, 0): struct.pack(">iiii", -1, 0, 0, 2**31 - 1),
+        (ApiKey.PRODUCE, 0): struct.pack(">hii", 1, 0, 2**31 - 1),
+        (ApiKey.LIST_OFFSETS, 0): struct.pack(">ii", -1, 2**31 - 1),
+        (ApiKey.OFFSET_FETCH, 0): struct.pack(">hi", 0, 2**31 - 1),
+        (ApiKey.OFFSET_COMMIT, 0): struct.pack(">hi", 0, 2**31 - 1),
+        (ApiKey.CREATE_TOPICS, 0): struct.pack(">i", 2**31 - 1),
+    }
+    for (api, version), body in bodies.items():
+        with Wire(behind.address(topic)) as wire:
+            wire.send_bytes(framed(struct.pack(">hhih", api, version, 1, -1) + body))
+            assert wire.receive_frame() is None, api
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
+
+
+def test_a_produce_of_very_many_partitions_without_a_record_closes_the_connection(
+    behind: Behind, topic: str
+) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    name, count = topic.encode(), 1_500_000
+    body = struct.pack(">hii", 1, 0, 1) + struct.pack(">h", len(name)) + name + struct.pack(">i", count)
+    with Wire(behind.address(topic)) as wire:
+        head = struct.pack(">hhih", ApiKey.PRODUCE, 0, 1, -1)
+        wire.send_bytes(framed(head + body + struct.pack(">ii", 0, -1) * count))
+        assert wire.receive_frame() is None
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024
+
+
+def test_a_fetch_of_very_many_partitions_is_answered(behind: Behind, topic: str) -> None:
+    partitions = [(number, 0, 1) for number in range(20_000)]
+    with Wire(behind.address(topic)) as wire:
+        wire.send_bytes(old_request(ApiKey.FETCH, 0, -1, 0, 0, [(topic, partitions)]))
+        frame = wire.receive_frame()
+    assert frame is not None
+    assert len(frame) > 20_000 * 18
+
+
+def test_limits_that_no_client_means_are_taken_as_they_are(behind: Behind, topic: str) -> None:
+    with Wire(behind.address(topic)) as wire:
+        wire.produce(topic, batch(1), version=9)
+        for number in (-1, 0, 2**31 - 1, -(2**31)):
+            for version in (0, 3):
+                fetched = wire.fetch(
+                    topic,
+                    version=version,
+                    max_bytes=number,
+                    partition_max_bytes=number,
+                    min_bytes=min(number, 0),
+                    max_wait_ms=min(number, 0),
+                )
+                assert fetched.error_code == ErrorCode.NONE
+        assert wire.fetch(topic, -(2**63), version=0).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert wire.fetch(topic, 2**63 - 1, version=0).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_client_that_breaks_off_within_a_request_is_given_up(behind: Behind, topic: str) -> None:
+    for version in (0, 9):
+        with Wire(behind.address(topic)) as wire:
+            head = struct.pack(">hhih", ApiKey.PRODUCE, version, 1, -1)
+            wire.send_bytes(struct.pack(">i", 100_000) + head + bytes(50_000))
+
+
+def test_a_client_that_says_nothing_is_given_up(cluster: BrokerCluster) -> None:
+    with gateway_before(cluster, idle_s=0.2) as behind:
+        wires = [Wire(behind.address()) for _ in range(3)]
+        wires[1].call(ApiKey.METADATA, 1, topics=[])
+        wires[2].send_bytes(b"\0\0")
+        for wire in wires:
+            assert wire.receive_frame() is None
+            wire.close()
+
+
+@SAME_GATEWAY
+@given(data=st.binary(max_size=200))
+def test_garbage_harms_nobody(behind: Behind, data: bytes) -> None:
+    send_and_look(behind.address(), data)
+
+
+REQUESTS = [
+    old_request(ApiKey.FETCH, 0, -1, 0, 0, [("topic-0", [(0, 0, 1000)])]),
+    old_request(ApiKey.FETCH, 3, -1, 0, 0, 1000, [("topic-0", [(0, 0, 1000)])]),
+    old_request(ApiKey.PRODUCE, 0, 1, 100, [("topic-0", [(0, bytes(message(0)))])]),
+    old_request(ApiKey.PRODUCE, 2, 1, 100, [("topic-0", [(0, bytes(message(1)))])]),
+    old_request(ApiKey.LIST_OFFSETS, 0, -1, [("topic-0", [(0, -1, 2)])]),
+    old_request(ApiKey.OFFSET_COMMIT, 0, "g", [("topic-0", [(0, 1, "m")])]),
+    old_request(ApiKey.OFFSET_COMMIT, 1, "g", -1, "", [("topic-0", [(0, 1, -1, "m")])]),
+    old_request(ApiKey.OFFSET_FETCH, 0, "g", [("topic-0", [0])]),
+    old_request(ApiKey.METADATA, 0, ["topic-0"]),
+    encode_request(request_class(ApiKey.FIND_COORDINATOR)(version=1, key="g", key_type=0), 1, "c"),
+    encode_request(request_class(ApiKey.DESCRIBE_CLUSTER)(version=0), 1, "c"),
+    encode_request(
+        request_class(ApiKey.API_VERSIONS)(version=3, client_software_name="a", client_software_version="b"),
+        1,
+        "c",
+    ),
+]
+
+
+@SAME_GATEWAY
+@given(data=damaged(st.sampled_from([request[4:] for request in REQUESTS])))
+def test_damaged_requests_harm_nobody(behind: Behind, data: bytes) -> None:
+    send_and_look(behind.address(), framed(data))

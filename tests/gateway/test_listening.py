@@ -1,0 +1,223 @@
+"""Who may listen where, who may connect, and how many."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from batches import batch
+from broker.wire import Wire
+from gateway.behind import Behind, append, gateway_before, read_all, upstream, wait_until
+
+from rig.authority import Authority
+from shoal.broker import BrokerCluster
+from shoal.errors import ConfigError, Disconnected
+from shoal.gateway import Gateway, GatewaySettings, TlsFiles
+from shoal.protocol.apis import ApiKey
+
+Connect = Callable[[str], Wire]
+
+
+# Many connections
+
+
+def test_hundreds_of_clients_are_served_at_the_same_time(
+    behind: Behind, topic: str, connect: Connect
+) -> None:
+    append(behind, topic, batch([b"for everybody"]))
+    wires = [connect(behind.address(topic)) for _ in range(250)]
+    for wire in wires:
+        wire.send_fetch([(topic, 0, 0)], version=1)
+    assert all(b"for everybody" in (wire.receive_frame() or b"") for wire in wires)
+    assert behind.gateway.connections >= 250
+    for wire in wires:
+        assert wire.call(ApiKey.METADATA, 0, topics=[]).brokers
+
+
+def test_one_client_too_many_is_hung_up_on_and_others_are_not(
+    cluster: BrokerCluster, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    with gateway_before(cluster, most_connections=3) as behind:
+        wires = [connect(behind.address()) for _ in range(3)]
+        for wire in wires:
+            assert wire.call(ApiKey.METADATA, 1, topics=[]).brokers
+        for _ in range(3):
+            assert connect(behind.address()).receive_frame() is None
+        assert caplog.text.count("3 clients are connected") == 1
+        wires.pop().close()
+        wait_until(lambda: behind.gateway.connections == 2, "the one that left is counted")
+        assert connect(behind.address()).call(ApiKey.METADATA, 1, topics=[]).brokers
+
+
+# Addresses
+
+
+def test_the_gateway_listens_on_loopback_unless_it_is_told_otherwise(cluster: BrokerCluster) -> None:
+    for host in ("0.0.0.0", "192.0.2.1"):
+        with pytest.raises(ConfigError, match="loopback addresses only"):
+            Gateway(GatewaySettings(host, 0, upstream(cluster)))
+
+
+def test_where_clients_cannot_be_told_of_has_to_be_advertised(
+    cluster: BrokerCluster, connect: Connect
+) -> None:
+    with pytest.raises(ConfigError, match="is nowhere; say where by --advertise"):
+        Gateway(GatewaySettings("0.0.0.0", 0, upstream(cluster), allow_any_address=True))
+    settings = GatewaySettings(
+        "0.0.0.0", 0, upstream(cluster), allow_any_address=True, advertised_host="localhost"
+    )
+    with Gateway(settings) as running:
+        assert running.bootstrap.host == "localhost"
+        answer = connect(str(running.bootstrap)).call(ApiKey.METADATA, 1, topics=[])
+        assert {each.host for each in answer.brokers} == {"localhost"}
+
+
+def test_a_port_that_is_taken_is_named(cluster: BrokerCluster) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        threads = psutil.Process().num_threads()
+        with pytest.raises(
+            ConfigError, match=f"cannot listen on 127.0.0.1:{port}, where clients bootstrap from"
+        ):
+            Gateway(GatewaySettings("127.0.0.1", port, upstream(cluster))).start()
+        with pytest.raises(ConfigError, match=f"127.0.0.1:{port}, where clients find broker 1; free it"):
+            Gateway(GatewaySettings("127.0.0.1", port - 2, upstream(cluster))).start()
+        assert psutil.Process().num_threads() <= threads
+
+
+def test_a_broker_whose_port_there_is_not_is_named(cluster: BrokerCluster) -> None:
+    with pytest.raises(ConfigError, match=r"broker 3 would be at port 65537.*a port up to 65531"):
+        Gateway(GatewaySettings("127.0.0.1", 65533, upstream(cluster))).start()
+
+
+def test_a_cluster_that_does_not_answer_is_named(cluster: BrokerCluster) -> None:
+    config = upstream(cluster, bootstrap_servers="127.0.0.1:1")
+    with pytest.raises(Disconnected, match=r"the upstream cluster at 127.0.0.1:1 does not answer"):
+        Gateway(GatewaySettings("127.0.0.1", 0, config)).start()
+
+
+# TLS
+
+
+@pytest.fixture(scope="module")
+def authority() -> Authority:
+    return Authority()
+
+
+@pytest.fixture(scope="module")
+def files(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> TlsFiles:
+    directory = tmp_path_factory.mktemp("tls")
+    return written(authority, directory, "gateway")
+
+
+def written(authority: Authority, directory: Path, name: str) -> TlsFiles:
+    identity = authority.issue(name, "127.0.0.1", "localhost")
+    certificates, key = directory / f"{name}.pem", directory / f"{name}-key.pem"
+    certificates.write_text(identity.chain_pem)
+    key.write_text(identity.key_pem())
+    return TlsFiles(certificates, key)
+
+
+@pytest.fixture
+def encrypted(cluster: BrokerCluster, files: TlsFiles) -> Iterator[Behind]:
+    with gateway_before(cluster, tls=files) as behind:
+        yield behind
+
+
+def trusting(authority: Authority, shown: TlsFiles | None = None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cadata=authority.pem)
+    if shown is not None:
+        context.load_cert_chain(shown.certificates, shown.private_key)
+    return context
+
+
+class TlsWire(Wire):
+    def __init__(self, address: str, context: ssl.SSLContext) -> None:
+        super().__init__(address)
+        try:
+            self._socket = context.wrap_socket(self._socket, server_hostname="127.0.0.1")
+        except BaseException:
+            self._socket.close()
+            raise
+
+
+def test_old_and_new_clients_are_served_by_tls(encrypted: Behind, authority: Authority) -> None:
+    topic = encrypted.new_topic()
+    append(encrypted, topic, *[batch([b"x" * 100_000])] * 5)
+    with TlsWire(encrypted.address(topic), trusting(authority)) as wire:
+        assert len(wire.call(ApiKey.METADATA, 0, topics=[]).brokers) == 3
+        assert len(read_all(wire, topic, 1, count=5)) == 5
+        assert len(wire.fetch(topic, version=12).record_set) > 100_000
+        # More than a record of TLS, and the next request right behind it.
+        for _ in range(2):
+            wire.send(ApiKey.PRODUCE, 9, **wire.produce_fields([(topic, 0, batch([b"y" * 100_000]))]))
+        for _ in range(2):
+            assert wire.receive_frame() is not None
+        assert wire.end_offset(topic) == 7
+
+
+def test_a_client_that_does_not_speak_tls_is_hung_up_on(encrypted: Behind, authority: Authority) -> None:
+    with Wire(encrypted.address()) as wire:
+        wire.send(ApiKey.METADATA, 1, topics=[])
+        frame = None
+        with contextlib.suppress(OSError):
+            frame = wire._socket.recv(100)
+        assert frame is None or not frame.startswith(b"\0\0")  # a TLS alert, or nothing
+    with TlsWire(encrypted.address(), trusting(authority)) as wire:
+        assert wire.call(ApiKey.METADATA, 1, topics=[]).brokers
+
+
+def test_who_connects_and_says_nothing_keeps_nobody_from_tls(encrypted: Behind, authority: Authority) -> None:
+    with Wire(encrypted.address()), TlsWire(encrypted.address(), trusting(authority)) as wire:
+        assert wire.call(ApiKey.METADATA, 1, topics=[]).brokers
+
+
+def test_a_certificate_may_be_asked_for(
+    cluster: BrokerCluster, authority: Authority, files: TlsFiles, tmp_path: Path
+) -> None:
+    authorities = tmp_path / "authorities.pem"
+    authorities.write_text(authority.pem)
+    mutual = TlsFiles(files.certificates, files.private_key, authorities)
+    client = written(authority, tmp_path, "client")
+    with gateway_before(cluster, tls=mutual) as behind:
+        with TlsWire(behind.address(), trusting(authority, client)) as wire:
+            assert wire.call(ApiKey.METADATA, 1, topics=[]).brokers
+        with (
+            pytest.raises((OSError, AssertionError)),
+            TlsWire(behind.address(), trusting(authority)) as wire,
+        ):
+            wire.call(ApiKey.METADATA, 1, topics=[])
+
+
+def test_stopping_ends_encrypted_connections(encrypted: Behind, authority: Authority) -> None:
+    with TlsWire(encrypted.address(), trusting(authority)) as wire:
+        assert wire.call(ApiKey.METADATA, 1, topics=[]).brokers
+        encrypted.gateway.stop()
+        assert encrypted.gateway.connections == 0
+        with pytest.raises((OSError, AssertionError)):
+            wire.call(ApiKey.METADATA, 1, topics=[])
+
+
+def test_what_is_wrong_with_certificates_is_said(
+    cluster: BrokerCluster, authority: Authority, files: TlsFiles, tmp_path: Path
+) -> None:
+    other = written(authority, tmp_path, "other")
+    encrypted = tmp_path / "encrypted.pem"
+    encrypted.write_text(authority.issue("encrypted").key_pem("secret"))
+    nothing = tmp_path / "nothing.pem"
+    nothing.write_text("nothing")
+    for wrong, sentence in (
+        (TlsFiles(tmp_path / "missing.pem", files.private_key), "missing.pem: there is no such file"),
+        (TlsFiles(files.certificates, other.private_key), "do not belong together"),
+        (TlsFiles(files.certificates, encrypted), "the key is encrypted"),
+        (TlsFiles(files.certificates, files.private_key, nothing), "nothing.pem: no certificates in PEM"),
+    ):
+        with pytest.raises(ConfigError, match=sentence):
+            Gateway(GatewaySettings("127.0.0.1", 0, upstream(cluster), tls=wrong))

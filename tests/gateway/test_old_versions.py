@@ -1,0 +1,452 @@
+"""Requests that Kafka 4 refuses, asked of the gateway before brokers that refuse them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from batches import TIMESTAMP, TRANSACTIONAL, batch, message, payload, raw_batch, wrapper
+from batches import Record as Written
+from broker.wire import Wire
+from gateway.behind import (
+    Behind,
+    Message,
+    append,
+    ask,
+    gateway_before,
+    messages,
+    read_all,
+    upstream,
+    wait_until,
+)
+
+from shoal.broker import BrokerCluster
+from shoal.errors import ErrorCode
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.codec import request_class
+from shoal.records import Codec
+
+Connect = Callable[[str], Wire]
+
+OLD_CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
+
+
+def abort(behind: Behind, topic: str, *sent: bytes | bytearray) -> None:
+    """Produce batches in a transaction that is aborted."""
+    _transaction(behind, topic, sent, committed=False).close()
+
+
+def commit(behind: Behind, topic: str, *sent: bytes | bytearray) -> None:
+    _transaction(behind, topic, sent, committed=True).close()
+
+
+def _transaction(behind: Behind, topic: str, sent: Any, committed: bool | None) -> Wire:
+    name = f"writer of {topic}"
+    wire = Wire(behind.direct(topic))
+    identity = wire.init_producer_id(name)
+    added = request_class(ApiKey.ADD_PARTITIONS_TO_TXN).AddPartitionsToTxnTopic
+    wire.call(
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        3,
+        v3_and_below_transactional_id=name,
+        v3_and_below_producer_id=identity.producer_id,
+        v3_and_below_producer_epoch=identity.producer_epoch,
+        v3_and_below_topics=[added(name=topic, partitions=[0])],
+    )
+    sequence = 0
+    for values in sent:
+        written = batch(
+            values,
+            flags=TRANSACTIONAL,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            base_sequence=sequence,
+        )
+        sequence += len(values)
+        assert wire.produce(topic, written, transactional_id=name).error_code == ErrorCode.NONE
+    if committed is not None:
+        ended = wire.call(
+            ApiKey.END_TXN,
+            3,
+            transactional_id=name,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            committed=committed,
+        )
+        assert ended.error_code == ErrorCode.NONE
+    return wire
+
+
+def values(record_set: memoryview | bytes) -> list[bytes | None]:
+    return [each.value for each in messages(record_set)]
+
+
+# Fetch
+
+
+@pytest.mark.parametrize("codec", OLD_CODECS)
+@pytest.mark.parametrize("version", range(4))
+def test_records_are_fetched_as_old_messages(
+    behind: Behind, topic: str, wire: Wire, version: int, codec: Codec
+) -> None:
+    append(behind, topic, batch(3, codec=codec), batch([b"a", b"b"], codec=codec))
+    assert wire.fetch(topic, version=version).high_watermark == 5
+    found = read_all(wire, topic, version, count=5)
+    timestamps = [TIMESTAMP + delta if version >= 2 else None for delta in (0, 1, 2, 0, 1)]
+    assert [each.timestamp for each in found] == timestamps
+    assert [(each.offset, each.key, each.value) for each in found] == [
+        (0, b"key 0", b"value 0"),
+        (1, b"key 1", b"value 1"),
+        (2, b"key 2", b"value 2"),
+        (3, b"key 0", b"a"),
+        (4, b"key 1", b"b"),
+    ]
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_a_fetch_of_former_classes_is_answered_to_them(
+    behind: Behind, topic: str, wire: Wire, version: int
+) -> None:
+    append(behind, topic, batch([b"one", b"two"]))
+    limits = (-1, 0, 0) if version < 3 else (-1, 0, 0, 1 << 20)
+    answer = ask(wire, ApiKey.FETCH, version, *limits, [(topic, [(0, 1, 1 << 20)])])
+    ((name, ((partition, error, high_watermark, records),)),) = answer.topics
+    assert (name, partition, error, high_watermark) == (topic, 0, 0, 2)
+    assert b"two" in bytes(records)
+
+
+def test_headers_are_left_out(behind: Behind, topic: str, wire: Wire) -> None:
+    append(behind, topic, raw_batch(payload([Written(b"v", b"k", headers=[("h", b"hidden")])])))
+    fetched = wire.fetch(topic, version=2)
+    assert messages(fetched.record_set) == [Message(0, TIMESTAMP, b"k", b"v")]
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_zstd_is_refused(behind: Behind, topic: str, wire: Wire, version: int) -> None:
+    append(behind, topic, batch(3), batch(3, codec=Codec.ZSTD))
+    assert len(messages(wire.fetch(topic, version=version).record_set)) == 3
+    fetched = wire.fetch(topic, 3, version=version)
+    assert fetched.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+def test_a_partition_s_error_is_its_own(behind: Behind, topic: str, wire: Wire) -> None:
+    append(behind, topic, batch(1))
+    answer = wire.fetch_all([("no such topic", 0, 0), (topic, 0, 0), (topic, 9, 0)], version=1)
+    assert {(each.topic, each.partition): each.error_code for each in answer.partitions} == {
+        ("no such topic", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        (topic, 0): ErrorCode.NONE,
+        (topic, 9): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert wire.fetch(topic, 7, version=1).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+    ],
+)
+def test_an_error_that_old_clients_do_not_know_becomes_one_that_they_do(
+    behind: Behind, topic: str, wire: Wire, code: ErrorCode, told: ErrorCode
+) -> None:
+    leader = behind.cluster.node(behind.cluster.leader_of(topic))
+    leader.faults.add(ApiKey.FETCH, topic=topic, error=code)
+    leader.faults.add(ApiKey.PRODUCE, topic=topic, error=code)
+    assert wire.fetch(topic, version=2).error_code == told
+    assert wire.produce(topic, message(1), version=2).error_code == told
+
+
+def test_a_fetch_waits_for_records(behind: Behind, topic: str, wire: Wire) -> None:
+    wire.send_fetch([(topic, 0, 0)], version=1, min_bytes=1, max_wait_ms=20_000)
+    append(behind, topic, batch([b"late"]))
+    frame = wire.receive_frame()
+    assert frame is not None
+    assert b"late" in frame
+
+
+def test_a_batch_that_is_larger_than_the_buffer_comes_whole(cluster: BrokerCluster) -> None:
+    with gateway_before(cluster, buffer_bytes=64 * 1024) as behind:
+        topic = behind.new_topic(max_message_bytes="10000000")
+        append(behind, topic, batch([b"x" * 3_000_000]), batch([b"small"]))
+        with Wire(behind.address(topic)) as wire:
+            assert values(wire.fetch(topic, version=0).record_set) == [b"x" * 3_000_000]
+            assert values(wire.fetch(topic, 1, version=0).record_set) == [b"small"]
+
+
+def test_a_batch_that_is_too_large_for_the_gateway_ends_the_connection(
+    cluster: BrokerCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    with gateway_before(cluster, buffer_bytes=64 * 1024, largest_batch_bytes=128 * 1024) as behind:
+        topic = behind.new_topic(max_message_bytes="10000000")
+        append(behind, topic, batch([b"x" * 3_000_000]))
+        with Wire(behind.address(topic)) as wire:
+            wire.send_fetch([(topic, 0, 0)], version=0)
+            assert wire.receive_frame() is None
+    assert "an answer of 300" in caplog.text
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_each_partition_gets_its_turn_with_clients_that_ask_in_the_same_order(
+    cluster: BrokerCluster, version: int
+) -> None:
+    with gateway_before(cluster, buffer_bytes=64 * 1024) as behind:
+        topic = behind.new_topic(6)
+        for partition in range(6):
+            behind.cluster.move_leader(topic, partition, 1)
+            append(behind, topic, *[batch([b"x" * 30_000])] * 4, partition=partition)
+        positions = dict.fromkeys(range(6), 0)
+        with Wire(behind.address(topic)) as wire:
+            for _ in range(12):
+                wanted = [(topic, partition, offset) for partition, offset in positions.items()]
+                for fetched in wire.fetch_all(wanted, version=version).partitions:
+                    positions[fetched.partition] += len(messages(fetched.record_set))
+    assert set(positions.values()) == {4}
+
+
+def test_a_client_of_v3_gets_partitions_in_the_order_it_asks_for(cluster: BrokerCluster) -> None:
+    with gateway_before(cluster, buffer_bytes=64 * 1024) as behind:
+        topic = behind.new_topic(2)
+        for partition in range(2):
+            behind.cluster.move_leader(topic, partition, 1)
+            append(behind, topic, *[batch([b"x" * 40_000])] * 2, partition=partition)
+        with Wire(behind.address(topic)) as wire:
+            for first in (1, 0, 0):
+                answer = wire.fetch_all([(topic, first, 0), (topic, 1 - first, 0)], version=3)
+                sizes = {each.partition: len(messages(each.record_set)) for each in answer.partitions}
+                assert sizes == {first: 1, 1 - first: 0}
+
+
+# Transactions
+
+
+def test_aborted_records_are_left_out(behind: Behind, topic: str, wire: Wire) -> None:
+    append(behind, topic, batch([b"before"]))
+    abort(behind, topic, [b"never", b"never"])
+    commit(behind, topic, [b"committed"])
+    append(behind, topic, batch([b"after"]))
+    found = read_all(wire, topic, 1, count=3)
+    assert [(each.offset, each.value) for each in found] == [(0, b"before"), (4, b"committed"), (6, b"after")]
+
+
+def test_who_stands_before_a_marker_gets_what_is_behind_it(behind: Behind, topic: str, wire: Wire) -> None:
+    for _ in range(3):
+        abort(behind, topic, [b"never"] * 5)
+    append(behind, topic, batch([b"after"]))
+    assert values(wire.fetch(topic, version=1).record_set) == [b"after"]
+    # The marker of the last transaction alone.
+    assert values(wire.fetch(topic, 17, version=1).record_set) == [b"after"]
+
+
+def test_who_stands_before_the_last_marker_waits_for_records_and_not_in_a_loop(
+    behind: Behind, topic: str, wire: Wire
+) -> None:
+    commit(behind, topic, [b"first"])
+    leader = behind.cluster.node(behind.cluster.leader_of(topic))
+    fetches = leader.faults.add(ApiKey.FETCH, times=None)
+    fetched = wire.fetch(topic, 1, version=1, min_bytes=1, max_wait_ms=100)
+    assert (fetched.error_code, len(fetched.record_set)) == (ErrorCode.NONE, 0)
+    asked = fetches.hits
+    wire.send_fetch([(topic, 0, 1)], version=1, min_bytes=1, max_wait_ms=20_000)
+    wait_until(lambda: fetches.hits > asked, "nothing is asked of the broker")
+    append(behind, topic, batch([b"second"]))
+    frame = wire.receive_frame()
+    assert frame is not None
+    assert b"second" in frame
+    # One that waited behind the marker, and nothing before it again.
+    assert fetches.hits == asked + 1
+
+
+def test_an_open_transaction_holds_old_clients_before_it(behind: Behind, topic: str, wire: Wire) -> None:
+    append(behind, topic, batch([b"before"]))
+    with _transaction(behind, topic, [[b"open"]], committed=None):
+        assert values(wire.fetch(topic, version=1).record_set) == [b"before"]
+        assert len(wire.fetch(topic, 1, version=1).record_set) == 0
+
+
+def test_read_uncommitted_upstream_shows_everything(cluster: BrokerCluster) -> None:
+    config = upstream(cluster, isolation_level="read_uncommitted")
+    with gateway_before(cluster, config) as behind:
+        topic = behind.new_topic()
+        abort(behind, topic, [b"aborted"])
+        with _transaction(behind, topic, [[b"open"]], committed=None), Wire(behind.address(topic)) as wire:
+            assert [each.value for each in read_all(wire, topic, 1, count=2)] == [b"aborted", b"open"]
+
+
+def test_what_was_passed_over_and_is_gone_is_looked_for_again(behind: Behind, topic: str, wire: Wire) -> None:
+    abort(behind, topic, [b"never"])
+    assert len(wire.fetch(topic, version=1).record_set) == 0
+    leader = behind.cluster.node(behind.cluster.leader_of(topic))
+    # As after an unclean election: the log ends before what was passed over.
+    leader.faults.add(ApiKey.FETCH, topic=topic, error=ErrorCode.OFFSET_OUT_OF_RANGE)
+    assert wire.fetch(topic, version=1).error_code == ErrorCode.NONE
+    append(behind, topic, batch([b"new"]))
+    assert values(wire.fetch(topic, version=1).record_set) == [b"new"]
+
+
+# Produce
+
+
+@pytest.mark.parametrize("codec", OLD_CODECS)
+@pytest.mark.parametrize(("version", "magic"), [(0, 0), (1, 0), (2, 1)])
+def test_message_sets_are_produced(
+    behind: Behind, topic: str, wire: Wire, version: int, magic: int, codec: Codec
+) -> None:
+    inner = [message(magic, b"value %d" % each, key=b"key", offset=each) for each in range(3)]
+    sent = b"".join(inner) if codec is Codec.NONE else wrapper(magic, codec, inner, offset=2)
+    for first in (0, 3):
+        answer = wire.produce(topic, sent, version=version)
+        assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, first)
+    with Wire(behind.direct(topic)) as direct:
+        stored = MemoryRecordsOf(bytes(direct.fetch(topic).record_set))
+    assert stored.values == [b"value 0", b"value 1", b"value 2"] * 2
+    assert stored.codecs == [codec] * 2
+    assert set(stored.timestamps) == {TIMESTAMP if magic else -1}
+
+
+class MemoryRecordsOf:
+    """What aiokafka finds in batches of magic 2."""
+
+    def __init__(self, record_set: bytes) -> None:
+        from aiokafka.record import MemoryRecords  # type: ignore[import-untyped]
+
+        self.values: list[bytes] = []
+        self.timestamps: list[int] = []
+        self.codecs: list[int] = []
+        records = MemoryRecords(record_set)
+        while records.has_next():
+            each = records.next_batch()
+            self.codecs.append(each.compression_type)
+            for record in each:
+                self.values.append(record.value)
+                self.timestamps.append(record.timestamp)
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_a_produce_of_former_classes_is_answered_to_them(topic: str, wire: Wire, version: int) -> None:
+    sent = bytes(message(0, b"old"))
+    answer = ask(wire, ApiKey.PRODUCE, version, 1, 1000, [(topic, [(0, sent)])])
+    ((name, (produced,)),) = answer.topics
+    assert name == topic
+    assert tuple(produced)[:3] == (0, 0, 0)
+
+
+def test_a_damaged_message_set_is_refused_and_others_are_not(behind: Behind, wire: Wire) -> None:
+    topic = behind.new_topic(2)
+    for partition in range(2):
+        behind.cluster.move_leader(topic, partition, 1)
+    with Wire(behind.address(topic)) as connected:
+        answer = connected.produce_all([(topic, 0, message(0, crc=1)), (topic, 1, message(0))], version=1)
+    codes = [each.error_code for entry in answer.responses for each in entry.partition_responses]
+    assert codes == [ErrorCode.CORRUPT_MESSAGE, ErrorCode.NONE]
+
+
+def test_old_messages_without_acknowledgement_are_written(topic: str, wire: Wire) -> None:
+    for _ in range(3):
+        wire.send(ApiKey.PRODUCE, 0, **wire.produce_fields([(topic, 0, message(0))], acks=0))
+    assert wire.end_offset(topic) == 3
+
+
+def test_an_error_in_old_messages_without_acknowledgement_ends_the_connection(wire: Wire) -> None:
+    wire.send(ApiKey.PRODUCE, 0, **wire.produce_fields([("no such topic", 0, message(0))], acks=0))
+    assert wire.receive_frame() is None
+
+
+def test_acknowledgements_that_there_are_not_are_refused(topic: str, wire: Wire) -> None:
+    assert wire.produce(topic, message(0), version=0, acks=3).error_code == ErrorCode.INVALID_REQUIRED_ACKS
+
+
+# Offsets
+
+
+def listed(wire: Wire, topic: str, timestamp: int, most: int) -> tuple[int, list[int]]:
+    answer = ask(wire, ApiKey.LIST_OFFSETS, 0, -1, [(topic, [(0, timestamp, most)])])
+    ((name, ((partition, error, offsets),)),) = answer.topics
+    assert (name, partition) == (topic, 0)
+    return error, offsets
+
+
+def test_offsets_are_listed(behind: Behind, topic: str, wire: Wire) -> None:
+    append(behind, topic, batch(5), batch(5, base_timestamp=TIMESTAMP + 1000))
+    latest, earliest = -1, -2
+    assert listed(wire, topic, latest, 1) == (0, [10])
+    assert listed(wire, topic, latest, 10) == (0, [10, 0])
+    assert listed(wire, topic, earliest, 1) == (0, [0])
+    assert listed(wire, topic, earliest, 10) == (0, [0])
+    assert listed(wire, topic, TIMESTAMP + 1000, 1) == (0, [5])
+    assert listed(wire, topic, TIMESTAMP + 1000, 2) == (0, [5, 0])
+    assert listed(wire, topic, TIMESTAMP + 9999, 1) == (0, [10])
+    for most in (0, -1, -(2**31)):
+        assert listed(wire, topic, latest, most) == (0, [])
+
+
+def test_offsets_of_what_is_not_there_are_an_error(wire: Wire) -> None:
+    assert listed(wire, "no such topic", -1, 1) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])
+
+
+def test_an_empty_log_has_one_offset(topic: str, wire: Wire) -> None:
+    assert listed(wire, topic, -1, 10) == (0, [0])
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_positions_are_committed_and_fetched(topic: str, wire: Wire, version: int) -> None:
+    group = f"group of {topic}"
+    assert position(wire, group, topic) == (-1, "", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    entry = (0, 42, "mine") if version == 0 else (0, 42, -1, "mine")
+    fields = (group, [(topic, [entry])]) if version == 0 else (group, -1, "", [(topic, [entry])])
+    answer = ask(wire, ApiKey.OFFSET_COMMIT, version, *fields)
+    assert answer.topics == [(topic, [(0, 0)])]
+    assert position(wire, group, topic) == (42, "mine", 0)
+
+
+def position(wire: Wire, group: str, topic: str) -> tuple[int, str, int]:
+    answer = ask(wire, ApiKey.OFFSET_FETCH, 0, group, [(topic, [0])])
+    ((name, ((partition, offset, metadata, error),)),) = answer.topics
+    assert (name, partition) == (topic, 0)
+    return offset, metadata, error
+
+
+def test_who_keeps_positions_by_any_broker_reaches_the_coordinator(
+    behind: Behind, topic: str, wire: Wire
+) -> None:
+    leader = behind.cluster.node(behind.cluster.leader_of(topic))
+    for api in (ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH):
+        leader.faults.add(api, topic=topic, error=ErrorCode.NOT_COORDINATOR)
+    answer = ask(wire, ApiKey.OFFSET_COMMIT, 0, f"group of {topic}", [(topic, [(0, 7, "")])])
+    assert answer.topics == [(topic, [(0, 0)])]
+    assert position(wire, f"group of {topic}", topic) == (7, "", 0)
+
+
+def test_a_group_of_0_9_lives_its_life(topic: str, wire: Wire) -> None:
+    group = f"group of {topic}"
+    joined = ask(wire, ApiKey.JOIN_GROUP, 0, group, 10_000, "", "consumer", [("range", b"mine")])
+    assert joined.error_code == 0
+    assert joined.leader_id == joined.member_id
+    membership = (group, joined.generation_id, joined.member_id)
+    synced = ask(wire, ApiKey.SYNC_GROUP, 0, *membership, [(joined.member_id, b"all of it")])
+    assert (synced.error_code, synced.member_assignment) == (0, b"all of it")
+    assert ask(wire, ApiKey.HEARTBEAT, 0, *membership).error_code == 0
+    for entry, code in ((joined.generation_id, 0), (joined.generation_id + 1, ErrorCode.ILLEGAL_GENERATION)):
+        fields = (group, entry, joined.member_id, [(topic, [(0, 3, -1, "")])])
+        assert ask(wire, ApiKey.OFFSET_COMMIT, 1, *fields).topics == [(topic, [(0, code)])]
+    assert ask(wire, ApiKey.LEAVE_GROUP, 0, group, joined.member_id).error_code == 0
+
+
+# Topics
+
+
+def test_topics_are_created_described_and_deleted(behind: Behind, wire: Wire) -> None:
+    created = ask(wire, ApiKey.CREATE_TOPICS, 0, [("made by 0.10", 2, 1, [], [("retention.ms", "7")])], 5000)
+    assert created.topic_errors == [("made by 0.10", ErrorCode.INVALID_TOPIC_EXCEPTION)]
+    created = ask(wire, ApiKey.CREATE_TOPICS, 0, [("made-by-0.10", 2, 1, [], [("retention.ms", "7")])], 5000)
+    assert created.topic_errors == [("made-by-0.10", 0)]
+    described = ask(
+        wire, ApiKey.DESCRIBE_CONFIGS, 0, [(2, "made-by-0.10", ["retention.ms", "cleanup.policy"])]
+    )
+    ((_, _, _, _, configs),) = described.resources
+    flags = {name: (value, is_default) for name, value, _, is_default, _ in configs}
+    assert flags == {"retention.ms": ("7", False), "cleanup.policy": ("delete", True)}
+    deleted = ask(wire, ApiKey.DELETE_TOPICS, 0, ["made-by-0.10"], 5000)
+    assert deleted.topic_error_codes == [("made-by-0.10", 0)]

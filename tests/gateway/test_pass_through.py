@@ -1,0 +1,189 @@
+"""What the cluster speaks passes through, byte for byte; the brokers' addresses do not."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from batches import batch
+from broker.wire import Wire
+from gateway.behind import Behind, served
+
+from shoal.errors import ErrorCode
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.codec import encode_request, request_class
+from shoal.records import Codec
+
+Connect = Callable[[str], Wire]
+
+
+def frame(api: ApiKey, version: int, **fields: Any) -> bytes:
+    return encode_request(request_class(api)(version=version, **fields), 77, "a client of mine")
+
+
+def exchange(address: str, request: bytes) -> bytes | None:
+    with Wire(address) as wire:
+        wire.send_bytes(request)
+        return wire.receive_frame()
+
+
+def offsets_request(topic: str) -> dict[str, Any]:
+    wanted = request_class(ApiKey.LIST_OFFSETS).ListOffsetsTopic
+    partition = wanted.ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=-1)
+    return {"replica_id": -1, "isolation_level": 0, "topics": [wanted(name=topic, partitions=[partition])]}
+
+
+@pytest.mark.parametrize("version", range(1, 9))
+def test_an_answer_is_the_broker_s_own(behind: Behind, topic: str, version: int) -> None:
+    request = frame(ApiKey.LIST_OFFSETS, version, **offsets_request(topic))
+    answer = exchange(behind.address(topic), request)
+    assert answer is not None
+    assert answer == exchange(behind.direct(topic), request)
+    assert struct.unpack_from(">i", answer) == (77,)
+
+
+def test_a_large_fetch_is_the_broker_s_own(behind: Behind) -> None:
+    topic = behind.new_topic(max_message_bytes="10000000")
+    with Wire(behind.direct(topic)) as direct:
+        assert direct.produce(topic, batch([b"x" * 5_000_000])).error_code == ErrorCode.NONE
+        direct.send_fetch([(topic, 0, 0)], max_bytes=1 << 30, partition_max_bytes=1 << 30)
+        expected = direct.receive_frame()
+    with Wire(behind.address(topic)) as wire:
+        wire.send_fetch([(topic, 0, 0)], max_bytes=1 << 30, partition_max_bytes=1 << 30)
+        answer = wire.receive_frame()
+    assert answer is not None
+    assert expected is not None
+    assert answer[4:] == expected[4:]  # behind the correlation ids
+    assert len(expected) > 4_000_000
+
+
+def test_requests_that_were_sent_together_are_answered_in_order(wire: Wire, topic: str) -> None:
+    for offset in range(5):
+        wire.send_fetch([(topic, 0, offset)], version=4 + offset)
+    wire.send(ApiKey.LIST_OFFSETS, 1, **offsets_request(topic))
+    answers = [wire.receive_frame() for _ in range(6)]
+    assert [int.from_bytes(answer[:4]) for answer in answers if answer] == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("version", [3, 8, 9])
+def test_records_are_produced(wire: Wire, topic: str, version: int) -> None:
+    assert wire.produce(topic, batch(3, codec=Codec.GZIP), version=version).error_code == ErrorCode.NONE
+    assert wire.end_offset(topic) == 3
+
+
+@pytest.mark.parametrize("version", [3, 8, 9])
+def test_to_acks_0_there_is_no_answer(wire: Wire, topic: str, version: int) -> None:
+    for _ in range(2):
+        fields = wire.produce_fields([(topic, 0, batch(3))], acks=0, transactional_id="of no importance" * 9)
+        wire.send(ApiKey.PRODUCE, version, **fields)
+    assert wire.end_offset(topic) == 6
+
+
+def test_an_error_with_acks_0_ends_the_connection(wire: Wire) -> None:
+    wire.send(ApiKey.PRODUCE, 3, **wire.produce_fields([("no such topic", 0, batch(1))], acks=0))
+    assert wire.receive_frame() is None
+
+
+# Addresses
+
+
+@pytest.mark.parametrize("version", [*range(1, 13)])
+def test_metadata_names_the_gateway_for_each_broker(behind: Behind, topic: str, version: int) -> None:
+    with Wire(behind.address()) as wire:
+        answer = wire.call(ApiKey.METADATA, version, topics=None, allow_auto_topic_creation=False)
+    brokers = {each.node_id: (each.host, each.port) for each in answer.brokers}
+    assert brokers == behind.gateway.brokers
+    assert not {port for _, port in brokers.values()} & {node.port for node in behind.cluster.nodes}
+    (described,) = [each for each in answer.topics if each.name == topic]
+    assert described.partitions[0].leader_id == behind.cluster.leader_of(topic)
+
+
+def test_metadata_of_clients_before_0_10_names_it_too(behind: Behind, topic: str) -> None:
+    with Wire(behind.address()) as wire:
+        for topics in ([], [request_class(ApiKey.METADATA).MetadataRequestTopic(name=topic)]):
+            answer = wire.call(ApiKey.METADATA, 0, topics=topics)
+            assert {each.node_id: (each.host, each.port) for each in answer.brokers} == behind.gateway.brokers
+            assert topic in {each.name for each in answer.topics}
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_find_coordinator_names_the_gateway(behind: Behind, version: int) -> None:
+    with Wire(behind.address()) as wire:
+        if version < 4:
+            found = wire.call(ApiKey.FIND_COORDINATOR, version, key="a group", key_type=0)
+        else:
+            answer = wire.call(ApiKey.FIND_COORDINATOR, version, coordinator_keys=["a group"], key_type=0)
+            (found,) = answer.coordinators
+    assert (found.host, found.port) == behind.gateway.brokers[found.node_id]
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_describe_cluster_names_the_gateway(behind: Behind, version: int) -> None:
+    with Wire(behind.address()) as wire:
+        answer = wire.call(ApiKey.DESCRIBE_CLUSTER, version)
+    assert {each.broker_id: (each.host, each.port) for each in answer.brokers} == behind.gateway.brokers
+
+
+def test_each_listener_leads_to_its_own_broker(behind: Behind, connect: Connect) -> None:
+    topic = behind.new_topic(3)
+    for partition in range(3):
+        for node_id, address in behind.gateway.brokers.items():
+            fetched = connect(str(address)).fetch(topic, partition=partition)
+            leads = behind.cluster.leader_of(topic, partition) == node_id
+            assert (fetched.error_code == ErrorCode.NONE) == leads
+
+
+# What is announced
+
+
+def test_versions_that_kafka_4_removed_are_announced(behind: Behind, connect: Connect) -> None:
+    announced = served(connect(behind.address()))
+    beyond = served(connect(behind.cluster.node(1).bootstrap))
+    for api_key in (
+        ApiKey.PRODUCE,
+        ApiKey.FETCH,
+        ApiKey.LIST_OFFSETS,
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.OFFSET_FETCH,
+    ):
+        assert announced[api_key][0] == 0
+    assert beyond[ApiKey.FETCH][0] == 4
+    assert announced[ApiKey.JOIN_GROUP] == beyond[ApiKey.JOIN_GROUP]
+
+
+def test_versions_whose_answers_name_other_addresses_are_not_announced(
+    behind: Behind, connect: Connect
+) -> None:
+    wire = connect(behind.address())
+    announced = served(wire)
+    assert announced[ApiKey.PRODUCE] == (0, 9)
+    assert announced[ApiKey.FETCH][1] <= 15
+    wire.send(ApiKey.PRODUCE, 10, **wire.produce_fields([("topic", 0, batch(1))]))
+    assert wire.receive_frame() is None
+
+
+def test_a_listener_without_a_login_refuses_one(behind: Behind, connect: Connect) -> None:
+    wire = connect(behind.address())
+    announced = served(wire)
+    assert not {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE} & set(announced)
+    for version in (0, 1):
+        answer = wire.call(ApiKey.SASL_HANDSHAKE, version, mechanism="PLAIN")
+        assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
+    for version in (0, 1, 2):
+        answer = wire.call(ApiKey.SASL_AUTHENTICATE, version, auth_bytes=b"\0a\0b")
+        assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
+
+
+def test_a_version_of_api_versions_from_the_future_is_answered_in_the_first(behind: Behind) -> None:
+    # KIP-511: API 18, version 9, correlation id 5, client id "x", and a body that nobody knows.
+    request = struct.pack(">hhih", 18, 9, 5, 1) + b"x" + b"\0\3abc"
+    answer = exchange(behind.address(), struct.pack(">i", len(request)) + request)
+    assert answer == struct.pack(">ihi", 5, ErrorCode.UNSUPPORTED_VERSION, 1) + struct.pack(">hhh", 18, 0, 4)
+
+
+@pytest.mark.parametrize("api_key", [4, 5, 6, 7, 52, 56, 58, 59, 78, 999])
+def test_what_is_no_business_of_a_client_is_not_served(behind: Behind, api_key: int) -> None:
+    request = struct.pack(">hhih", api_key, 0, 5, 1) + b"x" + bytes(20)
+    assert exchange(behind.address(), struct.pack(">i", len(request)) + request) is None

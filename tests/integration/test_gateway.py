@@ -1,0 +1,420 @@
+"""The gateway before three real brokers of Kafka 4.1.0 that ask for TLS and a password."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from batches import batch, message, wrapper
+from broker.wire import Wire
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from gateway.behind import ask, messages, served
+from integration.test_broker_java_tools import CONSUMER, PRODUCER, VERSIONS, run
+from kafka import KafkaConsumer, KafkaProducer
+
+from rig import wait_until
+from rig.load import create_topic, load_every_kind
+from rig.locked import LockedKafka, jaas, locked_kafka
+from rig.read import read_topic
+from rig.record import Record
+from shoal.client.config import ClientConfig
+from shoal.errors import AccessRefused, ErrorCode
+from shoal.gateway import Gateway, GatewaySettings
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.codec import request_class
+from shoal.records import Codec
+
+OLD_CODECS = ("none", "gzip", "snappy", "lz4")
+VALUES = [b"value %d " % number * 10 for number in range(2_000)]
+SECONDS = 60
+
+Connect = Callable[[str], Wire]
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[LockedKafka]:
+    with locked_kafka(brokers=3) as running:
+        yield running
+
+
+def properties(kafka: LockedKafka, listener: str = "SASLTLS", password: str | None = None) -> dict[str, str]:
+    return {
+        "bootstrap.servers": kafka.cluster.listener(listener),
+        "security.protocol": "SASL_SSL" if listener == "SASLTLS" else "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-512" if listener == "SASLTLS" else "PLAIN",
+        "sasl.jaas.config": jaas("SCRAM-SHA-512" if listener == "SASLTLS" else "PLAIN", "alice", password),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(kafka.directory / "ca.pem"),
+    }
+
+
+def settings(upstream: dict[str, str], **changed: Any) -> GatewaySettings:
+    return GatewaySettings("127.0.0.1", 0, ClientConfig.from_properties("upstream", upstream)[0], **changed)
+
+
+@pytest.fixture(scope="module")
+def gateway(kafka: LockedKafka) -> Iterator[Gateway]:
+    with Gateway(settings(properties(kafka))) as running:
+        yield running
+
+
+@pytest.fixture
+def connect() -> Iterator[Connect]:
+    with ExitStack() as stack:
+        yield lambda address: stack.enter_context(Wire(address))
+
+
+def leader_of(gateway: Gateway, topic: str, partition: int = 0) -> int:
+    """Return a leader as a client of 0.9 is told it, once there is one."""
+    found = [-1]
+
+    def known() -> bool:
+        with Wire(str(gateway.bootstrap)) as wire:
+            wanted = request_class(ApiKey.METADATA).MetadataRequestTopic(name=topic)
+            answer = wire.call(ApiKey.METADATA, 0, topics=[wanted])
+        leaders = {each.partition_index: each.leader_id for each in answer.topics[0].partitions}
+        found[0] = leaders.get(partition, -1)
+        return found[0] in {each.node_id for each in answer.brokers}
+
+    wait_until(known, f"a leader of {topic}", SECONDS)
+    return found[0]
+
+
+def at_leader(gateway: Gateway, topic: str, partition: int = 0) -> str:
+    return str(gateway.brokers[leader_of(gateway, topic, partition)])
+
+
+def read_by(wire: Wire, topic: str, partition: int, version: int, end: int) -> list[Any]:
+    """Read a partition from fetch to fetch, as a client does."""
+    found: list[Any] = []
+    offset = 0
+    while True:
+        fetched = wire.fetch(topic, offset, partition=partition, version=version, max_wait_ms=100)
+        assert fetched.error_code == ErrorCode.NONE
+        new = [each for each in messages(fetched.record_set) if each.offset >= offset]
+        if not new:
+            assert fetched.high_watermark == end
+            return found
+        found += new
+        offset = found[-1].offset + 1
+
+
+@pytest.fixture(scope="module")
+def every_kind(kafka: LockedKafka) -> dict[int, list[Record]]:
+    """What new clients read of a topic with every kind of batch that old ones may read, by partition."""
+    load_every_kind(kafka.cluster.bootstrap, "every-kind", 2, codecs=OLD_CODECS)
+    return read_topic(kafka.cluster.bootstrap, "every-kind")
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3])
+def test_every_record_of_every_kind_is_read_by_old_fetches(
+    every_kind: dict[int, list[Record]], gateway: Gateway, connect: Connect, version: int
+) -> None:
+    for partition, expected in every_kind.items():
+        wire = connect(at_leader(gateway, "every-kind", partition))
+        end = wire.end_offset("every-kind", partition=partition)
+        found = read_by(wire, "every-kind", partition, version, end)
+        assert [(each.key, each.value) for each in found] == [(each.key, each.value) for each in expected]
+        if version >= 2:
+            assert [each.timestamp for each in found] == [each.timestamp for each in expected]
+
+
+def old_librdkafka(gateway: Gateway, version: str, **config: Any) -> dict[str, Any]:
+    named = {key.replace("_", "."): value for key, value in config.items()}
+    return {
+        "bootstrap.servers": str(gateway.bootstrap),
+        "api.version.request": "false",
+        "broker.version.fallback": version,
+        "log_level": 0,
+        "check.crcs": True,
+        **named,
+    }
+
+
+def consumed(consumer: Consumer, count: int) -> list[bytes]:
+    found: list[bytes] = []
+    deadline = time.monotonic() + SECONDS
+    while len(found) < count:
+        assert time.monotonic() < deadline, f"{len(found)} of {count}"
+        for each in consumer.consume(1000, timeout=0.5):
+            if each.error():
+                raise KafkaException(each.error())
+            found.append(each.value())
+    return found
+
+
+@pytest.mark.parametrize("codec", OLD_CODECS)
+@pytest.mark.parametrize("version", ["0.8.2.2", "0.9.0.1"])
+def test_librdkafka_as_of_an_old_broker(
+    kafka: LockedKafka, gateway: Gateway, topic: str, version: str, codec: str
+) -> None:
+    create_topic(kafka.cluster.bootstrap, topic, 3, 3)
+    producer = Producer(old_librdkafka(gateway, version, compression_type=codec))
+    for number, value in enumerate(VALUES):
+        producer.produce(topic, value, b"key %d" % number)
+    assert producer.flush(SECONDS) == 0
+    stored = read_topic(kafka.cluster.bootstrap, topic)
+    assert sorted(each.value or b"" for of in stored.values() for each in of) == sorted(VALUES)
+    consumer = Consumer(
+        old_librdkafka(
+            gateway, version, group_id=topic, auto_offset_reset="earliest", enable_auto_commit=False
+        )
+    )
+    try:
+        partitions = [TopicPartition(topic, partition) for partition in range(3)]
+        if version.startswith("0.8"):
+            consumer.assign([TopicPartition(topic, partition, 0) for partition in range(3)])
+        else:
+            consumer.subscribe([topic])
+        assert sorted(consumed(consumer, len(VALUES))) == sorted(VALUES)
+        consumer.commit(asynchronous=False)
+        assert sum(each.offset for each in consumer.committed(partitions, SECONDS)) == len(VALUES)
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("version", [(0, 8, 2), (0, 9), (0, 10, 0), (0, 10, 1)])
+def test_kafka_python_as_of_an_old_broker(
+    kafka: LockedKafka, gateway: Gateway, topic: str, version: tuple[int, ...]
+) -> None:
+    create_topic(kafka.cluster.bootstrap, topic, 3, 3)
+    config: dict[str, Any] = {"bootstrap_servers": str(gateway.bootstrap), "api_version": version}
+    with closing(KafkaProducer(compression_type="gzip", enable_idempotence=False, **config)) as producer:
+        for value in VALUES:
+            producer.send(topic, value)
+        producer.flush(SECONDS)
+    with closing(_python_consumer(config, topic, version)) as consumer:
+        assert sorted(_polled(consumer, len(VALUES))) == sorted(VALUES)
+        consumer.commit()
+
+
+def _python_consumer(config: dict[str, Any], topic: str, version: tuple[int, ...]) -> Any:
+    more = {"group_id": topic, "auto_offset_reset": "earliest", "enable_auto_commit": False}
+    consumer = KafkaConsumer(**config, **more)
+    if version < (0, 9):
+        from kafka import TopicPartition as Partition
+
+        consumer.assign([Partition(topic, partition) for partition in range(3)])
+    else:
+        consumer.subscribe([topic])
+    return consumer
+
+
+def _polled(consumer: Any, count: int) -> list[bytes]:
+    found: list[bytes] = []
+    deadline = time.monotonic() + SECONDS
+    while len(found) < count:
+        assert time.monotonic() < deadline, f"{len(found)} of {count}"
+        for records in consumer.poll(500).values():
+            found += [each.value for each in records]
+    return found
+
+
+# What Kafka 4.1 refuses, on raw sockets
+
+
+def test_what_the_cluster_does_not_announce_the_gateway_does(gateway: Gateway, connect: Connect) -> None:
+    announced = served(connect(str(gateway.bootstrap)))
+    removed = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH)
+    assert {announced[each][0] for each in removed} == {0}
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
+@pytest.mark.parametrize(("version", "magic"), [(0, 0), (1, 0), (2, 1)])
+def test_message_sets_are_written(
+    kafka: LockedKafka,
+    gateway: Gateway,
+    connect: Connect,
+    topic: str,
+    version: int,
+    magic: int,
+    codec: Codec,
+) -> None:
+    create_topic(kafka.cluster.bootstrap, topic)
+    wire = connect(at_leader(gateway, topic))
+    inner = [message(magic, b"value %d" % each, key=b"key", offset=each) for each in range(3)]
+    sent = b"".join(inner) if codec is Codec.NONE else wrapper(magic, codec, inner, offset=2)
+    for first in (0, 3):
+        answer = wire.produce(topic, sent, version=version)
+        assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, first)
+    stored = read_topic(kafka.cluster.bootstrap, topic)[0]
+    assert [(each.key, each.value) for each in stored] == [
+        (b"key", b"value %d" % each) for each in range(3)
+    ] * 2
+
+
+def test_positions_kept_by_any_broker_reach_the_coordinator(
+    kafka: LockedKafka, gateway: Gateway, connect: Connect, topic: str
+) -> None:
+    create_topic(kafka.cluster.bootstrap, topic)
+    found = connect(str(gateway.bootstrap)).call_coordinator(
+        ApiKey.FIND_COORDINATOR, 3, key=topic, key_type=0
+    )
+    connect(f"{found.host}:{found.port}").committed(topic, topic)  # it is ready
+    for offset, address in enumerate(gateway.brokers.values(), 1):
+        wire = connect(str(address))
+        answer = ask(wire, ApiKey.OFFSET_COMMIT, 0, topic, [(topic, [(0, offset, "mine")])])
+        assert answer.topics == [(topic, [(0, 0)])]
+        answer = ask(wire, ApiKey.OFFSET_FETCH, 0, topic, [(topic, [0])])
+        assert answer.topics == [(topic, [(0, offset, "mine", 0)])]
+
+
+def test_offsets_are_listed(kafka: LockedKafka, gateway: Gateway, connect: Connect, topic: str) -> None:
+    create_topic(kafka.cluster.bootstrap, topic)
+    wire = connect(at_leader(gateway, topic))
+    for _ in range(2):
+        assert wire.produce(topic, batch(5), version=9).error_code == ErrorCode.NONE
+    for timestamp, most, offsets in ((-1, 1, [10]), (-1, 5, [10, 0]), (-2, 5, [0]), (2**62, 1, [10])):
+        answer = ask(wire, ApiKey.LIST_OFFSETS, 0, -1, [(topic, [(0, timestamp, most)])])
+        assert answer.topics == [(topic, [(0, 0, offsets)])]
+
+
+def test_zstd_is_refused(kafka: LockedKafka, gateway: Gateway, connect: Connect, topic: str) -> None:
+    create_topic(kafka.cluster.bootstrap, topic)
+    wire = connect(at_leader(gateway, topic))
+    assert wire.produce(topic, batch(3, codec=Codec.ZSTD), version=9).error_code == ErrorCode.NONE
+    for version in range(4):
+        assert wire.fetch(topic, version=version).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+# What passes through
+
+
+def test_a_new_client_produces_in_transactions_and_reads_what_was_committed(
+    kafka: LockedKafka, gateway: Gateway, topic: str
+) -> None:
+    create_topic(kafka.cluster.bootstrap, topic, 3, 3)
+    at = {"bootstrap.servers": str(gateway.bootstrap)}
+    producer = Producer({**at, "transactional.id": topic, "compression.type": "zstd"})
+    producer.init_transactions(SECONDS)
+    for committed in (True, False, True):
+        producer.begin_transaction()
+        for value in VALUES[:100]:
+            producer.produce(topic, (b"good " if committed else b"bad ") + value)
+        producer.flush(SECONDS)
+        if committed:
+            producer.commit_transaction(SECONDS)
+        else:
+            producer.abort_transaction(SECONDS)
+    consumer = Consumer(
+        {**at, "group.id": topic, "auto.offset.reset": "earliest", "isolation.level": "read_committed"}
+    )
+    try:
+        consumer.subscribe([topic])
+        assert sorted(consumed(consumer, 200)) == sorted(b"good " + value for value in VALUES[:100] * 2)
+    finally:
+        consumer.close()
+
+
+def test_kafka_s_own_tools_work_through_the_gateway(kafka: LockedKafka, gateway: Gateway, topic: str) -> None:
+    create_topic(kafka.cluster.bootstrap, topic, 1, 3)
+    at = ("--bootstrap-server", str(gateway.bootstrap))
+    run(PRODUCER, *at, "--topic", topic, stdin="".join(f"line {number}\n" for number in range(100)))
+    read = run(CONSUMER, *at, "--topic", topic, "--from-beginning", "--max-messages", "100", "--group", topic)
+    assert read.splitlines() == [f"line {number}" for number in range(100)]
+    versions = run(VERSIONS, *at)
+    assert "Produce(0): 0 to 9" in versions
+    assert all(
+        f"127.0.0.1:{address.port} (id: {node}" in versions for node, address in gateway.brokers.items()
+    )
+
+
+# Brokers that go, and logins that end
+
+
+@pytest.mark.parametrize("way", ["kill", "stop"])
+def test_an_old_client_outlives_its_leader(
+    kafka: LockedKafka, gateway: Gateway, topic: str, way: str
+) -> None:
+    create_topic(kafka.cluster.bootstrap, topic, 1, 3, {"min.insync.replicas": "1"})
+    config = old_librdkafka(gateway, "0.9.0.1", metadata_request_timeout_ms=5_000)
+    producer = Producer({**config, "acks": -1, "retries": 1000, "retry.backoff.ms": 100})
+    consumer = Consumer({**config, "group.id": topic, "auto.offset.reset": "earliest"})
+    leader = leader_of(gateway, topic)
+    try:
+        consumer.subscribe([topic])
+        for value in VALUES[:500]:
+            producer.produce(topic, value)
+        assert producer.flush(SECONDS) == 0
+        assert consumed(consumer, 500) == VALUES[:500]
+        getattr(kafka.cluster, way)(leader)
+        for value in VALUES[500:]:
+            producer.produce(topic, value)
+        assert producer.flush(SECONDS) == 0
+        # A producer of that age has no sequence numbers: what is sent again may be there twice.
+        found: list[bytes] = []
+        deadline = time.monotonic() + SECONDS
+        while set(found) != set(VALUES[500:]):
+            assert time.monotonic() < deadline
+            found += [each.value() for each in consumer.consume(1000, timeout=0.5) if not each.error()]
+        assert leader_of(gateway, topic) != leader
+    finally:
+        consumer.close()
+        kafka.cluster.start(leader)
+    wait_until(lambda: _leads_again(gateway, leader), "the broker is back", SECONDS)
+
+
+def _leads_again(gateway: Gateway, node_id: int) -> bool:
+    with Wire(str(gateway.brokers[node_id])) as wire:
+        wire.send(ApiKey.METADATA, 1, topics=[])
+        frame = wire.receive_frame()
+    return frame is not None
+
+
+def test_a_login_is_renewed_while_its_client_stays(kafka: LockedKafka, connect: Connect, topic: str) -> None:
+    create_topic(kafka.cluster.bootstrap, topic)
+    with Gateway(settings(properties(kafka, "SHORT"))) as gateway:
+        wire = connect(at_leader(gateway, topic))
+        deadline = time.monotonic() + 7  # three sessions
+        while time.monotonic() < deadline:
+            assert wire.fetch(topic, version=1, min_bytes=1, max_wait_ms=500).error_code == ErrorCode.NONE
+            assert wire.fetch(topic, version=11, min_bytes=1, max_wait_ms=500).error_code == ErrorCode.NONE
+
+
+# The command line
+
+
+def test_the_command_serves_a_locked_cluster(kafka: LockedKafka, topic: str, tmp_path: Path) -> None:
+    create_topic(kafka.cluster.bootstrap, topic)
+    with _command(kafka, tmp_path) as process:
+        assert process.stdout is not None
+        bootstrap = process.stdout.readline().removeprefix("listening on ").strip()
+        producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "api.version.request": "false",
+                "broker.version.fallback": "0.9.0.1",
+                "log_level": 0,
+            }
+        )
+        producer.produce(topic, b"by the command")
+        assert producer.flush(SECONDS) == 0
+        process.terminate()
+        assert process.wait(SECONDS) == 0
+    assert [each.value for each in read_topic(kafka.cluster.bootstrap, topic)[0]] == [b"by the command"]
+
+
+def test_a_wrong_password_is_one_sentence(kafka: LockedKafka, tmp_path: Path) -> None:
+    with pytest.raises(AccessRefused, match="the login of 'alice' by SCRAM-SHA-512 failed"):
+        Gateway(settings(properties(kafka, password="wrong"))).start()
+    with _command(kafka, tmp_path, password="wrong") as process:
+        _, err = process.communicate(timeout=SECONDS)
+    assert process.returncode == 2
+    assert err.count("\n") == 1
+    assert "wrong" not in err
+
+
+def _command(kafka: LockedKafka, directory: Path, password: str | None = None) -> subprocess.Popen[str]:
+    file = directory / "upstream.properties"
+    lines = [f"{key}={value}" for key, value in properties(kafka, password=password).items()]
+    file.write_text("\n".join(lines).replace("\\", "\\\\"))
+    command = [sys.executable, "-m", "shoal", "gateway", "--listen", "127.0.0.1:0"]
+    return subprocess.Popen(
+        [*command, "--upstream-config", str(file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )

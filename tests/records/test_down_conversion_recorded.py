@@ -1,0 +1,171 @@
+"""Down-conversion beside bytes that a real Kafka 3.9.1 sent to old clients, from the same record sets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from java_gzip import with_javas_gzip_header
+from kafka.protocol.consumer import FetchRequest, FetchResponse
+from vectors import Vector, down_converted_vectors, vector
+
+from shoal.errors import NotConvertible
+from shoal.records import Codec, decompress, split
+from shoal.records.down_conversion import DownConversion
+
+KAFKA_CHUNK_BYTES = 128 * 1024
+MAGIC_OF_VERSION = {0: 0, 1: 0, 2: 1, 3: 1}
+ERROR_UNSUPPORTED_COMPRESSION = 76
+
+CONVERTED = [
+    each
+    for each in down_converted_vectors()
+    if each.direction == "response" and each.version in MAGIC_OF_VERSION
+]
+
+
+def _name(recorded: Vector) -> str:
+    """Without directory, version and direction."""
+    return recorded.name.split("-", 2)[2].removesuffix(".response")
+
+
+def _partition(recorded: Vector) -> Any:
+    response = FetchResponse[recorded.version].decode(recorded.frame, header=True)
+    (partition,) = response.responses[0].partitions
+    return partition
+
+
+def _record_set(recorded: Vector) -> bytes:
+    return bytes(_partition(recorded).records)
+
+
+def _fetch_offset(recorded: Vector) -> int:
+    asked = vector(recorded.name.replace(".response", ".request"))
+    request = FetchRequest[asked.version].decode(asked.frame, header=True)
+    offset: int = request.topics[0].partitions[0].fetch_offset
+    return offset
+
+
+def _conversion(
+    recorded: Vector, *, more_bytes: int = 0, chunk_bytes: int = KAFKA_CHUNK_BYTES
+) -> DownConversion:
+    source = _record_set(vector(f"down_converted/fetch-v12-{_name(recorded)}.response"))
+    return DownConversion(
+        [memoryview(source)],
+        magic=MAGIC_OF_VERSION[recorded.version],
+        fetch_offset=_fetch_offset(recorded),
+        source_bytes=len(source) + more_bytes,
+        chunk_bytes=chunk_bytes,
+    )
+
+
+def _whole_messages(data: bytes) -> bytes:
+    """Return what comes before padding, and before what is cut."""
+    position = 0
+    while position + 12 <= len(data):
+        end = position + 12 + int.from_bytes(data[position + 8 : position + 12])
+        if end > len(data):
+            break
+        position = end
+    return data[:position]
+
+
+def _offsets(messages: bytes) -> list[int]:
+    offsets = []
+    while messages:
+        offsets.append(int.from_bytes(messages[:8]))
+        messages = messages[12 + int.from_bytes(messages[8:12]) :]
+    return offsets
+
+
+def _with_name(*names: str, snappy: bool = True) -> pytest.MarkDecorator:
+    found = [
+        pytest.param(each, id=each.name)
+        for each in CONVERTED
+        if _name(each).startswith(names) and (snappy or each.codec != "snappy")
+    ]
+    assert found
+    return pytest.mark.parametrize("recorded", found)
+
+
+@_with_name(
+    "codec",
+    "from-the-middle",
+    "log-append-time",
+    "padding",
+    "compacted",
+    "transactions",
+    "zstd-behind",
+    snappy=False,
+)
+def test_every_byte_is_kafkas(recorded: Vector) -> None:
+    """But for one byte of Java's gzip headers."""
+    theirs = _record_set(recorded)
+    ours = b"".join(_conversion(recorded).chunks())
+    everything = _whole_messages(b"".join(_conversion(recorded, more_bytes=100_000).chunks()))
+    assert everything
+    as_java = with_javas_gzip_header(everything)[: len(ours)]
+    assert theirs == as_java + ours[len(as_java) :]
+
+
+def _unwrapped(messages: bytes) -> list[tuple[int, bytes, bytes]]:
+    """Return offset, fields from the magic up to the value, and what is in wrappers of snappy."""
+    found = []
+    for each in split(memoryview(messages)):
+        value = 18 + 8 * each.header.magic + 8
+        content = bytes(each.view[value:])
+        if each.header.codec_id == Codec.SNAPPY:
+            content = bytes(decompress(Codec.SNAPPY, content, 1 << 20))
+        found.append((each.header.base_offset, bytes(each.view[16 : value - 4]), content))
+    return found
+
+
+@_with_name("codec-snappy", "log-append-time-snappy", "compacted-snappy")
+def test_of_snappy_all_but_the_compressed_bytes_is_kafkas(recorded: Vector) -> None:
+    """Its libraries compress differently, by a byte or two."""
+    theirs, ours = (
+        _unwrapped(_whole_messages(record_set))
+        for record_set in (_record_set(recorded), b"".join(_conversion(recorded).chunks()))
+    )
+    assert ours
+    assert theirs == ours
+
+
+@_with_name("codec", "transactions", "compacted")
+def test_in_small_chunks_it_is_the_same(recorded: Vector) -> None:
+    """But for padding, which is in chunks of that size, too."""
+    small, large = (
+        b"".join(_conversion(recorded, chunk_bytes=size).chunks()) for size in (200, KAFKA_CHUNK_BYTES)
+    )
+    assert _whole_messages(small) == _whole_messages(large)
+    assert len(small) == len(large)
+
+
+def test_every_version_and_codec_is_among_them() -> None:
+    assert {(each.version, each.codec) for each in CONVERTED} >= {
+        (version, codec) for version in MAGIC_OF_VERSION for codec in ("none", "gzip", "snappy", "lz4")
+    }
+
+
+@pytest.mark.parametrize("recorded", [each for each in CONVERTED if _name(each) == "zstd"], ids=_name)
+def test_zstd_is_refused_as_kafka_refuses_it(recorded: Vector) -> None:
+    assert _partition(recorded).error_code == ERROR_UNSUPPORTED_COMPRESSION
+    with pytest.raises(NotConvertible) as refused:
+        _conversion(recorded)
+    assert refused.value.code == ERROR_UNSUPPORTED_COMPRESSION
+
+
+@_with_name("only-a-marker")
+def test_where_kafka_sends_nothing_but_padding_there_is_nothing(recorded: Vector) -> None:
+    assert _record_set(recorded) == b"\xff" * 8 + (61).to_bytes(4)
+    found = _conversion(recorded)
+    assert (found.size, found.next_offset) == (0, _fetch_offset(recorded) + 1)
+
+
+@_with_name("from-a-marker")
+def test_behind_a_marker_kafka_sends_a_batch_twice_and_shoal_does_not(recorded: Vector) -> None:
+    theirs = _offsets(_whole_messages(_record_set(recorded)))
+    ours = _offsets(_whole_messages(b"".join(_conversion(recorded).chunks())))
+    assert ours == sorted(set(ours))
+    assert len(theirs) > len(set(theirs))
+    assert sorted(set(theirs)) == ours[: len(set(theirs))]

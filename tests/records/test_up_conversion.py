@@ -1,0 +1,286 @@
+"""Message sets of producers before Kafka 0.11, as batches of magic 2; and such as Kafka refuses."""
+
+from __future__ import annotations
+
+import contextlib
+import zlib
+from collections.abc import Callable
+
+import pytest
+from aiokafka.record.legacy_records import LegacyRecordBatchBuilder as AiokafkaBuilder
+from batches import LOG_APPEND_TIME, TIMESTAMP, compressed, message, wrapper
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.record.legacy_records import LegacyRecordBatchBuilder as KafkaPythonBuilder
+from strategies import damaged
+
+from shoal.errors import ErrorCode, NotConvertible
+from shoal.records import Codec, read_key_value_headers, read_records, verify_crc
+from shoal.records.up_conversion import SentMessage, read_message_set, up_convert
+
+LIMIT = 1 << 20
+CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
+
+SENT: list[tuple[int, bytes | None, bytes | None]] = [
+    (TIMESTAMP, b"key", b"value"),
+    (TIMESTAMP + 5, None, b"no key"),
+    (TIMESTAMP - 7, b"no value", None),
+    (TIMESTAMP, b"", b""),
+]
+
+
+def sent(
+    magic: int, offset: int = 0, key: bytes | None = b"k", value: bytes | None = b"v", **options: int
+) -> bytes:
+    return bytes(message(magic, value, key=key, offset=offset, **options))
+
+
+def wrapped(magic: int, offset: int, inner: bytes, codec: Codec, **options: int) -> bytes:
+    return bytes(wrapper(magic, codec, [inner], offset=offset, **options))
+
+
+def read(data: bytes, **options: int) -> list[SentMessage]:
+    message_set = read_message_set(memoryview(data), LIMIT, **options)
+    return list(message_set.messages) if message_set is not None else []
+
+
+def refusal(data: bytes, **options: int) -> ErrorCode:
+    with pytest.raises(NotConvertible) as refused:
+        read(data, **options)
+    return refused.value.code
+
+
+@pytest.mark.parametrize(
+    ("builder", "codec", "magic"),
+    [
+        (builder, codec, magic)
+        for builder in (KafkaPythonBuilder, AiokafkaBuilder)
+        for codec in (Codec.NONE, *CODECS)
+        for magic in (0, 1)
+        # aiokafka writes no lz4 in magic 0.
+        if (builder, codec, magic) != (AiokafkaBuilder, Codec.LZ4, 0)
+    ],
+)
+def test_what_another_library_sends_is_one_batch_with_the_same_records(
+    builder: Callable[..., object], codec: Codec, magic: int
+) -> None:
+    built = builder(magic, codec, 1 << 20)
+    for offset, (timestamp, key, value) in enumerate(SENT):
+        built.append(offset, timestamp=timestamp, key=key, value=value)  # type: ignore[attr-defined]
+    message_set = read_message_set(memoryview(bytes(built.build())), LIMIT)  # type: ignore[attr-defined]
+    assert message_set is not None
+    assert message_set.codec is codec
+    batch = up_convert(message_set.messages, codec)
+    verify_crc(batch)
+    header = batch.header
+    assert (header.base_offset, header.last_offset_delta, header.records_count) == (0, 3, 4)
+    assert header.codec_id == codec
+    assert header.producer_id == header.producer_epoch == header.base_sequence == -1
+    assert not header.is_log_append_time
+    times = [timestamp if magic else -1 for timestamp, _, _ in SENT]
+    assert (header.base_timestamp, header.max_timestamp) == (times[0], max(times))
+    found = [
+        (record.offset, record.timestamp, *read_key_value_headers(record))
+        for record in read_records(batch, LIMIT)
+    ]
+    assert found == [
+        (number, time, key, value, [])
+        for number, (time, (_, key, value)) in enumerate(zip(times, SENT, strict=True))
+    ]
+
+
+def test_a_message_of_literal_bytes() -> None:
+    """Of magic 1: offset 7, 36 bytes; CRC, magic, attributes, timestamp; key and value."""
+    covered = b"\1\0" + b"\0\0\0\0\0\0\3\xe8" + b"\0\0\0\1k" + b"\0\0\0\1v"
+    crc = zlib.crc32(covered).to_bytes(4)
+    literal = b"\0\0\0\0\0\0\0\7" + (len(covered) + 4).to_bytes(4) + crc + covered
+    assert read(literal) == [SentMessage(1000, False, b"k", b"v")]
+
+
+def test_nothing_whole_is_nothing() -> None:
+    whole = sent(1, 0, b"k", b"v")
+    for size in range(len(whole)):
+        assert read(whole[:size]) == []
+
+
+def test_a_message_that_is_cut_at_the_end_counts_for_nothing() -> None:
+    one, two = sent(0, 0, b"k", b"first"), sent(0, 1, b"k", b"second")
+    for size in range(len(two)):
+        assert [each.value for each in read(one + two[:size])] == [b"first"]
+
+
+def test_the_offsets_of_a_producer_say_nothing() -> None:
+    assert len(read(sent(1, -1, b"k", b"a") + sent(1, -(2**63), b"k", b"b"))) == 2
+
+
+def test_a_message_that_is_cut_at_the_end_of_a_wrapper_counts_for_nothing() -> None:
+    inner = sent(1, 0, b"k", b"first") + sent(1, 1, b"k", b"second")[:-1]
+    assert [each.value for each in read(wrapped(1, 0, inner, Codec.GZIP))] == [b"first"]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_wrapper_s_append_time_is_its_messages(codec: Codec) -> None:
+    inner = sent(1, 0, b"k", b"v")
+    (found,) = read(wrapped(1, 0, inner, codec, timestamp=77, flags=LOG_APPEND_TIME))
+    assert (found.timestamp, found.is_append_time) == (77, True)
+
+
+@pytest.mark.parametrize("offset", [0, 1, 9])
+def test_a_wrapper_may_be_at_its_last_message_s_offset_later_or_at_0(offset: int) -> None:
+    inner = sent(1, 0, b"k", b"a") + sent(1, 1, b"k", b"b")
+    assert len(read(wrapped(1, offset, inner, Codec.GZIP))) == 2
+
+
+def damaged_crc(data: bytes) -> bytes:
+    return data[:-1] + bytes([data[-1] ^ 1])
+
+
+def with_crc(content: bytes, length: int | None = None) -> bytes:
+    """Write a message with any content behind its CRC, and a right one."""
+    return bytes(8) + (length or len(content) + 4).to_bytes(4) + zlib.crc32(content).to_bytes(4) + content
+
+
+PLAIN = [sent(magic, 0, b"k", b"v") for magic in (0, 1)]
+WITH_KEY = b"\1\0" + bytes(8)
+INNER = bytes(sent(1, 1, b"k", b"v"))
+
+REFUSED = {
+    "a wrong CRC": (damaged_crc(sent(1, 0, b"k", b"v")), ErrorCode.CORRUPT_MESSAGE),
+    "a length that is too short": (bytes(8) + b"\0\0\0\x0d" + bytes(20), ErrorCode.CORRUPT_MESSAGE),
+    "a negative length": (bytes(8) + b"\xff\xff\xff\xff" + bytes(20), ErrorCode.CORRUPT_MESSAGE),
+    "a magic that is none": (
+        bytes(8) + b"\0\0\0\x20" + bytes(4) + b"\3" + bytes(27),
+        ErrorCode.CORRUPT_MESSAGE,
+    ),
+    "two magics": (PLAIN[0] + PLAIN[1], ErrorCode.INVALID_RECORD),
+    "two wrappers": (2 * wrapped(1, 0, INNER, Codec.GZIP), ErrorCode.INVALID_RECORD),
+    "a message and a wrapper": (PLAIN[1] + wrapped(1, 0, INNER, Codec.GZIP), ErrorCode.INVALID_RECORD),
+    "a wrapper and a message": (wrapped(1, 0, INNER, Codec.GZIP) + PLAIN[1], ErrorCode.INVALID_RECORD),
+    "a wrapper of zstd": (wrapped(1, 0, INNER, Codec.ZSTD), ErrorCode.INVALID_RECORD),
+    "an empty wrapper": (wrapped(1, 0, b"", Codec.GZIP), ErrorCode.INVALID_RECORD),
+    "a wrapper without a value": (with_crc(b"\1\1" + bytes(8) + b"\xff" * 8), ErrorCode.INVALID_RECORD),
+    "a wrapper of no bytes": (
+        with_crc(b"\1\1" + bytes(8) + b"\xff" * 4 + bytes(4)),
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    ),
+    "a wrapper that is no stream": (
+        with_crc(b"\1\1" + bytes(8) + b"\xff" * 4 + b"\0\0\0\3abc"),
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    ),
+    "an unknown codec": (with_crc(b"\1\5" + bytes(8) + b"\xff" * 8), ErrorCode.UNKNOWN_SERVER_ERROR),
+    "a wrapper before its last message": (
+        wrapped(1, 1, sent(1, 2, b"k", b"v"), Codec.GZIP),
+        ErrorCode.INVALID_RECORD,
+    ),
+    "a wrapper in a wrapper": (
+        wrapped(1, 0, wrapped(1, 0, INNER, Codec.GZIP), Codec.GZIP),
+        ErrorCode.INVALID_RECORD,
+    ),
+    "another magic in a wrapper": (wrapped(1, 0, PLAIN[0], Codec.GZIP), ErrorCode.INVALID_RECORD),
+    "a wrong CRC in a wrapper": (
+        wrapped(1, 0, damaged_crc(sent(1, 0, b"k", b"v")), Codec.GZIP),
+        ErrorCode.CORRUPT_MESSAGE,
+    ),
+    "a short length in a wrapper": (
+        wrapped(1, 0, bytes(8) + b"\0\0\0\1" + bytes(20), Codec.GZIP),
+        ErrorCode.CORRUPT_MESSAGE,
+    ),
+    "a message too short for magic 1": (with_crc(b"\1\0" + bytes(8)), ErrorCode.UNKNOWN_SERVER_ERROR),
+    "a key that leads out of its message": (
+        with_crc(WITH_KEY + b"\x7f\xff\xff\xff" + bytes(9)),
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    ),
+    "a value that leads out of its message": (
+        with_crc(WITH_KEY + b"\0\0\0\0" + b"\0\0\0\2v"),
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_kafka_refuses_is_refused_with_its_code(name: str) -> None:
+    data, code = REFUSED[name]
+    assert refusal(data) is code
+
+
+def test_a_huge_length_in_a_wrapper_allocates_nothing() -> None:
+    endless = bytes(8) + b"\x7f\xff\xff\xff" + bytes(20)
+    assert refusal(wrapped(1, 0, endless, Codec.GZIP)) is ErrorCode.INVALID_RECORD
+
+
+def test_bytes_behind_a_value_are_not_looked_at() -> None:
+    (found,) = read(with_crc(WITH_KEY + b"\0\0\0\1k" + b"\0\0\0\1v" + b"more"))
+    assert (found.key, found.value) == (b"k", b"v")
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_bomb_is_refused(codec: Codec) -> None:
+    inner = sent(1, 0, b"k", bytes(LIMIT))
+    assert refusal(wrapped(1, 0, inner, codec)) is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_so_many_small_messages_that_they_are_a_bomb_are_refused() -> None:
+    inner = bytes(sent(0, 0, None, None)) * (LIMIT // 64 + 1)
+    assert refusal(wrapped(0, 0, inner, Codec.GZIP)) is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_a_message_may_be_no_larger_than_allowed() -> None:
+    one = sent(1, 0, b"k", b"v")
+    assert len(read(one + one, most_message_bytes=len(one))) == 2
+    assert refusal(one + one, most_message_bytes=len(one) - 1) is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_a_negative_timestamp_cannot_be_kept() -> None:
+    messages = read(sent(1, 0, b"k", b"v", timestamp=-2))
+    with pytest.raises(NotConvertible) as refused:
+        up_convert(messages, Codec.NONE)
+    assert refused.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+WHOLE = [
+    bytes(sent(0, 0, b"k", b"v") * 3),
+    bytes(sent(1, 0, b"k", b"v") * 3),
+    *(
+        bytes(wrapped(magic, 0, sent(magic, 0, b"k", b"v") * 3, codec))
+        for codec in CODECS
+        for magic in (0, 1)
+    ),
+]
+
+
+def _read_or_refuse(data: bytes) -> None:
+    with contextlib.suppress(NotConvertible):
+        messages = read(data)
+        if messages:
+            up_convert(messages, Codec.NONE)
+
+
+@given(damaged(st.sampled_from(WHOLE)))
+def test_damaged_sets_are_read_or_refused(data: bytes) -> None:
+    _read_or_refuse(data)
+
+
+@given(
+    damaged(st.sampled_from([sent(1, 0, b"k", b"v") * 3, sent(0, 0, None, b"v")]).map(bytes)),
+    st.sampled_from([0, 1]),
+    st.sampled_from(CODECS),
+)
+def test_damage_within_a_wrapper_is_read_or_refused(inner: bytes, magic: int, codec: Codec) -> None:
+    _read_or_refuse(bytes(wrapped(magic, 0, inner, codec)))
+
+
+@given(
+    damaged(st.sampled_from([compressed(bytes(sent(1, 0, b"k", b"v")), codec) for codec in CODECS])),
+    st.sampled_from(CODECS),
+    st.sampled_from([0, 1]),
+)
+def test_a_damaged_stream_with_a_right_crc_is_read_or_refused(
+    stream: bytes, codec: Codec, magic: int
+) -> None:
+    head = bytes([magic, codec]) + bytes(8 * magic) + b"\xff" * 4
+    _read_or_refuse(with_crc(head + len(stream).to_bytes(4) + stream))
+
+
+@given(st.binary(max_size=100))
+def test_arbitrary_bytes_are_read_or_refused(data: bytes) -> None:
+    _read_or_refuse(data)

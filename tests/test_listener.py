@@ -1,0 +1,109 @@
+"""A listener accepts for as long as it is started, whatever its clients and its system do."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from shoal.listener import Listener
+
+PATIENCE_S = 20
+
+
+@contextmanager
+def listening(serve: Callable[[socket.socket], None]) -> Iterator[Listener]:
+    listener = Listener("127.0.0.1", 0, serve, "test")
+    listener.start()
+    try:
+        yield listener
+    finally:
+        listener.stop()
+
+
+def echo(connected: socket.socket) -> None:
+    while data := connected.recv(100):
+        connected.sendall(data)
+
+
+def connect(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), PATIENCE_S)
+
+
+def test_each_connection_has_a_thread_and_is_closed_with_it() -> None:
+    with listening(lambda connected: connected.sendall(b"once")) as listener:
+        for _ in range(3):
+            with connect(listener.port) as client:
+                assert (client.recv(100), client.recv(100)) == (b"once", b"")
+
+
+def test_a_stop_ends_who_waits_and_the_port_can_be_listened_on_again() -> None:
+    with listening(echo) as listener, connect(listener.port) as client:
+        client.sendall(b"a")
+        assert client.recv(100) == b"a"
+        listener.stop()
+        assert client.recv(100) == b""
+        with pytest.raises(ConnectionRefusedError):
+            connect(listener.port)
+        port = listener.port
+        listener.start()
+        assert listener.port == port
+        with connect(port) as again:
+            again.sendall(b"b")
+            assert again.recv(100) == b"b"
+
+
+def _wait(event: threading.Event) -> None:
+    event.wait(PATIENCE_S)
+
+
+def test_a_stop_with_patience_does_not_wait_for_who_does_not_listen() -> None:
+    ended = threading.Event()
+    with listening(lambda _: _wait(ended)) as listener, connect(listener.port):
+        listener.stop(patience_s=0.1)
+        ended.set()
+
+
+def test_a_port_that_is_taken_is_an_error_and_leaves_nothing() -> None:
+    with listening(echo) as listener:
+        other = Listener("127.0.0.1", listener.port, echo, "test")
+        with pytest.raises(OSError, match="in use"):
+            other.start()
+        other.stop()
+
+
+_FEW_FILES = """
+import resource, sys
+from shoal.listener import Listener
+def echo(connected):
+    while data := connected.recv(100):
+        connected.sendall(data)
+listener = Listener("127.0.0.1", 0, echo, "test")
+listener.start()
+resource.setrlimit(resource.RLIMIT_NOFILE, (12, 12))
+print(listener.port, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_who_comes_while_there_are_no_files_left_is_served_when_there_are() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", _FEW_FILES], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with process, ExitStack() as stack:
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+        early = [stack.enter_context(connect(port)) for _ in range(30)]
+        early[0].sendall(b"first")
+        assert early[0].recv(100) == b"first"
+        late = stack.enter_context(connect(port))
+        late.sendall(b"last")
+        for each in early:
+            each.close()
+        assert late.recv(100) == b"last"
+        process.kill()

@@ -1,0 +1,36 @@
+"""The vectors of removed versions are what their index says; shown with kafka-python's former messages."""
+
+import hashlib
+from typing import Any
+
+import old_messages
+import pytest
+
+from vectors import Vector, removed_vectors
+
+EVERY_VECTOR = pytest.mark.parametrize("recorded", removed_vectors(), ids=lambda recorded: recorded.name)
+
+
+@EVERY_VECTOR
+def test_the_file_is_the_one_recorded(recorded: Vector) -> None:
+    assert len(recorded.frame) == recorded.size
+    assert hashlib.sha256(recorded.frame).hexdigest() == recorded.sha256
+
+
+@EVERY_VECTOR
+def test_another_codec_reads_it_and_writes_the_same_bytes(recorded: Vector) -> None:
+    is_request = recorded.direction == "request"
+    message_class: Any = old_messages.schema(recorded.api_key, recorded.version, is_request=is_request)
+    message = message_class.decode(recorded.frame, header=True)
+    assert message.encode(header=True) == recorded.frame
+
+
+def test_every_removed_version_is_among_them() -> None:
+    assert {(each.api, each.version) for each in removed_vectors()} >= {
+        *(("Produce", version) for version in range(3)),
+        *(("Fetch", version) for version in range(4)),
+        *(("OffsetCommit", version) for version in range(2)),
+        *(("CreateTopics", version) for version in range(2)),
+        *(("OffsetForLeaderEpoch", version) for version in range(2)),
+        *((api, 0) for api in ("ListOffsets", "OffsetFetch", "DeleteTopics", "DescribeConfigs")),
+    }
