@@ -47,7 +47,7 @@ EXAMPLES = [
     ),
     (
         NotConvertible(ErrorCode.CORRUPT_MESSAGE, "corrupt batch at 61: its CRC is wrong"),
-        "no conversion to an older format: corrupt batch at 61: its CRC is wrong",
+        "no conversion to another format: corrupt batch at 61: its CRC is wrong",
     ),
     (ProtocolError("a response of 3 bytes"), "a response of 3 bytes"),
     (Disconnected("kafka:9092", "no answer in time"), "no connection to kafka:9092: no answer in time"),
