@@ -24,11 +24,11 @@ With `--json` it is also the last object on stdout: `{"type": "error", "error": 
 
 | exit code | |
 |---|---|
-| 0 | done; for `broker`, `gateway`, and `mirror` without `--once`, also after SIGINT or SIGTERM |
+| 0 | done; for `broker`, `gateway`, `mirror-maker` and `mirror` without `--once` also after a signal |
 | 1 | failed; also where any partition was stopped, or where `verify` found a difference |
 | 2 | usage or configuration |
 | 3 | `verify` could not compare |
-| 4 | `mirror` is done, but after incidents that an `--on-…` option let it go on from |
+| 4 | `mirror` or `mirror-maker` is done, but after incidents that an option let it go on from |
 
 `shoal mirror --config FILE` takes all of its options from a file: [config-file.md](config-file.md).
 """

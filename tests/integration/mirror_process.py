@@ -36,9 +36,9 @@ def _environment(state: Path) -> dict[str, str]:
 class MirrorProcess:
     """A running ``shoal mirror --json``; killed at the end of the ``with`` block if it still runs."""
 
-    def __init__(self, *args: str, state: Path) -> None:
+    def __init__(self, *args: str, state: Path, verb: str = "mirror") -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "shoal", "mirror", "--json", *args],
+            [sys.executable, "-m", "shoal", verb, "--json", *args],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -14,6 +14,7 @@ from two_brokers import ABORT, History, TwoBrokers, Watched
 from shoal.client.connection import Address
 from shoal.client.metadata import TopicPartition
 from shoal.mirroring.exposition import Exposition, MetricsServer
+from shoal.mirroring.incidents import IncidentKind
 from shoal.mirroring.metrics import Metrics
 from shoal.mirroring.processes import LocalProcesses, process_name
 
@@ -105,7 +106,7 @@ def test_incidents_of_every_kind_are_served_from_the_start_so_that_the_first_is_
     metrics.apply(report(incidents=[["source-retention", "its log begins at 7", 3, True]]))
     after = samples(metrics)
     kinds = {dict(labels)["kind"] for name, labels in before if name == "shoal_incidents_total"}
-    assert kinds == {"foreign-records", "destination-loss", "source-reset", "source-retention"}
+    assert kinds == {each.value for each in IncidentKind}
     retention = ("shoal_incidents_total", (("kind", "source-retention"),))
     assert (before[retention], after[retention]) == (0, 1)
 

@@ -20,13 +20,13 @@ from typing import Any, NoReturn
 
 from ..errors import ConfigError, ShoalError
 from ..exit_codes import EXIT_USAGE
-from . import broker, demo, gateway, mirror, verify
+from . import broker, demo, gateway, mirror, mirror_maker, verify
 from .config_file import with_config_file
 from .report import first_line, print_json, say
 
 __all__ = ["main", "make_parser"]
 
-VERBS = (mirror, verify, demo, broker, gateway)
+VERBS = (mirror, mirror_maker, verify, demo, broker, gateway)
 
 
 class _Parser(argparse.ArgumentParser):

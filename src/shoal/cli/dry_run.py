@@ -35,7 +35,11 @@ def print_dry_run(options: MirrorOptions, *, as_json: bool) -> int:
 
 
 def _policies(options: MirrorOptions) -> dict[str, str]:
-    return {kind.value: "continue" if kind in options.continue_on else "fail" for kind in IncidentKind}
+    return {
+        kind.value: "continue" if kind in options.continue_on else "fail"
+        for kind in IncidentKind
+        if kind is not IncidentKind.SEND_FAILURE
+    }
 
 
 def _servers(options: MirrorOptions) -> dict[str, str]:

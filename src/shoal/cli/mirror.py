@@ -32,7 +32,15 @@ from .options import (
 )
 from .report import report_to
 
-__all__ = ["add_parser", "parse", "run"]
+__all__ = [
+    "add_guarantee_options",
+    "add_parser",
+    "add_spark_options",
+    "add_watching_options",
+    "parse",
+    "parse_continue_on",
+    "run",
+]
 
 
 def add_parser(verbs: Subparsers) -> None:
@@ -50,15 +58,9 @@ def add_parser(verbs: Subparsers) -> None:
     add_cluster_options(parser)
     add_topic_options(parser)
     _add_mirror_options(parser.add_argument_group("mirror"))
-    _add_guarantee_options(
-        parser.add_argument_group(
-            "guarantees",
-            "What happened to a cluster stops the partition (fail, the default), or is counted, gone on "
-            "from and told by exit code 4 (continue).",
-        )
-    )
-    _add_watching_options(parser.add_argument_group("watching"))
-    _add_spark_options(parser.add_argument_group("Spark"))
+    add_guarantee_options(parser)
+    add_watching_options(parser)
+    add_spark_options(parser)
     add_output_options(parser, exit_code_of_interrupt=0)
     add_config_option(parser)
     parser.set_defaults(run=run)
@@ -148,7 +150,13 @@ _INCIDENTS = {
 }
 
 
-def _add_guarantee_options(group: argparse._ArgumentGroup) -> None:
+def add_guarantee_options(parser: argparse.ArgumentParser) -> None:
+    """Add what is promised, and the policies of incidents."""
+    group = parser.add_argument_group(
+        "guarantees",
+        "What happened to a cluster stops the partition (fail, the default), or is counted, gone on "
+        "from and told by exit code 4 (continue).",
+    )
     group.add_argument(
         "--delivery",
         choices=[each.value for each in Delivery],
@@ -178,7 +186,14 @@ def _add_guarantee_options(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _add_watching_options(group: argparse._ArgumentGroup) -> None:
+def parse_continue_on(args: argparse.Namespace) -> frozenset[IncidentKind]:
+    """Return the kinds of incidents after which a partition goes on."""
+    return frozenset(kind for kind in _INCIDENTS if getattr(args, kind.name) == "continue")
+
+
+def add_watching_options(parser: argparse.ArgumentParser) -> None:
+    """Add who may look, and where."""
+    group = parser.add_argument_group("watching")
     group.add_argument(
         "--metrics", metavar="HOST:PORT", help="serve metrics to Prometheus there; port 0 takes a free one"
     )
@@ -190,12 +205,14 @@ def _add_watching_options(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _add_spark_options(group: argparse._ArgumentGroup) -> None:
+def add_spark_options(parser: argparse.ArgumentParser, default_master: str = DEFAULT_MASTER) -> None:
+    """Add Spark's master, checkpoint and settings."""
+    group = parser.add_argument_group("Spark")
     group.add_argument(
         "--master",
         default=DEFAULT_MASTER,
         metavar="MASTER",
-        help=f"any Spark master (default: {DEFAULT_MASTER})",
+        help=f"any Spark master (default: {default_master})",
     )
     group.add_argument(
         "--checkpoint",
@@ -228,7 +245,7 @@ def parse(args: argparse.Namespace) -> MirrorOptions:
         refresh_s=args.refresh,
         allow_nonempty=args.allow_nonempty,
         delivery=Delivery(args.delivery),
-        continue_on=frozenset(kind for kind in IncidentKind if getattr(args, kind.name) == "continue"),
+        continue_on=parse_continue_on(args),
         keep_append_time=args.keep_append_time,
         max_decompressed_bytes=parse_bytes("max-decompressed-bytes", args.max_decompressed_bytes),
         multi_batch=MultiBatch(args.multi_batch),

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn
 from rich.progress import Progress as Bar
 
+from ..mirroring.incidents import IncidentKind
 from ..mirroring.progress import PartitionIncident, Progress, Summary
 from ..mirroring.sentences import first_few
 
@@ -104,7 +105,8 @@ class News:
             self._say(f"{first_few(partitions)} waiting: {reason}")
         happened = progress.incidents_before + len(progress.incidents)
         for incident in progress.incidents[max(0, self._incidents - progress.incidents_before) :]:
-            if incident.continued:  # the others are told as what stopped the partition
+            # Others are told as what stopped the partition; and each of what was left out, as it happens.
+            if incident.continued and incident.kind != IncidentKind.SEND_FAILURE.value:
                 self._say(f"{incident.partition} went on after {incident_text(incident)}")
         self._incidents = happened
         self._stopped = dict(progress.stopped)

@@ -68,17 +68,19 @@ class Handover:
     Attributes:
         left: Those that a former task left in good order.
         in_trouble: Those that waited when they were heard of last, and what for; time can heal it.
+        given_up: Those that are not this mirror's any more.
 
     """
 
     left: Mapping[TopicPartition, Left] = field(default_factory=dict)
     in_trouble: Mapping[TopicPartition, str] = field(default_factory=dict)
+    given_up: frozenset[TopicPartition] = frozenset()
 
     @classmethod
     def from_json_object(cls, values: Mapping[str, Any]) -> Handover:
         left = dict(filter(None, map(Left.from_json_object, values["left"])))
         in_trouble = {TopicPartition(topic, number): reason for topic, number, reason in values["in_trouble"]}
-        return cls(left, in_trouble)
+        return cls(left, in_trouble, frozenset(TopicPartition(*each) for each in values["given_up"]))
 
 
 class Handovers:
@@ -113,6 +115,13 @@ class Handovers:
             for partition, left in read.items()
             if not left.is_committed or left.doubted_for_s
         }
+
+    def give_up(self, partitions: Iterable[TopicPartition]) -> None:
+        """Keep nothing of these any more: they are another mirror's."""
+        with self._lock:
+            for partition in partitions:
+                self._left.pop(partition, None)
+                self._owners.pop(partition, None)
 
     def forget(self) -> None:
         """Keep nothing that was left until now, nor what is left by those who own partitions now."""

@@ -27,6 +27,8 @@ class IncidentKind(enum.Enum):
     SOURCE_RESET = "source-reset"
     #: The source deleted records before they were mirrored.
     SOURCE_RETENTION = "source-retention"
+    #: The destination refused a batch that was sent to it (a mirror maker's --abort.on.send.failure).
+    SEND_FAILURE = "send-failure"
 
     @property
     def option(self) -> str:

@@ -128,6 +128,8 @@ class _Lane:
                 destination.refresh({copy.destination.topic for copy in self._copies})
             self._known = source.known, destination.known
         for copy in self._copies:
+            if copy.source in handover.given_up:
+                continue
             copy.left = handover.left.get(copy.source)
             copy.waiting_for = handover.in_trouble.get(copy.source)
             leaders = self._leaders_of(copy)

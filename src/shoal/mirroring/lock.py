@@ -136,6 +136,13 @@ class GroupLock:
         self._subscription_is_stale = False
         self.lost: ShoalError | None = None
 
+    @property
+    def failure(self) -> ShoalError | None:
+        """Why the mirror has to end, once the group is lost."""
+        if self.lost is None:
+            return None
+        return ShoalError(f"the mirror lost its consumer group and has ended: {self.lost}")
+
     def acquire(self, assignment: Iterable[TopicPartition], patience_s: float) -> None:
         """
         Join the group and keep it.

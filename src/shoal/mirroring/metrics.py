@@ -12,7 +12,7 @@ import enum
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -256,6 +256,12 @@ class Metrics:
                 position = _newer(known.source_offset, positions.get(partition))
                 self._set(partition, replace(known, source_offset=position, end_offset=end).seen_at(now))
 
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Count partitions no longer that are another mirror's; what was done stays counted."""
+        with self._lock:
+            for partition in partitions:
+                self._drop(partition)
+
     def apply(self, report: Mapping[str, Any]) -> None:
         """Add a task's report (its shape: ``lane._Lane._report``)."""
         monotonic, now = time.monotonic(), time.time()
@@ -316,6 +322,15 @@ class Metrics:
         _keep(self._waiting, str(partition), metrics.waiting_for)
         _keep(self._unmirrored_since, partition, None if metrics.stopped else metrics.unmirrored_since)
         self._version += 1
+
+    def _drop(self, partition: TopicPartition) -> None:
+        before = self._partitions.pop(partition, None)
+        if before is not None:
+            self._count(before, -1)
+            for states in (self._stopped, self._waiting):
+                states.pop(str(partition), None)
+            self._unmirrored_since.pop(partition, None)
+            self._version += 1
 
     def _count(self, metrics: PartitionMetrics, times: int) -> None:
         self._known += times * (metrics.lag_records is not None)

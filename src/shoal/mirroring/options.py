@@ -18,7 +18,7 @@ from ..client.connection import Address, parse_bootstrap
 from ..client.offsets import EARLIEST, LATEST
 from ..errors import ConfigError
 from .incidents import Delivery, IncidentKind
-from .settings import DEFAULT_MAX_DECOMPRESSED_BYTES, MultiBatch, Rebatch
+from .settings import DEFAULT_MAX_DECOMPRESSED_BYTES, Handling, MultiBatch, Rebatch
 from .topics import TopicSelection
 
 __all__ = [
@@ -156,6 +156,10 @@ class MirrorOptions:
         multi_batch: Whether several batches of a partition go into one
             request, where the destination's brokers take them.
         rebatch: Which batches are joined into larger ones; None for none.
+        max_in_flight: How many requests may be in flight to a broker, 1 to 5.
+        takes_over_offsets: Begin where a consumer of the group was; see
+            :class:`~shoal.mirroring.settings.CopySettings`.
+        handling: What becomes of records or batches on their way; None for nothing.
         metrics: Where Prometheus is answered; None for nowhere.
         ui: Where browsers are; None for nowhere.
         report: The file that a report of the run is written to at its end.
@@ -184,6 +188,9 @@ class MirrorOptions:
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
     multi_batch: MultiBatch = MultiBatch.AUTO
     rebatch: Rebatch | None = None
+    max_in_flight: int = 5
+    takes_over_offsets: bool = False
+    handling: Handling | None = None
     metrics: Address | None = None
     ui: Address | None = None
     report: str | None = None

@@ -124,9 +124,17 @@ class Rebuilder:
         self._settings = settings
         self._group: _Group | None = None
 
-    def take(self, batch: RecordBatch, decision: Decision, start_offset: int) -> Iterator[Outgoing]:
+    def take(
+        self, batch: RecordBatch, decision: Decision, start_offset: int, *, apart: bool = False
+    ) -> Iterator[Outgoing]:
         """
         Decode a batch and yield what goes out of it from an offset on, and what was gathered before.
+
+        Args:
+            batch: As it was fetched.
+            decision: Why it is decoded.
+            start_offset: What lies before it is left out.
+            apart: Whether each record becomes a batch of its own; only where everything is decoded.
 
         Raises:
             CorruptBatch: It does not parse, or its CRC is wrong.
@@ -137,13 +145,19 @@ class Rebuilder:
         try:
             records = records_to_mirror(batch, start_offset, self._settings)
         except UnsupportedBatch:
-            if decision is not Decision.JOIN:
+            if decision is not Decision.JOIN or self._decodes_all:
                 raise
             yield from self.gathered()
             yield copy_of(batch)  # nothing asks for it to be decoded
             return
+        if self._decodes_all:
+            decision = Decision.JOIN
         codec = self._codec_of(header, decision)
-        if decision is Decision.JOIN or (header.magic != 2 and header.codec_id == Codec.NONE):
+        if apart:
+            yield from self.gathered()
+            for record in records:
+                yield from self._write([record], decision, codec, header.leader_epoch, record.offset + 1)
+        elif decision is Decision.JOIN or (header.magic != 2 and header.codec_id == Codec.NONE):
             yield from self._gather(batch, records, decision, codec)
         elif records:
             yield from self.gathered()
@@ -173,6 +187,10 @@ class Rebuilder:
             yield from self.gathered()
 
     @property
+    def _decodes_all(self) -> bool:
+        return self._settings.rebatch is not None and self._settings.rebatch.everything
+
+    @property
     def is_gathering(self) -> bool:
         return self._group is not None
 
@@ -182,7 +200,7 @@ class Rebuilder:
         if group is None or not group.records:
             return
         header = group.last.header
-        if group.is_one_that_can_stay:
+        if group.is_one_that_can_stay and not self._decodes_all:
             yield copy_of(group.last)
         elif group.decision is Decision.JOIN:
             yield from self._write(
@@ -191,6 +209,11 @@ class Rebuilder:
         else:
             last = group.records[-1].offset
             yield from self._write(group.records, group.decision, group.codec, -1, last + 1)
+
+    @property
+    def _most_bytes(self) -> int:
+        rebatch = self._settings.rebatch
+        return min(self.most_bytes, rebatch.below_bytes) if rebatch and self._decodes_all else self.most_bytes
 
     def forget(self) -> None:
         """Throw away what was gathered: it will be fetched again."""
@@ -212,7 +235,7 @@ class Rebuilder:
                 decision,
                 spans_of(piece),
             )
-            for piece, batch in write_batches(records, codec, self.most_bytes)
+            for piece, batch in write_batches(records, codec, self._most_bytes)
         )
         last.source_end = source_end
         yield from (*before, last)

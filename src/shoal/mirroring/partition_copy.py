@@ -7,6 +7,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
+from typing import NamedTuple
 
 from ..client.backoff import Backoff
 from ..client.config import IsolationLevel
@@ -27,18 +28,39 @@ from ..records import (
     verify_crc,
 )
 from .handover import Left
-from .incidents import Incident
+from .incidents import Incident, IncidentKind
 from .outgoing import Outgoing, Rebuilder, copy_of, copy_of_run
 from .pair import Pair
 from .ranges import CopyRange
 from .runs import add_run
 from .settings import CopySettings
 
-__all__ = ["PartitionCopy"]
+__all__ = ["LeftOut", "PartitionCopy"]
+
+#: Larger than any batch.
+_ANY_SIZE = 2**31
 
 #: Of a partition in one request. A broker checks and decompresses them under the partition's lock, and
 #: more made it no faster; no record set may be larger than a segment.
 TOGETHER_BYTES = 1024 * 1024
+
+
+class LeftOut(NamedTuple):
+    """
+    What the destination refuses, and a partition goes on without.
+
+    Attributes:
+        after: The pair's source offset then: nothing is to be mirrored between it and what is left out.
+        end: The source offset behind it.
+        leader_epoch: In which its last record was written at the source.
+        incident: What is lost.
+
+    """
+
+    after: int
+    end: int
+    leader_epoch: int
+    incident: Incident
 
 
 class PartitionCopy:
@@ -68,6 +90,7 @@ class PartitionCopy:
         told: What the driver was told last of where it stands.
         newest_ms: The newest timestamp of the batch that was acknowledged last,
             or an older one; None before there is any, or where its header does not tell.
+        left_out: What the destination refused, until the pair was moved past it.
 
     """
 
@@ -96,10 +119,14 @@ class PartitionCopy:
         self._next_destination = -1
         self._established = False
         self.newest_ms: int | None = None
+        self.left_out: LeftOut | None = None
         self._heard_end = -1
         self._last: Outgoing | None = None
         self._rebuilder = Rebuilder(settings)
+        self._decodes_all = settings.rebatch is not None and settings.rebatch.everything
         self._join_below_bytes = settings.rebatch.below_bytes if settings.rebatch else 0
+        if self._decodes_all:
+            self._join_below_bytes = _ANY_SIZE
         self._source_leader_epoch = -1
         self._dropped: Counter[Decision] = Counter()
         self._suspects: set[int] = set()
@@ -223,6 +250,7 @@ class PartitionCopy:
         heir.out_of_range = self.out_of_range
         heir._heard_end = self._heard_end
         heir._suspects = self._suspects
+        heir.left_out = self.left_out
         heir._backoff = self._backoff
         heir._retry_at = self._retry_at
         heir._rebuilder.most_bytes = self._rebuilder.most_bytes
@@ -351,12 +379,13 @@ class PartitionCopy:
 
     def _take_batch(self, batch: RecordBatch, aborted: AbortedTransactions | None) -> None:
         header = batch.header
+        is_apart = header.base_offset < self._one_by_one_until
         decision = decide(
             header,
             self.fetch_offset,
             aborted,
             keep_append_time=self._settings.keep_append_time,
-            join_below_bytes=self._join_below_bytes if header.base_offset >= self._one_by_one_until else 0,
+            join_below_bytes=0 if is_apart and not self._decodes_all else self._join_below_bytes,
         )
         if decision is Decision.COPY:
             self._queue_gathered()
@@ -371,7 +400,8 @@ class PartitionCopy:
         elif header.last_offset < self.fetch_offset:
             return
         else:
-            for outgoing in self._rebuilder.take(batch, decision, self.fetch_offset):
+            apart = is_apart and self._decodes_all
+            for outgoing in self._rebuilder.take(batch, decision, self.fetch_offset, apart=apart):
                 self._queue(outgoing)
         self.fetch_offset = header.next_offset
         self._source_leader_epoch = header.leader_epoch
@@ -403,6 +433,10 @@ class PartitionCopy:
         else:
             self._suspects.add(offset)
             self.wait(f"a second try: {reason}")
+
+    def is_suspect(self, offset: int) -> bool:
+        """Whether what is at an offset was tried once, and has a second try."""
+        return offset in self._suspects
 
     def skip_gap(self) -> None:
         """There is nothing between here and the end, as known now: compaction or deletion took it."""
@@ -489,6 +523,24 @@ class PartitionCopy:
         for each in chain(batches, *self.in_flight, self.queue):
             each.destination_offset += by
         self._next_destination += by
+
+    def can_send_apart(self, refused: Outgoing) -> bool:
+        """Whether a batch was joined, so that :meth:`send_one_by_one` makes less of it."""
+        is_joined = refused.decision is Decision.JOIN
+        return is_joined and (refused.records_count > 1 or not self._decodes_all)
+
+    def leave_out(self, refused: Sequence[Outgoing], reason: str) -> None:
+        """Prepare to go on behind what the destination refuses, after realigning."""
+        self.lose_track()
+        assert self.pair is not None
+        records = sum(each.records_count for each in refused)
+        self.left_out = LeftOut(
+            self.pair.source_offset,
+            refused[-1].source_end,
+            refused[-1].source_leader_epoch,
+            Incident(IncidentKind.SEND_FAILURE, reason, records, continued=True),
+        )
+        self.wait(reason, 0)
 
     def make_smaller(self, refused: Outgoing) -> bool:
         """

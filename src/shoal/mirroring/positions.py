@@ -20,8 +20,10 @@ __all__ = ["GroupPositions", "Positions", "PositionsInThread"]
 class Positions(Protocol):
     """Pairs by source partition; what is committed is what is read after any crash."""
 
-    def read(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Pair]:
-        """Return the pairs of those partitions that have one."""
+    def read_all(
+        self, partitions: Iterable[TopicPartition]
+    ) -> tuple[dict[TopicPartition, Pair], dict[TopicPartition, int]]:
+        """Return the pairs; and the offsets that somebody else committed, a consumer perhaps."""
 
     def commit(self, pairs: Mapping[TopicPartition, Pair]) -> Mapping[TopicPartition, ShoalError]:
         """
@@ -52,12 +54,12 @@ class GroupPositions:
         self._membership = membership
 
     def read(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Pair]:
+        """Return the pairs of those partitions that have one."""
         return self.read_all(partitions)[0]
 
     def read_all(
         self, partitions: Iterable[TopicPartition]
     ) -> tuple[dict[TopicPartition, Pair], dict[TopicPartition, int]]:
-        """Return the pairs; and the offsets that somebody else committed: they are no pairs, and not used."""
         pairs: dict[TopicPartition, Pair] = {}
         others: dict[TopicPartition, int] = {}
         for partition, committed in fetch_offsets(self._cluster, self._group, partitions).items():
@@ -90,8 +92,10 @@ class PositionsInThread:
         self._positions = positions
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="shoal-commit")
 
-    def read(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Pair]:
-        return self._thread.submit(self._positions.read, list(partitions)).result()
+    def read_all(
+        self, partitions: Iterable[TopicPartition]
+    ) -> tuple[dict[TopicPartition, Pair], dict[TopicPartition, int]]:
+        return self._thread.submit(self._positions.read_all, list(partitions)).result()
 
     def commit(self, pairs: Mapping[TopicPartition, Pair]) -> Mapping[TopicPartition, ShoalError]:
         self.is_committing = True

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -39,6 +40,7 @@ __all__ = [
     "PreparedTopic",
     "look",
     "prepare",
+    "producer_id_expiration_ms",
     "warning_of_others",
 ]
 
@@ -164,7 +166,12 @@ def look(
 
 
 def prepare(
-    options: MirrorOptions, source: Cluster, destination: Cluster, *, patience_s: float = _PATIENCE_S
+    options: MirrorOptions,
+    source: Cluster,
+    destination: Cluster,
+    *,
+    patience_s: float = _PATIENCE_S,
+    forbids: bool = True,
 ) -> Prepared:
     """
     Look, and create what the destination misses: topics, and partitions of topics.
@@ -176,6 +183,8 @@ def prepare(
         source: Its metadata of all topics is refreshed.
         destination: Its metadata of the copies is refreshed, leaders included.
         patience_s: How long to wait for leaders and other things that time can heal.
+        forbids: Whether a topic is refused that may not take every batch of the source's; else it is
+            warned of.
 
     Raises:
         ConfigError: Nothing is selected, or the destination cannot take it; says what to do.
@@ -183,7 +192,7 @@ def prepare(
         Disconnected: A cluster does not answer.
 
     """
-    plan = look(options, source, destination, patience_s=patience_s)
+    plan = _Look(options, source, destination, patience_s, forbids=forbids).run()
     created = _carry_out(plan, destination, patience_s)
     if options.multi_batch is MultiBatch.REQUIRED:
         require_multi_batch(destination, created)  # the others were looked at
@@ -297,8 +306,15 @@ class _Look:
     """One run of :func:`look`: what it found so far."""
 
     def __init__(
-        self, options: MirrorOptions, source: Cluster, destination: Cluster, patience_s: float
+        self,
+        options: MirrorOptions,
+        source: Cluster,
+        destination: Cluster,
+        patience_s: float,
+        *,
+        forbids: bool = True,
     ) -> None:
+        self._forbids = forbids
         self._options = options
         self._source = source
         self._destination = destination
@@ -435,7 +451,7 @@ class _Look:
             for finding, topics in topics_by_finding.items()
         }
         errors = [sentence for finding, sentence in sentences.items() if finding.fatal]
-        if errors:
+        if errors and self._forbids:
             raise ConfigError("; ".join(errors))
         self._warnings += sentences.values()
 
@@ -556,14 +572,26 @@ class _Look:
         return told
 
     def _producer_id_expiration_ms(self) -> int:
-        """Return the shortest of the destination's brokers."""
-        told = [
-            int(text)
-            for configs in self._broker_configs
-            # What is no number tells nothing.
-            if (text := configs.get("producer.id.expiration.ms")) and text.isdecimal()
-        ]
-        return min(told, default=DEFAULT_PRODUCER_ID_EXPIRATION_MS)
+        return _shortest_expiration_ms(self._broker_configs)
+
+
+def producer_id_expiration_ms(cluster: Cluster) -> int:
+    """Return the shortest ``producer.id.expiration.ms`` of the brokers that tell; else Kafka's default."""
+    told = []
+    for node_id in cluster.metadata.brokers:
+        with suppress(ShoalError):  # one that is down, or ACLs
+            told.append(describe_broker_config(cluster, node_id))
+    return _shortest_expiration_ms(told)
+
+
+def _shortest_expiration_ms(brokers: Iterable[Mapping[str, str | None]]) -> int:
+    told = [
+        int(text)
+        for configs in brokers
+        # What is no number tells nothing.
+        if (text := configs.get("producer.id.expiration.ms")) and text.isdecimal()
+    ]
+    return min(told, default=DEFAULT_PRODUCER_ID_EXPIRATION_MS)
 
 
 def _state(topic: TopicMetadata, configs: Configs | None) -> TopicState:

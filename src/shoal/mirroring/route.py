@@ -28,7 +28,7 @@ from ..client.produce import Producer
 from ..errors import ErrorCode, ProtocolError
 from ..protocol.fetch import FetchedPartition, FetchResponse
 from ..protocol.produce import ProduceOutcome
-from ..records import Decision, has_several
+from ..records import has_several
 from .control import CarrierControl
 from .incidents import Delivery, Incident, IncidentKind
 from .outgoing import Outgoing
@@ -36,11 +36,7 @@ from .partition_copy import PartitionCopy
 from .reading import is_gap
 from .settings import CopySettings, MultiBatch
 
-__all__ = ["FETCH_MAX_WAIT_MS", "MAX_REQUESTS_IN_FLIGHT", "Route"]
-
-#: A broker remembers the last 5 batches of a producer id (ProducerStateEntry):
-#: more in flight could not be recognised when they are sent again.
-MAX_REQUESTS_IN_FLIGHT = 5
+__all__ = ["FETCH_MAX_WAIT_MS", "Route"]
 
 #: With small batches a system call costs more than their bytes: several requests
 #: go out together when so few are left that the broker could run out of work.
@@ -383,7 +379,7 @@ class Route:
 
     def _send_some(self, ready: deque[PartitionCopy]) -> None:
         """Send as many requests as may be in flight, in one system call."""
-        while self._producer.in_flight < MAX_REQUESTS_IN_FLIGHT:
+        while self._producer.in_flight < self._settings.max_in_flight:
             batches = self._next_request(ready)
             if not batches:
                 break
@@ -481,9 +477,11 @@ class Route:
                 "they follow one by one",
                 0,
             )
-        elif outgoing.decision is Decision.JOIN and code in _ABOUT_ONE_BATCH - _TOO_LARGE:
+        elif copy.can_send_apart(outgoing) and code in _ABOUT_ONE_BATCH - _TOO_LARGE:
             copy.send_one_by_one(batches)
-            copy.wait(f"{self._destination} refuses joined batches with {named}; they follow as they were", 0)
+            copy.wait(f"{self._destination} refuses joined batches with {named}; they follow apart", 0)
+        elif code in _BYTES_REFUSED and self._leaves_out and copy.is_suspect(outgoing.source_start):
+            self._leave_out(copy, batches, named)
         elif code in _BYTES_REFUSED or code in _SEQUENCE_REFUSED:
             what = (
                 f"{self._destination} refuses the batch at source offset {outgoing.source_start} with {named}"
@@ -494,6 +492,8 @@ class Route:
             copy.wait(
                 f"{self._destination} takes no batch of {len(outgoing.view)} bytes; smaller ones follow", 0
             )
+        elif self._leaves_out and code is not ErrorCode.INVALID_PRODUCER_EPOCH:
+            self._leave_out(copy, batches, named)
         else:
             what_to_do = _WHAT_TO_DO.get(code, "look into the broker's log")
             is_one = outgoing.records_count == 1
@@ -503,6 +503,19 @@ class Route:
                 f"{self._destination} refuses the {what} at source offset {outgoing.source_start} "
                 f"({outgoing.records_count} records, {size}) with {named}: {what_to_do}"
             )
+
+    @property
+    def _leaves_out(self) -> bool:
+        """Whether a partition goes on without what the destination refuses."""
+        return IncidentKind.SEND_FAILURE in self._settings.continue_on
+
+    def _leave_out(self, copy: PartitionCopy, batches: Sequence[Outgoing], named: str) -> None:
+        first, last = batches[0].source_start, batches[-1].source_end - 1
+        offsets = f"offset {first}" if first == last else f"offsets {first} to {last}"
+        copy.leave_out(
+            batches,
+            f"{self._destination} refuses {offsets} of {copy.source} with {named}: left out, and lost there",
+        )
 
     def _settle(self, touched: Sequence[PartitionCopy], fetched_bytes: int) -> None:
         for copy in touched:

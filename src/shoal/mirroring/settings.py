@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 
 from ..client.config import ClientConfig
 from ..errors import ConfigError
@@ -11,7 +13,7 @@ from ..records import HEADER_SIZE, Codec
 from .incidents import Delivery, IncidentKind
 from .sizes import parse_bytes
 
-__all__ = ["DEFAULT_MAX_DECOMPRESSED_BYTES", "CopySettings", "MultiBatch", "Rebatch"]
+__all__ = ["DEFAULT_MAX_DECOMPRESSED_BYTES", "CopySettings", "Handling", "MultiBatch", "Rebatch"]
 
 #: Batches are of 1 MiB as brokers come, and few shrink to less than a fiftieth.
 DEFAULT_MAX_DECOMPRESSED_BYTES = 64 * 1024 * 1024
@@ -50,11 +52,14 @@ class Rebatch:
     Attributes:
         below_bytes: Those that are smaller, as they come, header included; so many bytes of them make one.
         codec: What all of them are compressed with; None for what those have that are joined.
+        everything: Whether all batches are decoded and cut anew, into ones of at most that size, as
+            by a consumer and a producer: nothing goes out as it came.
 
     """
 
     below_bytes: int
     codec: Codec | None = None
+    everything: bool = False
 
     @classmethod
     def parse(cls, option: str, text: str) -> Rebatch:
@@ -85,6 +90,36 @@ class Rebatch:
 
 
 @dataclass(frozen=True, slots=True)
+class Handling:
+    """
+    What becomes of records or batches between consumer and producer (a mirror maker's message handler).
+
+    Attributes:
+        handler: ``package.module:Class``; None for the one that changes nothing.
+        args: The text that the class is given; None for none.
+        raw: Whether it sees batches (KIP-712), and not decoded records.
+        repartition: Whether records go where their keys lead, as a producer's do.
+        consumer: Java's properties of the consumer, but for those of the connection.
+        producer: Likewise of the producer.
+
+    """
+
+    handler: str | None
+    args: str | None
+    raw: bool
+    repartition: bool
+    consumer: Mapping[str, str]
+    producer: Mapping[str, str]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Handling:
+        return cls(**json.loads(text))
+
+
+@dataclass(frozen=True, slots=True)
 class CopySettings:
     """
     Attributes:
@@ -110,6 +145,16 @@ class CopySettings:
         multi_batch: Whether several batches of a partition go into one
             request, where the destination's brokers take them.
         rebatch: Which batches are joined into larger ones; None for none.
+        max_in_flight: How many requests may be in flight on a connection to a
+            broker, 1 to 5: it remembers the last 5 batches of a producer id
+            (ProducerStateEntry), and more could not be recognised when they
+            are sent again.
+        takes_over_offsets: Begin at an offset that the group has committed
+            without a pair, as by a consumer, behind whatever the destination
+            holds; and go on by other rules than before, where nothing was
+            written since the pair.
+        handling: What becomes of records or batches on their way; None for
+            nothing: they are mirrored as they are.
     """
 
     source: ClientConfig
@@ -126,3 +171,6 @@ class CopySettings:
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
     multi_batch: MultiBatch = MultiBatch.AUTO
     rebatch: Rebatch | None = None
+    max_in_flight: int = 5
+    takes_over_offsets: bool = False
+    handling: Handling | None = None

@@ -38,15 +38,23 @@ class SlicePlan:
         excluded: Source partitions that are stopped.
         weights: How much a source partition had to copy of late; those that
             had nothing are left out.
+        share: The source partitions that are this mirror's, where it shares
+            its group with others; None for all.
+        streams: Into how many tasks to deal them, if there are so many; None
+            for no more than are worth having.
 
     """
 
     topics: Mapping[str, tuple[str, int]]
     excluded: frozenset[TopicPartition] = frozenset()
     weights: Mapping[TopicPartition, int] = field(default_factory=dict)
+    share: frozenset[TopicPartition] | None = None
+    streams: int | None = None
 
     def to_json_object(self) -> dict[str, Any]:
         return {
+            "share": None if self.share is None else sorted(self.share),
+            "streams": self.streams,
             "topics": dict(self.topics),
             "excluded": sorted(self.excluded),
             "weights": [[*partition, weight] for partition, weight in self.weights.items()],
@@ -58,7 +66,13 @@ class SlicePlan:
             {topic: (name, count) for topic, (name, count) in values["topics"].items()},
             frozenset(TopicPartition(*each) for each in values["excluded"]),
             {TopicPartition(topic, number): weight for topic, number, weight in values["weights"]},
+            None if values["share"] is None else frozenset(TopicPartition(*each) for each in values["share"]),
+            values["streams"],
         )
+
+    def wants(self, partition: TopicPartition) -> bool:
+        """Whether a source partition is to be copied, if it is there."""
+        return partition not in self.excluded and (self.share is None or partition in self.share)
 
 
 class SliceClock:
@@ -96,12 +110,19 @@ class SliceClock:
         """How long tasks go on."""
         return self._length_s if self._began_at is None else max(0.0, self._ends_at - self._now())
 
-    def end(self) -> bool:
-        """There is something to deal anew: end the slice, or the planned one; return whether that is news."""
+    def end(self, *, at_once: bool = False) -> bool:
+        """
+        There is something to deal anew: end the slice, or the planned one; return whether that is news.
+
+        Args:
+            at_once: Also where it has just begun: somebody waits for it.
+
+        """
         self._stale = True
         if self._began_at is None:
             return False
-        ends_at = min(self._ends_at, max(self._now(), self._began_at + self._shortest_s))
+        least_s = 0.0 if at_once else self._shortest_s
+        ends_at = min(self._ends_at, max(self._now(), self._began_at + least_s))
         changed, self._ends_at = ends_at < self._ends_at, ends_at
         return changed
 

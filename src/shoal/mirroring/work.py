@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ..client.metadata import TopicPartition
 from .metrics import Metrics
@@ -16,11 +16,30 @@ __all__ = ["Work"]
 class Work:
     """The topics of a mirror without an end, and what is known of their partitions. For any thread."""
 
-    def __init__(self, topics: Mapping[str, PreparedTopic], metrics: Metrics) -> None:
+    def __init__(
+        self,
+        topics: Mapping[str, PreparedTopic],
+        metrics: Metrics,
+        *,
+        shares: bool = False,
+        streams: int | None = None,
+    ) -> None:
+        """
+        Begin with what is prepared.
+
+        Args:
+            topics: By their names at the source.
+            metrics: Where the tasks' reports are counted.
+            shares: Whether this mirror has only those partitions that :meth:`take` says.
+            streams: See :class:`~shoal.mirroring.slices.SlicePlan`.
+
+        """
         self._lock = threading.Lock()
         self._topics = dict(topics)
         self._metrics = metrics
         self._records: dict[TopicPartition, int] = {}
+        self._share: frozenset[TopicPartition] | None = frozenset() if shares else None
+        self._streams = streams
 
     @property
     def names(self) -> dict[str, str]:
@@ -38,6 +57,24 @@ class Work:
         self._metrics.expect({}, dict.fromkeys(added, 0))
         return added
 
+    def take(self, topics: Mapping[str, PreparedTopic], partitions: Iterable[TopicPartition]) -> None:
+        """Have partitions that a mirror which shares its group was given."""
+        added = set(partitions)
+        with self._lock:
+            self._topics |= topics
+            self._share = (self._share or frozenset()) | added
+        self._metrics.expect({}, dict.fromkeys(added, 0))
+
+    def give_up(self, partitions: Iterable[TopicPartition]) -> None:
+        """Have nothing to do any more with partitions that go to another member of the group."""
+        with self._lock:
+            self._share = (self._share or frozenset()) - set(partitions)
+
+    def has(self, partition: TopicPartition) -> bool:
+        """Whether a task may take a partition."""
+        with self._lock:
+            return self._share is None or partition in self._share
+
     def plan(self) -> SlicePlan:
         """Say what the next slice is to copy; weights: what was copied since the last, and lag."""
         now = self._metrics.partitions()
@@ -49,10 +86,13 @@ class Work:
         self._records = records
         with self._lock:
             topics = {name: (topic.destination, topic.partitions) for name, topic in self._topics.items()}
+            share, streams = self._share, self._streams
         return SlicePlan(
             topics,
             frozenset(partition for partition, each in now.items() if each.stopped),
             {partition: weight for partition, weight in weights.items() if weight},
+            share,
+            streams,
         )
 
     def held_up(self) -> list[TopicPartition]:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
+from typing import Protocol
 
 import platformdirs
 import psutil
@@ -53,7 +54,7 @@ from shoal.spark.datasource import keyed_data_source
 from shoal.spark.options import ControlAddress
 from shoal.spark.session import driver_host, is_on_this_machine, spark_session
 
-__all__ = ["mirror"]
+__all__ = ["Place", "Run", "letter_of", "listening_host", "mirror", "signals_set", "state_dir"]
 
 #: How long brokers that do not answer at the start are asked again.
 _START_PATIENCE_S = 30.0
@@ -68,6 +69,8 @@ _LOOK_INTERVAL_S = 0.1
 
 #: How soon it is noticed that a query has failed; each look is a call of the JVM.
 _QUERY_LOOK_INTERVAL_S = 1.0
+
+_ANY_TOPIC = {"subscribePattern": ".*"}
 
 #: A query that has run for so long is started again; what is wrong from the start shows sooner.
 _SOUND_S = 60.0
@@ -104,12 +107,30 @@ def mirror(
         ShoalError: The mirror failed. What was acknowledged is committed.
 
     """
-    return _Mirror(
+    return Run(
         options, on_progress, on_run, on_warning or _ignore, on_notice or _ignore, stop or threading.Event()
     ).run()
 
 
-class _Mirror:
+class Place(Protocol):
+    """A mirror's place in its group."""
+
+    @property
+    def failure(self) -> ShoalError | None:
+        """Why the mirror has to end, once it has."""
+
+
+class Run:
+    """
+    One run of a mirror: what all of them do.
+
+    Attributes:
+        ends_when_stopped: Whether the first partition that is stopped ends the mirror.
+
+    """
+
+    ends_when_stopped = False
+
     def __init__(
         self,
         options: MirrorOptions,
@@ -130,7 +151,7 @@ class _Mirror:
         self._cpu_before = _cpu_seconds()
 
     def run(self) -> Summary:
-        with _signals_set(self._stop), contextlib.ExitStack() as resources:
+        with signals_set(self._stop), contextlib.ExitStack() as resources:
             watch = self._show(resources)
             prepared = self._prepare()
             watch.know(prepared.group, prepared.warnings)
@@ -139,10 +160,10 @@ class _Mirror:
             resources.callback(identity.release)
             work = Work(prepared.topics, self._metrics)
             control = ControlServer(
-                _listening_host(self._options),
+                listening_host(self._options),
                 secrets.token_hex(16),
                 self._metrics.apply,
-                _letter(self._options),
+                letter_of(self._options),
                 slices=None if self._options.once else SliceClock(self._options.slice_s),
                 on_plan=work.plan,
                 in_trouble=work.in_trouble,
@@ -231,7 +252,7 @@ class _Mirror:
     # On Spark
 
     def _run_on_spark(
-        self, prepared: Prepared, work: Work, checkpoint: Path, control: ControlServer, lock: GroupLock
+        self, prepared: Prepared, work: Work, checkpoint: Path, control: ControlServer, lock: Place
     ) -> Summary:
         log_file = checkpoint / "spark.log"
         ours = SparkContext._active_spark_context is None
@@ -240,9 +261,13 @@ class _Mirror:
         def restarted(error: Exception) -> None:
             self._on_warning(f"Spark failed and was started again: {_first_line(error)}; see {log_file}")
 
-        with _signals_set(self._stop), _Watcher(self._stop, control, lock, self._metrics, self._on_progress):
+        with (
+            signals_set(self._stop),
+            _Watcher(self._stop, control, lock, self._metrics, self._on_progress, self.ends_when_stopped),
+        ):
             try:
                 _refuse_speculation(spark)
+                self._spark_is_there()
                 job = _Job(self._options, prepared, control, spark)
                 if self._stop.is_set():
                     pass  # while Spark started
@@ -262,9 +287,12 @@ class _Mirror:
                 )
                 if ours:
                     spark.stop()
-        if lock.lost is not None:
-            raise _lost(lock)
+        if lock.failure is not None:
+            raise lock.failure
         return self._summary(prepared, work, python_cpu_s, jvm_cpu_s, log_file)
+
+    def _spark_is_there(self) -> None:
+        """Do what has to wait for Spark's start, which takes seconds."""
 
     def _commit_what_is_left(self, group: str, control: ControlServer) -> None:
         """Commit what no task did: the coordinator did not answer, and no task followed."""
@@ -369,8 +397,10 @@ class _Job:
         return {
             **_prefixed("kafka.", options.source),
             **_prefixed("destination.kafka.", options.destination),
-            "subscribe": ",".join(self.prepared.topics),
+            # A mirror that shares its group hears later what it has to read.
+            **({"subscribe": ",".join(self.prepared.topics)} if self.prepared.topics else _ANY_TOPIC),
             **_rename(options),
+            "takesOverOffsets": str(options.takes_over_offsets).lower(),
             "startingTimestamp" if options.start.timestamp_ms >= 0 else "startingOffsets": str(options.start),
             "group": self.prepared.group,
             "minPartitions": str(self.spark.sparkContext.defaultParallelism),
@@ -383,7 +413,10 @@ class _Job:
             **_prefixed("kafka.", options.destination),
             **_prefixed("source.kafka.", options.source),
             **_rename(options),
-            **({"rebatch": str(options.rebatch)} if options.rebatch else {}),
+            **_rebatch(options),
+            **({"handling": options.handling.to_json()} if options.handling else {}),
+            "maxInFlight": str(options.max_in_flight),
+            "takesOverOffsets": str(options.takes_over_offsets).lower(),
             "group": self.prepared.group,
             "fetchBufferBytes": str(options.fetch_buffer_bytes),
             "commitIntervalMs": str(options.commit_interval_ms),
@@ -405,7 +438,13 @@ class _Job:
         return str(ControlAddress(host, port, self.control.token, locked))
 
 
-def _letter(options: MirrorOptions) -> str:
+def _rebatch(options: MirrorOptions) -> dict[str, str]:
+    if options.rebatch is None:
+        return {}
+    return {"decodeAll" if options.rebatch.everything else "rebatch": str(options.rebatch)}
+
+
+def letter_of(options: MirrorOptions) -> str:
     credentials = Credentials.of(options.source, options.destination)
     return credentials.seal(PROCESS_KEY) if credentials else ""
 
@@ -432,11 +471,13 @@ class _Watcher:
         self,
         stop: threading.Event,
         control: ControlServer,
-        lock: GroupLock,
+        lock: Place,
         metrics: Metrics,
         on_progress: Callable[[Progress], object] | None,
+        ends_when_stopped: bool,
     ) -> None:
         self._stop = stop
+        self._ends_when_stopped = ends_when_stopped
         self._control = control
         self._lock = lock
         self._metrics = metrics
@@ -454,7 +495,7 @@ class _Watcher:
             if now - told_at < _PROGRESS_INTERVAL_S:
                 continue
             told_at = now
-            if self._lock.lost is not None:
+            if self._lock.failure is not None or (self._ends_when_stopped and self._metrics.stopped()):
                 self._stop.set()  # nobody may go on; the mirror says why when it has ended
             self._tell()
 
@@ -488,7 +529,7 @@ def state_dir() -> Path:
 
 
 @contextlib.contextmanager
-def _signals_set(stop: threading.Event) -> Iterator[None]:
+def signals_set(stop: threading.Event) -> Iterator[None]:
     """
     Let SIGINT and SIGTERM set an event, in the main thread; elsewhere do nothing.
 
@@ -510,7 +551,7 @@ def _signals_set(stop: threading.Event) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _listening_host(options: MirrorOptions) -> str:
+def listening_host(options: MirrorOptions) -> str:
     """Where to listen for the tasks: those of a cluster come to where Spark's own driver listens."""
     if is_on_this_machine(options.master):
         return "127.0.0.1"
@@ -527,10 +568,6 @@ def _ignore(sentence: str) -> None:
     """Nobody wants to hear it."""
 
 
-def _lost(lock: GroupLock) -> ShoalError:
-    return ShoalError(f"the mirror lost its consumer group and has ended: {lock.lost}")
-
-
 _OUR_ERROR = re.compile(r"shoal\.errors\.\w+: (.*)")
 
 
@@ -538,10 +575,10 @@ def _our_sentences(error: Exception) -> list[str]:
     return [each.strip() for each in _OUR_ERROR.findall(str(error))]
 
 
-def _cause(error: PySparkException, lock: GroupLock, log_file: Path) -> ShoalError:
+def _cause(error: PySparkException, lock: Place, log_file: Path) -> ShoalError:
     """Find our own sentence in what Spark made of it."""
-    if lock.lost is not None:
-        return _lost(lock)
+    if lock.failure is not None:
+        return lock.failure
     if sentences := _our_sentences(error):
         return ShoalError(sentences[-1])
     return ShoalError(f"Spark failed: {_first_line(error)}; see {log_file}")

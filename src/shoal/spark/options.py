@@ -21,9 +21,10 @@ from shoal.client.offsets import EARLIEST, LATEST
 from shoal.errors import ConfigError
 from shoal.mirroring.incidents import parse_delivery, parse_incident_kind
 from shoal.mirroring.options import MirrorOptions
-from shoal.mirroring.settings import CopySettings, MultiBatch, Rebatch
+from shoal.mirroring.settings import CopySettings, Handling, MultiBatch, Rebatch
 from shoal.mirroring.sizes import parse_bytes
 from shoal.mirroring.topics import TopicSelection
+from shoal.records import Codec
 
 __all__ = ["ControlAddress", "ReadOptions", "WriteOptions"]
 
@@ -97,6 +98,7 @@ class ReadOptions:
         group: The consumer group whose pairs say where to go on; None without one.
         destination: With ``group``: where the pairs lead, so that lanes can be dealt by leaders.
         rename: As ``--rename``.
+        takes_over_offsets: See :class:`~shoal.mirroring.settings.CopySettings`.
         control: Of the mirror's driver.
 
     """
@@ -113,6 +115,7 @@ class ReadOptions:
     group: str | None
     destination: ClientConfig | None
     rename: str | None
+    takes_over_offsets: bool
     control: ControlAddress | None
 
     @classmethod
@@ -145,10 +148,15 @@ class ReadOptions:
             fail_on_data_loss=_choice(left, "failOnDataLoss", "true", ("true", "false")) == "true",
             group=left.pop("group", None),
             rename=left.pop("rename", None),
+            takes_over_offsets=_takes_over_offsets(left),
             control=ControlAddress.parse(left.pop("control", None), key),
         )
         _nothing_left(left)
         return parsed
+
+
+def _takes_over_offsets(left: dict[str, str]) -> bool:
+    return _choice(left, "takesOverOffsets", "false", ("true", "false")) == "true"
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,10 +236,20 @@ def _copy_settings(source: ClientConfig, destination: ClientConfig, left: dict[s
         multi_batch=MultiBatch(
             _choice(left, "multiBatch", settings.multi_batch.value, tuple(each.value for each in MultiBatch))
         ),
-        rebatch=Rebatch.parse("rebatch", left.pop("rebatch")) if "rebatch" in left else None,
+        rebatch=_rebatch(left),
+        max_in_flight=_integer(left, "maxInFlight") or settings.max_in_flight,
+        takes_over_offsets=_takes_over_offsets(left),
+        handling=Handling.from_json(left.pop("handling")) if "handling" in left else None,
         producer_id_expiration_ms=_integer(left, "producerIdExpirationMs")
         or settings.producer_id_expiration_ms,
     )
+
+
+def _rebatch(left: dict[str, str]) -> Rebatch | None:
+    if "decodeall" in left:
+        size, codec = left.pop("decodeall").split(":")
+        return Rebatch(int(size), Codec[codec.upper()], everything=True)
+    return Rebatch.parse("rebatch", left.pop("rebatch")) if "rebatch" in left else None
 
 
 def _client(name: str, left: dict[str, str], prefix: str) -> ClientConfig:

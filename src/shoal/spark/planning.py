@@ -75,8 +75,25 @@ class Starts:
             "first": sorted(self._first or ()),
         }
 
-    def look(self, cluster: Cluster, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-        """Forget what is gone or another topic by now; return those partitions whose start is not known."""
+    @property
+    def has_looked(self) -> bool:
+        return self._first is not None
+
+    def look(
+        self,
+        cluster: Cluster,
+        partitions: Sequence[TopicPartition],
+        there: Sequence[TopicPartition] | None = None,
+    ) -> list[TopicPartition]:
+        """
+        Forget what is gone or another topic by now; return those partitions whose start is not known.
+
+        Args:
+            cluster: With metadata of the partitions.
+            partitions: What is to be read.
+            there: At the first look, what was there already; by default the same.
+
+        """
         topics = cluster.metadata.topics
         changed = {
             topic
@@ -85,7 +102,7 @@ class Starts:
         }
         self._offsets = {each: start for each, start in self._offsets.items() if each.topic not in changed}
         if self._first is None:
-            self._first = frozenset(partitions)
+            self._first = frozenset(partitions if there is None else there)
         self._first = frozenset(each for each in self._first if each.topic not in changed)
         self._topic_ids = {topic: topics[topic].topic_id for topic in {each.topic for each in partitions}}
         return [each for each in partitions if each not in self._offsets]

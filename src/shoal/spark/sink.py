@@ -13,6 +13,7 @@ from shoal.client.metadata import TopicPartition
 from shoal.errors import ConfigError, ShoalError
 from shoal.mirroring.control import Control, ControlConnection, Uncontrolled
 from shoal.mirroring.lane import copy_lane
+from shoal.mirroring.mirror_maker.handled import handle_lane
 from shoal.mirroring.ranges import CopyRange
 from shoal.mirroring.write import write_rows
 from shoal.spark.options import WriteOptions
@@ -73,7 +74,7 @@ class _Sink:
     def _copy_lane(self, ranges: Sequence[CopyRange], control: Control) -> Written:
         settings = unlocked(self._options).copy
         assert settings is not None
-        result = copy_lane(ranges, settings, control)
+        result = (handle_lane if settings.handling else copy_lane)(ranges, settings, control)
         if result.stopped and self._options.control is None:
             # Nobody else would tell the user.
             raise ShoalError("; ".join(map(str, result.stopped)))

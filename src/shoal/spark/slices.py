@@ -169,10 +169,15 @@ class _SlicePlanner:
         self._destination.close()
 
     def _lanes(self, plan: SlicePlan) -> list[Lane]:
+        there = None
+        if plan.share is not None and not self._starts.has_looked:
+            # What is given to this mirror later may have been there all the time.
+            topics = self._source.refresh().topics.values()
+            there = [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
         self._source.refresh(plan.topics)
         self._destination.refresh({name for name, _ in plan.topics.values()})
-        wanted = [each for each in self._partitions(plan) if each not in plan.excluded]
-        self._find_starts(wanted)
+        wanted = [each for each in self._partitions(plan) if plan.wants(each)]
+        self._find_starts(wanted, there)
         self.left_out = {
             each: f"{self._source} to say where it begins" for each in wanted if each not in self._starts
         }
@@ -183,7 +188,7 @@ class _SlicePlanner:
             if each in self._starts
         ]
         leaders = {each.source: leaders_of(each, self._source, self._destination) for each in ranges}
-        lanes = lanes_worth_having(len(ranges), leaders, self._options.lanes)
+        lanes = plan.streams or lanes_worth_having(len(ranges), leaders, self._options.lanes)
         return [Lane(lane) for lane in deal_lanes(ranges, lanes, leaders, plan.weights)]
 
     def _partitions(self, plan: SlicePlan) -> list[TopicPartition]:
@@ -205,16 +210,20 @@ class _SlicePlanner:
             for topic, (_, count) in plan.topics.items()
             if topic not in topics
             for number in range(count)
+            if plan.wants(TopicPartition(topic, number))
         }
 
-    def _find_starts(self, wanted: Sequence[TopicPartition]) -> None:
+    def _find_starts(self, wanted: Sequence[TopicPartition], there: Sequence[TopicPartition] | None) -> None:
         """Find out where partitions begin, as the options say, that have no pair; the others go on."""
-        unknown = self._starts.look(self._source, wanted)
+        unknown = self._starts.look(self._source, wanted, there)
         if not unknown:
             return
-        pairs = GroupPositions(self._source, self._group, Membership).read(unknown)
+        pairs, others = GroupPositions(self._source, self._group, Membership).read_all(unknown)
         # A pair wins as long as there is one; without, what was mirrored is looked for from the beginning on.
         self._starts.know(dict.fromkeys(pairs, 0))
+        if self._options.takes_over_offsets:
+            self._starts.know(others)
+            unknown = [each for each in unknown if each not in others]
         level = self._source.config.isolation_level
         for begin_at, partitions in self._starts.begin_at([each for each in unknown if each not in pairs]):
             found = start_offsets(self._source, partitions, begin_at.timestamp_ms, level, all_of_them=False)

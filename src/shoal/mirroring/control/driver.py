@@ -12,7 +12,7 @@ import socketserver
 import struct
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ...client.groups import Membership
@@ -67,6 +67,7 @@ class ControlServer:
         slices: SliceClock | None = None,
         on_plan: Callable[[], SlicePlan] = lambda: SlicePlan({}),
         in_trouble: Callable[[], Mapping[TopicPartition, str]] = dict,
+        is_ours: Callable[[TopicPartition], bool] = lambda partition: True,
     ) -> None:
         """
         Listen.
@@ -79,6 +80,8 @@ class ControlServer:
             slices: When tasks are to end; None where they end with their work.
             on_plan: Says what the next slice is to copy.
             in_trouble: Says which partitions wait, and what for.
+            is_ours: Says whether a partition may be taken: a mirror that shares its group may have given
+                it up since it was planned.
 
         Raises:
             Disconnected: The host is not one to listen at.
@@ -89,6 +92,7 @@ class ControlServer:
         self._on_report = on_report
         self._on_plan = on_plan
         self._in_trouble = in_trouble
+        self._is_ours = is_ours
         self._slices = slices
         self._handovers = Handovers()
         self._lock = threading.Lock()
@@ -167,9 +171,11 @@ class ControlServer:
             self._starts = said["starts"]
             return
         if "takes" in said:
-            wanted = [partition_of(each) for each in said["takes"]]
+            asked = [partition_of(each) for each in said["takes"]]
+            wanted = [each for each in asked if self._is_ours(each)]
             in_trouble = self._in_trouble()
             answer = {
+                "given_up": [each for each in asked if each not in wanted],
                 "left": self._handovers.take(wanted, connection),
                 "in_trouble": [[*each, in_trouble[each]] for each in wanted if each in in_trouble],
             }
@@ -229,6 +235,36 @@ class ControlServer:
         with self._lock:
             if self._slices and self._slices.end():
                 self._tell_all()
+
+    def end_tasks(self, seconds: float) -> bool:
+        """
+        Have the tasks of now end at once, and wait for that; return whether they did in time.
+
+        Those that did not are let go: they are orphans then, and produce nothing more. Which partitions may
+        be taken by those that come meanwhile, ``is_ours`` says.
+
+        """
+        with self._lock:
+            tasks = set(self._tasks)
+            if self._slices and self._slices.end(at_once=True):
+                self._tell_all()
+        deadline = time.monotonic() + seconds
+        while (left := tasks & self._tasks) and time.monotonic() < deadline:
+            time.sleep(_IDLE_LOOK_S)
+        for connection in left:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        return not left
+
+    def end_lease(self) -> None:
+        """Nobody may produce from now on, until the lease is renewed."""
+        with self._lock:
+            self._lease_until = lease_clock_s()
+            self._tell_all()
+
+    def give_up(self, partitions: Iterable[TopicPartition]) -> None:
+        """Keep nothing of partitions that are another mirror's from now on."""
+        self._handovers.give_up(partitions)
 
     def uncommitted(self) -> tuple[dict[TopicPartition, Pair], Membership]:
         """Return what tasks left that is copied and not committed, and as who it can be."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ...client.cluster import Cluster
 from ...client.metadata import TopicPartition
@@ -41,7 +42,7 @@ def realign(
     """
     clusters = Clusters(source, destination, settings)
     # The pairs first: an orphan may still commit, and a pair ahead of its log looks like a lost tail.
-    committed = positions.read(copy.source for copy in copies if copy.pair is None)
+    committed, others = positions.read_all([copy.source for copy in copies if copy.pair is None])
     pairs = {copy.source: copy.pair for copy in copies if copy.pair} | committed
     logs, errors = destination_logs(destination, copies)
     sources = source_logs(source, copies, pairs)
@@ -54,19 +55,21 @@ def realign(
         try:
             log, known = logs[copy.destination], pairs.get(copy.source)
             if known is None:
-                pair = begin(clusters, copy, log, incidents)
+                consumed = others.get(copy.source) if settings.takes_over_offsets else None
+                pair = begin(clusters, copy, log, incidents, consumed)
             else:
                 source_log = sources[copy.source]
                 if isinstance(source_log, ShoalError):
                     raise source_log
                 pair = Resumption(clusters, copy, known, source_log, log, incidents).run()
+                pair = _leave_out(copy, pair, incidents)
         except ShoalError as error:
             errors[copy.source] = error
             # Those that did not stop it are met again the next time.
             copy.incidents += [each for each in incidents if not each.continued]
         else:
             aligned.append((copy, pair, incidents))
-            if known is None or incidents:
+            if known is None or incidents or known.rules != pair.rules:
                 to_commit[copy.source] = pair
     if to_commit:
         errors.update(positions.commit(to_commit))
@@ -75,3 +78,12 @@ def realign(
             copy.align(pair)
             copy.incidents += incidents
     return errors
+
+
+def _leave_out(copy: PartitionCopy, pair: Pair, incidents: list[Incident]) -> Pair:
+    """Move a pair past what the destination refused, where nothing changed since."""
+    left_out, copy.left_out = copy.left_out, None
+    if left_out is None or left_out.after != pair.source_offset:
+        return pair  # it is met again
+    incidents.append(left_out.incident)
+    return replace(pair, source_offset=left_out.end, source_leader_epoch=left_out.leader_epoch)

@@ -15,7 +15,13 @@ from .tail import Place, find, last_batch
 __all__ = ["begin", "new_identity", "topic_id"]
 
 
-def begin(clusters: Clusters, copy: PartitionCopy, log: DestinationLog, incidents: list[Incident]) -> Pair:
+def begin(
+    clusters: Clusters,
+    copy: PartitionCopy,
+    log: DestinationLog,
+    incidents: list[Incident],
+    consumed: int | None = None,
+) -> Pair:
     """
     Choose where to begin, and who writes.
 
@@ -24,13 +30,15 @@ def begin(clusters: Clusters, copy: PartitionCopy, log: DestinationLog, incident
         copy: The partition.
         log: Its log at the destination.
         incidents: What was found on the way is added here.
+        consumed: Where a consumer of the group was: everything before it counts as mirrored, wherever
+            that may be. None for none.
 
     Raises:
         PartitionStopped: The destination holds something, and nothing shows where the source goes on.
 
     """
-    place, crc = Place(copy.range.start_offset), None
-    if clusters.settings.delivery is Delivery.EXACTLY_ONCE and log.end > 0:
+    place, crc = Place(copy.range.start_offset if consumed is None else consumed), None
+    if consumed is None and clusters.settings.delivery is Delivery.EXACTLY_ONCE and log.end > 0:
         place, crc = _behind_what_is_there(clusters, copy, log, incidents)
     return Pair(
         source_offset=place.source_offset,

@@ -110,7 +110,11 @@ class Resumption:
         self._incidents.append(Incident(kind, reason, lost, continued=True))
 
     def _check_rules(self) -> None:
-        if self.pair.rules != self._clusters.settings.rules:
+        settings = self._clusters.settings
+        if self.pair.rules != settings.rules:
+            if settings.takes_over_offsets and self._written == 0:
+                self.pair = replace(self.pair, rules=settings.rules)
+                return
             raise self._stop(
                 f"group {self._clusters.settings.group!r} mirrored it by other rules (isolation.level and "
                 "the like decide what is copied); use the options of then, or a new --group"

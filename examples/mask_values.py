@@ -1,0 +1,31 @@
+"""
+A message handler that drops what is marked as internal, and masks card numbers in values.
+
+    PYTHONPATH=examples shoal mirror-maker \
+        --consumer.config consumer.properties --producer.config producer.properties --include orders \
+        --message.handler mask_values:MaskValues --message.handler.args '[0-9]{12,19}'
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from shoal import ConsumerRecord
+from shoal.handlers import MirrorMakerMessageHandler, ProducerRecord
+
+
+class MaskValues(MirrorMakerMessageHandler):
+    """Made with a regular expression for what is masked."""
+
+    def __init__(self, args: str) -> None:
+        self._secret = re.compile(args.encode())
+
+    def handle(self, record: ConsumerRecord) -> Sequence[ProducerRecord]:
+        if ("internal", b"true") in record.headers:
+            return []
+        made = ProducerRecord.of(record)
+        if record.value is None:
+            return [made]
+        return [replace(made, value=self._secret.sub(lambda found: b"*" * len(found[0]), record.value))]

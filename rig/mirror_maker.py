@@ -1,0 +1,88 @@
+"""MirrorMaker 1 of Kafka 3.9.1, the last that had it: what `shoal mirror-maker` is compared with."""
+
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from rig.cluster import OLD_LOG4J, QUICK_JVM, java_properties
+from rig.jars import KAFKA_3_VERSION, class_path, java
+from rig.process import spawn, tail
+
+__all__ = ["MirrorMaker1"]
+
+
+@dataclass
+class MirrorMaker1:
+    """
+    A running ``kafka.tools.MirrorMaker``; killed at the end of the ``with`` block if it still runs.
+
+    Args:
+        consumer: Properties of its consumer.
+        producer: Properties of its producer.
+        options: The rest of its command line.
+
+    """
+
+    consumer: Mapping[str, object]
+    producer: Mapping[str, object]
+    options: tuple[str, ...] = ()
+    _directory: tempfile.TemporaryDirectory[str] | None = field(default=None, repr=False)
+    _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    def __enter__(self) -> Self:
+        self._directory = tempfile.TemporaryDirectory(prefix="rig-mirror-maker-")
+        files: list[str | Path] = []
+        for name, properties in (("consumer", self.consumer), ("producer", self.producer)):
+            self._path(name).write_text(java_properties(properties))
+            files += [f"--{name}.config", self._path(name)]
+        self._process = spawn(
+            [
+                java(),
+                "-Xmx256m",
+                *QUICK_JVM,
+                f"-Dlog4j.configuration=file:{OLD_LOG4J}",
+                "-cp",
+                class_path(KAFKA_3_VERSION),
+                "kafka.tools.MirrorMaker",
+                *files,
+                *self.options,
+            ],
+            self._path("log"),
+        )
+        return self
+
+    def _path(self, name: str) -> Path:
+        assert self._directory is not None
+        return Path(self._directory.name) / name
+
+    def output(self, lines: int = 30) -> str:
+        """Return the end of what it logged."""
+        return tail(self._path("log"), lines)
+
+    def stop(self, timeout_s: float = 60) -> int:
+        """Let it end in good order, as by Ctrl-C; return its exit code."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        return self.wait(timeout_s)
+
+    def wait(self, timeout_s: float = 120) -> int:
+        """Wait until it ends by itself; return its exit code."""
+        assert self._process is not None
+        return self._process.wait(timeout_s)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        if self._directory is not None:
+            self._directory.cleanup()

@@ -1,0 +1,346 @@
+"""``shoal mirror-maker``: MirrorMaker 1's command line, and that of KIP-3 and KIP-712."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from ..client.config import ClientConfig
+from ..client.consumer.settings import CONSUMER_PROPERTIES, ConsumerSettings
+from ..client.producer.settings import PRODUCER_PROPERTIES, ProducerSettings
+from ..errors import ConfigError
+from ..mirroring.incidents import Delivery, IncidentKind
+from ..mirroring.mirror_maker.options import MirrorMakerOptions, parse_include, without_connection
+from ..mirroring.options import MirrorOptions, Start, parse_listen
+from ..mirroring.progress import Progress
+from ..mirroring.settings import Handling, MultiBatch, Rebatch
+from ..mirroring.sizes import parse_bytes
+from ..mirroring.topics import TopicSelection
+from .mirror import add_guarantee_options, add_spark_options, add_watching_options, parse_continue_on
+from .options import Subparsers, add_output_options, parse_key_values, read_properties
+from .report import report_to, warn
+
+__all__ = ["add_parser", "parse", "run"]
+
+T = TypeVar("T")
+
+_DEFAULT_COMMIT_INTERVAL_MS = 60_000
+
+#: What ``kafka.tools.MirrorMaker`` sets where the producer's file does not, so that nothing is lost.
+_NO_DATA_LOSS = {
+    "delivery.timeout.ms": str(2**31 - 1),
+    "max.block.ms": str(2**63 - 1),
+    "acks": "all",
+    "max.in.flight.requests.per.connection": "1",
+}
+
+#: Of the consumer's file: the tool's own affair, whatever they say.
+_CONSUMER_OWN = ("key.deserializer", "value.deserializer")
+
+#: Of the producer's file, likewise; ``producer.type`` is that of Kafka 0.8, and the tool takes it out.
+_PRODUCER_OWN = ("key.serializer", "value.serializer", "producer.type")
+
+#: No batch is smaller than its header, and few brokers take larger ones.
+_LEAST_BATCH_BYTES = 1024
+
+_MOST_IN_FLIGHT = 5
+
+
+def add_parser(verbs: Subparsers) -> None:
+    parser = verbs.add_parser(
+        "mirror-maker",
+        help="MirrorMaker 1's command line (KIP-3, KIP-712), on shoal's engine",
+        description="Copy topics from one cluster to another, with MirrorMaker 1's command line and files: a "
+        "member of the consumer group in the consumer's file, it shares the topics' partitions with the "
+        "others in it. Goes on until SIGINT or SIGTERM; then finishes what is in flight and commits. "
+        "Partitions stay what they are, unless --repartition is given. Exit codes: 0 ended by a signal; 1 "
+        "failed, with everything committed that was acknowledged; 2 usage or configuration, and nothing was "
+        "done; 4 ended by a signal, after batches were left out or other incidents. docs/from-mirrormaker.md "
+        "says what differs from MirrorMaker.",
+        allow_abbrev=False,
+    )
+    _add_options_of_mirror_maker(parser.add_argument_group("MirrorMaker 1, KIP-3 and KIP-712"))
+    _add_own_options(parser.add_argument_group("shoal"))
+    add_guarantee_options(parser)
+    add_watching_options(parser)
+    add_spark_options(parser, default_master="local[<num.streams>]")
+    add_output_options(parser, exit_code_of_interrupt=0)
+    parser.set_defaults(run=run, master=None)
+
+
+def _add_options_of_mirror_maker(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--consumer.config",
+        dest="consumer_config",
+        required=True,
+        metavar="FILE",
+        help="properties of the consumer, for the source cluster; its group.id is the group",
+    )
+    group.add_argument(
+        "--producer.config",
+        dest="producer_config",
+        required=True,
+        metavar="FILE",
+        help="properties of the producer, for the destination cluster",
+    )
+    group.add_argument(
+        "--include",
+        metavar="REGEX",
+        help="the topics to mirror: a regular expression that whole names match, or several with commas",
+    )
+    group.add_argument("--whitelist", metavar="REGEX", help="the same, as older versions call it")
+    group.add_argument(
+        "--num.streams",
+        dest="num_streams",
+        type=int,
+        default=1,
+        metavar="N",
+        help="into how many tasks this process deals its partitions (default: 1)",
+    )
+    group.add_argument(
+        "--offset.commit.interval.ms",
+        dest="commit_interval_ms",
+        type=int,
+        default=_DEFAULT_COMMIT_INTERVAL_MS,
+        metavar="MS",
+        help=f"between two commits (default: {_DEFAULT_COMMIT_INTERVAL_MS})",
+    )
+    group.add_argument(
+        "--abort.on.send.failure",
+        "--abort.on.send.fail",
+        dest="abort_on_send_failure",
+        type=str.lower,
+        choices=["true", "false"],
+        default="true",
+        help="what the destination refuses for good ends everything, with what is acknowledged committed "
+        "(true); or it is left out, logged and counted (false) (default: true)",
+    )
+    group.add_argument(
+        "--consumer.rebalance.listener",
+        dest="rebalance_listener",
+        metavar="MODULE:CLASS",
+        help="a class of Python's, derived from shoal.handlers.MirrorMakerRebalanceListener",
+    )
+    group.add_argument(
+        "--rebalance.listener.args",
+        "--consumer.rebalance.listener.args",
+        dest="rebalance_listener_args",
+        metavar="TEXT",
+        help="given to the listener when it is made",
+    )
+    group.add_argument(
+        "--message.handler",
+        dest="message_handler",
+        metavar="MODULE:CLASS",
+        help="a class of Python's that sees each record, derived from "
+        "shoal.handlers.MirrorMakerMessageHandler; with --use.raw.bytes each batch, derived from "
+        "MirrorMakerRawBytesMessageHandler. What passes through it is mirrored at least once",
+    )
+    group.add_argument(
+        "--message.handler.args",
+        dest="message_handler_args",
+        metavar="TEXT",
+        help="given to the handler when it is made",
+    )
+    group.add_argument(
+        "--use.raw.bytes",
+        dest="use_raw_bytes",
+        type=str.lower,
+        nargs="?",
+        const="true",
+        default="false",
+        choices=["true", "false"],
+        help="mirror whole batches as they are; without, records are decoded, and compressed and cut into "
+        "batches as the producer's compression.type and batch.size say",
+    )
+    group.add_argument("--new.consumer", dest="new_consumer", action="store_true", help="has no effect")
+    group.add_argument(
+        "--version",
+        action="version",
+        version=f"shoal {importlib.metadata.version('shoal')}",
+        help="show the version and exit",
+    )
+
+
+def _add_own_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--repartition",
+        action="store_true",
+        help="let records go to the partition that the hash of their key says, as MirrorMaker 1 does; they "
+        "are mirrored at least once then (default: the source's partition)",
+    )
+
+
+def parse(args: argparse.Namespace) -> MirrorMakerOptions:
+    """
+    Read the options and both files; warn of what has no effect.
+
+    Raises:
+        ConfigError: An option or a property makes no sense, or cannot be honoured; names it.
+
+    """
+    option, include = ("--include", args.include) if args.include else ("--whitelist", args.whitelist)
+    if not include:
+        raise ConfigError("--include is missing: which topics?")
+    if args.new_consumer:
+        warn("--new.consumer has no effect: there is no other")
+    raw = args.use_raw_bytes == "true"
+    source, consumer, consumer_texts = _read_consumer(args.consumer_config)
+    destination, producer, producer_texts = _read_producer(args.producer_config, args.repartition)
+    if consumer.membership is None:
+        raise ConfigError(f"--consumer.config {args.consumer_config}: no group.id")
+    handling = _handling(args, raw, consumer_texts, producer_texts)
+    delivery = Delivery(args.delivery)
+    continue_on = set(parse_continue_on(args))
+    if args.abort_on_send_failure == "false":
+        continue_on.add(IncidentKind.SEND_FAILURE)
+    mirror = MirrorOptions(
+        source=source,
+        destination=destination,
+        topics=TopicSelection("(.*)"),
+        group=consumer.membership.group,
+        start=Start.parse(consumer.auto_offset_reset),
+        commit_interval_ms=args.commit_interval_ms,
+        delivery=delivery,
+        continue_on=frozenset(continue_on),
+        keep_append_time=args.keep_append_time or not raw,
+        max_decompressed_bytes=parse_bytes("max-decompressed-bytes", args.max_decompressed_bytes),
+        multi_batch=MultiBatch.AUTO if raw else MultiBatch.OFF,
+        rebatch=None
+        if raw
+        else Rebatch(
+            max(producer.batch_size, _LEAST_BATCH_BYTES), producer.compression_type, everything=True
+        ),
+        max_in_flight=min(producer.max_in_flight, _MOST_IN_FLIGHT),
+        takes_over_offsets=True,
+        handling=handling,
+        metrics=parse_listen("metrics", args.metrics) if args.metrics is not None else None,
+        ui=parse_listen("ui", args.ui) if args.ui is not None else None,
+        report=args.report,
+        master=args.master or f"local[{args.num_streams}]",
+        checkpoint=args.checkpoint,
+        spark_conf=tuple(parse_key_values("--conf", args.conf).items()),
+    )
+    return MirrorMakerOptions(
+        mirror,
+        parse_include(option, include),
+        consumer.membership,
+        args.num_streams,
+        _named(args.rebalance_listener, args.rebalance_listener_args, "--rebalance.listener.args"),
+    )
+
+
+def _named(name: str | None, text: str | None, option: str) -> tuple[str, str | None] | None:
+    if name is None and text is not None:
+        raise ConfigError(f"{option}: whose? Name the class, too")
+    return None if name is None else (name, text)
+
+
+def _handling(
+    args: argparse.Namespace, raw: bool, consumer: Mapping[str, str], producer: Mapping[str, str]
+) -> Handling | None:
+    named = _named(args.message_handler, args.message_handler_args, "--message.handler.args")
+    if args.repartition and raw:
+        raise ConfigError(
+            "--repartition and --use.raw.bytes: the records of a batch have many keys; leave one of them out"
+        )
+    if named is None and not args.repartition:
+        return None
+    name, text = named or (None, None)
+    return Handling(name, text, raw, args.repartition, consumer, producer)
+
+
+def _read_consumer(file: str) -> tuple[ClientConfig, ConsumerSettings, dict[str, str]]:
+    where = f"--consumer.config {file}"
+    properties = _without(read_properties("--consumer.config", file), _CONSUMER_OWN)
+    if properties.pop("client.rack", None) is not None:
+        warn(f"{where}: client.rack has no effect: it is read from the leaders")
+    if properties.get("enable.auto.commit", "false").lower() == "true":
+        warn(f"{where}: enable.auto.commit=true has no effect: only what is acknowledged is committed")
+    properties["enable.auto.commit"] = "false"
+    if properties.get("auto.offset.reset", "").lower() == "none":
+        raise ConfigError(
+            f"{where}: shoal cannot honour auto.offset.reset=none; say earliest or latest (the default)"
+        )
+    client, warnings = ClientConfig.from_properties("source", properties, where=where)
+    for warning in warnings:
+        warn(warning)
+    known = {name: value for name, value in properties.items() if name in CONSUMER_PROPERTIES}
+    known["bootstrap.servers"] = client.servers
+    settings = _said_of(where, lambda: ConsumerSettings.from_properties(known))
+    if settings.membership is not None:
+        client = replace(client, client_id=f"{settings.membership.group}-0")
+    return client, settings, without_connection(properties, CONSUMER_PROPERTIES)
+
+
+def _read_producer(file: str, repartition: bool) -> tuple[ClientConfig, ProducerSettings, dict[str, str]]:
+    where = f"--producer.config {file}"
+    properties = _without(read_properties("--producer.config", file), _PRODUCER_OWN)
+    if not repartition and properties.pop("partitioner.class", None) is not None:
+        warn(f"{where}: partitioner.class has no effect: partitions are the source's")
+    for name, value in _NO_DATA_LOSS.items():
+        given = properties.setdefault(name, value)
+        if given != value and (name, given) != ("acks", "-1"):
+            warn(f"{where}: {_of_overriding(name, given)}")
+    client, warnings = ClientConfig.from_properties("destination", properties, where=where)
+    for warning in warnings:
+        warn(warning)
+    known = {name: value for name, value in properties.items() if name in PRODUCER_PROPERTIES}
+    known["bootstrap.servers"] = client.servers
+    settings = _said_of(where, lambda: ProducerSettings.from_properties(known))
+    return client, settings, without_connection(properties, PRODUCER_PROPERTIES)
+
+
+def _of_overriding(name: str, value: str) -> str:
+    if name == "max.in.flight.requests.per.connection":
+        return (
+            f"{name}={value}: not MirrorMaker's 1; nothing is lost or reordered by that where sequences "
+            "tell, which is everywhere but with acks=0 or 1 and a handler (docs/from-mirrormaker.md)"
+        )
+    return (
+        f"{name} is overridden to {value}: data loss or message reordering is possible with a handler or "
+        "--repartition; without, it has no effect"
+    )
+
+
+def _without(properties: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
+    return {name: value for name, value in properties.items() if name not in names}
+
+
+def _said_of(where: str, read: Callable[[], T]) -> T:
+    """Let a settings' error name the file."""
+    try:
+        return read()
+    except ConfigError as error:
+        _, _, said = str(error).partition(": ")
+        raise ConfigError(f"{where}: {said}") from None
+
+
+def run(args: argparse.Namespace) -> int:
+    options = parse(args)
+    # Spark takes a second to import: not for who made a mistake, or asked for help.
+    from ..spark.mirror_maker import mirror_maker
+
+    stop = threading.Event()
+    with report_to(as_json=args.json) as report:
+
+        def on_progress(progress: Progress) -> None:
+            try:
+                report.progress(progress)
+            except BrokenPipeError:
+                stop.set()  # nobody reads us any more (| head)
+
+        if options.mirror.handling is not None:
+            report.notice(
+                "records pass through a handler, or are hashed anew: they are mirrored at least once, and "
+                "some perhaps again after a failure or a rebalance"
+            )
+        summary = mirror_maker(
+            options, on_progress=on_progress, on_warning=report.warning, on_notice=report.notice, stop=stop
+        )
+        report.summary(summary)
+    return summary.exit_code

@@ -1,0 +1,25 @@
+"""
+What a mirror maker's own classes are derived from, and ready handlers (docs/from-mirrormaker.md).
+
+``shoal mirror-maker --message.handler shoal.handlers:RenameTopics --message.handler.args '(.*)=west.\\1' …``
+"""
+
+from .mirroring.mirror_maker.handlers import (
+    ConvertCodec,
+    Filter,
+    MirrorMakerMessageHandler,
+    MirrorMakerRawBytesMessageHandler,
+    ProducerRecord,
+    RenameTopics,
+)
+from .mirroring.mirror_maker.listener import MirrorMakerRebalanceListener
+
+__all__ = [
+    "ConvertCodec",
+    "Filter",
+    "MirrorMakerMessageHandler",
+    "MirrorMakerRawBytesMessageHandler",
+    "MirrorMakerRebalanceListener",
+    "ProducerRecord",
+    "RenameTopics",
+]

@@ -1,0 +1,487 @@
+"""
+What one task does where records or batches pass through a handler: consume, handle, produce.
+
+The raw client does the work on both sides (KIP-712). A source record counts as mirrored once all that the
+handler made of it is acknowledged, and a position is committed up to the first that is not: so all of it
+arrives at least once. What the destination refuses, and what the handler raises, is a failure to send, and
+stops the partition or is left out.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from ...client.cluster import Cluster, is_transient, patiently
+from ...client.consumer import ConsumerRecord, RawConsumer, RawRecord
+from ...client.consumer.settings import ConsumerSettings
+from ...client.groups import JOIN_AGAIN, Committed, commit_offsets
+from ...client.metadata import TopicPartition
+from ...client.offsets import LATEST, list_offsets
+from ...client.producer import RawProducer, RecordMetadata
+from ...client.producer.settings import ProducerSettings
+from ...errors import BrokerError, BufferFull, ErrorCode, PartitionStopped, ShoalError
+from ...records import Decision
+from ..control import Control
+from ..incidents import Incident, IncidentKind
+from ..lane import LaneResult
+from ..options import MirrorOptions
+from ..positions import GroupPositions
+from ..prepare import prepare
+from ..ranges import CopyRange
+from ..reports import ProcessUse
+from ..settings import CopySettings, Handling
+from ..topics import TopicSelection
+from .handlers import (
+    MirrorMakerMessageHandler,
+    MirrorMakerRawBytesMessageHandler,
+    ProducerRecord,
+    load_handler,
+)
+
+__all__ = ["handle_lane"]
+
+_POLL_S = 0.25
+
+#: How long the producer may block the lane, which has other things to look after.
+_MAX_BLOCK_MS = 500
+
+_REPORT_INTERVAL_S = 0.5
+
+#: How often it is asked how far behind the partitions are.
+_ENDS_INTERVAL_S = 5.0
+
+#: Nothing happens where nothing was consumed for so long.
+_QUIET_S = 5.0
+
+#: So shortly before its end a slice in which nothing happens is prolonged.
+_LAST_MOMENTS_S = 1.0
+
+#: How long what was sent is waited for at the end; what is not acknowledged then comes again.
+_FLUSH_S = 10.0
+
+#: How long the last commit is tried.
+_LAST_COMMIT_S = 5.0
+
+#: How long brokers that do not answer are asked again at the beginning, and for topics.
+_PATIENCE_S = 30.0
+
+
+class _Ended(Exception):
+    """The lane is to end; what is under way is given up."""
+
+
+@dataclass(slots=True)
+class _Way:
+    """
+    What became of one source record or batch.
+
+    Attributes:
+        first_offset: Of it.
+        next_offset: Behind it.
+        records: In it.
+        left: How many of its outputs are not acknowledged.
+        failure: Why one of them never will be.
+
+    """
+
+    first_offset: int
+    next_offset: int
+    records: int
+    left: int = 0
+    failure: str | None = None
+
+
+@dataclass(slots=True)
+class _Partition:
+    """One partition: what is under way, in the source's order, and where it stands."""
+
+    source: TopicPartition
+    position: int
+    ways: deque[_Way] = field(default_factory=deque)
+    committed: int | None = None
+    end_offset: int = 0
+    newest_ms: int | None = None
+    stopped: PartitionStopped | None = None
+    incidents: list[Incident] = field(default_factory=list)
+    decisions: Counter[Decision] = field(default_factory=Counter)
+    records: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    told: object = None
+
+    def report(self) -> dict[str, Any] | None:
+        """Take the counts since the last report; its shape: ``reports.partition_report``."""
+        state = (self.position, self.end_offset, self.committed, self.newest_ms, self.stopped)
+        if state == self.told and not (self.records or self.bytes_in or self.incidents or self.decisions):
+            return None
+        self.told = state
+        report = {
+            "topic": self.source.topic,
+            "partition": self.source.partition,
+            "source_offset": self.position,
+            "end_offset": max(self.end_offset, self.position),
+            "committed_offset": self.committed,
+            "newest_ms": self.newest_ms,
+            "waiting_for": None,
+            "stopped": [self.stopped.offset, self.stopped.reason] if self.stopped else None,
+            "decisions": {decision.value: count for decision, count in self.decisions.items()},
+            "records": self.records,
+            "bytes_in": self.bytes_in,
+            "bytes_out": self.bytes_out,
+            "retries": 0,
+            "runs": [],
+            "incidents": [
+                [each.kind.value, each.reason, each.lost, each.continued] for each in self.incidents
+            ],
+        }
+        self.incidents = []
+        self.decisions.clear()
+        self.records = self.bytes_in = self.bytes_out = 0
+        return report
+
+
+def handle_lane(ranges: Sequence[CopyRange], settings: CopySettings, control: Control) -> LaneResult:
+    """
+    Mirror partitions through the settings' handler, until an end is requested.
+
+    Returns:
+        When that was, or when all partitions are stopped. What is acknowledged is committed then.
+
+    Raises:
+        ConfigError: The handler cannot be made here.
+        ShoalError: A partition cannot be read. What is acknowledged is committed.
+
+    """
+    assert settings.handling is not None
+    return _Lane(ranges, settings, settings.handling, control).run()
+
+
+class _Lane:
+    def __init__(
+        self, ranges: Sequence[CopyRange], settings: CopySettings, handling: Handling, control: Control
+    ) -> None:
+        self._settings = settings
+        self._handling = handling
+        self._control = control
+        self._handler = load_handler(handling)
+        self._process = ProcessUse()
+        self._report([])
+        given_up = control.take([each.source for each in ranges]).given_up
+        self._ranges = [each for each in ranges if each.source not in given_up]
+        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._outcomes: queue.SimpleQueue[tuple[_Partition, _Way, int, Exception | None]] = (
+            queue.SimpleQueue()
+        )
+        self._ready_topics: set[str] = set()
+        self._unacknowledged = 0
+        self._buffer_bytes = 0
+        self._consumed_at = self._committed_at = time.monotonic()
+        self._reported_at = self._ends_at = 0.0
+        self._source = Cluster(settings.source.impatient())
+        self._destination = Cluster(settings.destination)
+
+    def run(self) -> LaneResult:
+        with self._source, self._destination:
+            if not self._ranges:
+                return LaneResult((), complete=False)
+            self._find_positions()
+            with RawConsumer(self._consumer_settings()) as consumer:
+                consumer.assign(self._partitions)
+                for each in self._partitions.values():
+                    consumer.seek(each.source, each.position)
+                producer_settings = self._producer_settings()
+                self._buffer_bytes = producer_settings.buffer_memory
+                producer = RawProducer(producer_settings)
+                try:
+                    with suppress(_Ended):
+                        self._work(consumer, producer)
+                finally:
+                    self._end(producer)
+        stopped = tuple(each.stopped for each in self._partitions.values() if each.stopped)
+        return LaneResult(stopped, complete=False)
+
+    def _consumer_settings(self) -> ConsumerSettings:
+        read = ConsumerSettings.from_properties(
+            {**self._handling.consumer, "bootstrap.servers": self._settings.source.servers}
+        )
+        return replace(
+            read,
+            client=self._settings.source,
+            membership=None,
+            enable_auto_commit=False,
+            fetch_raw_bytes=self._handling.raw,
+            max_decompressed_bytes=self._settings.max_decompressed_bytes,
+        )
+
+    def _producer_settings(self) -> ProducerSettings:
+        read = ProducerSettings.from_properties(
+            {**self._handling.producer, "bootstrap.servers": self._settings.destination.servers}
+        )
+        return replace(
+            read,
+            client=self._settings.destination,
+            send_raw_bytes=self._handling.raw,
+            max_block_ms=min(read.max_block_ms, _MAX_BLOCK_MS),
+            multi_batch=False,
+        )
+
+    def _find_positions(self) -> None:
+        positions = GroupPositions(self._source, self._settings.group, self._control.membership)
+        partitions = [each.source for each in self._ranges]
+        pairs, others = patiently(lambda: positions.read_all(partitions), patience_s=_PATIENCE_S)
+        begins = {each.source: each.start_offset for each in self._ranges}
+        begins |= others | {partition: pair.source_offset for partition, pair in pairs.items()}
+        self._partitions = {each: _Partition(each, begins[each]) for each in partitions}
+
+    # Working
+
+    def _work(self, consumer: RawConsumer, producer: RawProducer) -> None:
+        while not all(each.stopped for each in self._partitions.values()):
+            self._look_after()
+            for record in consumer.poll(_POLL_S):
+                self._consumed_at = time.monotonic()
+                self._take(record, producer)
+
+    def _look_after(self) -> None:
+        """Count what was acknowledged, commit and report when it is due; raises _Ended."""
+        self._settle()
+        now = time.monotonic()
+        if (now - self._committed_at) * 1000 >= self._settings.commit_interval_ms:
+            self._committed_at = now
+            with suppress(ShoalError):  # the next one covers it
+                self._commit()
+        if now - self._ends_at >= _ENDS_INTERVAL_S:
+            self._ends_at = now
+            self._ask_for_ends()
+        if now - self._reported_at >= _REPORT_INTERVAL_S:
+            self._tell(now)
+        if self._control.stop_requested:
+            raise _Ended
+        try:
+            self._control.check_lease()
+        except BrokerError as error:
+            # Somebody else may have them by now: the next slice's tasks begin where that one is.
+            self._report([], deal_anew=True)
+            raise _Ended from error
+
+    def _tell(self, now: float) -> None:
+        self._reported_at = now
+        told = [report for each in self._partitions.values() if (report := each.report()) is not None]
+        is_quiet = now - self._consumed_at >= _QUIET_S and not self._unacknowledged
+        idle = {"idle": True} if is_quiet and self._control.remaining_s < _LAST_MOMENTS_S else {}
+        self._report(told, **idle)
+
+    def _report(self, partitions: Sequence[Mapping[str, Any]], **more: Any) -> None:
+        bytes_in = sum(each["bytes_in"] for each in partitions)
+        self._control.report(
+            {"partitions": partitions, "bytes_in": bytes_in, **self._process.report(), **more}
+        )
+
+    def _ask_for_ends(self) -> None:
+        with suppress(ShoalError):
+            level = self._settings.source.isolation_level
+            for partition, end in list_offsets(
+                self._source, dict.fromkeys(self._partitions, LATEST), level
+            ).items():
+                if isinstance(end, int):
+                    self._partitions[partition].end_offset = end
+
+    def _take(self, record: ConsumerRecord | RawRecord, producer: RawProducer) -> None:
+        partition = self._partitions[record.topic_partition]
+        if partition.stopped:
+            return
+        raw = isinstance(record, RawRecord)
+        first = record.base_offset if isinstance(record, RawRecord) else record.offset
+        way = _Way(first, record.next_offset, record.record_count if isinstance(record, RawRecord) else 1)
+        partition.ways.append(way)
+        partition.bytes_in += _size(record)
+        partition.newest_ms = record.max_timestamp if isinstance(record, RawRecord) else record.timestamp
+        partition.decisions[Decision.COPY if raw else Decision.JOIN] += 1
+        try:
+            outputs = self._handle(record)
+        except Exception as error:
+            way.failure = f"the message handler {self._name} failed: {type(error).__name__}: {error}"
+            return
+        way.left = len(outputs)
+        for output in outputs:
+            self._send(partition, way, output, producer)
+
+    @property
+    def _name(self) -> str:
+        return self._handling.handler or "of --repartition"
+
+    def _handle(self, record: ConsumerRecord | RawRecord) -> Sequence[ProducerRecord | RawRecord]:
+        outputs: Sequence[ProducerRecord | RawRecord | ConsumerRecord]
+        if isinstance(record, RawRecord):
+            assert isinstance(self._handler, MirrorMakerRawBytesMessageHandler)
+            outputs = self._handler.handle(record)
+        else:
+            assert isinstance(self._handler, MirrorMakerMessageHandler)
+            outputs = self._handler.handle(record)
+        wanted = RawRecord if self._handling.raw else ProducerRecord
+        for each in outputs:
+            if not isinstance(each, wanted):
+                raise TypeError(f"handle() answered with a {type(each).__name__}, not a {wanted.__name__}")
+        return [each for each in outputs if not isinstance(each, ConsumerRecord)]
+
+    def _send(
+        self, partition: _Partition, way: _Way, output: ProducerRecord | RawRecord, producer: RawProducer
+    ) -> None:
+        give_up_at = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                self._make_ready(output.topic, partition.source.topic)
+                future = self._queue(output, producer)
+                break
+            except BufferFull as error:
+                if _size(output) >= self._buffer_bytes:
+                    way.left -= 1
+                    way.failure = str(error)
+                    return
+                self._look_after()
+            except ShoalError as error:
+                if is_transient(error) and time.monotonic() < give_up_at:
+                    self._look_after()
+                    continue
+                way.left -= 1
+                way.failure = str(error)
+                return
+        self._unacknowledged += 1
+        future.add_done_callback(partial(self._acknowledged, partition, way, _size(output)))
+
+    def _queue(self, output: ProducerRecord | RawRecord, producer: RawProducer) -> Future[RecordMetadata]:
+        if isinstance(output, RawRecord):
+            return producer.send(output.topic, output)
+        return producer.send(
+            output.topic,
+            output.value,
+            key=output.key,
+            partition=None if self._handling.repartition else output.partition,
+            headers=output.headers,
+            timestamp_ms=None if output.timestamp < 0 else output.timestamp,
+        )
+
+    def _make_ready(self, topic: str, source_topic: str) -> None:
+        """Create a destination topic that is missing like the source's whose records go there first."""
+        if topic in self._ready_topics:
+            return
+        metadata = self._destination.refresh([topic])
+        if metadata.errors.get(topic) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            options = MirrorOptions(
+                self._settings.source,
+                self._settings.destination,
+                TopicSelection(source_topic, rename=f"(.*)={topic}"),
+                group=self._settings.group,
+            )
+            prepare(options, self._source, self._destination, patience_s=_PATIENCE_S)
+        self._ready_topics.add(topic)
+
+    # What came of it
+
+    def _acknowledged(
+        self, partition: _Partition, way: _Way, size: int, future: Future[RecordMetadata]
+    ) -> None:
+        """Pass an outcome on; in the producer's thread."""
+        error = future.exception()
+        self._outcomes.put((partition, way, size, error if isinstance(error, Exception) else None))
+
+    def _settle(self) -> None:
+        """Count what was acknowledged, and meet what failed."""
+        changed: dict[TopicPartition, _Partition] = {}
+        while not self._outcomes.empty():
+            partition, way, size, error = self._outcomes.get()
+            self._unacknowledged -= 1
+            way.left -= 1
+            if error is not None:
+                way.failure = str(error)
+            else:
+                partition.bytes_out += size
+            changed[partition.source] = partition
+        for partition in self._partitions.values():
+            self._advance(partition)
+
+    def _advance(self, partition: _Partition) -> None:
+        while partition.ways and not partition.ways[0].left and not partition.stopped:
+            way = partition.ways[0]
+            if way.failure is not None and not self._go_on_without(partition, way):
+                return
+            partition.ways.popleft()
+            partition.position = way.next_offset
+            if way.failure is None:
+                partition.records += way.records
+
+    def _go_on_without(self, partition: _Partition, way: _Way) -> bool:
+        last = way.next_offset - 1
+        offsets = f"offset {last}" if way.first_offset == last else f"offsets {way.first_offset} to {last}"
+        what = f"{offsets} of {partition.source} cannot be sent: {way.failure}"
+        if IncidentKind.SEND_FAILURE in self._settings.continue_on:
+            reason = f"{what}: left out, and lost there"
+            partition.incidents.append(
+                Incident(IncidentKind.SEND_FAILURE, reason, way.records, continued=True)
+            )
+            return True
+        partition.stopped = PartitionStopped(*partition.source, way.first_offset, what)
+        return False
+
+    def _commit(self) -> None:
+        wanted = {
+            each.source: each.position
+            for each in self._partitions.values()
+            if each.position != each.committed
+        }
+        if not wanted:
+            return
+        refused = commit_offsets(
+            self._source,
+            self._settings.group,
+            {partition: Committed(offset, "") for partition, offset in wanted.items()},
+            self._control.membership(),
+        )
+        for partition, offset in wanted.items():
+            if partition not in refused:
+                self._partitions[partition].committed = offset
+        for error in refused.values():
+            raise error
+
+    def _end(self, producer: RawProducer) -> None:
+        """Wait for what was sent, commit what is acknowledged, and say where all stands."""
+        still_ours = self._is_still_ours()
+        producer.flush(_FLUSH_S if still_ours else 0.0)
+        self._settle()  # what fails from here on was given up by us
+        producer.close(0.0)
+        if still_ours:
+            self._commit_the_rest()
+        self._tell(time.monotonic())
+
+    def _is_still_ours(self) -> bool:
+        try:
+            self._control.check_lease()
+        except ShoalError:
+            return False
+        return True
+
+    def _commit_the_rest(self) -> None:
+        give_up_at = time.monotonic() + _LAST_COMMIT_S
+        while True:
+            try:
+                self._commit()
+                return
+            except ShoalError as error:
+                lost = isinstance(error, BrokerError) and error.code in JOIN_AGAIN
+                if not (lost or is_transient(error)):
+                    raise
+                if lost or time.monotonic() >= give_up_at:
+                    return  # it comes again
+            time.sleep(0.1)
+
+
+def _size(record: ConsumerRecord | RawRecord | ProducerRecord) -> int:
+    return len(record.value or b"") + len(record.key or b"")

@@ -1,0 +1,58 @@
+"""Classes that users name on the command line, as ``package.module:Class``."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TypeVar
+
+from ...errors import ConfigError
+
+__all__ = ["load"]
+
+T = TypeVar("T")
+
+
+def load(option: str, name: str, args: str | None, kind: type[T], *others: type[T]) -> T:
+    """
+    Make an object of a class, with the text of its arguments if there is one.
+
+    Args:
+        option: Which errors name, as ``--message.handler``.
+        name: ``package.module:Class``.
+        args: Given to the class as its one argument; None to give none.
+        kind: What the class has to be derived from.
+        others: Or from one of these.
+
+    Raises:
+        ConfigError: There is no such class, it is none of these, or it cannot be made.
+
+    """
+    module, colon, class_name = name.partition(":")
+    if not (module and colon and class_name):
+        raise ConfigError(f"{option} {name}: not package.module:Class")
+    try:
+        found = getattr(importlib.import_module(module), class_name, None)
+    except ImportError as error:
+        raise ConfigError(
+            f"{option} {name}: {error}; the directory of a module that is not installed goes into PYTHONPATH"
+        ) from error
+    except Exception as error:
+        raise ConfigError(f"{option} {name}: importing it failed: {_said(error)}") from error
+    kinds = (kind, *others)
+    if not (isinstance(found, type) and issubclass(found, kinds)):
+        wanted = " or ".join(each.__name__ for each in kinds)
+        what = "there is no such class" if found is None else f"it is no {wanted}"
+        raise ConfigError(f"{option} {name}: {what}")
+    try:
+        made = found(*([] if args is None else [args]))
+    except ConfigError as error:
+        raise ConfigError(f"{option} {name}: {error}") from error
+    except Exception as error:
+        given = "without arguments" if args is None else f"with {args!r}"
+        raise ConfigError(f"{option} {name}: it could not be made {given}: {_said(error)}") from error
+    assert isinstance(made, kinds)
+    return made
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,269 @@
+"""
+A mirror's share of its consumer group: taken and given up by Kafka's own protocol.
+
+The driver is a member, in a thread of its own. Each answer of the group's
+coordinator renews the tasks' lease, which is shorter than the session: a
+rebalance waits for its members, the end of a session does not. When partitions
+go, the tasks end, and what they copied is committed; only then the group learns
+that they are free. When they come, the destination's topics are made ready
+before the first task may take them.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+
+from ...client.cluster import Cluster, is_transient
+from ...client.config import ClientConfig
+from ...client.groups import Membership, commit_offsets, group_assignment
+from ...client.membership import GroupMembership, MembershipSettings, RebalanceListener
+from ...client.metadata import TopicPartition
+from ...errors import BrokerError, ErrorCode, GroupHeld, ShoalError
+from ..control import ControlServer, lease_clock_s
+from ..metrics import Metrics
+from ..prepare import PreparedTopic
+from ..sentences import first_few
+from ..work import Work
+from .listener import MirrorMakerRebalanceListener
+
+__all__ = ["GroupShare"]
+
+#: How often the member's thread looks whether there is something to do, where nobody woke it.
+_LOOK_INTERVAL_S = 1.0
+
+#: How soon topics that could not be made ready are tried again.
+_RETRY_S = 5.0
+
+#: The tasks stop this part of the session before it ends: time for what was sent last to arrive.
+_MARGIN = 1 / 3
+
+#: How long the last commit of partitions that go is tried.
+_COMMIT_PATIENCE_S = 10.0
+
+#: How long the group may take to tell what all of its members have.
+_ASSIGNMENT_PATIENCE_S = 5.0
+
+
+class GroupShare(RebalanceListener):
+    """
+    The partitions that the group gives to this mirror, from :meth:`start` to :meth:`release`.
+
+    Attributes:
+        failure: Why the mirror has to end, once it has.
+
+    """
+
+    def __init__(
+        self,
+        source: ClientConfig,
+        settings: MembershipSettings,
+        include: re.Pattern[str],
+        *,
+        control: ControlServer,
+        work: Work,
+        metrics: Metrics,
+        prepare: Callable[[Sequence[str]], Mapping[str, PreparedTopic]],
+        listener: MirrorMakerRebalanceListener,
+        on_notice: Callable[[str], object],
+        on_warning: Callable[[str], object],
+    ) -> None:
+        """
+        Args:
+            source: The cluster whose group it is.
+            settings: Of the member.
+            include: Which topics.
+            control: Through which the tasks are told.
+            work: What they are to copy.
+            metrics: Where that is counted.
+            prepare: Makes the destination ready for source topics, and returns those that are.
+            listener: The user's.
+            on_notice: Told what comes and goes.
+            on_warning: Told what is in the way.
+        """
+        self._source = source
+        self._group = settings.group
+        self._lease_s = settings.session_timeout_ms / 1000 * (1 - _MARGIN)
+        #: Not polled for max.poll.interval.ms, the member leaves: the tasks stop before that, too.
+        self._most_unpolled_s = settings.max_poll_interval_ms / 1000 * (1 - _MARGIN)
+        self._polled_at = lease_clock_s()
+        self._include = include
+        self._control = control
+        self._work = work
+        self._metrics = metrics
+        self._prepare = prepare
+        self._listener = listener
+        self._on_notice = on_notice
+        self._on_warning = on_warning
+        self._something = threading.Event()
+        self._member = GroupMembership(
+            source, settings, self._something.set, on_renewed=self._renew, clock=lease_clock_s
+        )
+        self._pending: set[TopicPartition] = set()
+        self._retry_at = 0.0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._take_part, name="shoal-group", daemon=True)
+        self.failure: ShoalError | None = None
+
+    def start(self) -> None:
+        """Join the group, and take part in it from a thread of its own."""
+        self._thread.start()
+
+    def release(self) -> None:
+        """Give all partitions up in good order, and leave the group; never raises."""
+        self._over.set()
+        self._something.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _renew(self, identity: Membership, asked_at: float) -> None:
+        until = min(asked_at + self._lease_s, self._polled_at + self._most_unpolled_s)
+        self._control.renew(identity, max(0.0, until - lease_clock_s()))
+
+    # The member's thread
+
+    def _take_part(self) -> None:
+        try:
+            self._member.subscribe(self._include)
+            while not self._over.is_set():
+                self._polled_at = lease_clock_s()
+                self._member.poll(_LOOK_INTERVAL_S, self)
+                if self._pending and time.monotonic() >= self._retry_at:
+                    self._begin()
+                self._something.wait(_LOOK_INTERVAL_S)
+                self._something.clear()
+        except Exception as error:
+            self._fail(error)
+        try:
+            self._member.close(self)
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        if self.failure is None:
+            self.failure = self._explained(error)
+
+    def _explained(self, error: Exception) -> ShoalError:
+        if isinstance(error, BrokerError) and error.code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
+            return GroupHeld(self._group, "members of another sort: a shoal mirror, or other assignors")
+        if isinstance(error, ShoalError):
+            return error
+        return ShoalError(f"the group's thread failed: {type(error).__name__}: {error}")
+
+    # What comes and goes
+
+    def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """Finish, flush, commit, call the listener; when this returns the partitions are released."""
+        self._let_go(partitions)
+        self._commit(partitions)
+        self._metrics.forget(partitions)
+        self._control.give_up(partitions)
+        ownership = {topic: frozenset(numbers) for topic, numbers in _by_topic(partitions).items()}
+        self._call("before_releasing_partitions", ownership)
+        self._on_notice(f"{len(partitions)} partitions given up: {first_few(sorted(partitions))}")
+
+    def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        """Have nobody produce any more; to commit would be refused."""
+        self._control.end_lease()
+        self._let_go(partitions)
+        self._metrics.forget(partitions)
+        self._control.give_up(partitions)
+        self._on_warning(
+            f"group {self._group!r} went on without this mirror, which was not heard of in time: "
+            f"{len(partitions)} partitions lost, and joined again; what was copied last is found there"
+        )
+
+    def _let_go(self, partitions: Sequence[TopicPartition]) -> None:
+        self._pending -= set(partitions)
+        self._work.give_up(partitions)
+        if not self._control.end_tasks(self._lease_s):
+            self._on_warning("tasks that do not end were let go: they produce nothing more")
+
+    def _commit(self, partitions: Sequence[TopicPartition]) -> None:
+        """Commit what the tasks could not."""
+        left, identity = self._control.uncommitted()
+        wanted = set(partitions)
+        positions = {each: pair.to_committed() for each, pair in left.items() if each in wanted}
+        if not positions:
+            return
+        give_up_at = time.monotonic() + _COMMIT_PATIENCE_S
+        with Cluster(self._source.impatient()) as cluster:
+            while True:
+                try:
+                    for error in commit_offsets(cluster, self._group, positions, identity).values():
+                        raise error
+                    return
+                except ShoalError as error:
+                    if not is_transient(error) or time.monotonic() >= give_up_at:
+                        self._on_warning(
+                            f"what was copied last of {first_few(sorted(positions))} could not be committed, "
+                            f"and will be found by its next owner: {error}"
+                        )
+                        return
+                time.sleep(0.1)
+
+    def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        """Call the listener, make the destination ready, and let the tasks take the partitions."""
+        self._call("before_starting_fetchers", self._member.identity.member_id, self._assignment())
+        self._pending |= set(partitions)
+        if partitions:
+            self._on_notice(f"{len(partitions)} partitions assigned: {first_few(sorted(partitions))}")
+            self._begin()
+
+    def _assignment(self) -> dict[str, dict[int, str]]:
+        """Return what each member of the group has; only its own where the group changes again."""
+        ours = self._member.identity.member_id
+        give_up_at = time.monotonic() + _ASSIGNMENT_PATIENCE_S
+        by_member: Mapping[str, Sequence[TopicPartition]] = {ours: self._member.owned}
+        with Cluster(self._source.impatient()) as cluster:
+            while not self._member.is_rebalancing and time.monotonic() < give_up_at:
+                try:
+                    told = group_assignment(cluster, self._group)
+                except ShoalError as error:
+                    if not is_transient(error):
+                        raise
+                else:
+                    if set(told.get(ours, ())) == set(self._member.owned):
+                        by_member = told
+                        break
+                time.sleep(0.05)
+        assignment: dict[str, dict[int, str]] = defaultdict(dict)
+        for member, partitions in by_member.items():
+            for topic, number in partitions:
+                assignment[topic][number] = member
+        return dict(assignment)
+
+    def _begin(self) -> None:
+        """Make the destination ready for what is new, and have it copied."""
+        self._retry_at = time.monotonic() + _RETRY_S
+        try:
+            topics = self._prepare(sorted({each.topic for each in self._pending}))
+        except ShoalError as error:
+            if not is_transient(error):
+                raise
+            self._on_warning(f"{first_few(sorted(self._pending))} cannot be begun yet: {error}")
+            return
+        ready = {each for each in self._pending if each.topic in topics}
+        if ready:
+            self._pending -= ready
+            self._work.take(topics, ready)
+            self._control.end_slice()
+
+    def _call(self, method: str, *args: object) -> None:
+        try:
+            getattr(self._listener, method)(*args)
+        except Exception as error:
+            name = f"{type(self._listener).__module__}:{type(self._listener).__qualname__}"
+            raise ShoalError(
+                f"the rebalance listener {name} failed in {method}: {type(error).__name__}: {error}"
+            ) from error
+
+
+def _by_topic(partitions: Sequence[TopicPartition]) -> dict[str, list[int]]:
+    by_topic: dict[str, list[int]] = defaultdict(list)
+    for topic, number in partitions:
+        by_topic[topic].append(number)
+    return by_topic

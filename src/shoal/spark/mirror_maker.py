@@ -1,0 +1,229 @@
+"""
+``shoal mirror-maker``: a mirror whose driver is a member of a consumer group on the source cluster.
+
+The group says which partitions are this process's; the rest is the mirror's own engine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from shoal.client.cluster import Cluster, is_transient, patiently
+from shoal.errors import ConfigError, ShoalError
+from shoal.mirroring.control import ControlServer
+from shoal.mirroring.incidents import IncidentKind
+from shoal.mirroring.lock import MirrorIdentity
+from shoal.mirroring.mirror_maker.handlers import load_handler
+from shoal.mirroring.mirror_maker.listener import MirrorMakerRebalanceListener
+from shoal.mirroring.mirror_maker.loading import load
+from shoal.mirroring.mirror_maker.options import MirrorMakerOptions
+from shoal.mirroring.mirror_maker.share import GroupShare
+from shoal.mirroring.options import checkpoint_name
+from shoal.mirroring.prepare import Prepared, PreparedTopic, prepare, producer_id_expiration_ms
+from shoal.mirroring.progress import Progress, Summary
+from shoal.mirroring.slices import SliceClock
+from shoal.mirroring.topics import TopicSelection
+from shoal.mirroring.work import Work
+from shoal.spark.job import Run, letter_of, listening_host, signals_set, state_dir
+
+__all__ = ["mirror_maker"]
+
+#: How long brokers that do not answer are asked again: at the start, and for the topics of new partitions.
+_PATIENCE_S = 30.0
+
+#: So many mirrors of one group on one machine have a directory each.
+_MOST_ON_A_MACHINE = 1000
+
+
+def mirror_maker(
+    options: MirrorMakerOptions,
+    on_progress: Callable[[Progress], object] | None = None,
+    on_warning: Callable[[str], object] = lambda sentence: None,
+    on_notice: Callable[[str], object] = lambda sentence: None,
+    stop: threading.Event | None = None,
+) -> Summary:
+    """
+    Mirror what a consumer group gives to this process, until a stop is requested.
+
+    Args:
+        options: What, from where, to where.
+        on_progress: Called about twice a second, from a thread of its own.
+        on_warning: Told of what is in the way, and of what was left out, from any thread.
+        on_notice: Told which partitions come and go.
+        stop: Set it to end; in the main thread SIGINT and SIGTERM do the same.
+
+    Raises:
+        ConfigError: An option that cannot work. Nothing was copied.
+        ShoalError: It failed. What was acknowledged is committed.
+
+    """
+    return _MirrorMaker(options, on_progress, on_warning, on_notice, stop or threading.Event()).run()
+
+
+class _MirrorMaker(Run):
+    ends_when_stopped = True
+
+    def __init__(
+        self,
+        options: MirrorMakerOptions,
+        on_progress: Callable[[Progress], object] | None,
+        on_warning: Callable[[str], object],
+        on_notice: Callable[[str], object],
+        stop: threading.Event,
+    ) -> None:
+        super().__init__(options.mirror, on_progress, None, on_warning, on_notice, stop)
+        self._maker = options
+        self._share: GroupShare | None = None
+        self._warned: set[str] = set()
+
+    def run(self) -> Summary:
+        options, maker = self._options, self._maker
+        listener = MirrorMakerRebalanceListener()
+        if maker.listener is not None:
+            listener = load("--consumer.rebalance.listener", *maker.listener, MirrorMakerRebalanceListener)
+        if options.handling is not None:
+            load_handler(options.handling)  # what cannot be made is said now, not by each task
+        with signals_set(self._stop), contextlib.ExitStack() as resources:
+            watch = self._show(resources)
+            prepared = self._look()
+            watch.know(prepared.group, prepared.warnings)
+            checkpoint = self._take_checkpoint(prepared.group, resources)
+            work = Work({}, self._metrics, shares=True, streams=maker.streams)
+            control = ControlServer(
+                listening_host(options),
+                secrets.token_hex(16),
+                self._hear,
+                letter_of(options),
+                slices=SliceClock(options.slice_s),
+                on_plan=work.plan,
+                in_trouble=work.in_trouble,
+                is_ours=work.has,
+            )
+            resources.callback(control.close)
+            share = GroupShare(
+                options.source,
+                maker.membership,
+                maker.include,
+                control=control,
+                work=work,
+                metrics=self._metrics,
+                prepare=self._prepare_topics,
+                listener=listener,
+                on_notice=self._on_notice,
+                on_warning=self._on_warning,
+            )
+            self._share = share
+            resources.callback(share.release)
+            summary = self._run_on_spark(prepared, work, checkpoint, control, share)
+            share.release()
+            if share.failure is not None:
+                raise share.failure
+            watch.end(summary)
+            return summary
+
+    def _spark_is_there(self) -> None:
+        # Not before: whoever has the partitions until then can work on them.
+        assert self._share is not None
+        self._share.start()
+
+    def _look(self) -> Prepared:
+        """Ask both clusters who they are; which topics, the group will say."""
+        with Cluster(self._options.source) as source, Cluster(self._options.destination) as destination:
+            patiently(source.refresh, patience_s=_PATIENCE_S)
+            patiently(destination.refresh, patience_s=_PATIENCE_S)
+            cluster_id = source.metadata.cluster_id
+            is_same = cluster_id is not None and cluster_id == destination.metadata.cluster_id
+            if is_same and self._options.handling is None:
+                raise ConfigError(
+                    f"both files lead to one cluster ({cluster_id}), where each record would be mirrored "
+                    "again and again; a --message.handler may give topics other names"
+                )
+            return Prepared(
+                self._maker.membership.group,
+                source.metadata.cluster_id,
+                destination.metadata.cluster_id,
+                {},
+                (),
+                producer_id_expiration_ms(destination),
+            )
+
+    def _take_checkpoint(self, group: str, resources: contextlib.ExitStack) -> Path:
+        """Take a directory that no other mirror of the group on this machine works in; it keeps nothing."""
+        if self._options.checkpoint:
+            directories = [Path(self._options.checkpoint)]
+        else:
+            name = checkpoint_name(group)
+            directories = [state_dir() / "mirror-makers" / name / str(n) for n in range(_MOST_ON_A_MACHINE)]
+        for directory in directories:
+            try:
+                resources.callback(MirrorIdentity(directory).release)
+            except ConfigError:
+                if directory is directories[-1]:
+                    raise
+            else:
+                return directory
+        raise AssertionError("there is at least one")
+
+    def _prepare_topics(self, topics: Sequence[str]) -> Mapping[str, PreparedTopic]:
+        """
+        Make the destination's topics ready, where they are known: a handler may lead anywhere.
+
+        Returns:
+            Those that are; of the others it is warned. One that cannot be mirrored keeps no other from it.
+
+        Raises:
+            ShoalError: What time can heal.
+
+        """
+        with Cluster(self._options.source) as source, Cluster(self._options.destination) as destination:
+            there = patiently(lambda: source.refresh(topics), patience_s=_PATIENCE_S).topics
+            found = [each for each in topics if each in there]
+            if self._options.handling is not None:
+                return {
+                    name: PreparedTopic(name, name, len(there[name].partitions), created=False)
+                    for name in found
+                }
+            return self._prepare_those(found, source, destination)
+
+    def _prepare_those(
+        self, topics: Sequence[str], source: Cluster, destination: Cluster
+    ) -> Mapping[str, PreparedTopic]:
+        if not topics:
+            return {}
+        options = replace(self._options, topics=TopicSelection(",".join(topics)))
+        try:
+            # What the destination refuses in the end is a failure to send, which has a policy.
+            prepared = prepare(options, source, destination, patience_s=_PATIENCE_S, forbids=False)
+        except ShoalError as error:
+            if is_transient(error):
+                raise
+            if len(topics) == 1:
+                self._warn(f"topic {topics[0]} is not mirrored yet: {error}")
+                return {}
+            return {
+                name: topic
+                for each in topics
+                for name, topic in self._prepare_those([each], source, destination).items()
+            }
+        for warning in prepared.warnings:
+            self._warn(warning)
+        return prepared.topics
+
+    def _warn(self, sentence: str) -> None:
+        """Warn once: each rebalance finds the same."""
+        if sentence not in self._warned:
+            self._warned.add(sentence)
+            self._on_warning(sentence)
+
+    def _hear(self, report: dict[str, Any]) -> None:
+        for each in report["partitions"]:
+            for kind, reason, _, continued in each["incidents"]:
+                if continued and kind == IncidentKind.SEND_FAILURE.value:
+                    self._on_warning(reason)
+        self._metrics.apply(report)

@@ -1,0 +1,220 @@
+"""MirrorMaker 1's command line and files, as ``shoal mirror-maker`` reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shoal.cli import main, make_parser
+from shoal.cli.mirror_maker import parse
+from shoal.client.connection import Address
+from shoal.client.offsets import EARLIEST, LATEST
+from shoal.errors import ConfigError
+from shoal.mirroring.incidents import Delivery, IncidentKind
+from shoal.mirroring.mirror_maker.options import MirrorMakerOptions
+from shoal.mirroring.settings import Rebatch
+from shoal.records import Codec
+
+Read = Callable[..., MirrorMakerOptions]
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Read:
+    """Parse a command line, with what is said of both files."""
+
+    def parsed(*arguments: str, consumer: str = "", producer: str = "") -> MirrorMakerOptions:
+        (tmp_path / "consumer").write_text(f"bootstrap.servers=a:1,b:2\ngroup.id=makers\n{consumer}")
+        (tmp_path / "producer").write_text(f"bootstrap.servers=c:3\n{producer}")
+        files = [f"--consumer.config={tmp_path}/consumer", f"--producer.config={tmp_path}/producer"]
+        says_which = any(each.startswith(("--include", "--whitelist")) for each in arguments)
+        given = arguments if says_which else (*arguments, "--include=orders")
+        return parse(make_parser().parse_args(["mirror-maker", *files, *given]))
+
+    return parsed
+
+
+def test_the_defaults_are_those_of_mirror_maker_1_that_lose_nothing(
+    read: Read, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = read()
+    mirror = options.mirror
+    assert options.streams == 1
+    assert mirror.master == "local[1]"
+    assert mirror.commit_interval_ms == 60_000
+    assert mirror.max_in_flight == 1
+    assert IncidentKind.SEND_FAILURE not in mirror.continue_on
+    assert mirror.delivery is Delivery.EXACTLY_ONCE
+    assert mirror.start.timestamp_ms == LATEST
+    assert mirror.rebatch == Rebatch(16_384, Codec.NONE, everything=True)
+    assert mirror.keep_append_time
+    assert mirror.handling is None
+    assert capsys.readouterr().err == ""
+
+
+def test_the_files_say_who_and_where(read: Read) -> None:
+    options = read(
+        consumer="session.timeout.ms=10000\nauto.offset.reset=earliest\n"
+        "partition.assignment.strategy=org.apache.kafka.clients.consumer.RoundRobinAssignor\n",
+        producer="compression.type=zstd\nbatch.size=65536\nmax.in.flight.requests.per.connection=3\n",
+    )
+    mirror = options.mirror
+    assert mirror.source.bootstrap == (Address("a", 1), Address("b", 2))
+    assert mirror.source.client_id == "makers-0"
+    assert mirror.destination.bootstrap == (Address("c", 3),)
+    assert mirror.start.timestamp_ms == EARLIEST
+    assert options.membership.group == "makers"
+    assert options.membership.session_timeout_ms == 10_000
+    assert options.membership.assignors == ("roundrobin",)
+    assert mirror.rebatch == Rebatch(65_536, Codec.ZSTD, everything=True)
+    assert mirror.max_in_flight == 3
+
+
+OLD_CONSUMER = """\
+# what Kafka's own config/consumer.properties says, and files of ten years
+zookeeper.connect=localhost:2181
+key.deserializer=org.apache.kafka.common.serialization.StringDeserializer
+value.deserializer=org.apache.kafka.common.serialization.StringDeserializer
+enable.auto.commit=false
+exclude.internal.topics=true
+client.rack=r1
+client.id=x
+"""
+
+OLD_PRODUCER = """\
+producer.type=sync
+metadata.broker.list=localhost:9092
+partitioner.class=org.apache.kafka.clients.producer.internals.DefaultPartitioner
+key.serializer=org.apache.kafka.common.serialization.ByteArraySerializer
+acks=-1
+retries=2147483647
+max.block.ms=9223372036854775807
+compression.type=lz4
+linger.ms=100
+"""
+
+
+def test_old_files_work_unchanged(read: Read, capsys: pytest.CaptureFixture[str]) -> None:
+    read(consumer=OLD_CONSUMER, producer=OLD_PRODUCER)
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 4
+    for word in ("zookeeper.connect", "client.rack", "metadata.broker.list", "partitioner.class"):
+        assert any(word in line and "no effect" in line for line in said), word
+
+
+@pytest.mark.parametrize(
+    ("producer", "said"),
+    [
+        ("acks=1", "acks is overridden to 1: data loss or message reordering is possible"),
+        ("delivery.timeout.ms=120000", "delivery.timeout.ms is overridden to 120000"),
+        ("max.in.flight.requests.per.connection=5", "nothing is lost or reordered"),
+    ],
+)
+def test_what_is_not_the_setting_that_loses_nothing_is_said(
+    read: Read, producer: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    read(producer=producer)
+    assert said in capsys.readouterr().err
+
+
+def test_all_spellings_of_an_option_mean_the_same(read: Read) -> None:
+    for option in ("--abort.on.send.failure", "--abort.on.send.fail"):
+        assert IncidentKind.SEND_FAILURE in read(option, "False").mirror.continue_on
+        assert IncidentKind.SEND_FAILURE not in read(f"{option}=true").mirror.continue_on
+    for option in ("--rebalance.listener.args", "--consumer.rebalance.listener.args"):
+        assert read("--consumer.rebalance.listener=a:B", option, "x").listener == ("a:B", "x")
+    for raw in (["--use.raw.bytes"], ["--use.raw.bytes=true"], ["--use.raw.bytes", "TRUE"]):
+        assert read(*raw).mirror.rebatch is None
+    assert read("--use.raw.bytes", "false").mirror.rebatch is not None
+
+
+@pytest.mark.parametrize("option", ["--include", "--whitelist"])
+@pytest.mark.parametrize(
+    ("text", "matches", "others"),
+    [
+        ("orders", ["orders"], ["orders2", "my.orders"]),
+        ("orders,clicks", ["orders", "clicks"], ["orders,clicks"]),
+        ("'a.* , b'", ["a1", "b"], ["b1", "'b"]),
+        (".*", ["anything"], []),
+    ],
+)
+def test_topics_are_named_as_for_mirror_maker_1(
+    read: Read, option: str, text: str, matches: list[str], others: list[str]
+) -> None:
+    include = read(f"{option}={text}").include
+    assert all(include.fullmatch(each) for each in matches)
+    assert not any(include.fullmatch(each) for each in others)
+
+
+def test_include_wins_over_whitelist(read: Read) -> None:
+    assert read("--whitelist=a", "--include=b").include.pattern == "b"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "files", "said"),
+    [
+        (["--include="], {}, "--include is missing"),
+        (["--include=("], {}, "--include (: not a regular expression"),
+        (["--num.streams=0"], {}, "--num.streams 0: not between 1 and"),
+        (["--offset.commit.interval.ms=0"], {}, "not between 1 and"),
+        (["--repartition", "--use.raw.bytes"], {}, "--repartition and --use.raw.bytes"),
+        (["--message.handler.args=x"], {}, "--message.handler.args: whose?"),
+        (["--rebalance.listener.args=x"], {}, "--rebalance.listener.args: whose?"),
+        ([], {"consumer": "group.id=\n"}, "no group.id"),
+        ([], {"consumer": "auto.offset.reset=none\n"}, "cannot honour auto.offset.reset=none"),
+        ([], {"consumer": "auto.offset.reset=x\n"}, "auto.offset.reset=x is none of"),
+        ([], {"consumer": "interceptor.classes=x\n"}, "cannot honour interceptor.classes=x"),
+        ([], {"producer": "transactional.id=x\n"}, "cannot honour transactional.id=x"),
+        ([], {"producer": "compression.type=x\n"}, "compression.type=x is none of"),
+        (["--repartition"], {"producer": "partitioner.class=x\n"}, "partitioner.class=x cannot be honoured"),
+    ],
+)
+def test_what_makes_no_sense_is_one_sentence(
+    read: Read, arguments: list[str], files: dict[str, str], said: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read(*arguments, **files)
+    assert said in str(refused.value)
+    for name in files:
+        assert f"--{name}.config" in str(refused.value)
+
+
+def test_secrets_are_neither_options_of_a_handler_nor_shown(read: Read) -> None:
+    secret = (
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config="
+        'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="hush";\n'
+    )
+    options = read("--message.handler=a:B", consumer=secret, producer=secret)
+    handling = options.mirror.handling
+    assert handling is not None
+    assert "hush" not in handling.to_json()
+    assert "hush" not in repr(options)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nonsense", "not package.module:Class"),
+        ("no.such.module:Handler", "PYTHONPATH"),
+        ("shoal.handlers:Nothing", "there is no such class"),
+        ("shoal.handlers:ProducerRecord", "it is no MirrorMakerMessageHandler"),
+        ("shoal.handlers:RenameTopics", "it is no MirrorMakerMessageHandler"),
+    ],
+)
+def test_a_class_that_cannot_be_made_is_said_before_anything_is_done(
+    tmp_path: Path, name: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for file in ("consumer", "producer"):
+        (tmp_path / file).write_text("bootstrap.servers=127.0.0.1:1\ngroup.id=g\n")
+    files = [f"--consumer.config={tmp_path}/consumer", f"--producer.config={tmp_path}/producer"]
+    code = main(["mirror-maker", *files, "--include=x", f"--message.handler={name}"])
+    assert code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_its_version_is_shoals(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["mirror-maker", "--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("shoal ")

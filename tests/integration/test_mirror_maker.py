@@ -1,0 +1,256 @@
+"""``shoal mirror-maker`` beside the real MirrorMaker 1 of Kafka 3.9.1, on the same input."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from random import Random
+
+import psutil
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from integration.mirror_process import MirrorProcess
+
+from rig import KafkaCluster
+from rig.cluster import java_properties
+from rig.load import create_topic, load_batch, random_records
+from rig.mirror_maker import MirrorMaker1
+from rig.read import ReadFailed, assert_same_records, read_topic
+from rig.record import Record
+from rig.wait import wait_until
+
+PARTITIONS = 3
+
+#: Of ten records each, dealt to the partitions in turn.
+BATCHES = 7
+
+#: Spark starts in seconds; on a machine that does much else, in minutes.
+TIMEOUT_S = 400
+
+
+class Setting:
+    """Both clusters, and makers of both sorts between them."""
+
+    def __init__(self, source: KafkaCluster, destination: KafkaCluster, state: Path) -> None:
+        self.source = source
+        self.destination = destination
+        self._state = state
+        self._rng = Random(20_26)
+
+    def consumer(self, group: str) -> dict[str, object]:
+        return {
+            "bootstrap.servers": self.source.bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "session.timeout.ms": 6000,
+            "heartbeat.interval.ms": 500,
+            "metadata.max.age.ms": 1000,
+        }
+
+    def producer(self, **more: object) -> dict[str, object]:
+        return {"bootstrap.servers": self.destination.bootstrap, **more}
+
+    def old(
+        self, topic: str, group: str, *options: str, **producer: object
+    ) -> AbstractContextManager[MirrorMaker1]:
+        """Return MirrorMaker 1, not running yet."""
+        return MirrorMaker1(
+            self.consumer(group),
+            self.producer(**producer),
+            ("--whitelist", topic, "--offset.commit.interval.ms", "500", *options),
+        )
+
+    def new(self, topic: str, group: str, *options: str, **producer: object) -> MirrorProcess:
+        """Start shoal's, with the same files."""
+        files = []
+        texts: Mapping[str, Mapping[str, object]] = {
+            "consumer": self.consumer(group),
+            "producer": self.producer(**producer),
+        }
+        for name, properties in texts.items():
+            file = self._state / f"{group}.{name}.properties"
+            file.write_text(java_properties(properties))
+            files += [f"--{name}.config", str(file)]
+        common = ["--whitelist", topic, "--offset.commit.interval.ms", "500"]
+        return MirrorProcess(*files, *common, *options, state=self._state, verb="mirror-maker")
+
+    def load(self, topic: str) -> None:
+        for number in range(BATCHES):
+            records = random_records(self._rng, 10, 200)
+            load_batch(self.source.bootstrap, topic, number % PARTITIONS, records, "lz4")
+
+    def copied(self, topic: str) -> dict[int, list[Record]]:
+        return read_topic(self.destination.bootstrap, topic)
+
+    def sent(self, topic: str) -> dict[int, list[Record]]:
+        return read_topic(self.source.bootstrap, topic)
+
+    def committed(self, topic: str, group: str) -> list[int]:
+        consumer = Consumer({"bootstrap.servers": self.source.bootstrap, "group.id": group})
+        asked = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+        found = [each.offset for each in consumer.committed(asked, timeout=30)]
+        consumer.close()
+        return found
+
+
+@pytest.fixture
+def setting(source_cluster: KafkaCluster, destination_cluster: KafkaCluster, tmp_path: Path) -> Setting:
+    return Setting(source_cluster, destination_cluster, tmp_path)
+
+
+def contents(records: Mapping[int, list[Record]]) -> Counter[tuple[object, ...]]:
+    """Count records, wherever they are."""
+    return Counter(
+        (each.key, each.value, each.headers, each.timestamp) for part in records.values() for each in part
+    )
+
+
+def create_both(setting: Setting, topic: str, **config: str) -> None:
+    create_topic(setting.source.bootstrap, topic, PARTITIONS)
+    create_topic(setting.destination.bootstrap, topic, PARTITIONS, config=config)
+
+
+def is_mirrored(setting: Setting, topic: str) -> Callable[[], bool]:
+    def check() -> bool:
+        try:
+            return contents(setting.copied(topic)) == contents(setting.sent(topic))
+        except (KeyError, ReadFailed):
+            return False  # there is no such topic yet
+
+    return check
+
+
+def test_both_mirror_the_same_and_commit_the_same(setting: Setting, topic: str) -> None:
+    create_both(setting, topic)
+    setting.load(topic)
+    with setting.old(topic, f"{topic}.old") as old:
+        wait_until(is_mirrored(setting, topic), "MirrorMaker 1's copies", TIMEOUT_S)
+        wait_until(lambda: setting.committed(topic, f"{topic}.old") == [30, 20, 20], "its commit", TIMEOUT_S)
+        assert old.stop(TIMEOUT_S) == 143
+    by_old = setting.copied(topic)
+
+    # Into a topic of its own, by the same command line, but that keys are hashed.
+    again = f"{topic}.again"
+    create_topic(setting.source.bootstrap, again, PARTITIONS)
+    create_topic(setting.destination.bootstrap, again, PARTITIONS)
+    for partition, records in setting.sent(topic).items():
+        load_batch(setting.source.bootstrap, again, partition, records)
+    with setting.new(again, f"{topic}.new", "--repartition") as new:
+        wait_until(is_mirrored(setting, again), "shoal's copies", TIMEOUT_S)
+        new.send_signal(signal.SIGTERM)
+        new.wait(TIMEOUT_S)
+    assert new.exit_code == 0, new.stderr
+    by_new = setting.copied(again)
+    assert setting.committed(again, f"{topic}.new") == [30, 20, 20]
+    for partition in range(PARTITIONS):
+        # Who has no key goes anywhere.
+        keyed = [
+            contents({0: [each for each in by[partition] if each.key is not None]}) for by in (by_old, by_new)
+        ]
+        assert keyed[0] == keyed[1]
+
+
+def test_partitions_and_order_are_the_sources_and_a_new_process_goes_on(setting: Setting, topic: str) -> None:
+    create_topic(setting.source.bootstrap, topic, PARTITIONS)  # the copy is made
+    setting.load(topic)
+    # By the other rules the second time: the first one ended in good order.
+    for way in ([], ["--use.raw.bytes"]):
+        with setting.new(topic, topic, *way, "--num.streams", "2") as new:
+            wait_until(is_mirrored(setting, topic), "shoal's copies", TIMEOUT_S)
+            new.send_signal(signal.SIGTERM)
+            new.wait(TIMEOUT_S)
+        assert new.exit_code == 0, new.stderr
+        assert_same_records(setting.sent(topic), setting.copied(topic))
+        setting.load(topic)
+
+
+@pytest.mark.parametrize("abort", ["true", "false"])
+def test_both_do_the_same_where_the_destination_refuses_a_record(
+    setting: Setting, topic: str, abort: str
+) -> None:
+    create_both(setting, topic, **{"cleanup.policy": "compact"})
+    records = [record for record in random_records(Random(7), 40, 50) if record.key is not None]
+    bad = Record(None, b"no key, which a compacted topic refuses", (), records[0].timestamp)
+    for record in [*records[:5], bad, *records[5:10]]:
+        load_batch(setting.source.bootstrap, topic, 0, [record])
+    options = ("--abort.on.send.failure", abort)
+    kept = records[:10] if abort == "false" else records[:5]
+    expected = contents({0: list(kept)})
+
+    with setting.old(topic, f"{topic}.old", *options, **{"batch.size": 1}) as old:
+        if abort == "true":
+            assert old.wait(TIMEOUT_S) == 255
+        else:
+            wait_until(
+                lambda: contents(setting.copied(topic)) == expected, "MirrorMaker 1's copies", TIMEOUT_S
+            )
+            wait_until(lambda: setting.committed(topic, f"{topic}.old")[0] == 11, "its commit", TIMEOUT_S)
+            old.stop(TIMEOUT_S)
+    by_old = contents(setting.copied(topic))
+    # With abort, what it has sent of the others is anybody's guess: keys lead to several partitions.
+    assert by_old == expected if abort == "false" else by_old <= contents({0: records[:10]})
+    assert b"no key, which a compacted topic refuses" not in {value for _, value, _, _ in by_old}
+
+    group = f"{topic}.new"
+    # Behind what MirrorMaker 1 wrote, since the group has no position: one of its own.
+    with setting.new(topic, group, *options, "--delivery", "at-least-once") as new:
+        if abort == "false":
+            wait_until(lambda: setting.committed(topic, group)[0] == 11, "shoal's commit", TIMEOUT_S)
+            new.send_signal(signal.SIGTERM)
+        summary = new.wait(TIMEOUT_S)
+    assert new.exit_code == (1 if abort == "true" else 4), new.stderr
+    assert contents(setting.copied(topic)) == by_old + expected
+    # MirrorMaker 1 commits nothing there; KIP-3 asks for what was acknowledged.
+    assert setting.committed(topic, group)[0] == (5 if abort == "true" else 11)
+    if abort == "false":
+        assert summary["lost"] == 1
+        assert "offset 5 of" in new.stderr
+
+
+def test_both_share_a_group_and_one_goes_on_where_the_other_leaves(setting: Setting, topic: str) -> None:
+    create_both(setting, topic)
+    setting.load(topic)
+    with setting.old(topic, topic) as old:
+        wait_until(is_mirrored(setting, topic), "MirrorMaker 1's copies", TIMEOUT_S)
+        # Two sorts of writers have the same partitions: that is at-least-once.
+        with setting.new(topic, topic, "--use.raw.bytes", "--delivery", "at-least-once") as new:
+            new.wait_for(lambda line: line.get("partitions", 0) in (1, 2), TIMEOUT_S)
+            setting.load(topic)
+
+            def all_there() -> bool:
+                return not contents(setting.sent(topic)) - contents(setting.copied(topic))
+
+            wait_until(all_there, "copies by both", TIMEOUT_S)
+            assert old.stop(TIMEOUT_S) == 143
+            new.wait_for(lambda line: line.get("partitions", 0) == PARTITIONS, TIMEOUT_S)
+            setting.load(topic)
+            wait_until(all_there, "copies by shoal alone", TIMEOUT_S)
+            new.send_signal(signal.SIGTERM)
+            new.wait(TIMEOUT_S)
+        assert new.exit_code == 0, new.stderr
+    ends = [len(records) for _, records in sorted(setting.sent(topic).items())]
+    assert setting.committed(topic, topic) == ends
+
+
+def test_a_member_that_is_killed_loses_nothing_and_doubles_nothing(setting: Setting, topic: str) -> None:
+    create_both(setting, topic)
+    setting.load(topic)
+    with setting.new(topic, topic) as first, setting.new(topic, topic) as second:
+        for each in (first, second):
+            each.wait_for(lambda line: line.get("partitions", 0) in (1, 2), TIMEOUT_S)
+        setting.load(topic)
+        family = [
+            psutil.Process(first.process_id),
+            *psutil.Process(first.process_id).children(recursive=True),
+        ]
+        for process in family:
+            process.kill()
+        setting.load(topic)
+        wait_until(is_mirrored(setting, topic), "the second one's copies", TIMEOUT_S)
+        second.send_signal(signal.SIGTERM)
+        second.wait(TIMEOUT_S)
+    assert second.exit_code == 0, second.stderr
+    assert_same_records(setting.sent(topic), setting.copied(topic))

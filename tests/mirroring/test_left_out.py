@@ -1,0 +1,173 @@
+"""What the destination refuses is left out, where that is wanted; nothing else is lost or doubled."""
+
+from __future__ import annotations
+
+import batches
+import pytest
+from two_brokers import ABORT, COMMIT, Content, History, Killed, Mortal, TwoBrokers, Watched, batches_of
+
+from shoal.errors import ErrorCode
+from shoal.mirroring.incidents import IncidentKind
+from shoal.mirroring.settings import Rebatch
+from shoal.protocol.apis import ApiKey
+from shoal.records import Codec
+
+pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("quick_retries")]
+
+DECODED = Rebatch(16_384, Codec.GZIP, everything=True)
+
+
+def going_on(brokers: TwoBrokers, rebatch: Rebatch | None = None) -> TwoBrokers:
+    return brokers.with_settings(continue_on=frozenset({IncidentKind.SEND_FAILURE}), rebatch=rebatch)
+
+
+def keyed(history: History, *keys: bytes | None) -> None:
+    """Add a batch whose records have these keys; a compacted destination refuses one without."""
+    records = [
+        batches.Record(b"value at %d" % (history.next_offset + delta), key, (), delta, delta)
+        for delta, key in enumerate(keys)
+    ]
+    made = batches.raw_batch(
+        batches.payload(records, Codec.NONE),
+        base_offset=history.next_offset,
+        last_offset_delta=len(records) - 1,
+        base_timestamp=history.base_timestamp,
+        max_timestamp=history.base_timestamp + len(records) - 1,
+        records_count=len(records),
+    )
+    history.store(made, shown=True)
+
+
+def lost(control: Watched) -> list[tuple[str, int]]:
+    return [
+        (reason, count)
+        for report in control.reports
+        for each in report["partitions"]
+        for kind, reason, count, continued in each["incidents"]
+        if kind == IncidentKind.SEND_FAILURE.value and continued
+    ]
+
+
+def filled(brokers: TwoBrokers) -> tuple[History, list[Content], list[Content]]:
+    """Return a source with batches that are refused, what arrives by batches, and what by records."""
+    (history,) = brokers.topic(cleanup_policy="compact")
+    keyed(history, b"a", b"b")
+    keyed(history, b"c", None, b"d")
+    keyed(history, b"e")
+    history.gap(3)
+    keyed(history, None)
+    keyed(history, None)
+    history.transaction(2, ends=0)
+    keyed(history, b"f", b"g")
+    keyed(history, b"h", None)
+    shown = history.committed
+    by_batch = [*shown[0:2], shown[5], *shown[8:10]]
+    by_record = [each for each in shown if each.key is not None]
+    return history, by_batch, by_record
+
+
+@pytest.mark.parametrize("rebatch", [None, DECODED], ids=["raw", "decoded"])
+def test_what_is_refused_is_left_out_and_told_and_the_rest_arrives(
+    brokers: TwoBrokers, rebatch: Rebatch | None
+) -> None:
+    history, by_batch, by_record = filled(brokers)
+    control = Watched()
+    result = going_on(brokers, rebatch).start(control=control).result()
+    assert (result.complete, result.stopped) == (True, ())
+    assert brokers.copied() == (by_record if rebatch else by_batch)
+    assert brokers.pair().source_offset == history.next_offset
+    told = lost(control)
+    if rebatch:
+        assert [count for _, count in told] == [1, 1, 1, 1]
+        assert "refuses offset 3 of topic-0 with error 87 INVALID_RECORD" in told[0][0]
+    else:
+        assert [count for _, count in told] == [3, 1, 1, 2]
+        assert "refuses offsets 2 to 4 of topic-0" in told[0][0]
+
+
+def test_without_the_policy_it_stops_before_what_is_refused(brokers: TwoBrokers) -> None:
+    _, by_batch, _ = filled(brokers)
+    (stopped,) = brokers.start().result().stopped
+    assert stopped.offset == 2
+    assert brokers.copied() == by_batch[:2]
+    assert brokers.pair().source_offset == 2
+
+
+@pytest.mark.parametrize("rebatch", [None, DECODED], ids=["raw", "decoded"])
+def test_wherever_a_task_dies_the_next_leaves_out_the_same_and_doubles_nothing(
+    brokers: TwoBrokers, rebatch: Rebatch | None
+) -> None:
+    history, by_batch, by_record = filled(brokers)
+    mirror = going_on(brokers, rebatch)
+    deaths = 0
+    for at_check in range(200):
+        try:
+            mirror.run(control=Dying(at_check % 7))
+        except Killed:
+            deaths += 1
+        else:
+            break
+    mirror.run()
+    assert deaths > 5
+    assert brokers.copied() == (by_record if rebatch else by_batch)
+    assert brokers.pair().source_offset == history.next_offset
+
+
+class Dying(Mortal):
+    """Dies at a check of its lease only; where the engine waits, it waits."""
+
+    def wait(self, seconds: float) -> None:
+        if self._dead:
+            raise Killed
+
+
+def test_a_batch_that_is_too_large_is_left_out(brokers: TwoBrokers) -> None:
+    (history,) = brokers.topic(max_message_bytes="600")
+    history.plain(1).plain(30).plain(2)
+    control = Watched()
+    assert going_on(brokers).start(control=control).result().complete
+    assert brokers.copied() == [history.committed[0], *history.committed[-2:]]
+    assert [count for _, count in lost(control)] == [30]
+
+
+def test_who_lost_its_place_as_the_writer_stops(brokers: TwoBrokers, history: History) -> None:
+    history.plain(2)
+    brokers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.INVALID_PRODUCER_EPOCH)
+    (stopped,) = going_on(brokers).start().result().stopped
+    assert "INVALID_PRODUCER_EPOCH" in stopped.reason
+
+
+def test_everything_is_decoded_and_cut_into_batches_of_the_size_that_is_wanted(brokers: TwoBrokers) -> None:
+    (history,) = brokers.topic()
+    history.plain(*([3] * 20), codec=Codec.ZSTD).holed(5, [1, 3]).plain(400).plain(1)
+    mirror = brokers.with_settings(rebatch=Rebatch(1024, Codec.NONE, everything=True))
+    assert mirror.run().complete
+    assert brokers.copied() == history.committed
+    made = batches_of(brokers.destination.log("topic"))
+    assert {each.header.codec_id for each in made} == {Codec.NONE}
+    assert max(each.header.size for each in made) <= 1024
+    assert len(made) < 60
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_wherever_a_task_dies_what_is_decoded_arrives_once(brokers: TwoBrokers, seed: int) -> None:
+    """Each attempt may have other fetches, and cut other batches of the same records."""
+    (history,) = brokers.topic()
+    history.plain(3).plain(2, codec=Codec.LZ4).plain(5, codec=Codec.GZIP)
+    history.transaction(2, 3, ends=COMMIT).transaction(4, ends=ABORT).plain(200)
+    history.holed(6, [1, 2, 5]).empty().gap(7).plain(1, codec=Codec.SNAPPY).transaction(1, ends=ABORT)
+    history.plain(*([2] * 30), codec=Codec.ZSTD).marker()
+    mirror = brokers.with_settings(
+        rebatch=Rebatch(1024, Codec.ZSTD, everything=True), max_in_flight=1 + seed % 5, keep_append_time=True
+    )
+    deaths = 0
+    for at_check in range(1, 12):
+        try:
+            mirror.run(control=Dying((at_check + seed) % 7))
+        except Killed:
+            deaths += 1
+        history.plain(1)
+    mirror.run()
+    assert deaths > 1
+    assert brokers.copied() == history.committed
+    assert brokers.pair().source_offset == history.next_offset

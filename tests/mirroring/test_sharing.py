@@ -1,0 +1,172 @@
+"""What a mirror that shares its group tells its tasks: what is theirs, and when it is not any more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from metrics_fed import FIRST, SECOND, report
+from two_brokers import History, RunningLane, TwoBrokers, wait_until
+
+from shoal.client.groups import Membership
+from shoal.client.metadata import TopicPartition
+from shoal.errors import Stopped
+from shoal.mirroring.control import ControlConnection, ControlServer, planning
+from shoal.mirroring.lane import copy_lane
+from shoal.mirroring.metrics import Metrics
+from shoal.mirroring.prepare import PreparedTopic
+from shoal.mirroring.ranges import OPEN_END, CopyRange
+from shoal.mirroring.slices import SliceClock, SlicePlan
+from shoal.mirroring.work import Work
+
+pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
+
+TOPIC = PreparedTopic("topic", "topic", 3, created=False)
+PARTITION = TopicPartition("topic", 0)
+
+
+class Driver:
+    """The driver of a mirror that has the partitions that :attr:`work` says."""
+
+    def __init__(self) -> None:
+        self.metrics = Metrics()
+        self.work = Work({}, self.metrics, shares=True, streams=2)
+        self.reports: list[dict[str, Any]] = []
+        self.server = ControlServer(
+            "127.0.0.1",
+            "secret",
+            self.reports.append,
+            slices=SliceClock(60.0),
+            on_plan=self.work.plan,
+            is_ours=self.work.has,
+        )
+        self.server.renew(Membership(), 60.0)
+
+    def connect(self) -> ControlConnection:
+        return ControlConnection(self.server.address, "secret")
+
+
+@pytest.fixture
+def driver() -> Iterator[Driver]:
+    started = Driver()
+    yield started
+    started.server.close()
+
+
+def test_the_plan_names_what_is_the_mirrors_own(driver: Driver) -> None:
+    def plan() -> SlicePlan:
+        with planning(driver.server.address, "secret") as (told, _):
+            assert told is not None
+            return told
+
+    assert not plan().wants(PARTITION)
+    driver.work.take({"topic": TOPIC}, [PARTITION, TopicPartition("topic", 2)])
+    planned = plan()
+    assert [number for number in range(3) if planned.wants(TopicPartition("topic", number))] == [0, 2]
+    assert planned.streams == 2
+    driver.work.give_up([PARTITION])
+    assert not plan().wants(PARTITION)
+
+
+def test_a_task_that_comes_late_does_not_take_what_was_given_up(
+    brokers: TwoBrokers, history: History, driver: Driver
+) -> None:
+    history.plain(3)
+    driver.work.take({"topic": TOPIC}, [PARTITION])
+    driver.work.give_up([PARTITION])
+    with driver.connect() as control:
+        result = copy_lane([CopyRange("topic", 0, "topic", 0, OPEN_END)], brokers.settings, control)
+    assert result.stopped == ()
+    assert brokers.copied() == []
+
+
+def test_tasks_end_at_once_with_all_committed_when_partitions_go(
+    brokers: TwoBrokers, history: History, driver: Driver
+) -> None:
+    history.plain(3)
+    driver.work.take({"topic": TOPIC}, [PARTITION])
+    with driver.connect() as control:
+        ranges = [CopyRange("topic", 0, "topic", 0, OPEN_END)]
+        running = RunningLane(lambda: copy_lane(ranges, brokers.settings, control))
+        wait_until(lambda: brokers.copied() == history.committed)
+        driver.work.give_up([PARTITION])
+        asked_at = time.monotonic()
+        closing = RunningLane(lambda: driver.server.end_tasks(30.0))  # type: ignore[arg-type, return-value]
+        running.result()
+        assert time.monotonic() - asked_at < 3.0  # a slice is otherwise not ended so soon after its begin
+    assert closing.result() is True  # type: ignore[comparison-overlap]
+    assert brokers.pair().source_offset == history.next_offset
+
+
+def test_a_task_that_does_not_end_is_an_orphan_then(driver: Driver) -> None:
+    with driver.connect() as stuck:
+        assert not driver.server.end_tasks(0.05)
+        wait_until(lambda: is_orphan(stuck))
+
+
+def is_orphan(control: ControlConnection) -> bool:
+    try:
+        control.check_lease()
+    except Stopped:
+        return True
+    return False
+
+
+def test_a_lease_that_is_ended_is_over_until_it_is_renewed(driver: Driver) -> None:
+    def lapsed(control: ControlConnection) -> bool:
+        return control.interruptions > 0 or lease_is_over(control)
+
+    with driver.connect() as control:
+        control.check_lease()
+        driver.server.end_lease()
+        wait_until(lambda: lapsed(control))
+        driver.server.renew(Membership("again", 2), 60.0)
+        wait_until(lambda: not lease_is_over(control))
+        assert control.interruptions == 1
+
+
+def lease_is_over(control: ControlConnection) -> bool:
+    try:
+        control.check_lease()
+    except Exception:
+        return True
+    return False
+
+
+def test_what_was_left_of_partitions_that_went_is_not_given_to_who_has_them_again(driver: Driver) -> None:
+    driver.work.take({"topic": TOPIC}, [PARTITION])
+    with driver.connect() as task:
+        task.take([PARTITION])
+        task.report({"leaves": [["topic", 0, 7, "", True, 0.0, [1, 1]]], "partitions": []})
+    with driver.connect() as task:
+        assert task.take([PARTITION]).given_up == frozenset()
+    driver.server.give_up([PARTITION])
+    driver.work.give_up([PARTITION])
+    with driver.connect() as task:
+        handover = task.take([PARTITION])
+        assert handover.given_up == {PARTITION}
+        assert handover.left == {}
+
+
+def test_partitions_that_went_count_no_longer_and_what_was_done_does() -> None:
+    metrics = Metrics()
+    metrics.apply(report())
+    metrics.apply(report(SECOND, waiting_for="somebody"))
+    before = metrics.progress()
+    metrics.forget([SECOND])
+    after = metrics.progress()
+    assert (before.partitions, after.partitions) == (2, 1)
+    assert (list(before.waiting), list(after.waiting)) == (["topic-1"], [])
+    assert after.records == before.records
+    assert after.lag_records == before.lag_records / 2
+    metrics.forget([SECOND])
+    assert metrics.progress().partitions == 1
+    metrics.forget([FIRST])
+    assert (metrics.progress().lag_records, metrics.progress().lag_s) == (0, None)
+
+
+def test_a_plan_with_a_share_survives_its_way_to_the_planner() -> None:
+    plan = SlicePlan({"topic": ("topic", 3)}, share=frozenset({PARTITION}), streams=4)
+    assert SlicePlan.from_json_object(plan.to_json_object()) == plan

@@ -1,0 +1,596 @@
+"""What a mirror maker does, from its command line on, with its tasks in threads (``without_jvm``)."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as Partition
+from spark.without_jvm import without_jvm
+from two_brokers import Content, batches_of, content_of, wait_until
+
+from shoal.broker import Broker
+from shoal.cli import make_parser
+from shoal.cli.mirror_maker import parse
+from shoal.client.cluster import Cluster
+from shoal.client.config import ClientConfig
+from shoal.client.consumer import ConsumerRecord
+from shoal.client.groups import (
+    Committed,
+    Coordinator,
+    GroupMember,
+    Membership,
+    commit_offsets,
+    fetch_offsets,
+    group_assignment,
+)
+from shoal.client.metadata import TopicPartition
+from shoal.client.producer.partitioner import partition_of_key
+from shoal.errors import ConfigError, ErrorCode, GroupHeld, ShoalError
+from shoal.handlers import MirrorMakerMessageHandler, MirrorMakerRebalanceListener, ProducerRecord
+from shoal.mirroring.progress import Progress, Summary
+from shoal.protocol.apis import ApiKey
+from shoal.records import Codec
+from shoal.spark.mirror_maker import mirror_maker
+
+pytestmark = pytest.mark.timeout(120)
+
+ROOT = Path(__file__).parents[2]
+
+CONSUMER = """\
+bootstrap.servers={servers}
+group.id=makers
+auto.offset.reset=earliest
+key.deserializer=org.apache.kafka.common.serialization.ByteArrayDeserializer
+session.timeout.ms=6000
+heartbeat.interval.ms=100
+metadata.max.age.ms=300
+"""
+
+PRODUCER = "bootstrap.servers={servers}\n"
+
+
+class Maker:
+    """A mirror maker that runs in a thread."""
+
+    def __init__(self, arguments: list[str]) -> None:
+        self.options = parse(make_parser().parse_args(["mirror-maker", *arguments]))
+        self.stop = threading.Event()
+        self.warnings: list[str] = []
+        self.notices: list[str] = []
+        self.progress: list[Progress] = []
+        self._outcome: Summary | BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._outcome = mirror_maker(
+                self.options, self.progress.append, self.warnings.append, self.notices.append, self.stop
+            )
+        except BaseException as error:
+            self._outcome = error
+
+    def end(self) -> Summary:
+        """Ask it to end, and return its summary; raises what it raised."""
+        self.stop.set()
+        return self.result()
+
+    def result(self, timeout_s: float = 60) -> Summary:
+        """Wait until it ends by itself."""
+        self._thread.join(timeout_s)
+        assert not self._thread.is_alive(), "the mirror maker does not end"
+        if isinstance(self._outcome, BaseException):
+            raise self._outcome
+        assert self._outcome is not None
+        return self._outcome
+
+    @property
+    def is_running(self) -> bool:
+        return self._thread.is_alive()
+
+
+class Makers:
+    """Two clusters, and mirror makers between them."""
+
+    def __init__(self, directory: Path, source: Broker, destination: Broker) -> None:
+        self.directory = directory
+        self.source = source
+        self.destination = destination
+        self._producer = Producer({"bootstrap.servers": source.bootstrap, "linger.ms": 0})
+        self._sent = 0
+        self.consumer_properties = ""
+        self.producer_properties = ""
+
+    def start(self, *arguments: str, include: str = "orders") -> Maker:
+        files = {
+            "consumer": CONSUMER.format(servers=self.source.bootstrap) + self.consumer_properties,
+            "producer": PRODUCER.format(servers=self.destination.bootstrap) + self.producer_properties,
+        }
+        given = []
+        for name, text in files.items():
+            file = self.directory / f"{name}-{time.monotonic_ns()}.properties"
+            file.write_text(text)
+            given += [f"--{name}.config", str(file)]
+        return Maker([*given, "--include", include, "--offset.commit.interval.ms", "200", *arguments])
+
+    def produce(self, count: int, topic: str = "orders", partitions: int = 3, size: int = 20) -> None:
+        for _ in range(count):
+            self._producer.produce(
+                topic,
+                b"value %d " % self._sent + b"x" * size,
+                b"key %d" % self._sent,
+                partition=self._sent % partitions,
+                headers={"number": b"%d" % self._sent},
+            )
+            self._sent += 1
+        assert self._producer.flush(20) == 0
+
+    def of_source(self, topic: str = "orders") -> list[list[Content]]:
+        return [content_of(log) for log in self.source.topics.topic(topic).logs]
+
+    def copied(self, topic: str = "orders") -> list[list[Content]]:
+        found = self.destination.topics.get(topic)
+        return [content_of(log) for log in found.logs] if found else []
+
+    def is_copied(self, topic: str = "orders") -> bool:
+        return self.copied(topic) == self.of_source(topic)
+
+    def committed(self, topic: str = "orders", partitions: int = 3) -> dict[int, int]:
+        config = config_of(self.source)
+        with Cluster(config) as cluster:
+            asked = [TopicPartition(topic, number) for number in range(partitions)]
+            found = fetch_offsets(cluster, "makers", asked)
+        return {partition.partition: each.offset for partition, each in found.items()}
+
+    def ends(self, topic: str = "orders") -> dict[int, int]:
+        logs = self.source.topics.topic(topic).logs
+        return {number: log.log_end_offset for number, log in enumerate(logs)}
+
+
+def config_of(broker: Broker) -> ClientConfig:
+    return ClientConfig.from_properties("source", {"bootstrap.servers": broker.bootstrap})[0]
+
+
+@pytest.fixture
+def makers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Makers]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with (
+        without_jvm(monkeypatch),
+        Broker(cluster_id="source") as source,
+        Broker(cluster_id="destination") as destination,
+    ):
+        source.create_topic("orders", 3)
+        yield Makers(tmp_path, source, destination)
+
+
+BOTH_WAYS = pytest.mark.parametrize("way", [["--use.raw.bytes"], []], ids=["raw", "deep"])
+
+
+@BOTH_WAYS
+def test_what_comes_is_mirrored_and_committed(makers: Makers, way: list[str]) -> None:
+    makers.produce(30)
+    maker = makers.start(*way)
+    wait_until(makers.is_copied, 30)
+    makers.produce(30)
+    wait_until(makers.is_copied, 30)
+    summary = maker.end()
+    assert summary.exit_code == 0
+    assert summary.records == 60
+    assert makers.committed() == makers.ends()
+
+
+def test_without_raw_bytes_batches_are_those_of_the_producers_properties(makers: Makers) -> None:
+    makers.producer_properties = "compression.type=zstd\nbatch.size=2048\n"
+    for _ in range(40):
+        makers.produce(3)
+    makers.produce(3, size=10_000)
+    maker = makers.start()
+    wait_until(makers.is_copied, 30)
+    maker.end()
+    sent = [batches_of(log) for log in makers.source.topics.topic("orders").logs]
+    made = [batches_of(log) for log in makers.destination.topics.topic("orders").logs]
+    assert all(batch.header.codec_id == Codec.ZSTD for batches in made for batch in batches)
+    assert all(batch.header.size <= 2048 for batches in made for batch in batches)
+    assert all(len(batches) == 41 for batches in sent)
+    assert all(len(batches) < 10 for batches in made)
+
+
+def test_two_makers_share_the_partitions_and_one_takes_over_what_the_other_leaves(makers: Makers) -> None:
+    makers.produce(30)
+    first = makers.start("--use.raw.bytes")
+    wait_until(makers.is_copied, 30)
+    second = makers.start("--use.raw.bytes")
+    wait_until(lambda: any("partitions assigned" in each for each in second.notices), 30)
+    for _ in range(10):
+        makers.produce(30)
+    wait_until(makers.is_copied, 30)
+    assert len(first.progress[-1].stopped) == 0
+    wait_until(lambda: first.progress[-1].partitions + second.progress[-1].partitions == 3, 30)
+    assert first.end().exit_code == 0
+    makers.produce(30)
+    wait_until(makers.is_copied, 30)
+    assert second.end().exit_code == 0
+    assert makers.is_copied()  # once: nothing more came
+    assert makers.committed() == makers.ends()
+
+
+def test_partitions_are_shared_with_another_consumer_of_the_group(makers: Makers) -> None:
+    makers.produce(30)
+    maker = makers.start("--use.raw.bytes")
+    wait_until(makers.is_copied, 30)
+    consumer = Consumer(
+        {
+            "bootstrap.servers": makers.source.bootstrap,
+            "group.id": "makers",
+            "partition.assignment.strategy": "range",
+            "heartbeat.interval.ms": 100,
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe(["orders"])
+    try:
+        wait_until(lambda: consumer.poll(0.05) is None and bool(consumer.assignment()), 30)
+        theirs = {each.partition for each in consumer.assignment()}
+        assert len(theirs) in (1, 2)
+        wait_until(lambda: maker.progress[-1].partitions == 3 - len(theirs), 30)
+        makers.produce(30)
+
+        def ours_are_copied() -> bool:
+            consumer.poll(0.0)
+            copied, sent = makers.copied(), makers.of_source()
+            return all(copied[each] == sent[each] for each in range(3) if each not in theirs)
+
+        wait_until(ours_are_copied, 30)
+        assert all(makers.copied()[each] != makers.of_source()[each] for each in theirs)
+        # What the consumer has done counts: the maker goes on behind it.
+        ends = makers.ends()
+        consumer.commit(
+            offsets=[Partition("orders", each, ends[each]) for each in theirs], asynchronous=False
+        )
+    finally:
+        consumer.close()
+    wait_until(lambda: maker.progress[-1].partitions == 3, 30)
+    before = makers.copied()
+    makers.produce(30)
+    after = makers.of_source()
+    wait_until(lambda: all(len(each) == len(before[n]) + 10 for n, each in enumerate(makers.copied())), 30)
+    assert [each[-10:] for each in makers.copied()] == [each[-10:] for each in after]
+    assert maker.end().exit_code == 0
+
+
+def test_it_begins_where_mirror_maker_1_was_and_goes_on_by_pairs(makers: Makers) -> None:
+    makers.produce(30)
+    makers.destination.create_topic("orders", 3)
+    elsewhere = Producer({"bootstrap.servers": makers.destination.bootstrap})
+    elsewhere.produce("orders", b"hashed elsewhere", partition=0)
+    assert elsewhere.flush(20) == 0
+    with Cluster(config_of(makers.source)) as cluster:
+        positions = {TopicPartition("orders", number): Committed(4, "") for number in range(3)}
+        assert not commit_offsets(cluster, "makers", positions, Membership())
+    for way in (["--use.raw.bytes"], []):  # and by the other rules, behind a clean end
+        maker = makers.start(*way)
+
+        def is_behind() -> bool:
+            sent = [each[4:] for each in makers.of_source()]
+            return [makers.copied()[0][1:], *makers.copied()[1:]] == sent
+
+        wait_until(is_behind, 30)
+        assert maker.end().exit_code == 0
+        makers.produce(30)
+
+
+def test_without_a_position_it_begins_where_auto_offset_reset_says(makers: Makers) -> None:
+    makers.produce(30)
+    makers.consumer_properties = "auto.offset.reset=latest\n"
+    maker = makers.start("--use.raw.bytes")
+    wait_until(lambda: makers.committed() == makers.ends(), 30)
+    makers.produce(3)
+    makers.source.create_topic("orders.new", 1)  # not there at the start: whole, whatever it says
+    wait_until(lambda: makers.copied() == [each[-1:] for each in makers.of_source()], 30)
+    maker.end()
+
+
+def test_a_topic_that_comes_into_being_is_mirrored_whole(makers: Makers) -> None:
+    makers.consumer_properties = "auto.offset.reset=latest\n"
+    maker = makers.start("--use.raw.bytes", include="orders.*")
+    wait_until(lambda: makers.committed() == makers.ends(), 30)
+    makers.source.create_topic("orders.new", 2)
+    makers.produce(10, "orders.new", 2)
+    wait_until(lambda: makers.copied("orders.new") == makers.of_source("orders.new"), 30)
+    maker.end()
+    assert sum(map(len, makers.copied("orders.new"))) == 10
+
+
+# What the destination refuses
+
+
+def refuse_middle(makers: Makers) -> None:
+    """Send a record without a key, which a compacted topic refuses, between others that have one."""
+    makers.source.create_topic("compact", 1)
+    makers.destination.create_topic("compact", 1, {"cleanup.policy": "compact"})
+    producer = Producer({"bootstrap.servers": makers.source.bootstrap, "linger.ms": 0})
+    for key in (b"a", b"b", None, b"c", b"d"):
+        producer.produce("compact", b"value", key, partition=0)
+        assert producer.flush(20) == 0
+
+
+@BOTH_WAYS
+def test_what_the_destination_refuses_ends_it_with_all_before_committed(
+    makers: Makers, way: list[str]
+) -> None:
+    refuse_middle(makers)
+    maker = makers.start(*way, include="compact")
+    summary = maker.result()
+    assert summary.exit_code == 1
+    assert "INVALID_RECORD" in summary.stopped["compact-0"]
+    committed = makers.committed("compact", 1)
+    assert committed == {0: 2} if way else committed[0] <= 2
+    assert [each.key for each in makers.copied("compact")[0]] == [b"a", b"b"][: committed[0]]
+
+
+@BOTH_WAYS
+def test_what_the_destination_refuses_is_left_out_where_that_is_wanted(
+    makers: Makers, way: list[str]
+) -> None:
+    refuse_middle(makers)
+    maker = makers.start(*way, "--abort.on.send.failure", "false", include="compact")
+    wait_until(lambda: bool(makers.copied("compact")) and len(makers.copied("compact")[0]) == 4, 30)
+    summary = maker.end()
+    assert [each.key for each in makers.copied("compact")[0]] == [b"a", b"b", b"c", b"d"]
+    assert summary.exit_code == 4
+    assert [(each.kind, each.lost) for each in summary.incidents] == [("send-failure", 1)]
+    assert any("refuses offset 2 of compact-0" in each for each in maker.warnings)
+    assert makers.committed("compact", 1) == {0: 5}
+
+
+# Listeners and handlers
+
+
+def test_a_listener_sees_partitions_come_and_go(makers: Makers) -> None:
+    makers.produce(6)
+    CALLS.clear()
+    maker = makers.start("--use.raw.bytes", "--consumer.rebalance.listener", f"{__name__}:Listening")
+    wait_until(makers.is_copied, 30)
+    came = [each for each in CALLS if each[0] == "start"]
+    assert came[0][2] == {"orders": dict.fromkeys(range(3), came[0][1])}
+    maker.end()
+    assert CALLS[-1] == ("release", {"orders": frozenset(range(3))})
+
+
+CALLS: list[tuple[object, ...]] = []
+
+
+class Listening(MirrorMakerRebalanceListener):
+    def before_releasing_partitions(self, partition_ownership):  # type: ignore[no-untyped-def]
+        CALLS.append(("release", partition_ownership))
+
+    def before_starting_fetchers(self, consumer_id, partition_assignment):  # type: ignore[no-untyped-def]
+        CALLS.append(("start", consumer_id, partition_assignment))
+
+
+class FailingListener(MirrorMakerRebalanceListener):
+    def before_starting_fetchers(self, consumer_id, partition_assignment):  # type: ignore[no-untyped-def]
+        raise RuntimeError("no more room")
+
+
+def test_a_listener_that_fails_ends_it_by_name(makers: Makers) -> None:
+    maker = makers.start("--consumer.rebalance.listener", f"{__name__}:FailingListener")
+    with pytest.raises(ShoalError, match=r"FailingListener failed in before_starting.*no more room"):
+        maker.result()
+
+
+def test_ready_handlers_rename_filter_and_convert(makers: Makers) -> None:
+    makers.produce(30)
+    rename = ["--message.handler", "shoal.handlers:RenameTopics", "--message.handler.args", r"(.*)=west.\1"]
+    maker = makers.start("--use.raw.bytes", *rename)
+    wait_until(lambda: makers.copied("west.orders") == makers.of_source(), 30)
+    maker.end()
+    assert makers.copied() == []
+    assert makers.committed() == makers.ends()
+    makers.source.create_topic("noise", 1)
+    makers.produce(30)
+    makers.produce(10, "noise", 1)
+    only = ["--message.handler", "shoal.handlers:Filter", "--message.handler.args", "topics=orders"]
+    maker = makers.start("--use.raw.bytes", *only, include="orders|noise")
+    wait_until(lambda: makers.copied() == [each[10:] for each in makers.of_source()], 30)
+    wait_until(lambda: makers.committed("noise", 1) == {0: 10}, 30)
+    maker.end()
+    assert makers.copied("noise") == []
+    makers.produce(30)
+    convert = ["--message.handler", "shoal.handlers:ConvertCodec", "--message.handler.args", "zstd"]
+    maker = makers.start("--use.raw.bytes", *convert)
+    wait_until(lambda: makers.copied() == [each[10:] for each in makers.of_source()], 30)
+    maker.end()
+    logs = makers.destination.topics.topic("orders").logs
+    assert {batches_of(log)[-1].header.codec_id for log in logs} == {Codec.ZSTD}
+
+
+class Doubling(MirrorMakerMessageHandler):
+    def handle(self, record: ConsumerRecord) -> list[ProducerRecord]:
+        made = ProducerRecord.of(record)
+        if record.value is not None and record.value.startswith(b"value 7 "):
+            raise ValueError("seven")
+        return [] if record.offset % 2 else [made, replace(made, value=b"again")]
+
+
+def test_a_handler_drops_and_duplicates_and_what_it_raises_is_left_out(makers: Makers) -> None:
+    makers.produce(30)
+    handler = ["--message.handler", f"{__name__}:Doubling"]
+    maker = makers.start(*handler, "--abort.on.send.fail", "false")
+    wait_until(lambda: makers.committed() == makers.ends(), 30)
+    summary = maker.end()
+    kept = [
+        [each for each in records[::2] if not (each.value or b"").startswith(b"value 7 ")]
+        for records in makers.of_source()
+    ]
+    assert [each[::2] for each in makers.copied()] == kept
+    assert {each.value for records in makers.copied() for each in records[1::2]} == {b"again"}
+    assert summary.exit_code == 4
+    assert any("Doubling failed: ValueError: seven" in each for each in maker.warnings)
+
+
+def test_a_handler_that_raises_ends_it_by_name(makers: Makers) -> None:
+    makers.produce(30)
+    summary = makers.start("--message.handler", f"{__name__}:Doubling").result()
+    assert summary.exit_code == 1
+    assert "Doubling failed: ValueError: seven" in summary.stopped["orders-1"]
+    assert makers.committed()[1] == 2
+
+
+def test_keys_are_hashed_anew_as_a_producer_does(makers: Makers) -> None:
+    makers.produce(60)
+    maker = makers.start("--repartition")
+    wait_until(lambda: sum(map(len, makers.copied())) == 60, 30)
+    maker.end()
+    for number, records in enumerate(makers.copied()):
+        assert {partition_of_key(each.key or b"", 3) for each in records} == {number}
+    sent = {each for records in makers.of_source() for each in records}
+    assert {each for records in makers.copied() for each in records} == sent
+
+
+def test_a_member_that_the_group_threw_out_joins_again_and_doubles_nothing(makers: Makers) -> None:
+    makers.produce(30)
+    maker = makers.start("--use.raw.bytes")
+    wait_until(makers.is_copied, 30)
+    with Cluster(config_of(makers.source)) as cluster:
+        for _ in range(3):
+            joined = len([each for each in maker.notices if "assigned" in each])
+            wait_until(lambda: bool(group_assignment(cluster, "makers")), 30)
+            (member,) = group_assignment(cluster, "makers")
+            Coordinator(cluster, "makers").leave(Membership(member))
+            makers.produce(30)
+            wait_until(
+                lambda joined=joined: len([each for each in maker.notices if "assigned" in each]) > joined, 30
+            )
+            makers.produce(30)
+    wait_until(makers.is_copied, 30)
+    assert maker.end().exit_code == 0
+    assert makers.is_copied()
+    assert sum("went on without this mirror" in each for each in maker.warnings) == 3
+
+
+def test_a_group_of_another_sort_is_not_disturbed(makers: Makers) -> None:
+    with Cluster(config_of(makers.source)) as cluster:
+        holder = GroupMember(cluster, "makers", protocol="other", instance_id="x", session_timeout_ms=60_000)
+        holder.join()
+        with pytest.raises(GroupHeld, match="makers"):
+            makers.start("--use.raw.bytes").result()
+        holder.heartbeat()
+        holder.leave()
+
+
+def test_other_writers_end_it_unless_they_are_expected(makers: Makers) -> None:
+    makers.produce(30)
+    maker = makers.start("--use.raw.bytes")
+    wait_until(makers.is_copied, 30)
+    other = Producer({"bootstrap.servers": makers.destination.bootstrap})
+    other.produce("orders", b"foreign", partition=0)
+    assert other.flush(20) == 0
+    makers.produce(30)
+    summary = maker.result()
+    assert summary.exit_code == 1
+    assert "orders-0" in summary.stopped
+    maker = makers.start("--use.raw.bytes", "--delivery", "at-least-once")
+    makers.produce(30)
+    wait_until(lambda: makers.committed() == makers.ends(), 30)
+    assert maker.end().exit_code == 0
+    sent, copied = makers.of_source(), makers.copied()
+    assert all({*one} <= {*other} for one, other in zip(sent, copied, strict=True))
+
+
+# Examples
+
+
+@pytest.fixture
+def modules(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Where a user's modules are found, besides the examples."""
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def test_the_example_of_a_listener_creates_destination_topics(makers: Makers, modules: Path) -> None:
+    makers.produce(30)
+    args = f"bootstrap.servers={makers.destination.bootstrap} retention.ms=86400000"
+    maker = makers.start(
+        "--use.raw.bytes",
+        "--consumer.rebalance.listener",
+        "create_topics:CreateTopics",
+        "--consumer.rebalance.listener.args",
+        args,
+    )
+    wait_until(makers.is_copied, 30)
+    assert maker.end().exit_code == 0
+    assert makers.destination.topics.topic("orders").overrides["retention.ms"] == "86400000"
+
+
+def test_the_example_of_a_handler_masks_values(makers: Makers, modules: Path) -> None:
+    producer = Producer({"bootstrap.servers": makers.source.bootstrap})
+    producer.produce("orders", b"paid by 4111111111111111", partition=0)
+    producer.produce("orders", b"ours", partition=0, headers={"internal": b"true"})
+    producer.produce("orders", None, b"deleted", partition=0)
+    assert producer.flush(20) == 0
+    options = ["--message.handler", "mask_values:MaskValues", "--message.handler.args", "[0-9]{12,19}"]
+    maker = makers.start(*options)
+    wait_until(lambda: makers.committed() == makers.ends(), 30)
+    assert maker.end().exit_code == 0
+    assert [(each.key, each.value) for each in makers.copied()[0]] == [
+        (None, b"paid by ****************"),
+        (b"deleted", None),
+    ]
+
+
+def test_the_handler_in_the_documentation_does_what_it_says(makers: Makers, modules: Path) -> None:
+    page = (ROOT / "docs" / "from-mirrormaker.md").read_text(encoding="utf-8")
+    text = re.search(r"```python\n(.*?)```", page, re.DOTALL)
+    assert text
+    (modules / "documented.py").write_text(text[1])
+    producer = Producer({"bootstrap.servers": makers.source.bootstrap})
+    for value in (b"a secret", b"none"):
+        producer.produce("orders", value, b"key", partition=0)
+    assert producer.flush(20) == 0
+    maker = makers.start("--message.handler", "documented:Mask")
+    wait_until(lambda: makers.committed() == makers.ends(), 30)
+    assert maker.end().exit_code == 0
+    assert [(each.key, each.value) for each in makers.copied()[0]] == [(b"key", b""), (b"key", b"none")]
+
+
+def test_a_topic_that_cannot_be_mirrored_keeps_no_other_from_it(makers: Makers) -> None:
+    makers.source.create_topic("orders.bad", 1)
+    makers.destination.create_topic("orders", 3)
+    makers.destination.faults.add(
+        ApiKey.CREATE_TOPICS, times=None, error=ErrorCode.POLICY_VIOLATION, topic="orders.bad"
+    )
+    makers.produce(30)
+    makers.produce(3, "orders.bad", 1)
+    maker = makers.start("--use.raw.bytes", include="orders.*")
+    wait_until(makers.is_copied, 30)
+    assert any("orders.bad is not mirrored yet" in each for each in maker.warnings)
+    makers.destination.faults.clear()
+    wait_until(lambda: makers.copied("orders.bad") == makers.of_source("orders.bad"), 30)
+    assert maker.end().exit_code == 0
+
+
+def test_what_the_destination_would_not_take_is_warned_of_and_tried(makers: Makers) -> None:
+    makers.destination.create_topic("orders", 3, {"max.message.bytes": "2000"})
+    makers.produce(30)
+    maker = makers.start("--use.raw.bytes")
+    wait_until(makers.is_copied, 30)
+    assert any("max.message.bytes is 2000" in each for each in maker.warnings)
+    makers.produce(3, size=3000)
+    summary = maker.result()
+    assert summary.exit_code == 1
+    assert all("MESSAGE_TOO_LARGE" in each for each in summary.stopped.values())
+
+
+def test_one_cluster_on_both_sides_is_refused(makers: Makers) -> None:
+    same = Makers(makers.directory, makers.source, makers.source)
+    with pytest.raises(ConfigError, match="one cluster"):
+        same.start("--use.raw.bytes").result()
