@@ -537,6 +537,16 @@ def test_how_far_behind_it_is_is_known_with_a_handler_too(makers: Makers) -> Non
     maker.end()
 
 
+def test_where_it_begins_is_committed_before_anything_can_happen(makers: Makers) -> None:
+    makers.produce(30)
+    makers.consumer_properties = "auto.offset.reset=latest\n"
+    rarely = ["--offset.commit.interval.ms", "60000"]
+    maker = makers.start("--message.handler", f"{__name__}:Yielding", *rarely)
+    wait_until(lambda: makers.committed() == makers.ends(), 10)  # a slice is longer than that
+    maker.end()
+    assert makers.copied() == []
+
+
 class Slow(MirrorMakerMessageHandler):
     def handle(self, record: ConsumerRecord) -> list[ProducerRecord]:
         time.sleep(0.05)

@@ -9,6 +9,7 @@ stops the partition or is left out.
 
 from __future__ import annotations
 
+import math
 import queue
 import time
 from collections import Counter, deque
@@ -210,7 +211,9 @@ class _Lane:
         self._partitions_there: dict[str, int] = {}
         self._unacknowledged = 0
         self._buffer_bytes = 0
-        self._consumed_at = self._committed_at = time.monotonic()
+        self._consumed_at = time.monotonic()
+        # At once: where a partition begins at its end, whoever goes on after a crash has to begin there, too.
+        self._committed_at = -math.inf
         self._looked_at = self._reported_at = self._ends_at = 0.0
         self._source = Cluster(settings.source.impatient())
         self._destination = Cluster(settings.destination)
@@ -267,7 +270,9 @@ class _Lane:
         pairs, others = patiently(lambda: positions.read_all(partitions), patience_s=_PATIENCE_S)
         begins = {each.source: each.start_offset for each in self._ranges}
         begins |= others | {partition: pair.source_offset for partition, pair in pairs.items()}
-        self._partitions = {each: _Partition(each, begins[each]) for each in partitions}
+        self._partitions = {
+            each: _Partition(each, begins[each], committed=others.get(each)) for each in partitions
+        }
 
     # Working
 
