@@ -138,6 +138,12 @@ def test_no_more_is_in_flight_than_a_broker_can_tell_apart(
     assert ProducerSettings.from_properties(given).enable_idempotence
 
 
+def test_a_handlers_producers_are_few(read: Read) -> None:
+    assert read().mirror.slice_s == 15
+    for given in (["--repartition"], ["--message.handler=a:B"]):
+        assert read(*given).mirror.slice_s == 300
+
+
 def test_all_spellings_of_an_option_mean_the_same(read: Read) -> None:
     for option in ("--abort.on.send.failure", "--abort.on.send.fail"):
         assert IncidentKind.SEND_FAILURE in read(option, "False").mirror.continue_on

@@ -16,7 +16,7 @@ from ..client.producer.settings import PRODUCER_PROPERTIES, ProducerSettings
 from ..errors import ConfigError
 from ..mirroring.incidents import Delivery, IncidentKind
 from ..mirroring.mirror_maker.options import MirrorMakerOptions, parse_include, without_connection
-from ..mirroring.options import MirrorOptions, Start, parse_listen
+from ..mirroring.options import DEFAULT_SLICE_S, MirrorOptions, Start, parse_listen
 from ..mirroring.progress import Progress
 from ..mirroring.settings import Handling, MultiBatch, Rebatch
 from ..mirroring.sizes import parse_bytes
@@ -51,6 +51,10 @@ _PRODUCER_OWN = ("key.serializer", "value.serializer", "producer.type")
 _LEAST_BATCH_BYTES = 1024
 
 _MOST_IN_FLIGHT = 5
+
+#: Each slice of a handler's has a producer with an id of its own, which the destination's brokers remember
+#: for a day, by partition; and nothing is dealt anew that the group does not deal.
+_HANDLED_SLICE_S = 300.0
 
 
 def add_parser(verbs: Subparsers) -> None:
@@ -222,6 +226,7 @@ def parse(args: argparse.Namespace) -> MirrorMakerOptions:
         max_in_flight=producer.max_in_flight,
         takes_over_offsets=True,
         handling=handling,
+        slice_s=_HANDLED_SLICE_S if handling else DEFAULT_SLICE_S,
         metrics=parse_listen("metrics", args.metrics) if args.metrics is not None else None,
         ui=parse_listen("ui", args.ui) if args.ui is not None else None,
         report=args.report,
