@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -378,6 +378,35 @@ class Listening(MirrorMakerRebalanceListener):
 
     def before_starting_fetchers(self, consumer_id, partition_assignment):  # type: ignore[no-untyped-def]
         CALLS.append(("start", consumer_id, partition_assignment))
+
+
+class Looking(MirrorMakerRebalanceListener):
+    """Looks, before partitions are released, at what a test wants to see."""
+
+    look: Callable[[], object]
+
+    def before_releasing_partitions(self, partition_ownership):  # type: ignore[no-untyped-def]
+        CALLS.append(("seen", Looking.look()))
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("handler", [[], ["--message.handler"]], ids=["engine", "handler"])
+def test_a_listener_finds_all_committed_and_the_member_in_its_place(
+    makers: Makers, way: list[str], handler: list[str]
+) -> None:
+    makers.produce(30)
+    CALLS.clear()
+    kind = "MirrorMakerRawBytesMessageHandler" if way else "MirrorMakerMessageHandler"
+    given = [*way, *(each for option in handler for each in (option, f"shoal.handlers:{kind}"))]
+    looking = ["--consumer.rebalance.listener", f"{__name__}:Looking"]
+    maker = makers.start(*given, *looking, "--offset.commit.interval.ms", "60000")
+    wait_until(makers.is_copied, 30)
+    Looking.look = staticmethod(
+        lambda: (makers.committed(), makers.source.groups.read("makers", lambda group: len(group.members)))
+    )
+    maker.end()
+    assert CALLS[-1] == ("seen", (makers.ends(), 1))
+    assert makers.source.groups.read("makers", lambda group: len(group.members)) == 0
 
 
 class FailingListener(MirrorMakerRebalanceListener):
