@@ -11,6 +11,7 @@ from shoal.cli import main, make_parser
 from shoal.cli.mirror_maker import parse
 from shoal.client.connection import Address
 from shoal.client.offsets import EARLIEST, LATEST
+from shoal.client.producer.settings import ProducerSettings
 from shoal.errors import ConfigError
 from shoal.mirroring.incidents import Delivery, IncidentKind
 from shoal.mirroring.mirror_maker.options import MirrorMakerOptions
@@ -118,6 +119,31 @@ def test_what_is_not_the_setting_that_loses_nothing_is_said(
     assert said in capsys.readouterr().err
 
 
+def test_the_raw_properties_may_say_what_the_option_says(
+    read: Read, capsys: pytest.CaptureFixture[str]
+) -> None:
+    read("--use.raw.bytes", consumer="fetch.raw.bytes=true\n", producer="send.raw.bytes=true\n")
+    read(consumer="fetch.raw.bytes=false\n", producer="send.raw.bytes=false\n")
+    assert capsys.readouterr().err == ""
+
+
+def test_no_more_is_in_flight_than_a_broker_can_tell_apart(
+    read: Read, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mirror = read("--repartition", producer="max.in.flight.requests.per.connection=20\n").mirror
+    assert "=20 is more than a broker can tell apart; it is 5" in capsys.readouterr().err
+    assert mirror.max_in_flight == 5
+    assert mirror.handling is not None
+    given = {**mirror.handling.producer, "bootstrap.servers": "a:1"}
+    assert ProducerSettings.from_properties(given).enable_idempotence
+
+
+def test_a_handlers_producers_are_few(read: Read) -> None:
+    assert read().mirror.slice_s == 15
+    for given in (["--repartition"], ["--message.handler=a:B"]):
+        assert read(*given).mirror.slice_s == 300
+
+
 def test_all_spellings_of_an_option_mean_the_same(read: Read) -> None:
     for option in ("--abort.on.send.failure", "--abort.on.send.fail"):
         assert IncidentKind.SEND_FAILURE in read(option, "False").mirror.continue_on
@@ -168,6 +194,9 @@ def test_include_wins_over_whitelist(read: Read) -> None:
         ([], {"producer": "transactional.id=x\n"}, "cannot honour transactional.id=x"),
         ([], {"producer": "compression.type=x\n"}, "compression.type=x is none of"),
         (["--repartition"], {"producer": "partitioner.class=x\n"}, "partitioner.class=x cannot be honoured"),
+        ([], {"consumer": "fetch.raw.bytes=true\n"}, "need to be turned on together"),
+        ([], {"producer": "send.raw.bytes=true\n"}, "need to be turned on together"),
+        (["--use.raw.bytes"], {"consumer": "fetch.raw.bytes=false\n"}, "need to be turned on together"),
     ],
 )
 def test_what_makes_no_sense_is_one_sentence(

@@ -130,11 +130,24 @@ def test_a_batch_that_is_too_large_is_left_out(brokers: TwoBrokers) -> None:
     assert [count for _, count in lost(control)] == [30]
 
 
-def test_who_lost_its_place_as_the_writer_stops(brokers: TwoBrokers, history: History) -> None:
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.UNSUPPORTED_VERSION,
+    ],
+    ids=lambda code: code.name,
+)
+def test_where_the_writer_is_refused_and_not_what_it_writes_nothing_is_left_out(
+    brokers: TwoBrokers, history: History, code: ErrorCode
+) -> None:
     history.plain(2)
-    brokers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.INVALID_PRODUCER_EPOCH)
+    brokers.destination.faults.add(ApiKey.PRODUCE, error=code)
     (stopped,) = going_on(brokers).start().result().stopped
-    assert "INVALID_PRODUCER_EPOCH" in stopped.reason
+    assert code.name in stopped.reason
+    assert brokers.pair().source_offset == 0
 
 
 def test_everything_is_decoded_and_cut_into_batches_of_the_size_that_is_wanted(brokers: TwoBrokers) -> None:

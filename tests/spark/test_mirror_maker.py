@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,8 +32,9 @@ from shoal.client.groups import (
 )
 from shoal.client.metadata import TopicPartition
 from shoal.client.producer.partitioner import partition_of_key
-from shoal.errors import ConfigError, ErrorCode, GroupHeld, ShoalError
+from shoal.errors import AccessRefused, ConfigError, ErrorCode, GroupHeld, ShoalError
 from shoal.handlers import MirrorMakerMessageHandler, MirrorMakerRebalanceListener, ProducerRecord
+from shoal.mirroring.mirror_maker import handled
 from shoal.mirroring.progress import Progress, Summary
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
@@ -131,6 +132,10 @@ class Makers:
             )
             self._sent += 1
         assert self._producer.flush(20) == 0
+
+    def know_anew(self) -> None:
+        """Let what is produced from now on know how many partitions there are now."""
+        self._producer = Producer({"bootstrap.servers": self.source.bootstrap, "linger.ms": 0})
 
     def of_source(self, topic: str = "orders") -> list[list[Content]]:
         return [content_of(log) for log in self.source.topics.topic(topic).logs]
@@ -375,6 +380,35 @@ class Listening(MirrorMakerRebalanceListener):
         CALLS.append(("start", consumer_id, partition_assignment))
 
 
+class Looking(MirrorMakerRebalanceListener):
+    """Looks, before partitions are released, at what a test wants to see."""
+
+    look: Callable[[], object]
+
+    def before_releasing_partitions(self, partition_ownership):  # type: ignore[no-untyped-def]
+        CALLS.append(("seen", Looking.look()))
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("handler", [[], ["--message.handler"]], ids=["engine", "handler"])
+def test_a_listener_finds_all_committed_and_the_member_in_its_place(
+    makers: Makers, way: list[str], handler: list[str]
+) -> None:
+    makers.produce(30)
+    CALLS.clear()
+    kind = "MirrorMakerRawBytesMessageHandler" if way else "MirrorMakerMessageHandler"
+    given = [*way, *(each for option in handler for each in (option, f"shoal.handlers:{kind}"))]
+    looking = ["--consumer.rebalance.listener", f"{__name__}:Looking"]
+    maker = makers.start(*given, *looking, "--offset.commit.interval.ms", "60000")
+    wait_until(makers.is_copied, 30)
+    Looking.look = staticmethod(
+        lambda: (makers.committed(), makers.source.groups.read("makers", lambda group: len(group.members)))
+    )
+    maker.end()
+    assert CALLS[-1] == ("seen", (makers.ends(), 1))
+    assert makers.source.groups.read("makers", lambda group: len(group.members)) == 0
+
+
 class FailingListener(MirrorMakerRebalanceListener):
     def before_starting_fetchers(self, consumer_id, partition_assignment):  # type: ignore[no-untyped-def]
         raise RuntimeError("no more room")
@@ -434,6 +468,156 @@ def test_a_handler_drops_and_duplicates_and_what_it_raises_is_left_out(makers: M
     assert {each.value for records in makers.copied() for each in records[1::2]} == {b"again"}
     assert summary.exit_code == 4
     assert any("Doubling failed: ValueError: seven" in each for each in maker.warnings)
+
+
+class Yielding(MirrorMakerMessageHandler):
+    def handle(self, record: ConsumerRecord) -> Iterator[ProducerRecord]:  # type: ignore[override]
+        yield ProducerRecord.of(record)
+
+
+def test_a_handler_may_be_a_generator(makers: Makers) -> None:
+    makers.produce(30)
+    maker = makers.start("--message.handler", f"{__name__}:Yielding")
+    wait_until(lambda: makers.committed() == makers.ends(), 30)
+    maker.end()
+    assert makers.is_copied()
+
+
+def test_partitions_that_are_missing_are_added_with_a_handler_too(makers: Makers) -> None:
+    makers.destination.create_topic("orders", 1)
+    makers.produce(30)
+    maker = makers.start("--message.handler", f"{__name__}:Yielding")
+    wait_until(makers.is_copied, 30)
+    makers.source.topics.grow(makers.source.topics.topic("orders"), 4)
+    makers.know_anew()
+    makers.produce(40, partitions=4)
+    wait_until(makers.is_copied, 30)
+    assert maker.end().exit_code == 0
+
+
+class Garbling(MirrorMakerMessageHandler):
+    def handle(self, record: ConsumerRecord) -> list[ProducerRecord]:
+        key = "text" if (record.value or b"").startswith(b"value 7 ") else record.key
+        return [replace(ProducerRecord.of(record), key=key)]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("aborts", [True, False])
+def test_what_a_handler_made_and_cannot_be_sent_is_a_failure_to_send_by_name(
+    makers: Makers, aborts: bool
+) -> None:
+    makers.produce(30)
+    handler = ["--message.handler", f"{__name__}:Garbling"]
+    maker = makers.start(*handler, "--abort.on.send.failure", str(aborts))
+    said = r"offset 2 of orders-1 cannot be sent: what the message handler \S*Garbling made cannot be sent"
+    if aborts:
+        summary = maker.result()
+        assert re.search(said, summary.stopped["orders-1"])
+    else:
+        wait_until(lambda: makers.committed() == makers.ends(), 30)
+        summary = maker.end()
+        assert any(re.search(said, each) for each in maker.warnings)
+    assert summary.exit_code == (1 if aborts else 4)
+
+
+def test_a_producer_that_can_send_nothing_any_more_ends_it_and_nothing_is_left_out(makers: Makers) -> None:
+    makers.produce(30)
+    refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    makers.destination.faults.add(ApiKey.INIT_PRODUCER_ID, error=refused, times=None)
+    maker = makers.start("--message.handler", f"{__name__}:Yielding", "--abort.on.send.failure", "false")
+    with pytest.raises(ShoalError, match="CLUSTER_AUTHORIZATION_FAILED"):
+        maker.result()
+    assert set(makers.committed().values()) <= {0}
+    assert not any("left out" in each for each in maker.warnings)
+
+
+def test_a_login_that_is_refused_ends_it_and_nothing_is_left_out(
+    makers: Makers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(lane: object, topic: str) -> int:
+        raise AccessRefused("the destination cluster's broker", "its password was changed")
+
+    monkeypatch.setattr(handled._Lane, "_count_partitions", refused)
+    makers.produce(30)
+    maker = makers.start("--message.handler", f"{__name__}:Yielding", "--abort.on.send.failure", "false")
+    with pytest.raises(ShoalError, match="its password was changed"):
+        maker.result()
+    assert set(makers.committed().values()) <= {0}
+
+
+def test_a_writer_that_is_refused_ends_it_and_nothing_is_left_out(makers: Makers) -> None:
+    makers.produce(30)
+    refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    makers.destination.faults.add(ApiKey.PRODUCE, error=refused, times=None)
+    maker = makers.start("--message.handler", f"{__name__}:Yielding", "--abort.on.send.failure", "false")
+    summary = maker.result()
+    assert summary.exit_code == 1
+    assert any(refused.name in each for each in summary.stopped.values())
+    assert set(makers.committed().values()) <= {0}
+    assert not any("left out" in each for each in maker.warnings)
+
+
+def test_how_far_behind_it_is_is_known_with_a_handler_too(makers: Makers) -> None:
+    makers.produce(30)
+    busy = makers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.NOT_ENOUGH_REPLICAS, times=None)
+    maker = makers.start("--message.handler", f"{__name__}:Yielding")
+    wait_until(lambda: bool(maker.progress) and maker.progress[-1].lag_records == 30, 30)
+    makers.destination.faults.remove(busy)
+    wait_until(makers.is_copied, 30)
+    maker.end()
+
+
+def test_where_it_begins_is_committed_before_anything_can_happen(makers: Makers) -> None:
+    makers.produce(30)
+    makers.consumer_properties = "auto.offset.reset=latest\n"
+    rarely = ["--offset.commit.interval.ms", "60000"]
+    maker = makers.start("--message.handler", f"{__name__}:Yielding", *rarely)
+    wait_until(lambda: makers.committed() == makers.ends(), 10)  # a slice is longer than that
+    maker.end()
+    assert makers.copied() == []
+
+
+class Slow(MirrorMakerMessageHandler):
+    def handle(self, record: ConsumerRecord) -> list[ProducerRecord]:
+        time.sleep(0.05)
+        return [ProducerRecord.of(record)]
+
+
+def test_a_slow_handler_does_not_hold_up_the_end(makers: Makers) -> None:
+    makers.produce(450)
+    maker = makers.start("--message.handler", f"{__name__}:Slow")
+    wait_until(lambda: sum(map(len, makers.copied())) > 0, 30)
+    began_at = time.monotonic()
+    assert maker.end().exit_code == 0
+    assert time.monotonic() - began_at < 10
+    copied = makers.copied()
+    assert makers.committed() == {number: len(each) for number, each in enumerate(copied)}
+    assert [each[: len(part)] for each, part in zip(makers.of_source(), copied, strict=True)] == copied
+
+
+class Routing(MirrorMakerMessageHandler):
+    def handle(self, record: ConsumerRecord) -> list[ProducerRecord]:
+        topic = "elsewhere" if record.offset else record.topic
+        return [replace(ProducerRecord.of(record), topic=topic)]
+
+
+def test_a_destination_that_does_not_answer_is_waited_for_and_nothing_is_left_out(
+    makers: Makers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patience_s = 0.3
+    monkeypatch.setattr(handled, "_PATIENCE_S", patience_s)
+    makers.produce(3)
+    maker = makers.start("--message.handler", f"{__name__}:Routing", "--abort.on.send.failure", "false")
+    wait_until(makers.is_copied, 30)
+    silent = makers.destination.faults.add(ApiKey.METADATA, drop="before", times=None)
+    makers.produce(27)
+    wait_until(lambda: any("orders-" in each for each in maker.progress[-1].waiting), 30)
+    since = time.monotonic()
+    hits = silent.hits
+    wait_until(lambda: silent.hits > hits + 3 and time.monotonic() > since + 4 * patience_s, 30)
+    makers.destination.faults.remove(silent)
+    wait_until(lambda: makers.copied("elsewhere") == [each[1:] for each in makers.of_source()], 30)
+    assert maker.end().exit_code == 0
+    assert not any("left out" in each for each in maker.warnings)
 
 
 def test_a_handler_that_raises_ends_it_by_name(makers: Makers) -> None:

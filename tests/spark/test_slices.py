@@ -232,6 +232,21 @@ def test_busy_partitions_are_shared_out_evenly(brokers: TwoBrokers) -> None:
     driver.close()
 
 
+@pytest.mark.parametrize(("streams", "cores", "dealt"), [(4, 2, 2), (4, 8, 4), (8, 8, 4), (1, 8, 1)])
+def test_no_more_streams_are_dealt_than_can_run_at_a_time(
+    brokers: TwoBrokers, streams: int, cores: int, dealt: int
+) -> None:
+    brokers.topic("wide", 4)
+    driver = Driver(brokers, wide=4)
+    driver.plan = replace(driver.plan, streams=streams)
+    reader = driver.reader(lanes=cores)
+    start = reader.initialOffset()
+    lanes = reader.partitions(start, reader.latestOffset(start))
+    assert len(lanes) == dealt
+    assert sorted(row[1] for lane in lanes for row in reader.read(lane)) == [0, 1, 2, 3]
+    driver.close()
+
+
 def test_a_mirror_that_stops_plans_nothing(brokers: TwoBrokers, driver: Driver) -> None:
     brokers.topic("topic", 2)
     reader = driver.reader()

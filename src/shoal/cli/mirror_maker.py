@@ -11,11 +11,12 @@ from typing import TypeVar
 
 from ..client.config import ClientConfig
 from ..client.consumer.settings import CONSUMER_PROPERTIES, ConsumerSettings
+from ..client.producer.batches import TOGETHER
 from ..client.producer.settings import PRODUCER_PROPERTIES, ProducerSettings
 from ..errors import ConfigError
 from ..mirroring.incidents import Delivery, IncidentKind
 from ..mirroring.mirror_maker.options import MirrorMakerOptions, parse_include, without_connection
-from ..mirroring.options import MirrorOptions, Start, parse_listen
+from ..mirroring.options import DEFAULT_SLICE_S, MirrorOptions, Start, parse_listen
 from ..mirroring.progress import Progress
 from ..mirroring.settings import Handling, MultiBatch, Rebatch
 from ..mirroring.sizes import parse_bytes
@@ -30,12 +31,14 @@ T = TypeVar("T")
 
 _DEFAULT_COMMIT_INTERVAL_MS = 60_000
 
+_IN_FLIGHT = "max.in.flight.requests.per.connection"
+
 #: What ``kafka.tools.MirrorMaker`` sets where the producer's file does not, so that nothing is lost.
 _NO_DATA_LOSS = {
     "delivery.timeout.ms": str(2**31 - 1),
     "max.block.ms": str(2**63 - 1),
     "acks": "all",
-    "max.in.flight.requests.per.connection": "1",
+    _IN_FLIGHT: "1",
 }
 
 #: Of the consumer's file: the tool's own affair, whatever they say.
@@ -48,6 +51,10 @@ _PRODUCER_OWN = ("key.serializer", "value.serializer", "producer.type")
 _LEAST_BATCH_BYTES = 1024
 
 _MOST_IN_FLIGHT = 5
+
+#: Each slice of a handler's has a producer with an id of its own, which the destination's brokers remember
+#: for a day, by partition; and nothing is dealt anew that the group does not deal.
+_HANDLED_SLICE_S = 300.0
 
 
 def add_parser(verbs: Subparsers) -> None:
@@ -99,7 +106,8 @@ def _add_options_of_mirror_maker(group: argparse._ArgumentGroup) -> None:
         type=int,
         default=1,
         metavar="N",
-        help="into how many tasks this process deals its partitions (default: 1)",
+        help="into how many tasks this process deals its partitions, as far as --master has cores for them "
+        "(default: 1)",
     )
     group.add_argument(
         "--offset.commit.interval.ms",
@@ -189,8 +197,8 @@ def parse(args: argparse.Namespace) -> MirrorMakerOptions:
     if args.new_consumer:
         warn("--new.consumer has no effect: there is no other")
     raw = args.use_raw_bytes == "true"
-    source, consumer, consumer_texts = _read_consumer(args.consumer_config)
-    destination, producer, producer_texts = _read_producer(args.producer_config, args.repartition)
+    source, consumer, consumer_texts = _read_consumer(args.consumer_config, raw)
+    destination, producer, producer_texts = _read_producer(args.producer_config, raw, args.repartition)
     if consumer.membership is None:
         raise ConfigError(f"--consumer.config {args.consumer_config}: no group.id")
     handling = _handling(args, raw, consumer_texts, producer_texts)
@@ -215,9 +223,10 @@ def parse(args: argparse.Namespace) -> MirrorMakerOptions:
         else Rebatch(
             max(producer.batch_size, _LEAST_BATCH_BYTES), producer.compression_type, everything=True
         ),
-        max_in_flight=min(producer.max_in_flight, _MOST_IN_FLIGHT),
+        max_in_flight=producer.max_in_flight,
         takes_over_offsets=True,
         handling=handling,
+        slice_s=_HANDLED_SLICE_S if handling else DEFAULT_SLICE_S,
         metrics=parse_listen("metrics", args.metrics) if args.metrics is not None else None,
         ui=parse_listen("ui", args.ui) if args.ui is not None else None,
         report=args.report,
@@ -254,9 +263,10 @@ def _handling(
     return Handling(name, text, raw, args.repartition, consumer, producer)
 
 
-def _read_consumer(file: str) -> tuple[ClientConfig, ConsumerSettings, dict[str, str]]:
+def _read_consumer(file: str, raw: bool) -> tuple[ClientConfig, ConsumerSettings, dict[str, str]]:
     where = f"--consumer.config {file}"
     properties = _without(read_properties("--consumer.config", file), _CONSUMER_OWN)
+    _check_together(where, properties.pop("fetch.raw.bytes", None), "fetch.raw.bytes", raw)
     if properties.pop("client.rack", None) is not None:
         warn(f"{where}: client.rack has no effect: it is read from the leaders")
     if properties.get("enable.auto.commit", "false").lower() == "true":
@@ -277,9 +287,13 @@ def _read_consumer(file: str) -> tuple[ClientConfig, ConsumerSettings, dict[str,
     return client, settings, without_connection(properties, CONSUMER_PROPERTIES)
 
 
-def _read_producer(file: str, repartition: bool) -> tuple[ClientConfig, ProducerSettings, dict[str, str]]:
+def _read_producer(
+    file: str, raw: bool, repartition: bool
+) -> tuple[ClientConfig, ProducerSettings, dict[str, str]]:
     where = f"--producer.config {file}"
     properties = _without(read_properties("--producer.config", file), _PRODUCER_OWN)
+    _check_together(where, properties.pop("send.raw.bytes", None), "send.raw.bytes", raw)
+    _keep_in_flight_few(where, properties)
     if not repartition and properties.pop("partitioner.class", None) is not None:
         warn(f"{where}: partitioner.class has no effect: partitions are the source's")
     for name, value in _NO_DATA_LOSS.items():
@@ -295,8 +309,25 @@ def _read_producer(file: str, repartition: bool) -> tuple[ClientConfig, Producer
     return client, settings, without_connection(properties, PRODUCER_PROPERTIES)
 
 
+def _keep_in_flight_few(where: str, properties: dict[str, str]) -> None:
+    """With more in flight than a broker remembers, a producer is not idempotent, and does not say so."""
+    given = properties.get(_IN_FLIGHT, "").strip()
+    if given.isdecimal() and len(given) < 10 and int(given) > _MOST_IN_FLIGHT:
+        warn(f"{where}: {_IN_FLIGHT}={given} is more than a broker can tell apart; it is {_MOST_IN_FLIGHT}")
+        properties[_IN_FLIGHT] = str(_MOST_IN_FLIGHT)
+
+
+def _check_together(where: str, value: str | None, name: str, raw: bool) -> None:
+    """Refuse a mirror that is raw on one side, or not as ``--use.raw.bytes`` says."""
+    if value is not None and value.strip().lower() != str(raw).lower():
+        raise ConfigError(
+            f"{where}: {name}={value}, and --use.raw.bytes says {str(raw).lower()}: {TOGETHER}; "
+            f"--use.raw.bytes does that, so leave {name} out"
+        )
+
+
 def _of_overriding(name: str, value: str) -> str:
-    if name == "max.in.flight.requests.per.connection":
+    if name == _IN_FLIGHT:
         return (
             f"{name}={value}: not MirrorMaker's 1; nothing is lost or reordered by that where sequences "
             "tell, which is everywhere but with acks=0 or 1 and a handler (docs/from-mirrormaker.md)"

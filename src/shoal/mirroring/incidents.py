@@ -11,9 +11,9 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from ..errors import ConfigError
+from ..errors import ConfigError, ErrorCode
 
-__all__ = ["Delivery", "Incident", "IncidentKind", "parse_delivery", "parse_incident_kind"]
+__all__ = ["REFUSED_WRITERS", "Delivery", "Incident", "IncidentKind", "parse_delivery", "parse_incident_kind"]
 
 
 class IncidentKind(enum.Enum):
@@ -34,6 +34,20 @@ class IncidentKind(enum.Enum):
     def option(self) -> str:
         """The command line's option for its policy."""
         return f"--on-{self.value}"
+
+
+#: What a destination refuses of whoever writes, and not of what is written: to leave out a batch for that
+#: would leave out all that follow. Java's producer can send nothing after most of them, and MirrorMaker ends.
+REFUSED_WRITERS = frozenset(
+    {
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.PRODUCER_FENCED,
+    }
+)
 
 
 class Delivery(enum.Enum):

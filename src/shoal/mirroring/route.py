@@ -30,7 +30,7 @@ from ..protocol.fetch import FetchedPartition, FetchResponse
 from ..protocol.produce import ProduceOutcome
 from ..records import has_several
 from .control import CarrierControl
-from .incidents import Delivery, Incident, IncidentKind
+from .incidents import REFUSED_WRITERS, Delivery, Incident, IncidentKind
 from .outgoing import Outgoing
 from .partition_copy import PartitionCopy
 from .reading import is_gap
@@ -492,7 +492,7 @@ class Route:
             copy.wait(
                 f"{self._destination} takes no batch of {len(outgoing.view)} bytes; smaller ones follow", 0
             )
-        elif self._leaves_out and code is not ErrorCode.INVALID_PRODUCER_EPOCH:
+        elif self._leaves_out and code not in REFUSED_WRITERS:
             self._leave_out(copy, batches, named)
         else:
             what_to_do = _WHAT_TO_DO.get(code, "look into the broker's log")

@@ -40,8 +40,8 @@ class SlicePlan:
             had nothing are left out.
         share: The source partitions that are this mirror's, where it shares
             its group with others; None for all.
-        streams: Into how many tasks to deal them, if there are so many; None
-            for no more than are worth having.
+        streams: Into how many tasks to deal them, if there are so many and
+            so many can run at a time; None for no more than are worth having.
 
     """
 

@@ -188,7 +188,9 @@ class _SlicePlanner:
             if each in self._starts
         ]
         leaders = {each.source: leaders_of(each, self._source, self._destination) for each in ranges}
-        lanes = plan.streams or lanes_worth_having(len(ranges), leaders, self._options.lanes)
+        most = self._options.lanes
+        # More than can run at a time would begin when the slice is over: theirs would never be copied.
+        lanes = min(plan.streams, most) if plan.streams else lanes_worth_having(len(ranges), leaders, most)
         return [Lane(lane) for lane in deal_lanes(ranges, lanes, leaders, plan.weights)]
 
     def _partitions(self, plan: SlicePlan) -> list[TopicPartition]:

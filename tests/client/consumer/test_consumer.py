@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import batches
 import pytest
@@ -17,7 +17,16 @@ from two_brokers import ABORT, COMMIT, History, lose_tail, wait_until
 from shoal import Committed, ConsumerRecord, RawConsumer, RawRecord, RebalanceListener, TopicPartition
 from shoal.broker import Broker, BrokerCluster
 from shoal.client.consumer import TimestampType
-from shoal.errors import BrokerError, ConfigError, CorruptBatch, ErrorCode, NoPosition, UnsupportedBatch
+from shoal.client.consumer.partitions import PartitionState
+from shoal.errors import (
+    AccessRefused,
+    BrokerError,
+    ConfigError,
+    CorruptBatch,
+    ErrorCode,
+    NoPosition,
+    UnsupportedBatch,
+)
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec, RecordBatch, read_header, read_records, verify_crc
 
@@ -437,6 +446,21 @@ def test_a_listener_may_commit_what_it_gives_up_and_seek_in_what_it_takes(
         assert ours.committed(FIRST) == {FIRST: Committed(5, "revoked")}
 
 
+def test_a_listener_is_called_also_where_the_positions_may_not_be_committed(
+    broker: Broker, log: History
+) -> None:
+    log.plain(5)
+    told = Telling()
+    ours = consumer(broker, group_id="group", enable_auto_commit=True)
+    ours.subscribe(["topic"], told)
+    take(ours, 5)
+    broker.faults.add(ApiKey.OFFSET_COMMIT, error=ErrorCode.GROUP_AUTHORIZATION_FAILED, times=None)
+    with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED"):
+        ours.close()
+    assert told.events[-1] == ("revoked", ["topic-0", "topic-1"])
+    assert ours.assignment == frozenset()
+
+
 def test_a_slow_member_is_told_that_its_commit_comes_too_late(broker: Broker, log: History) -> None:
     log.plain(5)
     with consumer(broker, group_id="group", max_poll_interval_ms=300) as slow:
@@ -601,6 +625,25 @@ def test_a_batch_that_expands_too_far_is_refused_only_where_it_is_opened(
     with consumer(broker, fetch_raw_bytes=True, **small) as ours:
         ours.assign([FIRST])
         assert raw(ours, 1)[0].value == stored
+
+
+def test_what_was_collected_is_returned_before_what_keeps_the_next_fetch_from_being_asked(
+    log: History, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.plain(2)
+    with consumer(broker) as ours:
+        ours.assign([FIRST])
+        send = ours._fetching.send
+
+        def refused_behind_the_first(states: Mapping[TopicPartition, PartitionState]) -> None:
+            if states[FIRST].position:
+                raise AccessRefused("a broker", "its password was changed")
+            send(states)
+
+        monkeypatch.setattr(ours._fetching, "send", refused_behind_the_first)
+        assert [record.offset for record in take(ours, 2)] == [0, 1]
+        with pytest.raises(AccessRefused):
+            ours.poll(1)
 
 
 def test_a_topic_that_may_not_be_read_is_an_error(log: History, broker: Broker) -> None:

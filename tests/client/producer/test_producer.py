@@ -153,6 +153,22 @@ def test_new_partitions_are_noticed(broker: Broker) -> None:
         assert ours.send("topic", b"x", partition=2).result(10).offset >= 0
 
 
+def test_a_partition_that_is_newer_than_what_is_known_is_looked_for(broker: Broker) -> None:
+    with producer(broker) as ours:
+        assert ours.partitions_for("topic") == 2
+        broker.topics.grow(broker.topics.topic("topic"), 3)
+        assert ours.send("topic", b"x", partition=2).result(10).offset == 0
+
+
+def test_a_time_that_is_none_harms_nothing_else(broker: Broker) -> None:
+    with producer(broker) as ours:
+        for nonsense in (1.5, 2**63, "now"):
+            with pytest.raises(ConfigError, match="is no number of milliseconds since 1970"):
+                ours.send("topic", b"x", partition=0, timestamp_ms=nonsense)  # type: ignore[arg-type]
+        assert ours.send("topic", b"x", partition=0, timestamp_ms=0).result(10).offset == 0
+        assert ours.failure is None
+
+
 def test_a_log_append_time_is_told(broker: Broker) -> None:
     broker.create_topic("append", 1, {"message.timestamp.type": "LogAppendTime"})
     before = int(time.time() * 1000)
@@ -575,6 +591,16 @@ def test_a_callback_that_sends_is_no_deadlock(broker: Broker) -> None:
             lambda _: ours.send("topic", b"2", partition=0)
         )
         wait_until(lambda: values(broker) == [b"1", b"2"])
+        missing: Future[object] = Future()
+
+        def send_nowhere(_: object) -> None:
+            try:
+                ours.send("topic", b"3", partition=9)
+            except BrokerError as error:
+                missing.set_result(error)
+
+        ours.send("topic", b"3", partition=0).add_done_callback(send_nowhere)
+        assert "it has 2 partitions" in str(missing.result(10))
 
 
 # Several batches in a request

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -242,7 +243,13 @@ class RawConsumer:
             self._find_positions(self._states.values())
             records = self._collect(most)
             # The next fetch is under way while the caller works on this one.
-            self._fetching.send(self._states)
+            try:
+                self._fetching.send(self._states)
+            except ShoalError:
+                if not records:
+                    raise
+                # The positions are behind what was collected: that is returned first, and the next poll
+                # meets what is in the way.
             if records or (left := remaining_s(deadline)) <= 0:
                 return records
             self._fetching.receive(self._states, min(left, self._until_something_is_due()))
@@ -473,12 +480,11 @@ class _Adapter(RebalanceListener):
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
         consumer = self._consumer
-        try:
+        with ExitStack() as whatever_happens:
+            whatever_happens.callback(consumer._partitions_go, partitions)
+            whatever_happens.callback(consumer._listener.on_partitions_revoked, partitions)
             if consumer._settings.enable_auto_commit:
                 consumer._commit_quietly(_PARTING_COMMIT_S)
-            consumer._listener.on_partitions_revoked(partitions)
-        finally:
-            consumer._partitions_go(partitions)
 
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
         self._consumer._partitions_come(partitions)

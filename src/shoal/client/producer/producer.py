@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Self
 
-from ...errors import BrokerError, ConfigError, DeliveryTimedOut, ErrorCode
+from ...errors import BrokerError, ConfigError, DeliveryTimedOut, ErrorCode, ShoalError
 from ...records import Record, write_body
 from ..connection import FetchedBytes
 from ..consumer.records import ConsumerRecord, RawRecord
@@ -21,6 +21,8 @@ from .settings import ProducerSettings
 __all__ = ["RawProducer"]
 
 _LONGEST_BLOCK_S = 1e9
+
+_INT64_MAX = 2**63 - 1
 
 Headers = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
 
@@ -106,6 +108,9 @@ class RawProducer:
         else:
             if timestamp_ms is None:
                 timestamp_ms = time.time_ns() // 1_000_000
+            elif not isinstance(timestamp_ms, int) or not -1 <= timestamp_ms <= _INT64_MAX:
+                # Found out by the sending thread, it would end everything.
+                raise ConfigError(f"timestamp_ms={timestamp_ms!r} is no number of milliseconds since 1970")
             body = write_body(key, _ordinary(value), _encoded(headers))
             self._send_record(topic, key, partition, Record(0, timestamp_ms, body), future, deadline)
         return future
@@ -159,7 +164,7 @@ class RawProducer:
 
     def _check_partition(self, topic: str, partition: int | None, deadline: float) -> int:
         """Return how many partitions a topic has, which must be more than one that is named."""
-        count = self._sender.partitions_of(topic, max(0.0, deadline - time.monotonic()))
+        count = self._sender.partitions_of(topic, partition or 0, max(0.0, deadline - time.monotonic()))
         if count is None:
             if self._sender.failure is not None:
                 raise self._sender.failure
@@ -170,6 +175,11 @@ class RawProducer:
             where = f"{topic}-{partition} on the cluster at {self._settings.client.servers}"
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, where, f"it has {count} partitions")
         return count
+
+    @property
+    def failure(self) -> ShoalError | None:
+        """Why nothing can be sent any more, once that is so; all futures that were open then have it."""
+        return self._sender.failure
 
     def partitions_for(self, topic: str) -> int:
         """Return how many partitions a topic has; waits for it up to ``max.block.ms``."""

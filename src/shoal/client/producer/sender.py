@@ -109,6 +109,7 @@ class Sender:
         self._topics: set[str] = set()
         self._counts: dict[str, int] = {}
         self._refusals: dict[str, BrokerError] = {}
+        self._looks = 0
         self._is_stale = False
         self._refresh_at = 0.0
         self._look_at = time.monotonic() + settings.metadata_max_age_ms / 1000
@@ -135,9 +136,14 @@ class Sender:
         self._thread.join(_CONNECT_PATIENCE_S)
         self._fail_all(reason)
 
-    def partitions_of(self, topic: str, timeout_s: float) -> int | None:
+    def partitions_of(self, topic: str, partition: int, timeout_s: float) -> int | None:
         """
         Return how many partitions a topic has, once that is known; None when it takes too long.
+
+        Args:
+            topic: Which.
+            partition: One that is wanted; where there are not so many yet, it is looked again once.
+            timeout_s: For both.
 
         Raises:
             BrokerError: It may not be known.
@@ -145,21 +151,28 @@ class Sender:
         """
         changed = self.accumulator.changed
         with changed:
+            # The sending thread, in a future's callback, cannot wait for itself.
+            is_ours = threading.current_thread() is self._thread
+            if partition < self._counts.get(topic, 0) or (is_ours and topic in self._counts):
+                return self._counts[topic]
+            self._topics.add(topic)
+            self._refusals.pop(topic, None)
+            looks = self._looks
+            self._is_stale = True
+            self._wakeup.wake()
+            changed.wait_for(
+                lambda: (
+                    (topic in self._counts and self._looks > looks)
+                    or topic in self._refusals
+                    or self.failure
+                    or self._must_stop
+                ),
+                timeout_s,
+            )
             if topic not in self._counts:
-                self._topics.add(topic)
-                self._refusals.pop(topic, None)
-                self._is_stale = True
-                self._wakeup.wake()
-                changed.wait_for(
-                    lambda: (
-                        topic in self._counts or topic in self._refusals or self.failure or self._must_stop
-                    ),
-                    timeout_s,
-                )
-                if topic not in self._counts:
-                    self._topics.discard(topic)  # nobody waits for it any more
-                if topic in self._refusals:
-                    raise self._refusals[topic]
+                self._topics.discard(topic)  # nobody waits for it any more
+            if topic in self._refusals:
+                raise self._refusals[topic]
             return self._counts.get(topic)
 
     # The thread
@@ -269,6 +282,7 @@ class Sender:
             metadata = self._cluster.refresh(topics)
             known = {name: len(metadata.topics[name].partitions) for name in topics & metadata.topics.keys()}
             with self.accumulator.changed:
+                self._looks += 1
                 self._counts.update((name, count) for name, count in known.items() if count)
                 for name, code in metadata.errors.items():
                     if name in topics and not code.retriable:

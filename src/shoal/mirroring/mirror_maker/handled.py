@@ -9,6 +9,7 @@ stops the partition or is left out.
 
 from __future__ import annotations
 
+import math
 import queue
 import time
 from collections import Counter, deque
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from ...client.backoff import Backoff
 from ...client.cluster import Cluster, is_transient, patiently
 from ...client.consumer import ConsumerRecord, RawConsumer, RawRecord
 from ...client.consumer.settings import ConsumerSettings
@@ -27,10 +29,18 @@ from ...client.metadata import TopicPartition
 from ...client.offsets import LATEST, list_offsets
 from ...client.producer import RawProducer, RecordMetadata
 from ...client.producer.settings import ProducerSettings
-from ...errors import BrokerError, BufferFull, ErrorCode, PartitionStopped, ShoalError
+from ...errors import (
+    AccessRefused,
+    BrokerError,
+    BufferFull,
+    ErrorCode,
+    PartitionStopped,
+    ProtocolError,
+    ShoalError,
+)
 from ...records import Decision
 from ..control import Control
-from ..incidents import Incident, IncidentKind
+from ..incidents import REFUSED_WRITERS, Incident, IncidentKind
 from ..lane import LaneResult
 from ..options import MirrorOptions
 from ..positions import GroupPositions
@@ -70,8 +80,15 @@ _FLUSH_S = 10.0
 #: How long the last commit is tried.
 _LAST_COMMIT_S = 5.0
 
-#: How long brokers that do not answer are asked again at the beginning, and for topics.
+#: How long brokers that do not answer are asked again at the beginning, and a topic or partition is waited
+#: for that the destination says is not there.
 _PATIENCE_S = 30.0
+
+#: What waits to be sent may keep so many times its bytes in memory: the answer that it came in.
+_MOST_KEPT = 8
+
+#: The longest pause between two tries to send something.
+_LONGEST_PAUSE_MS = 500
 
 
 class _Ended(Exception):
@@ -89,6 +106,7 @@ class _Way:
         records: In it.
         left: How many of its outputs are not acknowledged.
         failure: Why one of them never will be.
+        stops: Whether that is not about the record: all that follow would fail, too.
 
     """
 
@@ -97,6 +115,7 @@ class _Way:
     records: int
     left: int = 0
     failure: str | None = None
+    stops: bool = False
 
 
 @dataclass(slots=True)
@@ -109,6 +128,7 @@ class _Partition:
     committed: int | None = None
     end_offset: int = 0
     newest_ms: int | None = None
+    waiting_for: str | None = None
     stopped: PartitionStopped | None = None
     incidents: list[Incident] = field(default_factory=list)
     decisions: Counter[Decision] = field(default_factory=Counter)
@@ -119,7 +139,14 @@ class _Partition:
 
     def report(self) -> dict[str, Any] | None:
         """Take the counts since the last report; its shape: ``reports.partition_report``."""
-        state = (self.position, self.end_offset, self.committed, self.newest_ms, self.stopped)
+        state = (
+            self.position,
+            self.end_offset,
+            self.committed,
+            self.newest_ms,
+            self.waiting_for,
+            self.stopped,
+        )
         if state == self.told and not (self.records or self.bytes_in or self.incidents or self.decisions):
             return None
         self.told = state
@@ -130,7 +157,7 @@ class _Partition:
             "end_offset": max(self.end_offset, self.position),
             "committed_offset": self.committed,
             "newest_ms": self.newest_ms,
-            "waiting_for": None,
+            "waiting_for": self.waiting_for,
             "stopped": [self.stopped.offset, self.stopped.reason] if self.stopped else None,
             "decisions": {decision.value: count for decision, count in self.decisions.items()},
             "records": self.records,
@@ -180,13 +207,17 @@ class _Lane:
         self._outcomes: queue.SimpleQueue[tuple[_Partition, _Way, int, Exception | None]] = (
             queue.SimpleQueue()
         )
-        self._ready_topics: set[str] = set()
+        #: How many partitions a destination topic has, where enough of them were found.
+        self._partitions_there: dict[str, int] = {}
         self._unacknowledged = 0
         self._buffer_bytes = 0
-        self._consumed_at = self._committed_at = time.monotonic()
-        self._reported_at = self._ends_at = 0.0
+        self._consumed_at = time.monotonic()
+        # At once: where a partition begins at its end, whoever goes on after a crash has to begin there, too.
+        self._committed_at = -math.inf
+        self._looked_at = self._reported_at = self._ends_at = 0.0
         self._source = Cluster(settings.source.impatient())
         self._destination = Cluster(settings.destination)
+        self._producer: RawProducer | None = None
 
     def run(self) -> LaneResult:
         with self._source, self._destination:
@@ -199,7 +230,7 @@ class _Lane:
                     consumer.seek(each.source, each.position)
                 producer_settings = self._producer_settings()
                 self._buffer_bytes = producer_settings.buffer_memory
-                producer = RawProducer(producer_settings)
+                producer = self._producer = RawProducer(producer_settings)
                 try:
                     with suppress(_Ended):
                         self._work(consumer, producer)
@@ -239,7 +270,9 @@ class _Lane:
         pairs, others = patiently(lambda: positions.read_all(partitions), patience_s=_PATIENCE_S)
         begins = {each.source: each.start_offset for each in self._ranges}
         begins |= others | {partition: pair.source_offset for partition, pair in pairs.items()}
-        self._partitions = {each: _Partition(each, begins[each]) for each in partitions}
+        self._partitions = {
+            each: _Partition(each, begins[each], committed=others.get(each)) for each in partitions
+        }
 
     # Working
 
@@ -248,12 +281,16 @@ class _Lane:
             self._look_after()
             for record in consumer.poll(_POLL_S):
                 self._consumed_at = time.monotonic()
+                if self._consumed_at - self._looked_at >= _POLL_S:
+                    self._look_after()  # the handler takes its time; somebody may want these partitions
                 self._take(record, producer)
 
     def _look_after(self) -> None:
         """Count what was acknowledged, commit and report when it is due; raises _Ended."""
         self._settle()
-        now = time.monotonic()
+        if self._failure is not None:
+            raise self._failure
+        now = self._looked_at = time.monotonic()
         if (now - self._committed_at) * 1000 >= self._settings.commit_interval_ms:
             self._committed_at = now
             with suppress(ShoalError):  # the next one covers it
@@ -275,7 +312,8 @@ class _Lane:
     def _tell(self, now: float) -> None:
         self._reported_at = now
         told = [report for each in self._partitions.values() if (report := each.report()) is not None]
-        is_quiet = now - self._consumed_at >= _QUIET_S and not self._unacknowledged
+        is_held_up = any(each.waiting_for for each in self._partitions.values())
+        is_quiet = now - self._consumed_at >= _QUIET_S and not self._unacknowledged and not is_held_up
         idle = {"idle": True} if is_quiet and self._control.remaining_s < _LAST_MOMENTS_S else {}
         self._report(told, **idle)
 
@@ -287,6 +325,8 @@ class _Lane:
 
     def _ask_for_ends(self) -> None:
         with suppress(ShoalError):
+            # Who leads what: nobody else here asks the source for that.
+            self._source.refresh({each.topic for each in self._partitions})
             level = self._settings.source.isolation_level
             for partition, end in list_offsets(
                 self._source, dict.fromkeys(self._partitions, LATEST), level
@@ -319,13 +359,14 @@ class _Lane:
         return self._handling.handler or "of --repartition"
 
     def _handle(self, record: ConsumerRecord | RawRecord) -> Sequence[ProducerRecord | RawRecord]:
-        outputs: Sequence[ProducerRecord | RawRecord | ConsumerRecord]
+        # A list: who answers with a generator would be asked once, and say nothing the second time.
+        outputs: list[ProducerRecord | RawRecord | ConsumerRecord]
         if isinstance(record, RawRecord):
             assert isinstance(self._handler, MirrorMakerRawBytesMessageHandler)
-            outputs = self._handler.handle(record)
+            outputs = list(self._handler.handle(record))
         else:
             assert isinstance(self._handler, MirrorMakerMessageHandler)
-            outputs = self._handler.handle(record)
+            outputs = list(self._handler.handle(record))
         wanted = RawRecord if self._handling.raw else ProducerRecord
         for each in outputs:
             if not isinstance(each, wanted):
@@ -336,30 +377,53 @@ class _Lane:
         self, partition: _Partition, way: _Way, output: ProducerRecord | RawRecord, producer: RawProducer
     ) -> None:
         give_up_at = time.monotonic() + _PATIENCE_S
+        backoff = Backoff(longest_ms=_LONGEST_PAUSE_MS)
         while True:
             try:
-                self._make_ready(output.topic, partition.source.topic)
+                self._make_ready(output, partition.source.topic)
                 future = self._queue(output, producer)
                 break
             except BufferFull as error:
                 if _size(output) >= self._buffer_bytes:
-                    way.left -= 1
-                    way.failure = str(error)
+                    _refuse(partition, way, str(error))
                     return
                 self._look_after()
             except ShoalError as error:
-                if is_transient(error) and time.monotonic() < give_up_at:
-                    self._look_after()
-                    continue
-                way.left -= 1
-                way.failure = str(error)
+                self._raise_what_is_in_the_way_of_all(error)
+                is_missing = _is_missing(error)
+                if not is_transient(error) or (is_missing and time.monotonic() >= give_up_at):
+                    _refuse(partition, way, str(error))
+                    return
+                if not is_missing:
+                    # Who does not answer says nothing of topics; MirrorMaker waits as long as it takes, too.
+                    give_up_at = time.monotonic() + _PATIENCE_S
+                self._partitions_there.pop(output.topic, None)
+                self._hold_up(partition, str(error), backoff.next_delay_s())
+            except Exception as error:
+                self._raise_what_is_in_the_way_of_all(error)
+                made = f"what the message handler {self._name} made cannot be sent"
+                _refuse(partition, way, f"{made}: {type(error).__name__}: {error}")
                 return
+        partition.waiting_for = None
         self._unacknowledged += 1
         future.add_done_callback(partial(self._acknowledged, partition, way, _size(output)))
 
+    def _raise_what_is_in_the_way_of_all(self, error: Exception) -> None:
+        """Raise what is not about one record: to leave that out would be to leave out all that follow."""
+        if self._failure is not None:
+            raise self._failure from error
+        if isinstance(error, (AccessRefused, ProtocolError)) or _refuses_the_writer(error):
+            raise error
+
+    def _hold_up(self, partition: _Partition, reason: str, seconds: float) -> None:
+        """Wait for something that time can heal, and look after the rest; raises _Ended."""
+        partition.waiting_for = reason
+        self._look_after()
+        self._control.wait(seconds)
+
     def _queue(self, output: ProducerRecord | RawRecord, producer: RawProducer) -> Future[RecordMetadata]:
         if isinstance(output, RawRecord):
-            return producer.send(output.topic, output)
+            return producer.send(output.topic, _apart(output))
         return producer.send(
             output.topic,
             output.value,
@@ -369,20 +433,32 @@ class _Lane:
             timestamp_ms=None if output.timestamp < 0 else output.timestamp,
         )
 
-    def _make_ready(self, topic: str, source_topic: str) -> None:
-        """Create a destination topic that is missing like the source's whose records go there first."""
-        if topic in self._ready_topics:
+    def _make_ready(self, output: ProducerRecord | RawRecord, source_topic: str) -> None:
+        """Create a destination topic or partitions that are missing, like those of the source's topic."""
+        is_hashed = output.partition is None or self._handling.repartition
+        wanted = 1 if is_hashed else (output.partition or 0) + 1
+        if self._partitions_there.get(output.topic, 0) >= wanted:
             return
-        metadata = self._destination.refresh([topic])
-        if metadata.errors.get(topic) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        there = self._count_partitions(output.topic)
+        if there is not None and there < wanted:
             options = MirrorOptions(
                 self._settings.source,
                 self._settings.destination,
-                TopicSelection(source_topic, rename=f"(.*)={topic}"),
+                TopicSelection(source_topic, rename=f"(.*)={output.topic}"),
                 group=self._settings.group,
             )
-            prepare(options, self._source, self._destination, patience_s=_PATIENCE_S)
-        self._ready_topics.add(topic)
+            # What the destination refuses in the end is a failure to send, which has a policy.
+            prepare(options, self._source, self._destination, patience_s=_PATIENCE_S, forbids=False)
+            there = self._count_partitions(output.topic)
+        self._partitions_there[output.topic] = wanted if there is None else there
+
+    def _count_partitions(self, topic: str) -> int | None:
+        """Ask how many there are, 0 without the topic; None where that may not be known: sending tells."""
+        metadata = self._destination.refresh([topic])
+        code = metadata.errors.get(topic)
+        if code is not None:
+            return 0 if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else None
+        return len(metadata.topics[topic].partitions) if topic in metadata.topics else 0
 
     # What came of it
 
@@ -393,18 +469,24 @@ class _Lane:
         error = future.exception()
         self._outcomes.put((partition, way, size, error if isinstance(error, Exception) else None))
 
+    @property
+    def _failure(self) -> ShoalError | None:
+        """Why nothing can be sent any more, if that is so: nothing in particular is refused then."""
+        return self._producer.failure if self._producer is not None else None
+
     def _settle(self) -> None:
         """Count what was acknowledged, and meet what failed."""
-        changed: dict[TopicPartition, _Partition] = {}
         while not self._outcomes.empty():
             partition, way, size, error = self._outcomes.get()
             self._unacknowledged -= 1
+            if error is not None and error is self._failure:
+                continue  # it comes again
             way.left -= 1
             if error is not None:
                 way.failure = str(error)
+                way.stops = _refuses_the_writer(error)
             else:
                 partition.bytes_out += size
-            changed[partition.source] = partition
         for partition in self._partitions.values():
             self._advance(partition)
 
@@ -422,7 +504,7 @@ class _Lane:
         last = way.next_offset - 1
         offsets = f"offset {last}" if way.first_offset == last else f"offsets {way.first_offset} to {last}"
         what = f"{offsets} of {partition.source} cannot be sent: {way.failure}"
-        if IncidentKind.SEND_FAILURE in self._settings.continue_on:
+        if IncidentKind.SEND_FAILURE in self._settings.continue_on and not way.stops:
             reason = f"{what}: left out, and lost there"
             partition.incidents.append(
                 Incident(IncidentKind.SEND_FAILURE, reason, way.records, continued=True)
@@ -481,6 +563,36 @@ class _Lane:
                 if lost or time.monotonic() >= give_up_at:
                     return  # it comes again
             time.sleep(0.1)
+
+
+def _refuse(partition: _Partition, way: _Way, reason: str) -> None:
+    """Count an output that will never be sent."""
+    partition.waiting_for = None
+    way.left -= 1
+    way.failure = reason
+
+
+def _apart(batch: RawRecord) -> RawRecord:
+    """
+    Copy a batch out of the answer that it came in, where it is a small part of that.
+
+    The producer's buffer counts batches: of a handler that drops most of them, each could keep a whole
+    answer in memory while it waits.
+
+    """
+    whole = batch.value.obj if isinstance(batch.value, memoryview) else batch.value
+    if len(whole) <= _MOST_KEPT * len(batch.value):  # type: ignore[arg-type]
+        return batch
+    return replace(batch, value=memoryview(bytes(batch.value)))
+
+
+def _refuses_the_writer(error: Exception) -> bool:
+    return isinstance(error, BrokerError) and error.code in REFUSED_WRITERS
+
+
+def _is_missing(error: ShoalError) -> bool:
+    """Whether the destination says that a topic or partition is not there."""
+    return isinstance(error, BrokerError) and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _size(record: ConsumerRecord | RawRecord | ProducerRecord) -> int:

@@ -120,7 +120,8 @@ class Filter(MirrorMakerRawBytesMessageHandler):
 
     Made with what is wanted, separated by semicolons: ``topics=REGEX`` (whole names), ``not=REGEX``,
     ``from=TIME``, ``until=TIME``; a time is milliseconds since 1970 or ISO-8601. A header has the time of its
-    newest record: a batch passes where that is at or after ``from``, and before ``until``.
+    newest record: a batch passes where that is at or after ``from``, and before ``until``. One without a time
+    (-1) is before any ``from``.
 
     """
 
@@ -128,7 +129,7 @@ class Filter(MirrorMakerRawBytesMessageHandler):
         wanted = dict(each.partition("=")[::2] for each in map(str.strip, args.split(";")) if each)
         self._topics = _regex(wanted.pop("topics", ".*"))
         self._not = _regex(wanted.pop("not", "(?!)"))
-        self._from_ms = _milliseconds(wanted.pop("from", "0"))
+        self._from_ms = _milliseconds(wanted.pop("from")) if "from" in wanted else None
         self._until_ms = _milliseconds(wanted.pop("until")) if "until" in wanted else None
         if wanted:
             raise ConfigError(f"{', '.join(wanted)} is none of topics, not, from, until")
@@ -137,7 +138,7 @@ class Filter(MirrorMakerRawBytesMessageHandler):
         passes = (
             self._topics.fullmatch(batch.topic) is not None
             and self._not.fullmatch(batch.topic) is None
-            and batch.max_timestamp >= self._from_ms
+            and (self._from_ms is None or batch.max_timestamp >= self._from_ms)
             and (self._until_ms is None or batch.max_timestamp < self._until_ms)
         )
         return [batch] if passes else []

@@ -1,0 +1,59 @@
+"""The ready handlers, and what a handler's batches keep in memory."""
+
+from __future__ import annotations
+
+import re
+
+import batches
+import pytest
+
+from shoal.client.connection import FetchedBytes
+from shoal.client.consumer import RawRecord
+from shoal.errors import ConfigError
+from shoal.handlers import Filter
+from shoal.mirroring.mirror_maker.handled import _apart
+from shoal.records import Codec
+
+
+def batch_of(value: memoryview, max_timestamp: int = 0, topic: str = "orders") -> RawRecord:
+    return RawRecord(topic, 0, 0, 0, 1, Codec.NONE, max_timestamp, value, 0)
+
+
+@pytest.mark.parametrize(
+    ("args", "passing", "dropped"),
+    [
+        ("topics=orders.*", [-1, 0, 5], []),
+        ("not=noise", [-1, 0, 5], []),
+        ("from=5", [5, 6], [-1, 0, 4]),
+        ("until=5", [-1, 0, 4], [5, 6]),
+        ("from=1970-01-01T00:00:00Z;until=1970-01-01T00:00:01Z", [0, 999], [-1, 1000]),
+        ("topics=others", [], [-1, 0]),
+    ],
+)
+def test_a_filter_drops_nothing_for_its_time_unless_a_time_is_given(
+    args: str, passing: list[int], dropped: list[int]
+) -> None:
+    handler = Filter(args)
+    value = memoryview(bytes(batches.batch([b"x"])))
+    for max_timestamp in passing:
+        batch = batch_of(value, max_timestamp)
+        assert handler.handle(batch) == [batch]
+    for max_timestamp in dropped:
+        assert handler.handle(batch_of(value, max_timestamp)) == []
+
+
+def test_a_filter_says_what_it_does_not_know() -> None:
+    with pytest.raises(ConfigError, match=re.escape("orders is none of topics, not, from, until")):
+        Filter("orders")
+
+
+def test_what_waits_keeps_no_large_answer_in_memory() -> None:
+    answer = FetchedBytes(100_000)
+    small, large = batch_of(memoryview(answer)[50:1_050]), batch_of(memoryview(answer)[:50_000])
+    assert _apart(large) is large
+    copied = _apart(small)
+    assert copied.value == small.value
+    assert copied.value.nbytes == 1_000
+    assert copied.value.obj is not answer
+    alone = batch_of(memoryview(b"alone"))
+    assert _apart(alone) is alone
