@@ -398,6 +398,21 @@ def test_positions_are_committed_and_fetched(topic: str, wire: Wire, version: in
     fields = (group, [(topic, [entry])]) if version == 0 else (group, -1, "", [(topic, [entry])])
     answer = ask(wire, ApiKey.OFFSET_COMMIT, version, *fields)
     assert answer.topics == [(topic, [(0, 0)])]
+@pytest.mark.parametrize(("version", "acks", "count"), [(0, 0, 5), (2, 0, 5), (2, 1, 2), (9, 1, 2)])
+def test_what_was_sent_before_a_client_hung_up_is_written(
+    behind: Behind, topic: str, connect: Connect, version: int, acks: int, count: int
+) -> None:
+    leader = behind.cluster.node(behind.cluster.leader_of(topic))
+    # It has hung up by the time that the first is answered.
+    leader.faults.add(ApiKey.PRODUCE, topic=topic, delay_s=0.3)
+    sent = message(0) if version < 2 else message(1) if version == 2 else batch(1)
+    with Wire(behind.address(topic)) as leaving:
+        for _ in range(count):
+            leaving.send(ApiKey.PRODUCE, version, **leaving.produce_fields([(topic, 0, sent)], acks=acks))
+    direct = connect(behind.direct(topic))
+    wait_until(lambda: direct.end_offset(topic) == count, "not all that was sent is written")
+
+
     assert position(wire, group, topic) == (42, "mine", 0)
 
 
