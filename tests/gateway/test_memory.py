@@ -7,6 +7,7 @@ import socket
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 from batches import batch
@@ -167,9 +168,16 @@ def test_what_passes_through_is_not_held(limited: Behind, buffers: Alive) -> Non
 def test_a_response_of_many_partitions_holds_one_first_batch(
     limited: Behind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    released = []
-    original = DownConversion.release
-    monkeypatch.setattr(DownConversion, "release", lambda each: (released.append(each), original(each))[1])
+    made: list[DownConversion] = []
+    held: list[int] = []
+
+    def make(conversion: DownConversion, *arguments: Any, **options: Any) -> None:
+        original(conversion, *arguments, **options)
+        made.append(conversion)
+        held.append(sum(bool(each._first) for each in made))
+
+    original = DownConversion.__init__
+    monkeypatch.setattr(DownConversion, "__init__", make)
     topic = limited.new_topic(5)
     for partition in range(5):
         limited.cluster.move_leader(topic, partition, 1)
@@ -177,7 +185,7 @@ def test_a_response_of_many_partitions_holds_one_first_batch(
     with Wire(limited.address(topic)) as wire:
         answer = wire.fetch_all([(topic, partition, 0) for partition in range(5)], version=1)
     assert [len(messages(each.record_set)) for each in answer.partitions] == [20] * 5
-    assert len(released) == 4
+    assert held == [1, 2, 2, 2, 2]  # the one that is made, and the first
 
 
 class _Slow:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -226,6 +227,34 @@ def test_aborted_records_are_left_out(behind: Behind, topic: str, wire: Wire) ->
     append(behind, topic, batch([b"before"]))
     abort(behind, topic, [b"never", b"never"])
     commit(behind, topic, [b"committed"])
+@pytest.mark.parametrize("version", [0, 2])
+@pytest.mark.parametrize("what", ["zstd", "damaged", "aborted"])
+def test_a_partition_of_which_nothing_can_be_shown_keeps_nothing_from_others(
+    cluster: BrokerCluster, version: int, what: str
+) -> None:
+    with gateway_before(cluster, buffer_bytes=64 * 1024) as behind:
+        topic = behind.new_topic(2)
+        for partition in range(2):
+            behind.cluster.move_leader(topic, partition, 1)
+        large = [random.Random(0).randbytes(100_000)]  # the buffer is full with one batch
+        if what == "zstd":
+            append(behind, topic, batch(large, codec=Codec.ZSTD))
+        elif what == "aborted":
+            abort(behind, topic, *[large] * 3)
+        else:
+            log = behind.cluster.node(1).log(topic, 0)
+            damaged = batch(large)
+            damaged[-1] ^= 1
+            log.store(bytes(damaged))
+        append(behind, topic, batch([b"mine"]), partition=1)
+        found: list[bytes | None] = []
+        with Wire(behind.address(topic)) as wire:
+            for _ in range(2):
+                for fetched in wire.fetch_all([(topic, 0, 0), (topic, 1, 0)], version=version).partitions:
+                    found += values(fetched.record_set)
+        assert b"mine" in found
+
+
     append(behind, topic, batch([b"after"]))
     found = read_all(wire, topic, 1, count=3)
     assert [(each.offset, each.value) for each in found] == [(0, b"before"), (4, b"committed"), (6, b"after")]

@@ -97,12 +97,7 @@ class FetchTranslation:
             for each in topic.partitions
         }
         self._forget_others(wanted)
-        ordered = wanted if version >= _FIRST_WITH_ORDER else self._in_turn(wanted)
-        converted = self._fetch(asking, request, ordered)
-        self._end_turn(converted)
-        for each in [each for each in converted if each.size][1:]:
-            # One first batch is held, not one of each partition.
-            cast(DownConversion, each.records).release()
+        converted = self._fetch(asking, request, wanted)
         response = FetchResponse(0, 0, 0, [self._encodable(each) for each in converted])
         parts = encode_fetch_response(response, version, asking.header.correlation_id)
         return cast(Sequence[Part], parts)
@@ -119,13 +114,16 @@ class FetchTranslation:
         deadline = time.monotonic() + max(request.max_wait_ms, 0) / 1000
         while True:
             left_ms = int(max(deadline - time.monotonic(), 0) * 1000)
-            response = self._fetch_once(asking, request, wanted, left_ms)
-            magic = 0 if asking.header.api_version <= _LAST_OF_MAGIC_0 else 1
-            converted = [self._convert(each, wanted, magic) for each in response.partitions]
+            ordered = wanted if version >= _FIRST_WITH_ORDER else self._in_turn(wanted)
+            response = self._fetch_once(asking, request, ordered, left_ms)
+            self._end_turns(response)
+            converted = self._convert_all(response, wanted, magic)
             moved = [self._pass_over(each, wanted) for each in converted]
             if not any(moved) or any(each.size or each.fetched.error_code for each in converted):
                 return converted
             if time.monotonic() >= deadline:
+        version = asking.header.api_version
+        magic = 0 if version <= _LAST_OF_MAGIC_0 else 1
                 return converted
 
     def _fetch_once(
@@ -136,6 +134,7 @@ class FetchTranslation:
         max_bytes = request.max_bytes if asking.header.api_version >= _FIRST_WITH_ORDER else buffer_bytes
         asking.upstream.send(
             asking.header,
+            del response, converted  # or their buffer would be held beside the next one
             ApiKey.FETCH,
             version,
             replica_id=-1,
@@ -175,6 +174,21 @@ class FetchTranslation:
                 records = DownConversion(
                     [fetched.record_set],
                     magic=magic,
+    def _convert_all(
+        self, response: FetchResponse, wanted: dict[_Key, _Wanted], magic: int
+    ) -> list[_Converted]:
+        """Convert each partition's first batch; one is held, not one of each."""
+        converted: list[_Converted] = []
+        is_held = False
+        for fetched in response.partitions:
+            each = self._convert(fetched, wanted, magic)
+            converted.append(each)
+            if each.records is not None and each.size:
+                if is_held:
+                    each.records.release()
+                is_held = True
+        return converted
+
                     fetch_offset=self._start(key, wanted),
                     source_bytes=len(fetched.record_set),
                     chunk_bytes=self._settings.chunk_bytes,
@@ -223,9 +237,10 @@ class FetchTranslation:
             self._turns.setdefault(key)
         return {key: wanted[key] for key in self._turns}
 
-    def _end_turn(self, converted: Iterable[_Converted]) -> None:
-        for each in converted:
-            key = _Key(each.fetched.topic, each.fetched.partition)
-            if each.size and key in self._turns:
+    def _end_turns(self, response: FetchResponse) -> None:
+        """Put last who had room in the buffer, also where nothing of it can be shown."""
+        for each in response.partitions:
+            key = _Key(each.topic, each.partition)
+            if len(each.record_set) and key in self._turns:
                 del self._turns[key]
                 self._turns[key] = None
