@@ -153,13 +153,15 @@ class Incoming:
     def peek(self, most: int) -> bytes:
         """Return the first ``most`` bytes, or all there are; who reads on begins with them again."""
         wanted = min(most, self.size)
-        while len(self._head) < wanted:
-            self._head += self._client.read(wanted - len(self._head))
+        self._read(wanted)
         return bytes(self._head[:wanted])
 
     def whole(self, largest: int) -> memoryview:
         """
         Read all of it; memory grows with what arrives, not with what is claimed.
+
+        Returns:
+            A view of what is kept here.
 
         Raises:
             ClientGone: It is larger than that.
@@ -167,7 +169,12 @@ class Incoming:
         """
         if self.size > largest:
             raise ClientGone(f"a request of {self.size} bytes, where at most {largest} are held")
-        return memoryview(self.peek(self.size))
+        self._read(self.size)
+        return memoryview(self._head)
+
+    def _read(self, wanted: int) -> None:
+        while len(self._head) < wanted:
+            self._head += self._client.read(wanted - len(self._head))
 
     def parts(self) -> Iterator[bytes | memoryview]:
         """Yield the request as it came, its size first; each part is valid until the next is asked for."""

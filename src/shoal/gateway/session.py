@@ -106,6 +106,7 @@ class Session:
         """Let the thread that waits for a broker fail at once; for another thread."""
         for connection in list(self._begun):
             connection.abort()
+                del request  # or an idle client would keep what it said last
 
     def close(self) -> None:
         for each in [self._upstream, *self._others.values()]:
