@@ -48,7 +48,7 @@ def test_one_client_too_many_is_hung_up_on_and_others_are_not(
             assert wire.call(ApiKey.METADATA, 1, topics=[]).brokers
         for _ in range(3):
             assert connect(behind.address()).receive_frame() is None
-        assert caplog.text.count("3 clients are connected") == 1
+        assert caplog.text.count("3 connections are open") == 1
         wires.pop().close()
         wait_until(lambda: behind.gateway.connections == 2, "the one that left is counted")
         assert connect(behind.address()).call(ApiKey.METADATA, 1, topics=[]).brokers

@@ -41,9 +41,9 @@ class GatewaySettings:
         tls: On the listeners; None for plain ones.
         buffer_bytes: The most that is asked of a broker for one old client's fetch, whatever it wants; a
             single larger batch comes whole.
-        largest_batch_bytes: A batch, or an answer with one, that is larger cannot be given to an old client.
+        largest_batch_bytes: A batch that is larger, or expands to more, cannot be given to an old client.
         chunk_bytes: How much of it is converted at a time.
-        most_connections: Of clients, on all listeners together.
+        most_connections: Of clients, on all listeners together; a client may have several.
         largest_request_bytes: Of a request that has to be translated; what passes through is never held.
         idle_s: For how long a client may keep the gateway waiting, between requests and within them.
 

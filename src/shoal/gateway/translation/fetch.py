@@ -10,7 +10,7 @@ asks again. Partitions take turns, since clients of before v3 ask for them in th
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
@@ -82,8 +82,17 @@ class FetchTranslation:
 
     """
 
-    def __init__(self, settings: GatewaySettings) -> None:
+    def __init__(self, settings: GatewaySettings, tell: Callable[[str], object]) -> None:
+        """
+        Begin a connection's fetches.
+
+        Args:
+            settings: The gateway's.
+            tell: Takes a sentence for whoever runs it.
+
+        """
         self._settings = settings
+        self._tell = tell
         self._turns: dict[_Key, None] = {}
         self._passed: dict[_Key, _Passed] = {}
 
@@ -112,6 +121,8 @@ class FetchTranslation:
     def _fetch(self, asking: Asking, request: Any, wanted: dict[_Key, _Wanted]) -> list[_Converted]:
         """Fetch until there is something to show, an error, or the client has waited long enough."""
         deadline = time.monotonic() + max(request.max_wait_ms, 0) / 1000
+        version = asking.header.api_version
+        magic = 0 if version <= _LAST_OF_MAGIC_0 else 1
         while True:
             left_ms = int(max(deadline - time.monotonic(), 0) * 1000)
             ordered = wanted if version >= _FIRST_WITH_ORDER else self._in_turn(wanted)
@@ -122,9 +133,8 @@ class FetchTranslation:
             if not any(moved) or any(each.size or each.fetched.error_code for each in converted):
                 return converted
             if time.monotonic() >= deadline:
-        version = asking.header.api_version
-        magic = 0 if version <= _LAST_OF_MAGIC_0 else 1
                 return converted
+            del response, converted  # or their buffer would be held beside the next one
 
     def _fetch_once(
         self, asking: Asking, request: Any, wanted: dict[_Key, _Wanted], max_wait_ms: int
@@ -134,7 +144,6 @@ class FetchTranslation:
         max_bytes = request.max_bytes if asking.header.api_version >= _FIRST_WITH_ORDER else buffer_bytes
         asking.upstream.send(
             asking.header,
-            del response, converted  # or their buffer would be held beside the next one
             ApiKey.FETCH,
             version,
             replica_id=-1,
@@ -165,15 +174,6 @@ class FetchTranslation:
 
     # To the client
 
-    def _convert(self, fetched: FetchedPartition, wanted: dict[_Key, _Wanted], magic: int) -> _Converted:
-        key = _Key(fetched.topic, fetched.partition)
-        if fetched.error_code != ErrorCode.NONE:
-            return _Converted(self._failed(key, fetched), None)
-        try:
-            with turn():
-                records = DownConversion(
-                    [fetched.record_set],
-                    magic=magic,
     def _convert_all(
         self, response: FetchResponse, wanted: dict[_Key, _Wanted], magic: int
     ) -> list[_Converted]:
@@ -189,6 +189,15 @@ class FetchTranslation:
                 is_held = True
         return converted
 
+    def _convert(self, fetched: FetchedPartition, wanted: dict[_Key, _Wanted], magic: int) -> _Converted:
+        key = _Key(fetched.topic, fetched.partition)
+        if fetched.error_code != ErrorCode.NONE:
+            return _Converted(self._failed(key, fetched), None)
+        try:
+            with turn():
+                records = DownConversion(
+                    [fetched.record_set],
+                    magic=magic,
                     fetch_offset=self._start(key, wanted),
                     source_bytes=len(fetched.record_set),
                     chunk_bytes=self._settings.chunk_bytes,
@@ -196,6 +205,7 @@ class FetchTranslation:
                     limit_bytes=self._settings.largest_batch_bytes,
                 )
         except NotConvertible as error:
+            self._tell(f"{key.topic}-{key.partition}: {error}; old clients stop there")
             refused = replace(fetched, error_code=int(error.code), record_set=_NOTHING)
             return _Converted(refused, None)
         return _Converted(replace(fetched, record_set=_NOTHING), records)
