@@ -75,7 +75,7 @@ def add_parser(verbs: Subparsers) -> None:
     limits.add_argument(
         "--buffer-bytes",
         type=int,
-        default=1024 * 1024,
+        default=128 * 1024,
         metavar="N",
         help="the most that is asked of a broker for one fetch of an old client, whatever it asks for; a "
         "single larger batch comes whole (default: %(default)s)",

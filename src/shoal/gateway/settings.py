@@ -8,7 +8,11 @@ from pathlib import Path
 from ..client.config import ClientConfig
 from ..records.down_conversion.response import DEFAULT_CHUNK_BYTES
 
-__all__ = ["GatewaySettings", "TlsFiles"]
+__all__ = ["DEFAULT_BUFFER_BYTES", "GatewaySettings", "TlsFiles"]
+
+#: All answers under way are converted by turns, so each takes as long as all: with hundreds of clients and
+#: a megabyte each that would be longer than old clients wait (40 s in Java 0.9), and none would get anywhere.
+DEFAULT_BUFFER_BYTES = 128 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,7 @@ class GatewaySettings:
     advertised_host: str | None = None
     allow_any_address: bool = False
     tls: TlsFiles | None = None
-    buffer_bytes: int = 1024 * 1024
+    buffer_bytes: int = DEFAULT_BUFFER_BYTES
     largest_batch_bytes: int = 64 * 1024 * 1024
     chunk_bytes: int = DEFAULT_CHUNK_BYTES
     most_connections: int = 1000
