@@ -89,7 +89,7 @@ def test_a_port_that_is_taken_is_named(cluster: BrokerCluster) -> None:
             Gateway(GatewaySettings("127.0.0.1", port, upstream(cluster))).start()
         with pytest.raises(ConfigError, match=f"127.0.0.1:{port}, where clients find broker 1; free it"):
             Gateway(GatewaySettings("127.0.0.1", port - 2, upstream(cluster))).start()
-        assert psutil.Process().num_threads() <= threads
+        wait_until(lambda: psutil.Process().num_threads() <= threads, "threads are left")
 
 
 def test_a_broker_whose_port_there_is_not_is_named(cluster: BrokerCluster) -> None:
