@@ -68,7 +68,10 @@ BOUND_OF_CONVERSIONS = 8 << 20
 
 _GATEWAY, _BROKER = "gateway", "embedded broker"
 BOUND_PER_CONSUMER = {_GATEWAY: 3 << 19, _BROKER: 1 << 19}
-"""Bytes; a gateway's buffer is 1 MiB."""
+"""Bytes; a gateway's buffer is 1 MiB here."""
+
+#: More than the gateway's default, so that there is room for chunks of every size.
+_BUFFER_BYTES = 1 << 20
 
 _LAZY_CHUNK_BYTES = 16 * 1024
 _EAGER_CHUNK_BYTES = 2**31 - 1
@@ -287,8 +290,8 @@ _LISTENING = re.compile(r"listening on (\S+:\d+)")
 def _gateway(upstream: str, chunk_bytes: int, directory: Path) -> AbstractContextManager[_Server]:
     command = [sys.executable, "-m", "bench.gateway", "gateway", "--listen", "127.0.0.1:0"]
     command += ["--upstream", upstream, "--chunk-bytes", str(chunk_bytes)]
-    if chunk_bytes == _EAGER_CHUNK_BYTES:
-        command += ["--buffer-bytes", str(_EAGER_CHUNK_BYTES)]
+    buffer_bytes = _EAGER_CHUNK_BYTES if chunk_bytes == _EAGER_CHUNK_BYTES else _BUFFER_BYTES
+    command += ["--buffer-bytes", str(buffer_bytes)]
     return _serving(command, directory / "gateway.log")
 
 

@@ -100,6 +100,10 @@ def assert_one_sentence(run: subprocess.CompletedProcess[str], exit_code: int, *
         ),
         (("gateway", "--upstream", "a:1", "--buffer-bytes", "1"), ("--buffer-bytes 1: at least 65536",)),
         (("gateway", "--upstream", "a:1", "--chunk-bytes", "0"), ("--chunk-bytes 0: at least 1",)),
+        (
+            ("gateway", "--upstream", "a:1", "--max-decompressed-bytes", "1"),
+            ("--max-decompressed-bytes 1: at least 65536",),
+        ),
         (("gateway", "--upstream", "a:1", "--max-connections", "x"), ("--max-connections", "'x'")),
     ],
 )

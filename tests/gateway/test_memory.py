@@ -7,15 +7,19 @@ import socket
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
-from batches import batch
+from batches import batch, message
 from broker.wire import Wire
 from gateway.behind import Behind, append, gateway_before, messages, wait_until
 
 from shoal.broker import BrokerCluster
+from shoal.gateway import rewriting
 from shoal.gateway import upstream as upstream_module
+from shoal.gateway.client import Incoming
 from shoal.gateway.translation import converting
+from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from shoal.records.down_conversion import DownConversion
 
@@ -164,12 +168,48 @@ def test_what_passes_through_is_not_held(limited: Behind, buffers: Alive) -> Non
     assert buffers.total == 0
 
 
+@pytest.mark.parametrize("version", [2, 9])
+def test_an_idle_client_s_last_request_is_not_held(limited: Behind, version: int) -> None:
+    topic = limited.new_topic(max_message_bytes="10000000")
+    value = b"x" * 1_000_000
+    with Wire(limited.address(topic)) as wire:
+        sent = message(1, value) if version == 2 else batch([value])
+        assert wire.produce(topic, sent, version=version).error_code == 0
+        wait_until(lambda: _requests_held() == 0, "the request is still held")
+
+
+def _requests_held() -> int:
+    return sum(type(each) is Incoming for each in gc.get_objects())
+
+
+def test_answers_that_are_rewritten_take_turns(limited: Behind, monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[int] = []
+
+    def rewrite_brokers(*arguments: Any) -> None:
+        left.append(rewriting._TURNS._value)
+        original(*arguments)
+
+    original = rewriting._rewrite_brokers
+    monkeypatch.setattr(rewriting, "_rewrite_brokers", rewrite_brokers)
+    turns = rewriting._TURNS._value
+    with Wire(limited.address()) as wire:
+        assert wire.call(ApiKey.METADATA, 1, topics=[]).brokers
+    assert left == [turns - 1]
+
+
 def test_a_response_of_many_partitions_holds_one_first_batch(
     limited: Behind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    released = []
-    original = DownConversion.release
-    monkeypatch.setattr(DownConversion, "release", lambda each: (released.append(each), original(each))[1])
+    made: list[DownConversion] = []
+    held: list[int] = []
+
+    def make(conversion: DownConversion, *arguments: Any, **options: Any) -> None:
+        original(conversion, *arguments, **options)
+        made.append(conversion)
+        held.append(sum(bool(each._first) for each in made))
+
+    original = DownConversion.__init__
+    monkeypatch.setattr(DownConversion, "__init__", make)
     topic = limited.new_topic(5)
     for partition in range(5):
         limited.cluster.move_leader(topic, partition, 1)
@@ -177,7 +217,7 @@ def test_a_response_of_many_partitions_holds_one_first_batch(
     with Wire(limited.address(topic)) as wire:
         answer = wire.fetch_all([(topic, partition, 0) for partition in range(5)], version=1)
     assert [len(messages(each.record_set)) for each in answer.partitions] == [20] * 5
-    assert len(released) == 4
+    assert held == [1, 2, 2, 2, 2]  # the one that is made, and the first
 
 
 class _Slow:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -130,6 +131,26 @@ def test_zstd_is_refused(behind: Behind, topic: str, wire: Wire, version: int) -
     assert fetched.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
+def test_what_cannot_be_converted_is_told_once(
+    behind: Behind, topic: str, wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    append(behind, topic, batch(3, codec=Codec.ZSTD))
+    for _ in range(3):
+        wire.fetch(topic, version=1)
+    assert caplog.text.count(f"{topic}-0: no conversion") == 1
+    assert "zstd" in caplog.text
+
+
+def test_what_expands_to_too_much_is_refused_unless_more_is_allowed(cluster: BrokerCluster) -> None:
+    large = [b"x" * 200_000]
+    for allowed, code in ((100_000, ErrorCode.MESSAGE_TOO_LARGE), (300_000, ErrorCode.NONE)):
+        with gateway_before(cluster, largest_batch_bytes=allowed) as behind:
+            topic = behind.new_topic()
+            append(behind, topic, batch(large, codec=Codec.GZIP))
+            with Wire(behind.address(topic)) as wire:
+                assert wire.fetch(topic, version=2).error_code == code
+
+
 def test_a_partition_s_error_is_its_own(behind: Behind, topic: str, wire: Wire) -> None:
     append(behind, topic, batch(1))
     answer = wire.fetch_all([("no such topic", 0, 0), (topic, 0, 0), (topic, 9, 0)], version=1)
@@ -204,6 +225,34 @@ def test_each_partition_gets_its_turn_with_clients_that_ask_in_the_same_order(
                 for fetched in wire.fetch_all(wanted, version=version).partitions:
                     positions[fetched.partition] += len(messages(fetched.record_set))
     assert set(positions.values()) == {4}
+
+
+@pytest.mark.parametrize("version", [0, 2])
+@pytest.mark.parametrize("what", ["zstd", "damaged", "aborted"])
+def test_a_partition_of_which_nothing_can_be_shown_keeps_nothing_from_others(
+    cluster: BrokerCluster, version: int, what: str
+) -> None:
+    with gateway_before(cluster, buffer_bytes=64 * 1024) as behind:
+        topic = behind.new_topic(2)
+        for partition in range(2):
+            behind.cluster.move_leader(topic, partition, 1)
+        large = [random.Random(0).randbytes(100_000)]  # the buffer is full with one batch
+        if what == "zstd":
+            append(behind, topic, batch(large, codec=Codec.ZSTD))
+        elif what == "aborted":
+            abort(behind, topic, *[large] * 3)
+        else:
+            log = behind.cluster.node(1).log(topic, 0)
+            damaged = batch(large)
+            damaged[-1] ^= 1
+            log.store(bytes(damaged))
+        append(behind, topic, batch([b"mine"]), partition=1)
+        found: list[bytes | None] = []
+        with Wire(behind.address(topic)) as wire:
+            for _ in range(2):
+                for fetched in wire.fetch_all([(topic, 0, 0), (topic, 1, 0)], version=version).partitions:
+                    found += values(fetched.record_set)
+        assert b"mine" in found
 
 
 def test_a_client_of_v3_gets_partitions_in_the_order_it_asks_for(cluster: BrokerCluster) -> None:
@@ -347,6 +396,21 @@ def test_old_messages_without_acknowledgement_are_written(topic: str, wire: Wire
     for _ in range(3):
         wire.send(ApiKey.PRODUCE, 0, **wire.produce_fields([(topic, 0, message(0))], acks=0))
     assert wire.end_offset(topic) == 3
+
+
+@pytest.mark.parametrize(("version", "acks", "count"), [(0, 0, 5), (2, 0, 5), (2, 1, 2), (9, 1, 2)])
+def test_what_was_sent_before_a_client_hung_up_is_written(
+    behind: Behind, topic: str, connect: Connect, version: int, acks: int, count: int
+) -> None:
+    leader = behind.cluster.node(behind.cluster.leader_of(topic))
+    # It has hung up by the time that the first is answered.
+    leader.faults.add(ApiKey.PRODUCE, topic=topic, delay_s=0.3)
+    sent = message(0) if version < 2 else message(1) if version == 2 else batch(1)
+    with Wire(behind.address(topic)) as leaving:
+        for _ in range(count):
+            leaving.send(ApiKey.PRODUCE, version, **leaving.produce_fields([(topic, 0, sent)], acks=acks))
+    direct = connect(behind.direct(topic))
+    wait_until(lambda: direct.end_offset(topic) == count, "not all that was sent is written")
 
 
 def test_an_error_in_old_messages_without_acknowledgement_ends_the_connection(wire: Wire) -> None:

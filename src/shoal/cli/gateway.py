@@ -75,7 +75,7 @@ def add_parser(verbs: Subparsers) -> None:
     limits.add_argument(
         "--buffer-bytes",
         type=int,
-        default=1024 * 1024,
+        default=128 * 1024,
         metavar="N",
         help="the most that is asked of a broker for one fetch of an old client, whatever it asks for; a "
         "single larger batch comes whole (default: %(default)s)",
@@ -92,7 +92,8 @@ def add_parser(verbs: Subparsers) -> None:
         type=int,
         default=1000,
         metavar="N",
-        help="clients that are connected at the same time (default: %(default)s)",
+        help="connections of clients at the same time; one client may have one to bootstrap, one to each "
+        "broker and one to its coordinator (default: %(default)s)",
     )
     limits.add_argument(
         "--max-request-bytes",
@@ -100,6 +101,14 @@ def add_parser(verbs: Subparsers) -> None:
         default=16 * 1024 * 1024,
         metavar="N",
         help="of a request that has to be translated; a larger one closes its connection "
+        "(default: %(default)s)",
+    )
+    limits.add_argument(
+        "--max-decompressed-bytes",
+        type=int,
+        default=64 * 1024 * 1024,
+        metavar="N",
+        help="of a batch that is converted, as it is and when it is decompressed; a larger one is refused "
         "(default: %(default)s)",
     )
     add_output_options(parser, exit_code_of_interrupt=0)
@@ -118,6 +127,9 @@ def run(args: argparse.Namespace) -> int:
         allow_any_address=args.allow_any_address,
         tls=_tls_files(args),
         buffer_bytes=_at_least("--buffer-bytes", args.buffer_bytes, _SMALLEST_BUFFER_BYTES),
+        largest_batch_bytes=_at_least(
+            "--max-decompressed-bytes", args.max_decompressed_bytes, _SMALLEST_BUFFER_BYTES
+        ),
         chunk_bytes=_at_least("--chunk-bytes", args.chunk_bytes, 1),
         most_connections=_at_least("--max-connections", args.max_connections, 1),
         largest_request_bytes=_at_least("--max-request-bytes", args.max_request_bytes, 1024),

@@ -22,6 +22,9 @@ _HANDSHAKE_S = 20.0
 #: Kafka's default of ``socket.request.max.bytes``.
 _LARGEST_REQUEST = 100 * 1024 * 1024
 
+#: What TLS says at the end takes no more, whatever the cipher; hardly a request takes less.
+_TLS_GOODBYE_BYTES = 96
+
 #: API key, version, correlation id, and the client id's length.
 _FIXED_HEADER = struct.Struct(">hhih")
 
@@ -52,6 +55,18 @@ class Client:
     def is_readable(self) -> bool:
         """Whether TLS has bytes already that a poll does not see."""
         return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
+
+    def has_sent_more(self) -> bool:
+        """Whether a client that hung up had sent something before that is still to be read."""
+        if self.is_readable:
+            return True
+        least = 1 + _TLS_GOODBYE_BYTES if isinstance(self._socket, ssl.SSLSocket) else 1
+        try:
+            # Not TLS's own, which cannot look without taking.
+            found = socket.socket.recv(self._socket, least, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except OSError:
+            return False
+        return len(found) == least
 
     def begin_request(self) -> Incoming | None:
         """Read the next request's size; None where the client has no more, and hung up."""
@@ -138,13 +153,15 @@ class Incoming:
     def peek(self, most: int) -> bytes:
         """Return the first ``most`` bytes, or all there are; who reads on begins with them again."""
         wanted = min(most, self.size)
-        while len(self._head) < wanted:
-            self._head += self._client.read(wanted - len(self._head))
+        self._read(wanted)
         return bytes(self._head[:wanted])
 
     def whole(self, largest: int) -> memoryview:
         """
         Read all of it; memory grows with what arrives, not with what is claimed.
+
+        Returns:
+            A view of what is kept here.
 
         Raises:
             ClientGone: It is larger than that.
@@ -152,7 +169,12 @@ class Incoming:
         """
         if self.size > largest:
             raise ClientGone(f"a request of {self.size} bytes, where at most {largest} are held")
-        return memoryview(self.peek(self.size))
+        self._read(self.size)
+        return memoryview(self._head)
+
+    def _read(self, wanted: int) -> None:
+        while len(self._head) < wanted:
+            self._head += self._client.read(wanted - len(self._head))
 
     def parts(self) -> Iterator[bytes | memoryview]:
         """Yield the request as it came, its size first; each part is valid until the next is asked for."""

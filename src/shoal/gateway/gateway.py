@@ -196,7 +196,8 @@ class Gateway:
             has_room = self._connections < self._settings.most_connections
             self._connections += has_room
         if not has_room:
-            self._tell(f"{self._settings.most_connections} clients are connected, and no more are let in")
+            most = self._settings.most_connections
+            self._tell(f"{most} connections are open, and no more are let in; --max-connections allows more")
             return
         try:
             self._run(node_id, connected)
@@ -209,9 +210,8 @@ class Gateway:
         try:
             if self._tls is not None:
                 own = begin_tls(connected, self._tls)
-            session = Session(
-                self._settings, self._nodes, node_id, Client(own, self._settings.idle_s), self._connect
-            )
+            client = Client(own, self._settings.idle_s)
+            session = Session(self._settings, self._nodes, node_id, client, self._connect, self._tell)
             with self._lock:
                 self._sessions.add(session)
             try:

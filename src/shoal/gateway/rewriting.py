@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from typing import Any
 
 from ..client.connection import Address
@@ -13,10 +15,14 @@ from .nodes import Nodes
 
 __all__ = ["rewrite"]
 
+#: Each byte of such an answer becomes many as Python's objects, and clients come back all at once when the
+#: gateway was started anew. They do not wait for those whose records are converted.
+_TURNS = threading.BoundedSemaphore(os.cpu_count() or 1)
+
 
 def rewrite(header: RequestHeader, frame: memoryview, nodes: Nodes) -> bytes:
     """
-    Return the same answer with the gateway's addresses, size included.
+    Return the same answer with the gateway's addresses, size included; as many at a time as there are cores.
 
     Args:
         header: Of the request.
@@ -28,12 +34,13 @@ def rewrite(header: RequestHeader, frame: memoryview, nodes: Nodes) -> bytes:
 
     """
     api_key = ApiKey(header.api_key)
-    answer = codec.decode_response(api_key, header.api_version, frame)
-    if api_key == ApiKey.FIND_COORDINATOR:
-        _rewrite_coordinators(answer, header.api_version, nodes)
-    else:
-        _rewrite_brokers(answer, "node_id" if api_key == ApiKey.METADATA else "broker_id", nodes)
-    return codec.encode_response(answer, header.correlation_id)
+    with _TURNS:
+        answer = codec.decode_response(api_key, header.api_version, frame)
+        if api_key == ApiKey.FIND_COORDINATOR:
+            _rewrite_coordinators(answer, header.api_version, nodes)
+        else:
+            _rewrite_brokers(answer, "node_id" if api_key == ApiKey.METADATA else "broker_id", nodes)
+        return codec.encode_response(answer, header.correlation_id)
 
 
 def _rewrite_brokers(answer: Any, id_field: str, nodes: Nodes) -> None:

@@ -57,7 +57,13 @@ class Session:
     """
 
     def __init__(
-        self, settings: GatewaySettings, nodes: Nodes, node_id: int | None, client: Client, connect: Connect
+        self,
+        settings: GatewaySettings,
+        nodes: Nodes,
+        node_id: int | None,
+        client: Client,
+        connect: Connect,
+        tell: Callable[[str], object],
     ) -> None:
         """
         Begin with a connected client.
@@ -68,6 +74,7 @@ class Session:
             node_id: Whom the client connected to; None for the bootstrap listener.
             client: Its end.
             connect: Opens the other one.
+            tell: Takes a sentence for whoever runs the gateway.
 
         """
         self._settings = settings
@@ -79,7 +86,7 @@ class Session:
         self._served: dict[int, tuple[int, int]] = {}
         self._others: dict[int, Upstream] = {}
         self._begun: list[Connection] = []
-        self._fetches = FetchTranslation(settings)
+        self._fetches = FetchTranslation(settings, tell)
 
     def run(self) -> None:
         """
@@ -99,6 +106,7 @@ class Session:
                 if request is None:
                     return
                 self._serve(request)
+                del request  # or an idle client would keep what it said last
         finally:
             self.close()
 

@@ -8,7 +8,11 @@ from pathlib import Path
 from ..client.config import ClientConfig
 from ..records.down_conversion.response import DEFAULT_CHUNK_BYTES
 
-__all__ = ["GatewaySettings", "TlsFiles"]
+__all__ = ["DEFAULT_BUFFER_BYTES", "GatewaySettings", "TlsFiles"]
+
+#: All answers under way are converted by turns, so each takes as long as all: with hundreds of clients and
+#: a megabyte each that would be longer than old clients wait (40 s in Java 0.9), and none would get anywhere.
+DEFAULT_BUFFER_BYTES = 128 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +45,9 @@ class GatewaySettings:
         tls: On the listeners; None for plain ones.
         buffer_bytes: The most that is asked of a broker for one old client's fetch, whatever it wants; a
             single larger batch comes whole.
-        largest_batch_bytes: A batch, or an answer with one, that is larger cannot be given to an old client.
+        largest_batch_bytes: A batch that is larger, or expands to more, cannot be given to an old client.
         chunk_bytes: How much of it is converted at a time.
-        most_connections: Of clients, on all listeners together.
+        most_connections: Of clients, on all listeners together; a client may have several.
         largest_request_bytes: Of a request that has to be translated; what passes through is never held.
         idle_s: For how long a client may keep the gateway waiting, between requests and within them.
 
@@ -55,7 +59,7 @@ class GatewaySettings:
     advertised_host: str | None = None
     allow_any_address: bool = False
     tls: TlsFiles | None = None
-    buffer_bytes: int = 1024 * 1024
+    buffer_bytes: int = DEFAULT_BUFFER_BYTES
     largest_batch_bytes: int = 64 * 1024 * 1024
     chunk_bytes: int = DEFAULT_CHUNK_BYTES
     most_connections: int = 1000

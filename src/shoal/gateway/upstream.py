@@ -125,13 +125,18 @@ class Upstream:
         return max(wanted, self.connection.versions[api_key][0])
 
     def _begin_answer(self) -> int:
-        """Wait until the answer begins, for as long as the client does; return its size."""
+        """
+        Wait until the answer begins, for as long as the client does; return its size.
+
+        One that hung up after it had sent more is served on, as a broker does (KAFKA-3703): nobody waits
+        for the answers to requests with ``acks=0``, and few did for those to a last commit.
+        """
         if not self.connection.is_readable:
             poll = select.poll()
             poll.register(self._client.fileno(), _HUNG_UP)
             poll.register(self.connection.fileno(), select.POLLIN)
             ready = [descriptor for descriptor, _ in poll.poll()]
-            if self.connection.fileno() not in ready:
+            if self.connection.fileno() not in ready and not self._client.has_sent_more():
                 raise ClientGone("it did not wait for its answer")
         return self.connection.begin_frame()
 

@@ -10,7 +10,7 @@ asks again. Partitions take turns, since clients of before v3 ask for them in th
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
@@ -82,8 +82,17 @@ class FetchTranslation:
 
     """
 
-    def __init__(self, settings: GatewaySettings) -> None:
+    def __init__(self, settings: GatewaySettings, tell: Callable[[str], object]) -> None:
+        """
+        Begin a connection's fetches.
+
+        Args:
+            settings: The gateway's.
+            tell: Takes a sentence for whoever runs it.
+
+        """
         self._settings = settings
+        self._tell = tell
         self._turns: dict[_Key, None] = {}
         self._passed: dict[_Key, _Passed] = {}
 
@@ -97,12 +106,7 @@ class FetchTranslation:
             for each in topic.partitions
         }
         self._forget_others(wanted)
-        ordered = wanted if version >= _FIRST_WITH_ORDER else self._in_turn(wanted)
-        converted = self._fetch(asking, request, ordered)
-        self._end_turn(converted)
-        for each in [each for each in converted if each.size][1:]:
-            # One first batch is held, not one of each partition.
-            cast(DownConversion, each.records).release()
+        converted = self._fetch(asking, request, wanted)
         response = FetchResponse(0, 0, 0, [self._encodable(each) for each in converted])
         parts = encode_fetch_response(response, version, asking.header.correlation_id)
         return cast(Sequence[Part], parts)
@@ -117,16 +121,20 @@ class FetchTranslation:
     def _fetch(self, asking: Asking, request: Any, wanted: dict[_Key, _Wanted]) -> list[_Converted]:
         """Fetch until there is something to show, an error, or the client has waited long enough."""
         deadline = time.monotonic() + max(request.max_wait_ms, 0) / 1000
+        version = asking.header.api_version
+        magic = 0 if version <= _LAST_OF_MAGIC_0 else 1
         while True:
             left_ms = int(max(deadline - time.monotonic(), 0) * 1000)
-            response = self._fetch_once(asking, request, wanted, left_ms)
-            magic = 0 if asking.header.api_version <= _LAST_OF_MAGIC_0 else 1
-            converted = [self._convert(each, wanted, magic) for each in response.partitions]
+            ordered = wanted if version >= _FIRST_WITH_ORDER else self._in_turn(wanted)
+            response = self._fetch_once(asking, request, ordered, left_ms)
+            self._end_turns(response)
+            converted = self._convert_all(response, wanted, magic)
             moved = [self._pass_over(each, wanted) for each in converted]
             if not any(moved) or any(each.size or each.fetched.error_code for each in converted):
                 return converted
             if time.monotonic() >= deadline:
                 return converted
+            del response, converted  # or their buffer would be held beside the next one
 
     def _fetch_once(
         self, asking: Asking, request: Any, wanted: dict[_Key, _Wanted], max_wait_ms: int
@@ -166,6 +174,21 @@ class FetchTranslation:
 
     # To the client
 
+    def _convert_all(
+        self, response: FetchResponse, wanted: dict[_Key, _Wanted], magic: int
+    ) -> list[_Converted]:
+        """Convert each partition's first batch; one is held, not one of each."""
+        converted: list[_Converted] = []
+        is_held = False
+        for fetched in response.partitions:
+            each = self._convert(fetched, wanted, magic)
+            converted.append(each)
+            if each.records is not None and each.size:
+                if is_held:
+                    each.records.release()
+                is_held = True
+        return converted
+
     def _convert(self, fetched: FetchedPartition, wanted: dict[_Key, _Wanted], magic: int) -> _Converted:
         key = _Key(fetched.topic, fetched.partition)
         if fetched.error_code != ErrorCode.NONE:
@@ -182,6 +205,7 @@ class FetchTranslation:
                     limit_bytes=self._settings.largest_batch_bytes,
                 )
         except NotConvertible as error:
+            self._tell(f"{key.topic}-{key.partition}: {error}; old clients stop there")
             refused = replace(fetched, error_code=int(error.code), record_set=_NOTHING)
             return _Converted(refused, None)
         return _Converted(replace(fetched, record_set=_NOTHING), records)
@@ -223,9 +247,10 @@ class FetchTranslation:
             self._turns.setdefault(key)
         return {key: wanted[key] for key in self._turns}
 
-    def _end_turn(self, converted: Iterable[_Converted]) -> None:
-        for each in converted:
-            key = _Key(each.fetched.topic, each.fetched.partition)
-            if each.size and key in self._turns:
+    def _end_turns(self, response: FetchResponse) -> None:
+        """Put last who had room in the buffer, also where nothing of it can be shown."""
+        for each in response.partitions:
+            key = _Key(each.topic, each.partition)
+            if len(each.record_set) and key in self._turns:
                 del self._turns[key]
                 self._turns[key] = None
