@@ -32,7 +32,9 @@ MEGABYTE = 1 << 20
 def _nothing_fails(behind: Behind, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """What no client should send is no bug of ours, and no news."""
     yield
-    assert [record for record in caplog.get_records("call") if record.levelno >= logging.WARNING] == []
+    warnings = [each.getMessage() for each in caplog.get_records("call") if each.levelno >= logging.WARNING]
+    # What the gateway hands on unread a broker may hang up on, and that is told.
+    assert [each for each in warnings if "closed the connection" not in each] == []
     wait_until(lambda: behind.gateway.connections == 0, "a thread is stuck")
     with Wire(behind.address()) as wire:
         assert len(wire.call(ApiKey.METADATA, 1, topics=[]).brokers) == 3

@@ -643,7 +643,10 @@ def test_kafkas_own_tool_shows_position_and_lag_on_an_old_cluster(old_kafka: Old
 def test_a_log_that_starts_inside_a_wrapper_is_cropped(old_run: Run, topic: str) -> None:
     arrived = old_run.topics[topic]
     magic, codec = TRIMMED_TOPICS[topic]
-    assert len(arrived.source_batches) == (200 if codec == "none" else 1)
+    if codec == "none":
+        assert len(arrived.source_batches) == 200
+    else:  # on a busy machine the producer cuts one more
+        assert FIRST_LEFT - 1 not in {each.last_offset for each in arrived.source_batches}
     sent = keyed(200)[FIRST_LEFT:]
     assert_same([replace(each, timestamp=-1) for each in sent] if magic == 0 else sent, arrived.records)
     assert_sound(arrived.batches)
