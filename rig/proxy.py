@@ -303,11 +303,10 @@ class _Connection:
             if delay_s:
                 time.sleep(delay_s)
             met = self._proxies.meet(api_key)
+            self._waiting.append(_Exchange(api_key, met))
             if met is None or met.step.is_of_response:
-                self._waiting.append(_Exchange(api_key, met))
                 self._broker.sendall(frame)
             else:
-                self._waiting.append(_Exchange(api_key, None))
                 self._disturb(met, frame, self._broker)
 
     def _pass_responses(self) -> None:
@@ -315,10 +314,11 @@ class _Connection:
             exchange = self._waiting.popleft()
             met = exchange.disturbance
             try:
-                if met is None:
-                    self._client.sendall(frame)
-                else:
+                if met is not None and met.step.is_of_response:
                     self._disturb(met, frame, self._client)
+                elif met is None or not met.cut:
+                    self._client.sendall(frame)
+                # Else the other thread is about to cut: an answer that was faster than that is lost.
             finally:
                 self._proxies.count_response(exchange.api_key)
 

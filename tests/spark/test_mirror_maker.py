@@ -610,7 +610,9 @@ def test_a_destination_that_does_not_answer_is_waited_for_and_nothing_is_left_ou
     wait_until(makers.is_copied, 30)
     silent = makers.destination.faults.add(ApiKey.METADATA, drop="before", times=None)
     makers.produce(27)
-    wait_until(lambda: any("orders-" in each for each in maker.progress[-1].waiting), 30)
+    wait_until(
+        lambda: any("orders-" in each for progress in maker.progress[-1:] for each in progress.waiting), 30
+    )
     since = time.monotonic()
     hits = silent.hits
     wait_until(lambda: silent.hits > hits + 3 and time.monotonic() > since + 4 * patience_s, 30)
