@@ -7,12 +7,13 @@ BIN := $(VENV)/bin
 # pip's own settings say where packages come from.
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable
 
-.PHONY: help demo test test-long agent chaos soak bench check format clean distclean
+.PHONY: help demo test test-long coverage agent chaos soak bench check format clean distclean
 
 help:
 	@echo 'make demo       two small Kafka clusters, and shoal copying between them'
 	@echo 'make test       checks and tests, those against real Kafka included'
 	@echo 'make test-long  the tests that take minutes'
+	@echo 'make coverage   make test, and which lines and branches it has run, for twice the CPU'
 	@echo 'make agent      the Java agent for real Kafka (docs/java-agent.md), tested: agent/start/target/shoal-agent.jar'
 	@echo 'make chaos      200 trials in which everything is killed, cut and stalled; ARGS=--help says more'
 	@echo 'make soak       an hour between two locked clusters that are never left in peace; ARGS=--help says more'
@@ -29,10 +30,13 @@ demo: $(VENV)/for-demo
 PARALLEL = --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
 test: check agent browser prometheus
-	$(BIN)/python -m pytest $(PARALLEL) --cov=shoal --cov-branch --cov-report=term $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 test-long: $(VENV)/for-test kafka-tools
 	$(BIN)/python -m pytest -m long $(ARGS)
+
+coverage:
+	@$(MAKE) test ARGS='--cov=shoal --cov-branch --cov-report=term $(ARGS)'
 
 agent: kafka-tools
 	mvn --batch-mode --quiet --file=agent/pom.xml package
