@@ -70,6 +70,12 @@ class MirrorMaker1:
         self._process.send_signal(signal.SIGTERM)
         return self.wait(timeout_s)
 
+    def kill(self) -> None:
+        """End it at once, by SIGKILL."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
     def wait(self, timeout_s: float = 120) -> int:
         """Wait until it ends by itself; return its exit code."""
         assert self._process is not None

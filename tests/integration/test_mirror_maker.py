@@ -54,16 +54,16 @@ class Setting:
         return {"bootstrap.servers": self.destination.bootstrap, **more}
 
     def old(
-        self, topic: str, group: str, *options: str, **producer: object
+        self, topic: str, group: str, *options: str, commit_ms: int = 500, **producer: object
     ) -> AbstractContextManager[MirrorMaker1]:
         """Return MirrorMaker 1, not running yet."""
         return MirrorMaker1(
-            self.consumer(group),
-            self.producer(**producer),
-            ("--whitelist", topic, "--offset.commit.interval.ms", "500", *options),
+            self.consumer(group), self.producer(**producer), (*common(topic, commit_ms), *options)
         )
 
-    def new(self, topic: str, group: str, *options: str, **producer: object) -> MirrorProcess:
+    def new(
+        self, topic: str, group: str, *options: str, commit_ms: int = 500, **producer: object
+    ) -> MirrorProcess:
         """Start shoal's, with the same files."""
         files = []
         texts: Mapping[str, Mapping[str, object]] = {
@@ -74,8 +74,9 @@ class Setting:
             file = self._state / f"{group}.{name}.properties"
             file.write_text(java_properties(properties))
             files += [f"--{name}.config", str(file)]
-        common = ["--whitelist", topic, "--offset.commit.interval.ms", "500"]
-        return MirrorProcess(*files, *common, *options, state=self._state, verb="mirror-maker")
+        return MirrorProcess(
+            *files, *common(topic, commit_ms), *options, state=self._state, verb="mirror-maker"
+        )
 
     def load(self, topic: str) -> None:
         for number in range(BATCHES):
@@ -101,11 +102,23 @@ def setting(source_cluster: KafkaCluster, destination_cluster: KafkaCluster, tmp
     return Setting(source_cluster, destination_cluster, tmp_path)
 
 
+def common(topic: str, commit_ms: int) -> tuple[str, ...]:
+    """Return the options that both are given."""
+    return "--whitelist", topic, "--offset.commit.interval.ms", str(commit_ms)
+
+
 def contents(records: Mapping[int, list[Record]]) -> Counter[tuple[object, ...]]:
     """Count records, wherever they are."""
     return Counter(
         (each.key, each.value, each.headers, each.timestamp) for part in records.values() for each in part
     )
+
+
+def kill(maker: MirrorProcess) -> None:
+    """Kill shoal's, and all that it has started, at once."""
+    driver = psutil.Process(maker.process_id)
+    for process in (driver, *driver.children(recursive=True)):
+        process.kill()
 
 
 def create_both(setting: Setting, topic: str, **config: str) -> None:
@@ -242,15 +255,47 @@ def test_a_member_that_is_killed_loses_nothing_and_doubles_nothing(setting: Sett
         for each in (first, second):
             each.wait_for(lambda line: line.get("partitions", 0) in (1, 2), TIMEOUT_S)
         setting.load(topic)
-        family = [
-            psutil.Process(first.process_id),
-            *psutil.Process(first.process_id).children(recursive=True),
-        ]
-        for process in family:
-            process.kill()
+        kill(first)
         setting.load(topic)
         wait_until(is_mirrored(setting, topic), "the second one's copies", TIMEOUT_S)
         second.send_signal(signal.SIGTERM)
         second.wait(TIMEOUT_S)
     assert second.exit_code == 0, second.stderr
     assert_same_records(setting.sent(topic), setting.copied(topic))
+
+
+def test_both_lose_nothing_where_they_are_killed_before_they_commit_and_only_one_doubles(
+    setting: Setting, topic: str
+) -> None:
+    an_hour_ms = 3_600_000
+    again = f"{topic}.again"
+    create_both(setting, topic)
+    create_both(setting, again)
+    setting.load(topic)
+    first = contents(setting.sent(topic))
+    for partition, records in setting.sent(topic).items():
+        load_batch(setting.source.bootstrap, again, partition, records)
+
+    with setting.old(topic, f"{topic}.old", commit_ms=an_hour_ms) as old:
+        wait_until(is_mirrored(setting, topic), "MirrorMaker 1's copies", TIMEOUT_S)
+        old.kill()
+    with setting.new(again, f"{topic}.new", commit_ms=an_hour_ms) as new:
+        wait_until(is_mirrored(setting, again), "shoal's copies", TIMEOUT_S)
+        kill(new)
+
+    setting.load(topic)
+    for partition, records in setting.sent(topic).items():
+        load_batch(setting.source.bootstrap, again, partition, records[len(records) // 2 :])
+    sent = contents(setting.sent(topic))
+    assert contents(setting.sent(again)) == sent
+    ends = [60, 40, 40]
+    with setting.old(topic, f"{topic}.old") as old:
+        wait_until(lambda: setting.committed(topic, f"{topic}.old") == ends, "its commit", TIMEOUT_S)
+        assert old.stop(TIMEOUT_S) == 143
+    with setting.new(again, f"{topic}.new") as new:
+        wait_until(lambda: setting.committed(again, f"{topic}.new") == ends, "shoal's commit", TIMEOUT_S)
+        new.send_signal(signal.SIGTERM)
+        new.wait(TIMEOUT_S)
+    assert new.exit_code == 0, new.stderr
+    assert contents(setting.copied(topic)) == sent + first  # all that was not committed, twice
+    assert_same_records(setting.sent(again), setting.copied(again))
