@@ -7,9 +7,12 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
 
+import psutil
 import pytest
 from broker.wire import Wire
 
@@ -50,6 +53,64 @@ def test_it_serves_until_a_signal_and_ends_with_0(cluster: BrokerCluster, number
             assert [f"{each.host}:{each.port}" for each in told.brokers] == brokers
             process.send_signal(number)
             assert process.wait(PATIENCE_S) == 0
+
+
+@contextmanager
+def silent() -> Iterator[tuple[int, Callable[[psutil.Process], bool]]]:
+    """Yield the port of what accepts connections and never answers, and what tells that it is waited for."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(PATIENCE_S)
+        with ExitStack() as accepted:
+
+            def is_asked(_: psutil.Process) -> bool:
+                connected, _ = listener.accept()
+                accepted.enter_context(connected)
+                return bool(connected.recv(1))
+
+            yield listener.getsockname()[1], is_asked
+
+
+@contextmanager
+def dropping() -> Iterator[tuple[int, Callable[[psutil.Process], bool]]]:
+    """Yield the port of what drops packets, as a listener does that has no room, and the same."""
+    with ExitStack() as sockets:
+        listener = sockets.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(4):
+            filling = sockets.enter_context(socket.socket())
+            filling.setblocking(False)
+            filling.connect_ex(listener.getsockname())
+        port = listener.getsockname()[1]
+
+        def is_tried(process: psutil.Process) -> bool:
+            return any(
+                each.status == psutil.CONN_SYN_SENT and each.raddr.port == port
+                for each in process.net_connections("tcp")
+            )
+
+        yield port, is_tried
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("upstream", [silent, dropping])
+def test_a_signal_ends_the_wait_for_a_cluster_with_0_and_a_sentence(
+    upstream: Callable[[], AbstractContextManager[tuple[int, Callable[[psutil.Process], bool]]]],
+    number: int,
+    tmp_path: Path,
+) -> None:
+    config = tmp_path / "upstream.properties"
+    config.write_text("request.timeout.ms=3600000\n")
+    with upstream() as (port, is_waited_for):
+        where = f"127.0.0.1:{port}"
+        arguments = ("--listen", "127.0.0.1:0", "--upstream", where, "--upstream-config", str(config))
+        with gateway(*arguments) as process:
+            watched, deadline = psutil.Process(process.pid), time.monotonic() + PATIENCE_S
+            while not is_waited_for(watched):
+                assert time.monotonic() < deadline
+                assert process.poll() is None
+            process.send_signal(number)
+            out, err = process.communicate(timeout=PATIENCE_S)
+    assert (out, process.returncode) == ("", 0)
+    assert err == f"shoal: ended by a signal before the upstream cluster at {where} answered\n"
 
 
 def test_with_json_it_says_where_it_listens(cluster: BrokerCluster) -> None:

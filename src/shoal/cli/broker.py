@@ -75,14 +75,14 @@ def run(args: argparse.Namespace) -> int:
         data=args.data or wanted.data,
         allow_any_address=args.allow_any_address,
     )
-    with signals_held() as wait_for_signal:
+    with signals_held() as signals:
         try:
             broker.start()
         except OSError as error:
             raise ConfigError(f"--listen {listen}: {error.strerror or error}") from error
         try:
             _announce(broker.bootstrap, as_json=args.json)
-            wait_for_signal()
+            signals.wait()
         finally:
             broker.stop()
     return 0

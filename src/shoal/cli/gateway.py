@@ -136,12 +136,15 @@ def run(args: argparse.Namespace) -> int:
     )
     allow_many_files()
     gateway = Gateway(settings)
-    with signals_held() as wait_for_signal:
-        gateway.start()
+    with signals_held() as signals:
         try:
+            if not signals.allow(gateway.start):
+                upstream = settings.upstream
+                say(f"ended by a signal before the {upstream.name} cluster at {upstream.servers} answered")
+                return 0
             _announce(gateway, as_json=args.json)
             with _events_told(as_json=args.json, verbose=args.verbose):
-                wait_for_signal()
+                signals.wait()
         finally:
             gateway.stop()
     return 0
