@@ -35,6 +35,8 @@ _INT64 = struct.Struct(">q")
 #: CRC, magic, attributes and two lengths (``LegacyRecord.RECORD_OVERHEAD_V0``).
 _SMALLEST_LENGTH = 14
 _CRC_COVERS_FROM = 4
+#: Kept, since to look for it took a fifth of the time of a small message.
+_LAST_CODEC = max(Codec)
 
 
 class SentMessage(NamedTuple):
@@ -237,7 +239,7 @@ def _outer(offset: int, content: memoryview) -> _Stored:
 
 
 def _check_codec(attributes: int) -> None:
-    if attributes & CODEC_MASK > max(Codec):
+    if attributes & CODEC_MASK > _LAST_CODEC:
         # CompressionType.forId throws an IllegalArgumentException, which has no code of its own.
         raise NotConvertible(
             ErrorCode.UNKNOWN_SERVER_ERROR, f"unknown compression type id: {attributes & CODEC_MASK}"
