@@ -52,9 +52,9 @@ from bench.measure import MoverFailed
 from bench.report import machine, versions
 from rig import BENCH_JVM, KAFKA_VERSION, KafkaCluster, create_topic, wait_until
 from rig.process import peak_rss_of, spawn, tail
-from shoal.broker import Broker, down_converted
+from shoal import converting
+from shoal.broker import Broker
 from shoal.cli import main as shoal_main
-from shoal.gateway.translation import converting
 from shoal.records.down_conversion import DownConversion
 
 __all__ = ["Asked", "Had", "Run", "charts", "check_answer", "sweep_table", "table"]
@@ -315,7 +315,6 @@ def _convert_eagerly() -> None:
         return convert_chunk(self, _EAGER_CHUNK_BYTES)
 
     DownConversion._convert_chunk = convert_all  # type: ignore[method-assign]
-    down_converted._converting = threading.BoundedSemaphore(_EAGER_CHUNK_BYTES)
     converting._TURNS = threading.BoundedSemaphore(_EAGER_CHUNK_BYTES)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from ..client.connection import Address, Connection
+from ..converting import chunks
 from ..errors import ErrorCode, ProtocolError
 from ..protocol import codec
 from ..protocol.apis import ApiKey
@@ -19,7 +20,6 @@ from .rewriting import rewrite
 from .settings import GatewaySettings
 from .translation import list_offsets, produce, renumbered
 from .translation.asking import Asking, Part
-from .translation.converting import chunks
 from .translation.fetch import FetchTranslation
 from .upstream import Upstream
 from .versions import OLDEST_TRANSLATED, REWRITTEN, served_versions

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
+from ...converting import turn
 from ...errors import ErrorCode, NotConvertible
 from ...protocol import codec
 from ...protocol.apis import ApiKey
@@ -21,7 +22,6 @@ from ...protocol.fetch import FetchedPartition, FetchResponse, decode_fetch_resp
 from ...records.down_conversion import DownConversion
 from ..settings import GatewaySettings
 from .asking import Asking, Part, old_code
-from .converting import turn
 
 __all__ = ["FetchTranslation"]
 

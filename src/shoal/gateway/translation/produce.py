@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ...converting import turn
 from ...errors import ErrorCode, NotConvertible
 from ...protocol import codec
 from ...protocol.apis import ApiKey
@@ -25,7 +26,6 @@ from ...records.up_conversion import read_message_set, up_convert
 from ..client import ClientGone
 from ..settings import GatewaySettings
 from .asking import Asking, Part, old_code
-from .converting import turn
 
 __all__ = ["translate"]
 
