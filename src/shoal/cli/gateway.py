@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
+from ..mirroring.options import parse_listen
 from .options import Subparsers, add_output_options, parse_cluster
 from .report import print_json, say, warn
-from .serving import allow_many_files, parse_listen, signals_held
+from .serving import allow_many_files, signals_held
 
 if TYPE_CHECKING:
     from ..gateway import Gateway, TlsFiles
@@ -118,7 +119,7 @@ def add_parser(verbs: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     from ..gateway import Gateway, GatewaySettings
 
-    host, port = parse_listen(args.listen)
+    host, port = parse_listen("listen", args.listen)
     settings = GatewaySettings(
         host,
         port,

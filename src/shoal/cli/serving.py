@@ -8,10 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ..client.connection import Address, parse_bootstrap
-from ..errors import ConfigError
-
-__all__ = ["HeldSignals", "allow_many_files", "parse_listen", "signals_held"]
+__all__ = ["HeldSignals", "allow_many_files", "signals_held"]
 
 _SIGNALS = frozenset({signal.SIGINT, signal.SIGTERM})
 
@@ -78,21 +75,3 @@ def signals_held() -> Iterator[HeldSignals]:
         yield HeldSignals()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def parse_listen(text: str) -> Address:
-    """
-    Read ``HOST:PORT`` of ``--listen``; the port may be 0.
-
-    Raises:
-        ConfigError: It is none.
-
-    """
-    host, colon, port = text.rpartition(":")
-    if colon and port == "0" and host:
-        return Address(host.removeprefix("[").removesuffix("]"), 0)
-    try:
-        (address,) = parse_bootstrap(text)
-    except ValueError:
-        raise ConfigError(f"--listen {text}: not HOST:PORT") from None
-    return address
