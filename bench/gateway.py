@@ -44,13 +44,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
-from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient
 
 from bench.chart import line_layer, svg
 from bench.measure import MoverFailed
 from bench.report import machine, versions
 from rig import BENCH_JVM, KAFKA_VERSION, KafkaCluster, create_topic, wait_until
+from rig.load import load_values
 from rig.process import peak_rss_of, spawn, tail
 from shoal import converting
 from shoal.broker import Broker
@@ -337,37 +337,13 @@ def _leader(bootstrap: str, topic: str) -> str:
 
 def _load(bootstrap: str, topic: str, records: int, records_per_batch: int) -> None:
     create_topic(bootstrap, topic)
-    failures: list[KafkaError] = []
-
-    def delivered(error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            failures.append(error)
-
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "compression.codec": "gzip",
-            "linger.ms": 1000,  # a batch is sent when it is full
-            "batch.num.messages": records_per_batch,
-            "queue.buffering.max.messages": 100_000,
-            "delivery.report.only.error": True,
-        }
-    )
     dice = random.Random(0)
     first_ms = int(time.time() * 1000) - 3_600_000
-    for number in range(records):
-        value = dice.randbytes(_RANDOM_HEX_DIGITS // 2).hex().ljust(_RECORD_BYTES, "x")
-        while True:
-            try:
-                producer.produce(
-                    topic, value, partition=0, timestamp=first_ms + number, on_delivery=delivered
-                )
-            except BufferError:
-                producer.poll(0.1)
-            else:
-                break
-    if producer.flush(300) or failures:
-        raise MoverFailed(f"{topic} could not be loaded: {failures[:1]}")
+    values = (
+        (0, first_ms + number, dice.randbytes(_RANDOM_HEX_DIGITS // 2).hex().ljust(_RECORD_BYTES, "x"))
+        for number in range(records)
+    )
+    load_values(bootstrap, topic, "gzip", records_per_batch, values)
 
 
 # Measuring

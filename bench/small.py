@@ -30,7 +30,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from confluent_kafka import KafkaError, Message, Producer
 
 from bench.measure import MoverFailed, end_offsets
 from bench.report import machine, versions
@@ -45,6 +44,7 @@ from rig import (
 )
 from rig.agent import agent_jar
 from rig.cluster import free_port
+from rig.load import load_values
 from rig.process import spawn, tail
 from shoal.broker import Broker
 from shoal.client.cluster import Cluster
@@ -212,43 +212,21 @@ def _share_copied(task: tuple[Sequence[CopyRange], CopySettings]) -> _Copied:
 def _load(bootstrap: str, topic: str, shape: Shape, megabytes: float, partitions: int) -> int:
     """Load a topic with batches of one size; return how many there are."""
     create_topic(bootstrap, topic, partitions)
-    failures: list[KafkaError] = []
-
-    def delivered(error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            failures.append(error)
-
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "compression.codec": "lz4",
-            "enable.idempotence": True,
-            "linger.ms": 1000,  # a batch is sent when it is full
-            "batch.num.messages": shape.records_per_batch,
-            "queue.buffering.max.messages": 1_000_000,
-            "delivery.report.only.error": True,
-        }
-    )
     dice = random.Random(0)
     # Half of it is random: it compresses a little, as records do.
     values = [dice.randbytes(_RECORD_BYTES // 4).hex().ljust(_RECORD_BYTES, "x") for _ in range(10_000)]
     batches = int(megabytes * 1e6 / (61 + shape.records_per_batch * 0.74 * _RECORD_BYTES))
     first_ms = int(time.time() * 1000) - 3_600_000
-    for number in range(batches):
-        partition = number % partitions
-        for each in range(shape.records_per_batch):
-            value = values[(number * shape.records_per_batch + each) % len(values)]
-            while True:
-                try:
-                    producer.produce(
-                        topic, value, partition=partition, timestamp=first_ms + number, on_delivery=delivered
-                    )
-                except BufferError:
-                    producer.poll(0.1)
-                else:
-                    break
-    if producer.flush(300) or failures:
-        raise MoverFailed(f"the load did not reach the source: {failures[:1]}")
+    records = (
+        (
+            number % partitions,
+            first_ms + number,
+            values[(number * shape.records_per_batch + each) % len(values)],
+        )
+        for number in range(batches)
+        for each in range(shape.records_per_batch)
+    )
+    load_values(bootstrap, topic, "lz4", shape.records_per_batch, records, partitions)
     return batches
 
 
