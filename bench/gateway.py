@@ -48,7 +48,7 @@ from confluent_kafka.admin import AdminClient
 
 from bench.chart import line_layer, svg
 from bench.measure import MoverFailed
-from bench.report import machine, versions
+from bench.report import machine, markdown, say, versions
 from rig import BENCH_JVM, KAFKA_VERSION, KafkaCluster, create_topic, wait_until
 from rig.load import load_values
 from rig.process import peak_rss_of, spawn, tail
@@ -377,7 +377,7 @@ def _run(name: str, start: _Start, chunk_bytes: int, asked: Asked) -> Run:
     had = Had(**json.loads(said))
     cpu_s = after.user + after.system - before.user - before.system
     run = Run(name, chunk_bytes, asked, had, idle_bytes, peak_bytes, cpu_s)
-    _say(f"{name}, {_conversion(run)}, {asked.consumers} consumers: {_cells(run)}")
+    say(f"{name}, {_conversion(run)}, {asked.consumers} consumers: {_cells(run)}")
     return run
 
 
@@ -420,7 +420,7 @@ _COLUMNS = (
 def table(runs: Sequence[Run]) -> str:
     """Return a Markdown table."""
     rows = [(each.server, _conversion(each), str(each.asked.consumers), *_cells(each)) for each in runs]
-    return _markdown(_COLUMNS, rows)
+    return markdown(_COLUMNS, rows)
 
 
 def sweep_table(runs: Sequence[Run]) -> str:
@@ -444,7 +444,7 @@ def sweep_table(runs: Sequence[Run]) -> str:
         )
         for each in runs
     ]
-    return _markdown(columns, rows)
+    return markdown(columns, rows)
 
 
 def charts(runs: Sequence[Run]) -> str:
@@ -501,15 +501,6 @@ def _seconds(first_byte_s: float, run: Run) -> str:
     return f"none in {run.asked.seconds:g}" if math.isinf(first_byte_s) else f"{first_byte_s:.3f}"
 
 
-def _markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _say(line: str) -> None:
-    print(time.strftime("%X"), line, file=sys.stderr, flush=True)
-
-
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench.gateway",
@@ -542,7 +533,7 @@ def _measure_broker(arguments: argparse.Namespace, records: int, directory: Path
     def start(chunk_bytes: int) -> AbstractContextManager[_Server]:
         return _embedded(data, chunk_bytes, directory)
 
-    _say(f"loading {records * _RECORD_BYTES / _MEGABYTE:,.0f} MB into the embedded broker")
+    say(f"loading {records * _RECORD_BYTES / _MEGABYTE:,.0f} MB into the embedded broker")
     with start(_LAZY_CHUNK_BYTES) as server:
         _load(server.address, _TOPIC, records, _RECORDS_PER_BATCH)
     return _compare(_BROKER, start, arguments)
@@ -556,7 +547,7 @@ def _measure_gateway(
         def start(chunk_bytes: int) -> AbstractContextManager[_Server]:
             return _gateway(kafka.bootstrap, chunk_bytes, directory)
 
-        _say(f"loading {records * _RECORD_BYTES / _MEGABYTE:,.0f} MB into Kafka")
+        say(f"loading {records * _RECORD_BYTES / _MEGABYTE:,.0f} MB into Kafka")
         _load(kafka.bootstrap, _TOPIC, records, _RECORDS_PER_BATCH)
         _load(
             kafka.bootstrap, _SMALL_TOPIC, _SMALL_FETCH_BYTES * 12 // _RECORD_BYTES, _RECORDS_PER_SMALL_BATCH

@@ -32,7 +32,7 @@ from typing import Any
 import psutil
 
 from bench.measure import MoverFailed, end_offsets
-from bench.report import machine, versions
+from bench.report import machine, markdown, say, versions
 from rig import (
     BENCH_JVM,
     KAFKA_VERSION,
@@ -265,7 +265,7 @@ class Bench:
         if not took.get("complete"):
             raise MoverFailed(f"{way.name}, {topic}: exit code {done.returncode}, {took}")
         if took["waited_for"]:
-            _say(f"{way.name}, {topic}: it waited for {took['waited_for']}")
+            say(f"{way.name}, {topic}: it waited for {took['waited_for']}")
         if end_offsets(self.source.bootstrap, topic) != end_offsets(destination.bootstrap, copy):
             raise MoverFailed(f"{way.name}: {copy} has another number of records than {topic}")
         gigabytes = took["bytes"] / 1e9
@@ -335,7 +335,7 @@ def _destinations(kafka: KafkaCluster, has_agent: bool, directory: Path) -> Iter
 def table(runs: Mapping[tuple[str, str, str], Sequence[Run]]) -> str:
     """Return a Markdown table of the medians; ratios are to one in a request, of the same run."""
     head = ("batches", "destination", "sent", "MB/s", "", "destination CPU-s/GB", "", "mover CPU-s/GB", "")
-    rows = [head, tuple("---" for _ in head)]
+    rows = []
     for (shape, destination, way), measured in runs.items():
         base = runs[shape, destination, ONE.name]
         mean = statistics.mean(each.batch_bytes for each in measured)
@@ -349,7 +349,7 @@ def table(runs: Mapping[tuple[str, str, str], Sequence[Run]]) -> str:
                 *_cells(base, measured, lambda run: run.mover_s_per_gb, faster=False),
             )
         )
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return markdown(head, rows)
 
 
 def _cells(
@@ -389,7 +389,7 @@ def _measure(bench: Bench, destinations: Sequence[Destination], arguments: argpa
     runs: dict[tuple[str, str, str], list[Run]] = {}
     for shape in SHAPES:
         topic = f"batches_of_{shape.records_per_batch}"
-        _say(f"loading {arguments.megabytes:g} MB in batches of {shape.name}")
+        say(f"loading {arguments.megabytes:g} MB in batches of {shape.name}")
         batches = _load(bench.source.bootstrap, topic, shape, arguments.megabytes, arguments.partitions)
         ways = [(destination, way) for destination in destinations for way in destination.ways]
         for destination, way in ways:  # whatever is done for the first time is done
@@ -399,12 +399,8 @@ def _measure(bench: Bench, destinations: Sequence[Destination], arguments: argpa
             for destination, way in ways:
                 run = bench.run(destination, topic, batches, arguments.partitions, way)
                 runs.setdefault((shape.name, destination.name, way.name), []).append(run)
-                _say(f"{shape.name}, {destination.name}, {way.name}: {run}")
+                say(f"{shape.name}, {destination.name}, {way.name}: {run}")
     return table(runs)
-
-
-def _say(line: str) -> None:
-    print(time.strftime("%X"), line, file=sys.stderr, flush=True)
 
 
 def main() -> None:

@@ -72,6 +72,7 @@ def add_parser(verbs: Subparsers) -> None:
         metavar="FILE",
         help="authorities in PEM; a client has to show a certificate of one of them (default: it need not)",
     )
+    # GatewaySettings has these defaults too; to import it takes 0.1 s, also of who asks for another verb.
     limits = parser.add_argument_group("limits")
     limits.add_argument(
         "--buffer-bytes",
