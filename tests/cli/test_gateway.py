@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import fields
 from pathlib import Path
 
 import psutil
@@ -19,6 +18,7 @@ from broker.wire import Wire
 
 from shoal.broker import BrokerCluster
 from shoal.cli import make_parser
+from shoal.cli.gateway import parse
 from shoal.exit_codes import EXIT_FAILED, EXIT_USAGE
 from shoal.gateway import GatewaySettings
 from shoal.protocol.apis import ApiKey
@@ -129,13 +129,8 @@ def test_with_json_it_says_where_it_listens(cluster: BrokerCluster) -> None:
 
 
 def test_what_is_not_said_is_as_in_a_program() -> None:
-    args = make_parser().parse_args(["gateway"])
-    defaults = {each.name: each.default for each in fields(GatewaySettings)}
-    assert args.buffer_bytes == defaults["buffer_bytes"]
-    assert args.chunk_bytes == defaults["chunk_bytes"]
-    assert args.max_connections == defaults["most_connections"]
-    assert args.max_request_bytes == defaults["largest_request_bytes"]
-    assert args.max_decompressed_bytes == defaults["largest_batch_bytes"]
+    settings = parse(make_parser().parse_args(["gateway", "--upstream", "a:1"]))
+    assert settings == GatewaySettings("127.0.0.1", 9092, settings.upstream)
 
 
 def test_a_port_that_is_taken_is_one_sentence_and_exit_code_2(cluster: BrokerCluster) -> None:
