@@ -159,7 +159,7 @@ def run(args: argparse.Namespace) -> int:
     gateway = Gateway(settings)
     with signals_held() as signals:
         try:
-            if not signals.allow(gateway.start):
+            if not signals.begin(gateway.start):
                 upstream = settings.upstream
                 say(f"ended by a signal before the {upstream.name} cluster at {upstream.servers} answered")
                 return 0

@@ -37,12 +37,12 @@ class HeldSignals:
         if not self._came:
             self._news.acquire()
 
-    def allow(self, begin: Callable[[], object]) -> bool:
+    def begin(self, call: Callable[[], object]) -> bool:
         """
         Call what may wait for long, and return whether it had ended before a signal came.
 
-        It is called in another thread, and where a signal came it is left there, since no signal ends a
-        ``connect`` or a look-up of a name there: what it began is to be stopped, and the process to end.
+        It is called in another thread, and where a signal came it is left there, since nothing ends a
+        ``connect`` or the look-up of a name: what it began is to be stopped then, and the process to end.
 
         Raises:
             BaseException: What it raises.
@@ -52,7 +52,7 @@ class HeldSignals:
 
         def run() -> None:
             try:
-                begin()
+                call()
             except BaseException as error:
                 raised.append(error)
             finally:
