@@ -19,21 +19,20 @@ from ...converting import turn
 from ...errors import ErrorCode, NotConvertible
 from ...protocol import codec
 from ...protocol.apis import ApiKey
-from ...protocol.fetch import FetchedPartition, FetchResponse, decode_fetch_response, encode_fetch_response
+from ...protocol.fetch import (
+    LIMITED_FROM,
+    MAGIC_1_FROM,
+    MAGIC_2_FROM,
+    FetchedPartition,
+    FetchResponse,
+    decode_fetch_response,
+    encode_fetch_response,
+)
 from ...records.down_conversion import DownConversion
 from ..settings import GatewaySettings
 from .asking import Asking, Part, old_code
 
 __all__ = ["FetchTranslation"]
-
-#: The first version that brings batches of magic 2.
-_VERSION = 4
-
-#: The first version whose clients see to it themselves that each partition gets its turn (KIP-74).
-_FIRST_WITH_ORDER = 3
-
-#: Of the old versions the last whose messages have no timestamp.
-_LAST_OF_MAGIC_0 = 1
 
 #: What an answer has besides record sets, for each partition that is asked for and in all.
 _OVERHEAD_BYTES = 1024 * 1024
@@ -122,10 +121,10 @@ class FetchTranslation:
         """Fetch until there is something to show, an error, or the client has waited long enough."""
         deadline = time.monotonic() + max(request.max_wait_ms, 0) / 1000
         version = asking.header.api_version
-        magic = 0 if version <= _LAST_OF_MAGIC_0 else 1
+        magic = 1 if version >= MAGIC_1_FROM else 0
         while True:
             left_ms = int(max(deadline - time.monotonic(), 0) * 1000)
-            ordered = wanted if version >= _FIRST_WITH_ORDER else self._in_turn(wanted)
+            ordered = wanted if version >= LIMITED_FROM else self._in_turn(wanted)
             response = self._fetch_once(asking, request, ordered, left_ms)
             self._end_turns(response)
             converted = self._convert_all(response, wanted, magic)
@@ -138,8 +137,8 @@ class FetchTranslation:
 
     def _fetch_once(self, asking: Asking, request: Any, wanted: _Asked, max_wait_ms: int) -> FetchResponse:
         buffer_bytes = self._settings.buffer_bytes
-        version = asking.upstream.oldest(ApiKey.FETCH, _VERSION)
-        max_bytes = request.max_bytes if asking.header.api_version >= _FIRST_WITH_ORDER else buffer_bytes
+        version = asking.upstream.oldest(ApiKey.FETCH, MAGIC_2_FROM)
+        max_bytes = request.max_bytes if asking.header.api_version >= LIMITED_FROM else buffer_bytes
         asking.upstream.send(
             asking.header,
             ApiKey.FETCH,
