@@ -44,17 +44,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
-from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient
 
 from bench.chart import line_layer, svg
 from bench.measure import MoverFailed
-from bench.report import machine, versions
+from bench.report import machine, markdown, say, versions
 from rig import BENCH_JVM, KAFKA_VERSION, KafkaCluster, create_topic, wait_until
+from rig.load import load_values
 from rig.process import peak_rss_of, spawn, tail
-from shoal.broker import Broker, down_converted
+from shoal import converting
+from shoal.broker import Broker
 from shoal.cli import main as shoal_main
-from shoal.gateway.translation import converting
 from shoal.records.down_conversion import DownConversion
 
 __all__ = ["Asked", "Had", "Run", "charts", "check_answer", "sweep_table", "table"]
@@ -315,7 +315,6 @@ def _convert_eagerly() -> None:
         return convert_chunk(self, _EAGER_CHUNK_BYTES)
 
     DownConversion._convert_chunk = convert_all  # type: ignore[method-assign]
-    down_converted._converting = threading.BoundedSemaphore(_EAGER_CHUNK_BYTES)
     converting._TURNS = threading.BoundedSemaphore(_EAGER_CHUNK_BYTES)
 
 
@@ -338,37 +337,13 @@ def _leader(bootstrap: str, topic: str) -> str:
 
 def _load(bootstrap: str, topic: str, records: int, records_per_batch: int) -> None:
     create_topic(bootstrap, topic)
-    failures: list[KafkaError] = []
-
-    def delivered(error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            failures.append(error)
-
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "compression.codec": "gzip",
-            "linger.ms": 1000,  # a batch is sent when it is full
-            "batch.num.messages": records_per_batch,
-            "queue.buffering.max.messages": 100_000,
-            "delivery.report.only.error": True,
-        }
-    )
     dice = random.Random(0)
     first_ms = int(time.time() * 1000) - 3_600_000
-    for number in range(records):
-        value = dice.randbytes(_RANDOM_HEX_DIGITS // 2).hex().ljust(_RECORD_BYTES, "x")
-        while True:
-            try:
-                producer.produce(
-                    topic, value, partition=0, timestamp=first_ms + number, on_delivery=delivered
-                )
-            except BufferError:
-                producer.poll(0.1)
-            else:
-                break
-    if producer.flush(300) or failures:
-        raise MoverFailed(f"{topic} could not be loaded: {failures[:1]}")
+    values = (
+        (0, first_ms + number, dice.randbytes(_RANDOM_HEX_DIGITS // 2).hex().ljust(_RECORD_BYTES, "x"))
+        for number in range(records)
+    )
+    load_values(bootstrap, topic, "gzip", records_per_batch, values)
 
 
 # Measuring
@@ -402,7 +377,7 @@ def _run(name: str, start: _Start, chunk_bytes: int, asked: Asked) -> Run:
     had = Had(**json.loads(said))
     cpu_s = after.user + after.system - before.user - before.system
     run = Run(name, chunk_bytes, asked, had, idle_bytes, peak_bytes, cpu_s)
-    _say(f"{name}, {_conversion(run)}, {asked.consumers} consumers: {_cells(run)}")
+    say(f"{name}, {_conversion(run)}, {asked.consumers} consumers: {_cells(run)}")
     return run
 
 
@@ -445,7 +420,7 @@ _COLUMNS = (
 def table(runs: Sequence[Run]) -> str:
     """Return a Markdown table."""
     rows = [(each.server, _conversion(each), str(each.asked.consumers), *_cells(each)) for each in runs]
-    return _markdown(_COLUMNS, rows)
+    return markdown(_COLUMNS, rows)
 
 
 def sweep_table(runs: Sequence[Run]) -> str:
@@ -469,7 +444,7 @@ def sweep_table(runs: Sequence[Run]) -> str:
         )
         for each in runs
     ]
-    return _markdown(columns, rows)
+    return markdown(columns, rows)
 
 
 def charts(runs: Sequence[Run]) -> str:
@@ -526,15 +501,6 @@ def _seconds(first_byte_s: float, run: Run) -> str:
     return f"none in {run.asked.seconds:g}" if math.isinf(first_byte_s) else f"{first_byte_s:.3f}"
 
 
-def _markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _say(line: str) -> None:
-    print(time.strftime("%X"), line, file=sys.stderr, flush=True)
-
-
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench.gateway",
@@ -567,7 +533,7 @@ def _measure_broker(arguments: argparse.Namespace, records: int, directory: Path
     def start(chunk_bytes: int) -> AbstractContextManager[_Server]:
         return _embedded(data, chunk_bytes, directory)
 
-    _say(f"loading {records * _RECORD_BYTES / _MEGABYTE:,.0f} MB into the embedded broker")
+    say(f"loading {records * _RECORD_BYTES / _MEGABYTE:,.0f} MB into the embedded broker")
     with start(_LAZY_CHUNK_BYTES) as server:
         _load(server.address, _TOPIC, records, _RECORDS_PER_BATCH)
     return _compare(_BROKER, start, arguments)
@@ -581,7 +547,7 @@ def _measure_gateway(
         def start(chunk_bytes: int) -> AbstractContextManager[_Server]:
             return _gateway(kafka.bootstrap, chunk_bytes, directory)
 
-        _say(f"loading {records * _RECORD_BYTES / _MEGABYTE:,.0f} MB into Kafka")
+        say(f"loading {records * _RECORD_BYTES / _MEGABYTE:,.0f} MB into Kafka")
         _load(kafka.bootstrap, _TOPIC, records, _RECORDS_PER_BATCH)
         _load(
             kafka.bootstrap, _SMALL_TOPIC, _SMALL_FETCH_BYTES * 12 // _RECORD_BYTES, _RECORDS_PER_SMALL_BATCH

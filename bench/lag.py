@@ -34,7 +34,7 @@ from bench.latency import Percentiles
 from bench.measure import MoverFailed, TreeCpu
 from bench.mirror_maker_2 import MirrorMaker2
 from bench.mover import Job, Mover, PlainCommand
-from bench.report import machine, versions
+from bench.report import machine, markdown, versions
 from bench.topics import PARTITIONS
 from rig import BENCH_JVM, KafkaCluster, create_topic, two_clusters, wait_until
 from rig.process import spawn, tail
@@ -266,13 +266,13 @@ def _await_all(load: _Load, arrivals: _Arrivals, name: str) -> None:
 def table(lags: Sequence[Lag]) -> str:
     """Return a Markdown table: a row for each mover, and one for the source's own consumer beside each."""
     head = ("lag in ms", "records", "p50", "p90", "p99", "p99.9", "longest", "CPU of a core", "load before")
-    rows = [head, tuple("---" for _ in head)]
+    rows: list[Sequence[str]] = []
     for lag in lags:
         rows += [
             (lag.mover, *_cells(lag.destination_ms), f"{lag.cpu_s / lag.seconds:.0%}", f"{lag.load:.1f}"),
             (f"the source's own consumer, beside {lag.mover}", *_cells(lag.source_ms), "", ""),
         ]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return markdown(head, rows)
 
 
 def _cells(times_ms: Sequence[float]) -> list[str]:

@@ -30,7 +30,7 @@ from confluent_kafka import IsolationLevel, KafkaError, Message, Producer, Topic
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from bench.measure import MoverFailed, TreeCpu
-from bench.report import machine, versions
+from bench.report import machine, markdown, say, versions
 from rig import (
     BENCH_JVM,
     KAFKA_VERSION,
@@ -234,15 +234,11 @@ def table(runners: Sequence[_Runner], loads: Sequence[float]) -> str:
     measured = [(each.backlog, each.steady, each.idle_minute) for each in runners]
     few, many = measured
     rows = [
-        head,
-        tuple("---" for _ in head),
         *((each.name, *map(_cell, values)) for each, values in zip(runners, measured, strict=True)),
         ("with idle ones, against without", *map(_ratio, few, many)),
     ]
-    text = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    return (
-        f"{text}\n\nLoad of the machine over a minute, before and after: {loads[0]:.1f} and {loads[1]:.1f}."
-    )
+    load = f"Load of the machine over a minute, before and after: {loads[0]:.1f} and {loads[1]:.1f}."
+    return f"{markdown(head, rows)}\n\n{load}"
 
 
 def _cell(values: Sequence[float]) -> str:
@@ -279,7 +275,7 @@ def _measure(bench: _Bench, runners: Sequence[_Runner], arguments: argparse.Name
         bench.load(runner.busy, 20)  # whatever is done for the first time is done
         bench.await_quiet(runner)
     for turn in range(arguments.repeat):
-        _say(f"turn {turn + 1} of {arguments.repeat}")
+        say(f"turn {turn + 1} of {arguments.repeat}")
         before = [runner.cpu_s() for runner in runners]
         time.sleep(60)
         for runner, cpu_s in zip(runners, before, strict=True):
@@ -291,9 +287,7 @@ def _measure(bench: _Bench, runners: Sequence[_Runner], arguments: argparse.Name
             runner.backlog.append(bench.backlog(runner, arguments.megabytes))
             bench.await_quiet(runner)
         for runner in runners:
-            _say(
-                f"{runner.name}: backlog {runner.backlog}, steady {runner.steady}, idle {runner.idle_minute}"
-            )
+            say(f"{runner.name}: backlog {runner.backlog}, steady {runner.steady}, idle {runner.idle_minute}")
     for runner in runners:
         bench.verify(runner)
 
@@ -310,10 +304,6 @@ def _create_topics(clusters: Sequence[KafkaCluster], busy: int, idle: int) -> li
     return list(idle_topics)
 
 
-def _say(line: str) -> None:
-    print(time.strftime("%X"), line, file=sys.stderr, flush=True)
-
-
 def main() -> None:
     if sys.argv[1:2] == ["copy"]:
         source, destination, group, *topics = sys.argv[2:]
@@ -328,7 +318,7 @@ def main() -> None:
         ExitStack() as stack,
     ):
         bench = _Bench(*clusters, arguments.busy)
-        _say("creating topics")
+        say("creating topics")
         idle = _create_topics(clusters, arguments.busy, arguments.idle)
         few = f"{arguments.busy} busy partitions"
         many = f"{few} and {arguments.idle:,} idle ones"

@@ -1,8 +1,10 @@
-"""The table, and the text around it."""
+"""Tables, the text around them, and what is said meanwhile."""
 
 import os
 import platform
-from collections.abc import Sequence
+import sys
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -14,7 +16,7 @@ from bench.measure import Usage
 from bench.topics import PARTITIONS
 from rig import KAFKA_VERSION
 
-__all__ = ["Result", "heading", "machine", "table", "versions"]
+__all__ = ["Result", "heading", "machine", "markdown", "say", "table", "versions"]
 
 GIGABYTE = 1_000_000_000
 
@@ -124,6 +126,17 @@ def machine() -> str:
         f"{os.cpu_count()} cores ({_processor()}), {memory:.0f} GB; "
         f"{platform.system()} {platform.release()}, Python {platform.python_version()}"
     )
+
+
+def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def say(line: str) -> None:
+    """Say on stderr what is done next, and when."""
+    print(time.strftime("%X"), line, file=sys.stderr, flush=True)
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -30,10 +30,9 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from confluent_kafka import KafkaError, Message, Producer
 
 from bench.measure import MoverFailed, end_offsets
-from bench.report import machine, versions
+from bench.report import machine, markdown, say, versions
 from rig import (
     BENCH_JVM,
     KAFKA_VERSION,
@@ -45,6 +44,7 @@ from rig import (
 )
 from rig.agent import agent_jar
 from rig.cluster import free_port
+from rig.load import load_values
 from rig.process import spawn, tail
 from shoal.broker import Broker
 from shoal.client.cluster import Cluster
@@ -212,43 +212,21 @@ def _share_copied(task: tuple[Sequence[CopyRange], CopySettings]) -> _Copied:
 def _load(bootstrap: str, topic: str, shape: Shape, megabytes: float, partitions: int) -> int:
     """Load a topic with batches of one size; return how many there are."""
     create_topic(bootstrap, topic, partitions)
-    failures: list[KafkaError] = []
-
-    def delivered(error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            failures.append(error)
-
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "compression.codec": "lz4",
-            "enable.idempotence": True,
-            "linger.ms": 1000,  # a batch is sent when it is full
-            "batch.num.messages": shape.records_per_batch,
-            "queue.buffering.max.messages": 1_000_000,
-            "delivery.report.only.error": True,
-        }
-    )
     dice = random.Random(0)
     # Half of it is random: it compresses a little, as records do.
     values = [dice.randbytes(_RECORD_BYTES // 4).hex().ljust(_RECORD_BYTES, "x") for _ in range(10_000)]
     batches = int(megabytes * 1e6 / (61 + shape.records_per_batch * 0.74 * _RECORD_BYTES))
     first_ms = int(time.time() * 1000) - 3_600_000
-    for number in range(batches):
-        partition = number % partitions
-        for each in range(shape.records_per_batch):
-            value = values[(number * shape.records_per_batch + each) % len(values)]
-            while True:
-                try:
-                    producer.produce(
-                        topic, value, partition=partition, timestamp=first_ms + number, on_delivery=delivered
-                    )
-                except BufferError:
-                    producer.poll(0.1)
-                else:
-                    break
-    if producer.flush(300) or failures:
-        raise MoverFailed(f"the load did not reach the source: {failures[:1]}")
+    records = (
+        (
+            number % partitions,
+            first_ms + number,
+            values[(number * shape.records_per_batch + each) % len(values)],
+        )
+        for number in range(batches)
+        for each in range(shape.records_per_batch)
+    )
+    load_values(bootstrap, topic, "lz4", shape.records_per_batch, records, partitions)
     return batches
 
 
@@ -287,7 +265,7 @@ class Bench:
         if not took.get("complete"):
             raise MoverFailed(f"{way.name}, {topic}: exit code {done.returncode}, {took}")
         if took["waited_for"]:
-            _say(f"{way.name}, {topic}: it waited for {took['waited_for']}")
+            say(f"{way.name}, {topic}: it waited for {took['waited_for']}")
         if end_offsets(self.source.bootstrap, topic) != end_offsets(destination.bootstrap, copy):
             raise MoverFailed(f"{way.name}: {copy} has another number of records than {topic}")
         gigabytes = took["bytes"] / 1e9
@@ -357,7 +335,7 @@ def _destinations(kafka: KafkaCluster, has_agent: bool, directory: Path) -> Iter
 def table(runs: Mapping[tuple[str, str, str], Sequence[Run]]) -> str:
     """Return a Markdown table of the medians; ratios are to one in a request, of the same run."""
     head = ("batches", "destination", "sent", "MB/s", "", "destination CPU-s/GB", "", "mover CPU-s/GB", "")
-    rows = [head, tuple("---" for _ in head)]
+    rows = []
     for (shape, destination, way), measured in runs.items():
         base = runs[shape, destination, ONE.name]
         mean = statistics.mean(each.batch_bytes for each in measured)
@@ -371,7 +349,7 @@ def table(runs: Mapping[tuple[str, str, str], Sequence[Run]]) -> str:
                 *_cells(base, measured, lambda run: run.mover_s_per_gb, faster=False),
             )
         )
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return markdown(head, rows)
 
 
 def _cells(
@@ -411,7 +389,7 @@ def _measure(bench: Bench, destinations: Sequence[Destination], arguments: argpa
     runs: dict[tuple[str, str, str], list[Run]] = {}
     for shape in SHAPES:
         topic = f"batches_of_{shape.records_per_batch}"
-        _say(f"loading {arguments.megabytes:g} MB in batches of {shape.name}")
+        say(f"loading {arguments.megabytes:g} MB in batches of {shape.name}")
         batches = _load(bench.source.bootstrap, topic, shape, arguments.megabytes, arguments.partitions)
         ways = [(destination, way) for destination in destinations for way in destination.ways]
         for destination, way in ways:  # whatever is done for the first time is done
@@ -421,12 +399,8 @@ def _measure(bench: Bench, destinations: Sequence[Destination], arguments: argpa
             for destination, way in ways:
                 run = bench.run(destination, topic, batches, arguments.partitions, way)
                 runs.setdefault((shape.name, destination.name, way.name), []).append(run)
-                _say(f"{shape.name}, {destination.name}, {way.name}: {run}")
+                say(f"{shape.name}, {destination.name}, {way.name}: {run}")
     return table(runs)
-
-
-def _say(line: str) -> None:
-    print(time.strftime("%X"), line, file=sys.stderr, flush=True)
 
 
 def main() -> None:

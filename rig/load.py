@@ -10,7 +10,7 @@ sends a batch uncompressed where compression would not make it smaller.)
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -38,6 +38,7 @@ __all__ = [
     "load_committed_transaction",
     "load_every_kind",
     "load_plain",
+    "load_values",
     "random_records",
     "send_batch",
     "transactional_producer",
@@ -233,41 +234,55 @@ def load_plain(
         create_topic(bootstrap, topic, partitions)
     count = total_bytes // 1000
     values = _JsonValues(random.Random(seed))
-    failures: list[KafkaError] = []
-
-    def delivered(error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            failures.append(error)
-
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "compression.codec": codec,
-            "enable.idempotence": True,
-            **_BATCH_BY_FLUSH,
-            "batch.num.messages": records_per_batch,
-            # Bounds what waits here; a full queue is the signal to let librdkafka catch up.
-            "queue.buffering.max.messages": max(20_000, 4 * records_per_batch * partitions),
-            # Only failures call back: a callback a record would halve the speed.
-            "delivery.report.only.error": True,
-        }
+    records = (
+        (number // records_per_batch % partitions, first_timestamp_ms + number, values.numbered(number))
+        for number in range(count)
     )
-    for number in range(count):
-        partition = number // records_per_batch % partitions
+    load_values(bootstrap, topic, codec, records_per_batch, records, partitions)
+    return count
+
+
+def load_values(
+    bootstrap: str,
+    topic: str,
+    codec: Codec,
+    records_per_batch: int,
+    records: Iterable[tuple[int, int, bytes | str]],
+    partitions: int = 1,
+) -> None:
+    """
+    Send values quickly, idempotently.
+
+    Every batch has exactly ``records_per_batch`` records, the last of a partition perhaps fewer.
+
+    Args:
+        records: Partition, timestamp in milliseconds and value of each.
+        partitions: How many have a batch under way.
+
+    Raises:
+        LoadFailed: Not all were acknowledged.
+
+    """
+    failures: list[KafkaError] = []
+    delivered = _collect(failures)
+    limits = {
+        "batch.num.messages": records_per_batch,
+        # Bounds what waits here; a full queue is the signal to let librdkafka catch up.
+        "queue.buffering.max.messages": max(20_000, 4 * records_per_batch * partitions),
+        # Only failures call back: a callback a record would halve the speed.
+        "delivery.report.only.error": True,
+    }
+    producer = _producer(bootstrap, codec, idempotent=True, more=limits)
+    for partition, timestamp_ms, value in records:
         while True:
             try:
                 producer.produce(
-                    topic,
-                    values.numbered(number),
-                    partition=partition,
-                    timestamp=first_timestamp_ms + number,
-                    on_delivery=delivered,
+                    topic, value, partition=partition, timestamp=timestamp_ms, on_delivery=delivered
                 )
                 break
             except BufferError:
                 producer.poll(0.1)
     _flush(producer, failures)
-    return count
 
 
 class _JsonValues:
@@ -364,11 +379,7 @@ def _send_batches(producer: Producer, topic: str, records: Loaded) -> None:
 def send_batch(producer: Producer, topic: str, partition: int, records: Sequence[Record]) -> None:
     """Send these records with a producer whose linger is long, and wait for their acknowledgement."""
     failures: list[KafkaError] = []
-
-    def delivered(error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            failures.append(error)
-
+    delivered = _collect(failures)
     for record in records:
         producer.produce(
             topic,
@@ -380,6 +391,16 @@ def send_batch(producer: Producer, topic: str, partition: int, records: Sequence
             on_delivery=delivered,
         )
     _flush(producer, failures)
+
+
+def _collect(failures: list[KafkaError]) -> Callable[[KafkaError | None, Message], None]:
+    """Return what a producer calls, by which failures are kept."""
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            failures.append(error)
+
+    return delivered
 
 
 def _flush(producer: Producer, failures: Sequence[KafkaError]) -> None:

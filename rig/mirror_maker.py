@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from rig.cluster import OLD_LOG4J, QUICK_JVM, java_properties
@@ -81,12 +80,7 @@ class MirrorMaker1:
         assert self._process is not None
         return self._process.wait(timeout_s)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         if self._process is not None:
             self._process.kill()
             self._process.wait()

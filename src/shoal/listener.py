@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import logging
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-__all__ = ["Listener"]
+from .errors import ConfigError
+
+__all__ = ["Listener", "addresses_of"]
 
 _log = logging.getLogger("shoal.listener")
 
@@ -17,6 +20,21 @@ _log = logging.getLogger("shoal.listener")
 _REFUSED_PAUSE_S = 0.1
 
 _BACKLOG = 128
+
+
+def addresses_of(host: str) -> Sequence[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+    """
+    Return the addresses of what is to be listened on, for a look at who could connect there.
+
+    Raises:
+        ConfigError: There are none.
+
+    """
+    try:
+        found = {info[4][0] for info in socket.getaddrinfo(host, None)}
+    except OSError as error:
+        raise ConfigError(f"there is no address of {host!r}: {error.strerror}") from error
+    return [ipaddress.ip_address(str(address).partition("%")[0]) for address in found]
 
 
 class Listener:

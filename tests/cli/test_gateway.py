@@ -7,14 +7,20 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
 
+import psutil
 import pytest
 from broker.wire import Wire
 
 from shoal.broker import BrokerCluster
+from shoal.cli import make_parser
+from shoal.cli.gateway import parse
 from shoal.exit_codes import EXIT_FAILED, EXIT_USAGE
+from shoal.gateway import GatewaySettings
 from shoal.protocol.apis import ApiKey
 
 PATIENCE_S = 60
@@ -52,6 +58,64 @@ def test_it_serves_until_a_signal_and_ends_with_0(cluster: BrokerCluster, number
             assert process.wait(PATIENCE_S) == 0
 
 
+@contextmanager
+def silent() -> Iterator[tuple[int, Callable[[psutil.Process], bool]]]:
+    """Yield the port of what accepts connections and never answers, and what tells that it is waited for."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(PATIENCE_S)
+        with ExitStack() as accepted:
+
+            def is_asked(_: psutil.Process) -> bool:
+                connected, _ = listener.accept()
+                accepted.enter_context(connected)
+                return bool(connected.recv(1))
+
+            yield listener.getsockname()[1], is_asked
+
+
+@contextmanager
+def dropping() -> Iterator[tuple[int, Callable[[psutil.Process], bool]]]:
+    """Yield the port of what drops packets, as a listener does that has no room, and the same."""
+    with ExitStack() as sockets:
+        listener = sockets.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(4):
+            filling = sockets.enter_context(socket.socket())
+            filling.setblocking(False)
+            filling.connect_ex(listener.getsockname())
+        port = listener.getsockname()[1]
+
+        def is_tried(process: psutil.Process) -> bool:
+            return any(
+                each.status == psutil.CONN_SYN_SENT and each.raddr.port == port
+                for each in process.net_connections("tcp")
+            )
+
+        yield port, is_tried
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("upstream", [silent, dropping])
+def test_a_signal_ends_the_wait_for_a_cluster_with_0_and_a_sentence(
+    upstream: Callable[[], AbstractContextManager[tuple[int, Callable[[psutil.Process], bool]]]],
+    number: int,
+    tmp_path: Path,
+) -> None:
+    config = tmp_path / "upstream.properties"
+    config.write_text("request.timeout.ms=3600000\n")
+    with upstream() as (port, is_waited_for):
+        where = f"127.0.0.1:{port}"
+        arguments = ("--listen", "127.0.0.1:0", "--upstream", where, "--upstream-config", str(config))
+        with gateway(*arguments) as process:
+            watched, deadline = psutil.Process(process.pid), time.monotonic() + PATIENCE_S
+            while not is_waited_for(watched):
+                assert time.monotonic() < deadline
+                assert process.poll() is None
+            process.send_signal(number)
+            out, err = process.communicate(timeout=PATIENCE_S)
+    assert (out, process.returncode) == ("", 0)
+    assert err == f"shoal: ended by a signal before the upstream cluster at {where} answered\n"
+
+
 def test_with_json_it_says_where_it_listens(cluster: BrokerCluster) -> None:
     with gateway("--listen", "127.0.0.1:0", "--upstream", cluster.bootstrap, "--json") as process:
         assert process.stdout is not None
@@ -62,6 +126,11 @@ def test_with_json_it_says_where_it_listens(cluster: BrokerCluster) -> None:
             assert wire.call(ApiKey.METADATA, 0, topics=[]).brokers
         process.terminate()
         assert process.wait(PATIENCE_S) == 0
+
+
+def test_what_is_not_said_is_as_in_a_program() -> None:
+    settings = parse(make_parser().parse_args(["gateway", "--upstream", "a:1"]))
+    assert settings == GatewaySettings("127.0.0.1", 9092, settings.upstream)
 
 
 def test_a_port_that_is_taken_is_one_sentence_and_exit_code_2(cluster: BrokerCluster) -> None:

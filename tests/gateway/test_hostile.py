@@ -75,9 +75,12 @@ def test_a_client_id_that_is_no_text_closes_the_connection(behind: Behind) -> No
 
 @pytest.mark.parametrize(
     ("api", "version"),
-    [(ApiKey.FETCH, 0), (ApiKey.PRODUCE, 0), (ApiKey.LIST_OFFSETS, 0), (ApiKey.API_VERSIONS, 0)],
+    [
+        *((ApiKey.FETCH, 0), (ApiKey.PRODUCE, 0), (ApiKey.LIST_OFFSETS, 0), (ApiKey.API_VERSIONS, 0)),
+        *((ApiKey.METADATA, 1), (ApiKey.FIND_COORDINATOR, 4), (ApiKey.DESCRIBE_CLUSTER, 0)),
+    ],
 )
-def test_a_request_that_is_too_large_to_be_held_closes_the_connection(
+def test_a_request_that_is_held_or_whose_answer_is_has_a_limit(
     behind: Behind, topic: str, api: ApiKey, version: int
 ) -> None:
     with Wire(behind.address(topic)) as wire:

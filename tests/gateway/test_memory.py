@@ -14,11 +14,11 @@ from batches import batch, message
 from broker.wire import Wire
 from gateway.behind import Behind, append, gateway_before, messages, wait_until
 
+from shoal import converting
 from shoal.broker import BrokerCluster
 from shoal.gateway import rewriting
 from shoal.gateway import upstream as upstream_module
 from shoal.gateway.client import Incoming
-from shoal.gateway.translation import converting
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from shoal.records.down_conversion import DownConversion

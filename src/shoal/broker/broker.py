@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import base64
-import ipaddress
-import socket
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from ..errors import ConfigError
+from ..listener import addresses_of
 from .apis.table import APIS, APIS_WITH_OLD_VERSIONS
 from .clock import now_ms
 from .config import BrokerConfig
@@ -246,12 +244,7 @@ class Broker:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.stop()
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> Topic:
@@ -302,11 +295,7 @@ class Broker:
 
 
 def _check_address(host: str, allow_any_address: bool) -> None:
-    try:
-        found = {info[4][0] for info in socket.getaddrinfo(host, None)}
-    except OSError as error:
-        raise ConfigError(f"there is no address of {host!r}: {error.strerror}") from error
-    addresses = [ipaddress.ip_address(address) for address in found]
+    addresses = addresses_of(host)
     if not allow_any_address and not all(address.is_loopback for address in addresses):
         raise ConfigError(f"the embedded broker listens on loopback addresses only, not on {host!r}")
     if any(address.is_unspecified for address in addresses):

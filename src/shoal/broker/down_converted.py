@@ -6,27 +6,20 @@ converts the first batch for it. That one is kept for one partition of a
 response only; the others convert it again when it is their turn. So a response
 has never more than one chunk of converted data in memory, however many
 partitions are in it.
-
-While a batch is converted it takes two or three times its expanded size, and
-threads take turns in the midst of it; so no more are converted at a time than
-there are processors.
 """
 
 from __future__ import annotations
 
-import os
 import socket
-import threading
 from collections.abc import Iterator, Sequence
 
+from ..converting import chunks, turn
 from ..errors import NotConvertible
 from ..records.down_conversion import DownConversion
 from .file_segment import FileRange
 from .refusal import Refused
 
 __all__ = ["DownConverted"]
-
-_converting = threading.BoundedSemaphore(os.cpu_count() or 1)
 
 
 class DownConverted:
@@ -68,7 +61,7 @@ class DownConverted:
 
         """
         try:
-            with _converting:
+            with turn():
                 conversion = DownConversion(
                     _Batches(source),
                     magic=magic,
@@ -104,17 +97,10 @@ class DownConverted:
             del chunk  # or it would be there until the next one is
 
     def _chunks(self) -> Iterator[bytearray]:
-        """Yield all bytes, and keep nothing of what was read for them while other partitions are sent."""
+        """Return all bytes, and keep nothing of what was read for them while other partitions are sent."""
         conversion, self._conversion = self._conversion, None
         assert conversion is not None, "it is sent once"
-        chunks = conversion.chunks()
-        while True:
-            with _converting:
-                chunk = next(chunks, None)
-            if chunk is None:
-                return
-            yield chunk
-            del chunk
+        return chunks(conversion)
 
 
 class _Batches:

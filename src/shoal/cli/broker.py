@@ -6,10 +6,11 @@ import argparse
 from pathlib import Path
 
 from ..errors import ConfigError
+from ..mirroring.options import parse_listen
 from .options import Subparsers, add_output_options, parse_key_values, read_properties
 from .report import print_json, warn
 from .server_properties import ServerProperties, read_server_properties
-from .serving import allow_many_files, parse_listen, signals_held
+from .serving import allow_many_files, signals_held
 
 __all__ = ["add_parser", "run"]
 
@@ -65,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
 
     wanted = _read_config(args.config)
     listen = args.listen or wanted.listen or _DEFAULT_LISTEN
-    host, port = parse_listen(listen)
+    host, port = parse_listen("listen", listen)
     allow_many_files()
     broker = Broker(
         host,
@@ -75,14 +76,14 @@ def run(args: argparse.Namespace) -> int:
         data=args.data or wanted.data,
         allow_any_address=args.allow_any_address,
     )
-    with signals_held() as wait_for_signal:
+    with signals_held() as signals:
         try:
             broker.start()
         except OSError as error:
             raise ConfigError(f"--listen {listen}: {error.strerror or error}") from error
         try:
             _announce(broker.bootstrap, as_json=args.json)
-            wait_for_signal()
+            signals.wait()
         finally:
             broker.stop()
     return 0

@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
+from ..mirroring.options import parse_listen
 from .options import Subparsers, add_output_options, parse_cluster
 from .report import print_json, say, warn
-from .serving import allow_many_files, parse_listen, signals_held
+from .serving import allow_many_files, signals_held
 
 if TYPE_CHECKING:
-    from ..gateway import Gateway, TlsFiles
+    from ..gateway import Gateway, GatewaySettings, TlsFiles
 
-__all__ = ["add_parser", "run"]
+__all__ = ["add_parser", "parse", "run"]
 
 _DEFAULT_LISTEN = "127.0.0.1:9092"
 _SMALLEST_BUFFER_BYTES = 64 * 1024
@@ -33,46 +34,58 @@ def add_parser(verbs: Subparsers) -> None:
         "converted to the old formats while they are sent.",
         allow_abbrev=False,
     )
-    ends = parser.add_argument_group("where")
-    ends.add_argument(
+    _add_ends(parser.add_argument_group("where"))
+    _add_tls(parser.add_argument_group("TLS on the listeners"))
+    _add_limits(parser.add_argument_group("limits"))
+    add_output_options(parser, exit_code_of_interrupt=0)
+    parser.set_defaults(run=run)
+
+
+def _add_ends(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
         "--listen",
         default=_DEFAULT_LISTEN,
         metavar="HOST:PORT",
         help="a loopback address that clients bootstrap from; they find broker N of the cluster at port "
         f"PORT + 1 + N; port 0 takes free ones for all (default: {_DEFAULT_LISTEN})",
     )
-    ends.add_argument(
+    group.add_argument(
         "--advertise", metavar="HOST", help="what clients are told to connect to (default: --listen's host)"
     )
-    ends.add_argument(
+    group.add_argument(
         "--allow-any-address",
         action="store_true",
         help="let --listen name an address that other machines can reach; whoever connects acts in the "
         "name of the upstream user",
     )
-    ends.add_argument(
+    group.add_argument(
         "--upstream", metavar="HOST:PORT[,HOST:PORT...]", help="bootstrap servers of the cluster"
     )
-    ends.add_argument(
+    group.add_argument(
         "--upstream-config",
         metavar="FILE",
         help="the Java client's .properties for the cluster, TLS and SASL included; --upstream wins over its "
         "bootstrap.servers, and its isolation.level (default: read_committed) is what old clients see of "
         "transactions",
     )
-    tls = parser.add_argument_group("TLS on the listeners")
-    tls.add_argument(
+
+
+def _add_tls(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
         "--tls-certificate", type=Path, metavar="FILE", help="the gateway's certificate and its chain, in PEM"
     )
-    tls.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key, in PEM, not encrypted")
-    tls.add_argument(
+    group.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key, in PEM, not encrypted")
+    group.add_argument(
         "--tls-client-authorities",
         type=Path,
         metavar="FILE",
         help="authorities in PEM; a client has to show a certificate of one of them (default: it need not)",
     )
-    limits = parser.add_argument_group("limits")
-    limits.add_argument(
+
+
+def _add_limits(group: argparse._ArgumentGroup) -> None:
+    # GatewaySettings has these defaults too; to import it takes 0.2 s, also of who asks for another verb.
+    group.add_argument(
         "--buffer-bytes",
         type=int,
         default=128 * 1024,
@@ -80,14 +93,14 @@ def add_parser(verbs: Subparsers) -> None:
         help="the most that is asked of a broker for one fetch of an old client, whatever it asks for; a "
         "single larger batch comes whole (default: %(default)s)",
     )
-    limits.add_argument(
+    group.add_argument(
         "--chunk-bytes",
         type=int,
         default=16 * 1024,
         metavar="N",
         help="how much of that is converted at a time, in whole batches (default: %(default)s)",
     )
-    limits.add_argument(
+    group.add_argument(
         "--max-connections",
         type=int,
         default=1000,
@@ -95,7 +108,7 @@ def add_parser(verbs: Subparsers) -> None:
         help="connections of clients at the same time; one client may have one to bootstrap, one to each "
         "broker and one to its coordinator (default: %(default)s)",
     )
-    limits.add_argument(
+    group.add_argument(
         "--max-request-bytes",
         type=int,
         default=16 * 1024 * 1024,
@@ -103,7 +116,7 @@ def add_parser(verbs: Subparsers) -> None:
         help="of a request that has to be translated; a larger one closes its connection "
         "(default: %(default)s)",
     )
-    limits.add_argument(
+    group.add_argument(
         "--max-decompressed-bytes",
         type=int,
         default=64 * 1024 * 1024,
@@ -111,15 +124,17 @@ def add_parser(verbs: Subparsers) -> None:
         help="of a batch that is converted, as it is and when it is decompressed; a larger one is refused "
         "(default: %(default)s)",
     )
-    add_output_options(parser, exit_code_of_interrupt=0)
-    parser.set_defaults(run=run)
 
 
-def run(args: argparse.Namespace) -> int:
-    from ..gateway import Gateway, GatewaySettings
+def parse(args: argparse.Namespace) -> GatewaySettings:
+    """
+    Raises:
+        ConfigError: An option makes no sense; names it.
+    """
+    from ..gateway import GatewaySettings
 
-    host, port = parse_listen(args.listen)
-    settings = GatewaySettings(
+    host, port = parse_listen("listen", args.listen)
+    return GatewaySettings(
         host,
         port,
         parse_cluster("upstream", "upstream", args.upstream, args.upstream_config),
@@ -134,14 +149,23 @@ def run(args: argparse.Namespace) -> int:
         most_connections=_at_least("--max-connections", args.max_connections, 1),
         largest_request_bytes=_at_least("--max-request-bytes", args.max_request_bytes, 1024),
     )
+
+
+def run(args: argparse.Namespace) -> int:
+    from ..gateway import Gateway
+
+    settings = parse(args)
     allow_many_files()
     gateway = Gateway(settings)
-    with signals_held() as wait_for_signal:
-        gateway.start()
+    with signals_held() as signals:
         try:
+            if not signals.begin(gateway.start):
+                upstream = settings.upstream
+                say(f"ended by a signal before the {upstream.name} cluster at {upstream.servers} answered")
+                return 0
             _announce(gateway, as_json=args.json)
             with _events_told(as_json=args.json, verbose=args.verbose):
-                wait_for_signal()
+                signals.wait()
         finally:
             gateway.stop()
     return 0

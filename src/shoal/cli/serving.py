@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import resource
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ..client.connection import Address, parse_bootstrap
-from ..errors import ConfigError
+__all__ = ["HeldSignals", "allow_many_files", "signals_held"]
 
-__all__ = ["allow_many_files", "parse_listen", "signals_held"]
+_SIGNALS = frozenset({signal.SIGINT, signal.SIGTERM})
 
 
 def allow_many_files() -> None:
@@ -19,30 +19,59 @@ def allow_many_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
+class HeldSignals:
+    """SIGINT and SIGTERM, seen only where they are waited for; by the main thread."""
+
+    def __init__(self) -> None:
+        self._came = False
+        self._news = threading.Semaphore(0)
+        threading.Thread(target=self._watch, name="shoal-signals", daemon=True).start()
+
+    def _watch(self) -> None:
+        signal.sigwait(_SIGNALS)
+        self._came = True
+        self._news.release()
+
+    def wait(self) -> None:
+        """Wait until one comes."""
+        if not self._came:
+            self._news.acquire()
+
+    def begin(self, call: Callable[[], object]) -> bool:
+        """
+        Call what may wait for long, and return whether it had ended before a signal came.
+
+        It is called in another thread, and where a signal came it is left there, since nothing ends a
+        ``connect`` or the look-up of a name: what it began is to be stopped then, and the process to end.
+
+        Raises:
+            BaseException: What it raises.
+
+        """
+        raised: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                call()
+            except BaseException as error:
+                raised.append(error)
+            finally:
+                self._news.release()
+
+        threading.Thread(target=run, name="shoal-start", daemon=True).start()
+        self._news.acquire()
+        if self._came:
+            return False
+        if raised:
+            raise raised[0]
+        return True
+
+
 @contextmanager
-def signals_held() -> Iterator[Callable[[], object]]:
-    """Hold SIGINT and SIGTERM back, also in threads that are started meanwhile, until they are waited for."""
-    signals = {signal.SIGINT, signal.SIGTERM}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+def signals_held() -> Iterator[HeldSignals]:
+    """Hold SIGINT and SIGTERM back, also in threads that are started meanwhile."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
-        yield lambda: signal.sigwait(signals)
+        yield HeldSignals()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def parse_listen(text: str) -> Address:
-    """
-    Read ``HOST:PORT`` of ``--listen``; the port may be 0.
-
-    Raises:
-        ConfigError: It is none.
-
-    """
-    host, colon, port = text.rpartition(":")
-    if colon and port == "0" and host:
-        return Address(host.removeprefix("[").removesuffix("]"), 0)
-    try:
-        (address,) = parse_bootstrap(text)
-    except ValueError:
-        raise ConfigError(f"--listen {text}: not HOST:PORT") from None
-    return address

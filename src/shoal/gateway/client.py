@@ -156,6 +156,17 @@ class Incoming:
         self._read(wanted)
         return bytes(self._head[:wanted])
 
+    def check_size(self, largest: int) -> None:
+        """
+        Refuse it by its size, before it is read.
+
+        Raises:
+            ClientGone: It has more than ``largest`` bytes.
+
+        """
+        if self.size > largest:
+            raise ClientGone(f"a request of {self.size} bytes, where at most {largest} are taken")
+
     def whole(self, largest: int) -> memoryview:
         """
         Read all of it; memory grows with what arrives, not with what is claimed.
@@ -164,11 +175,10 @@ class Incoming:
             A view of what is kept here.
 
         Raises:
-            ClientGone: It is larger than that.
+            ClientGone: It has more than ``largest`` bytes.
 
         """
-        if self.size > largest:
-            raise ClientGone(f"a request of {self.size} bytes, where at most {largest} are held")
+        self.check_size(largest)
         self._read(self.size)
         return memoryview(self._head)
 

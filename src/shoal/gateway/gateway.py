@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import logging
 import socket
 import ssl
@@ -11,13 +10,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from types import TracebackType
 from typing import Self
 
 from ..client.cluster import Cluster
 from ..client.connection import Address, Connection
 from ..errors import ConfigError, Disconnected, ProtocolError, ShoalError
-from ..listener import Listener
+from ..listener import Listener, addresses_of
 from .client import Client, ClientGone, begin_tls
 from .nodes import Nodes
 from .session import Session
@@ -70,12 +68,7 @@ class Gateway:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.stop()
 
     @property
@@ -106,7 +99,7 @@ class Gateway:
         with Cluster(self._settings.upstream) as cluster:
             brokers = cluster.refresh([]).brokers
         try:
-            self._start(self._bootstrap, "clients bootstrap from")
+            self._start_bootstrap()
             self._check_port(max(brokers, default=0))
             told = self._nodes.advertise(brokers)
             missing = [node_id for node_id in brokers if node_id not in told]
@@ -138,13 +131,13 @@ class Gateway:
         name = "shoal-gateway" if node_id is None else f"shoal-gateway-{node_id}"
         return Listener(self._settings.host, port, partial(self._serve, node_id), name)
 
-    def _start(self, listener: Listener, purpose: str) -> None:
+    def _start_bootstrap(self) -> None:
         try:
-            listener.start()
+            self._bootstrap.start()
         except OSError as error:
-            where = Address(self._settings.host, listener.port)
+            where = Address(self._settings.host, self._bootstrap.port)
             raise ConfigError(
-                f"cannot listen on {where}, where {purpose}: {error.strerror or error}"
+                f"cannot listen on {where}, where clients bootstrap from: {error.strerror or error}"
             ) from error
 
     def _port_of(self, node_id: int) -> int:
@@ -272,11 +265,7 @@ class Gateway:
 
 def _check_address(settings: GatewaySettings) -> None:
     host = settings.host
-    try:
-        found = {info[4][0] for info in socket.getaddrinfo(host, None)}
-    except OSError as error:
-        raise ConfigError(f"there is no address of {host!r}: {error.strerror}") from error
-    addresses = [ipaddress.ip_address(str(address).partition("%")[0]) for address in found]
+    addresses = addresses_of(host)
     if not settings.allow_any_address and not all(address.is_loopback for address in addresses):
         raise ConfigError(
             f"the gateway listens on loopback addresses only, not on {host!r}: whoever connects acts in the "

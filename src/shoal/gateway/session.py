@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from ..client.connection import Address, Connection
+from ..converting import chunks
 from ..errors import ErrorCode, ProtocolError
 from ..protocol import codec
 from ..protocol.apis import ApiKey
@@ -19,7 +20,6 @@ from .rewriting import rewrite
 from .settings import GatewaySettings
 from .translation import list_offsets, produce, renumbered
 from .translation.asking import Asking, Part
-from .translation.converting import chunks
 from .translation.fetch import FetchTranslation
 from .upstream import Upstream
 from .versions import OLDEST_TRANSLATED, REWRITTEN, served_versions
@@ -34,7 +34,8 @@ _PRODUCE_HEAD_BYTES = 72 * 1024
 #: Of requests that are answered here.
 _LARGEST_SMALL_REQUEST = 64 * 1024
 
-#: Of requests that are translated and have no records: each of their bytes becomes many in Python.
+#: Of requests that are translated and have no records, and of those whose answers are rewritten, which name
+#: what was asked for once more: each of these bytes becomes many in Python.
 _LARGEST_WITHOUT_RECORDS = 2 * 1024 * 1024
 
 _NEWEST_API_VERSIONS = 4
@@ -137,6 +138,7 @@ class Session:
         if not upstream.speaks(header.api_key, header.api_version):
             self._translate(upstream, request)
         elif header.api_key in REWRITTEN:
+            request.check_size(_LARGEST_WITHOUT_RECORDS)
             upstream.forward(request)
             self._client.send(rewrite(header, upstream.receive(), self._nodes))
         elif header.api_key == ApiKey.PRODUCE and self._acks(request) == 0:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..client.config import ClientConfig
-from ..records.down_conversion.response import DEFAULT_CHUNK_BYTES
+from ..records.down_conversion.response import DEFAULT_CHUNK_BYTES, DEFAULT_LIMIT_BYTES
 
 __all__ = ["DEFAULT_BUFFER_BYTES", "GatewaySettings", "TlsFiles"]
 
@@ -60,7 +60,7 @@ class GatewaySettings:
     allow_any_address: bool = False
     tls: TlsFiles | None = None
     buffer_bytes: int = DEFAULT_BUFFER_BYTES
-    largest_batch_bytes: int = 64 * 1024 * 1024
+    largest_batch_bytes: int = DEFAULT_LIMIT_BYTES
     chunk_bytes: int = DEFAULT_CHUNK_BYTES
     most_connections: int = 1000
     largest_request_bytes: int = 16 * 1024 * 1024

@@ -28,8 +28,21 @@ from .primitives import (
     write_unsigned_varint,
 )
 
-__all__ = ["FetchResponse", "FetchedPartition", "decode_fetch_response", "encode_fetch_response"]
+__all__ = [
+    "LIMITED_FROM",
+    "MAGIC_1_FROM",
+    "MAGIC_2_FROM",
+    "FetchResponse",
+    "FetchedPartition",
+    "decode_fetch_response",
+    "encode_fetch_response",
+]
 
+#: From these versions on clients read messages of magic 1, and batches.
+MAGIC_1_FROM, MAGIC_2_FROM = 2, 4
+#: From this version on they tell how much they take in all, and see to it by the order of what they ask for
+#: that each partition gets its turn (KIP-74).
+LIMITED_FROM = 3
 FLEXIBLE_FROM = 12
 
 _PARTITION = struct.Struct(">ihq")

@@ -2,9 +2,9 @@
 A RecordBatch is a view over bytes: split, read the header, decide, stamp.
 
 What the destination would not take as it is, is opened: ``read_records``,
-then ``write_batches``; and what an old client could not read, in
-``down_conversion``. Nothing else here looks into a payload, and nothing does
-I/O or knows Kafka's messages.
+then ``write_batches``; what an old client could not read, in
+``down_conversion``, and what it sends, in ``up_conversion``. Nothing else here
+looks into a payload, and nothing does I/O or knows Kafka's messages.
 """
 
 from .aborted import AbortedTransactions

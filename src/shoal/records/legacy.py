@@ -38,9 +38,9 @@ from typing import NamedTuple
 
 from ..errors import CorruptBatch
 from .batch import CODEC_MASK, LOG_APPEND_TIME, LOG_OVERHEAD, Codec, RecordBatch
-from .compression import check_count, decompress, decompress_legacy_lz4
+from .compression import Bytes, check_count, decompress, decompress_legacy_lz4
 
-__all__ = ["Message", "read_messages"]
+__all__ = ["NO_TIMESTAMP", "Malformed", "Message", "read_messages", "read_sized"]
 
 _OVERHEAD = struct.Struct(">qi")
 _CRC_MAGIC_ATTRIBUTES = struct.Struct(">Ibb")
@@ -51,6 +51,7 @@ _SMALLEST = {0: 14, 1: 22}
 _CRC_COVERS_FROM = 4
 
 NO_TIMESTAMP = -1
+"""Of messages of magic 0, and of those whose producer gave none."""
 
 
 class Message(NamedTuple):
@@ -90,20 +91,20 @@ def read_messages(batch: RecordBatch, limit_bytes: int) -> list[Message]:
         if codec_id == Codec.NONE:
             return [Message(header.base_offset, outer.timestamp, outer.key, outer.value)]
         if codec_id > Codec.LZ4:
-            raise _Malformed(f"codec {codec_id} in a message of magic {outer.magic}")
+            raise Malformed(f"codec {codec_id} in a message of magic {outer.magic}")
         if outer.value is None:
-            raise _Malformed("a compressed message without a value")
+            raise Malformed("a compressed message without a value")
         # Only a wrapper of magic 0 may have the wrong checksum, whatever is in it.
         if codec_id == Codec.LZ4 and outer.magic == 0:
             data = decompress_legacy_lz4(outer.value, limit_bytes, header.base_offset)
         else:
             data = decompress(Codec(codec_id), outer.value, limit_bytes, header.base_offset)
         return _unwrap(outer, header.base_offset, bytes(data), limit_bytes)
-    except _Malformed as error:
+    except Malformed as error:
         raise CorruptBatch(str(error), header.base_offset) from None
 
 
-class _Malformed(Exception):
+class Malformed(Exception):
     """What is wrong, in words; the caller knows where."""
 
 
@@ -125,7 +126,7 @@ def _unwrap(wrapper: _Stored, last_offset: int, data: bytes, limit_bytes: int) -
     """Read the messages in a wrapper, in Kafka's ``DeepRecordsIterator``'s steps."""
     offsets = [offset for offset, _ in _entries(data)]
     if not offsets:
-        raise _Malformed("a compressed message with no message in it")
+        raise Malformed("a compressed message with no message in it")
     check_count(len(offsets), limit_bytes, last_offset)
     base_offset = last_offset - offsets[-1] if wrapper.magic == 1 else 0
     append_time = wrapper.timestamp if wrapper.is_log_append_time else None
@@ -135,12 +136,12 @@ def _unwrap(wrapper: _Stored, last_offset: int, data: bytes, limit_bytes: int) -
     for inner_offset, content in _entries(data):
         inner = _read(content)
         if inner.attributes & CODEC_MASK:
-            raise _Malformed(f"inner message {len(messages)} is compressed itself")
+            raise Malformed(f"inner message {len(messages)} is compressed itself")
         if zlib.crc32(content[_CRC_COVERS_FROM:]) != int.from_bytes(content[:_CRC_COVERS_FROM]):
-            raise _Malformed(f"the CRC of inner message {len(messages)} is wrong")
+            raise Malformed(f"the CRC of inner message {len(messages)} is wrong")
         offset = base_offset + inner_offset
         if not previous < offset <= last_offset:
-            raise _Malformed(f"inner message {len(messages)} at offset {offset}, after {previous}")
+            raise Malformed(f"inner message {len(messages)} at offset {offset}, after {previous}")
         previous = offset
         # Messages of magic 0 have no time, not even an append time.
         timestamp = inner.timestamp if append_time is None or inner.magic == 0 else append_time
@@ -153,11 +154,11 @@ def _entries(data: bytes) -> Iterator[tuple[int, bytes]]:
     position, end = 0, len(data)
     while position < end:
         if end - position < LOG_OVERHEAD:
-            raise _Malformed("the last inner message is cut short")
+            raise Malformed("the last inner message is cut short")
         offset, length = _OVERHEAD.unpack_from(data, position)
         position += LOG_OVERHEAD
         if not 0 <= length <= end - position:
-            raise _Malformed(f"an inner message of {length} bytes where {end - position} are left")
+            raise Malformed(f"an inner message of {length} bytes where {end - position} are left")
         yield offset, data[position : position + length]
         position += length
 
@@ -165,32 +166,38 @@ def _entries(data: bytes) -> Iterator[tuple[int, bytes]]:
 def _read(content: bytes) -> _Stored:
     """Read a message from its CRC on; the CRC itself is not looked at."""
     if len(content) < _SMALLEST[0]:
-        raise _Malformed(f"a message of {len(content)} bytes")
+        raise Malformed(f"a message of {len(content)} bytes")
     _, magic, attributes = _CRC_MAGIC_ATTRIBUTES.unpack_from(content)
     position = _CRC_MAGIC_ATTRIBUTES.size
     if magic not in _SMALLEST:
-        raise _Malformed(f"a message of magic {magic}")
+        raise Malformed(f"a message of magic {magic}")
     if len(content) < _SMALLEST[magic]:
-        raise _Malformed(f"a message of {len(content)} bytes")
+        raise Malformed(f"a message of {len(content)} bytes")
     timestamp = NO_TIMESTAMP
     if magic == 1:
         (timestamp,) = _INT64.unpack_from(content, position)
         position += _INT64.size
-    key, position = _read_sized(content, position)
-    value, position = _read_sized(content, position)
+    key, position = read_sized(content, position)
+    value, position = read_sized(content, position)
     if position != len(content):
-        raise _Malformed(f"{len(content) - position} bytes behind the value of a message")
+        raise Malformed(f"{len(content) - position} bytes behind the value of a message")
     return _Stored(magic, attributes, timestamp, key, value)
 
 
-def _read_sized(content: bytes, position: int) -> tuple[bytes | None, int]:
-    """Read bytes behind their length; a negative one is null, as it is for Kafka."""
+def read_sized(content: Bytes, position: int) -> tuple[bytes | None, int]:
+    """
+    Read bytes behind their length, and return the position after them; a negative one is null, as for Kafka.
+
+    Raises:
+        Malformed: There are not so many.
+
+    """
     if len(content) - position < _INT32.size:
-        raise _Malformed("a message is cut short")
+        raise Malformed("a message is cut short")
     length = _INT32.unpack_from(content, position)[0]
     position += _INT32.size
     if length < 0:
         return None, position
     if length > len(content) - position:
-        raise _Malformed(f"{length} bytes where {len(content) - position} are left")
-    return content[position : position + length], position + length
+        raise Malformed(f"{length} bytes where {len(content) - position} are left")
+    return bytes(content[position : position + length]), position + length

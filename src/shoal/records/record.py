@@ -16,11 +16,11 @@ Kafka's ``DefaultRecord`` and ``DefaultRecordBatch`` are the specification.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ..errors import CorruptBatch, UnsupportedBatch
-from .batch import Codec, RecordBatch
+from .batch import BatchHeader, Codec, RecordBatch
 from .compression import check_count, decompress
 from .legacy import read_messages
 
@@ -28,6 +28,7 @@ __all__ = [
     "Malformed",
     "Record",
     "as_int64",
+    "read_heads",
     "read_key_value_headers",
     "read_payload",
     "read_records",
@@ -81,7 +82,6 @@ def read_records(batch: RecordBatch, limit_bytes: int) -> list[Record]:
 
     """
     header = batch.header
-    base_offset = header.base_offset
     if header.magic != 2:
         return [
             Record(message.offset, message.timestamp, write_body(message.key, message.value))
@@ -89,11 +89,12 @@ def read_records(batch: RecordBatch, limit_bytes: int) -> list[Record]:
         ]
     data = read_payload(batch, limit_bytes)
     try:
-        return _read_all(
-            data, header.records_count, base_offset, header.last_offset_delta, header.base_timestamp
-        )
+        return [
+            _new(Record, (offset, timestamp, data[body:end]))
+            for offset, timestamp, body, end in read_heads(data, header)
+        ]
     except Malformed as error:
-        raise CorruptBatch(f"its records do not parse: {error}", base_offset) from None
+        raise CorruptBatch(f"its records do not parse: {error}", header.base_offset) from None
 
 
 def read_payload(batch: RecordBatch, limit_bytes: int) -> bytes:
@@ -186,25 +187,35 @@ class Malformed(Exception):
     """What is wrong, in words; the caller knows where."""
 
 
-def _read_all(
-    data: bytes, count: int, base_offset: int, last_offset_delta: int, base_timestamp: int
-) -> list[Record]:
+def read_heads(data: bytes, header: BatchHeader) -> Iterator[tuple[int, int, int, int]]:
     """
-    Read ``count`` records that are all of ``data``.
+    Yield each record's offset, its timestamp, and where in ``data`` its body begins and ends.
 
     One pass, and varints of one byte are read in line, two where they are
-    usual: this is the loop that everything cropped or rebuilt goes through.
-    ``data`` is bytes because a slice of bytes is three times as fast as one
-    of a memoryview, and a third of its size. Timestamps wrap around at 64
-    bits, as they do for Kafka's consumer.
+    usual: this is the loop that everything cropped, rebuilt or down-converted
+    goes through. It is a generator since some want bodies and others values:
+    to that a record's 0.6 to 1.2 µs lose 5 to 9 %, against a loop in each.
+
+    Args:
+        data: All records of a batch of magic 2, decompressed. It is bytes
+            because a slice of bytes is three times as fast as one of a
+            memoryview, and a third of its size.
+        header: The batch's.
+
+    Yields:
+        Timestamps that wrap around at 64 bits, as they do for Kafka's consumer.
+
+    Raises:
+        Malformed: They are not what the header says; once that shows.
+
     """
-    records: list[Record] = []
+    count, base_offset, base_timestamp = header.records_count, header.base_offset, header.base_timestamp
     end = len(data)
-    position = 0
+    position = number = 0
     previous = -1
     far = not -(1 << 62) < base_timestamp < 1 << 62
     try:
-        for _ in range(count):
+        for number in range(count):
             size = data[position]
             position += 1
             if size >= 0x80:
@@ -215,10 +226,10 @@ def _read_all(
                 else:
                     size, position = read_unsigned(data, position - 1, 32)
             if size & 1:
-                raise Malformed(f"record {len(records)} has a negative length")
+                raise Malformed(f"record {number} has a negative length")
             following = position + (size >> 1)
             if following > end:
-                raise Malformed(f"record {len(records)} is cut short")
+                raise Malformed(f"record {number} is cut short")
 
             timestamp = data[position + 1]  # position is that of the attributes
             position += 2
@@ -231,6 +242,8 @@ def _read_all(
                     timestamp, position = read_unsigned(data, position - 1, 64)
                     far = far or timestamp >= 1 << 60
             timestamp = base_timestamp + (timestamp >> 1 ^ -(timestamp & 1))
+            if far:
+                timestamp = as_int64(timestamp)
 
             delta = data[position]
             position += 1
@@ -242,22 +255,19 @@ def _read_all(
                 else:
                     delta, position = read_unsigned(data, position - 1, 32)
             if delta & 1 or delta >> 1 <= previous:
-                raise Malformed(f"record {len(records)} has no offset behind the one before it")
+                raise Malformed(f"record {number} has no offset behind the one before it")
             previous = delta >> 1
 
             if following - position < _SMALLEST_BODY:
-                raise Malformed(f"record {len(records)} is too short")
-            records.append(_new(Record, (base_offset + previous, timestamp, data[position:following])))
+                raise Malformed(f"record {number} is too short")
+            yield base_offset + previous, timestamp, position, following
             position = following
     except IndexError:
-        raise Malformed(f"{len(records)} records instead of {count}") from None
+        raise Malformed(f"{number} records instead of {count}") from None
     if position != end:
         raise Malformed(f"{end - position} bytes behind the last record")
-    if previous > last_offset_delta:
-        raise Malformed(f"an offset {previous} behind the first, but the last is {last_offset_delta}")
-    if far:
-        records = [record._replace(timestamp=as_int64(record.timestamp)) for record in records]
-    return records
+    if previous > header.last_offset_delta:
+        raise Malformed(f"an offset {previous} behind the first, but the last is {header.last_offset_delta}")
 
 
 def read_unsigned(data: bytes, position: int, bits: int) -> tuple[int, int]:

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from ...errors import ErrorCode
-from ...protocol.fetch import FetchedPartition, FetchResponse
+from ...protocol.fetch import LIMITED_FROM, MAGIC_1_FROM, MAGIC_2_FROM, FetchedPartition, FetchResponse
 from ...records import Codec
 from ..call import Call
 from ..down_converted import DownConverted
@@ -49,9 +49,8 @@ __all__ = ["handle"]
 _READ_COMMITTED = 1
 _NO_RECORDS = memoryview(b"")
 
-#: From these versions on clients read magic 1, magic 2, zstd, and know of the limit of a response.
-_MAGIC_1_FROM, _MAGIC_2_FROM, _ZSTD_FROM = 2, 4, 10
-_LIMITED_FROM = 3
+#: From this version on clients read zstd.
+_ZSTD_FROM = 10
 
 
 def handle(broker: Broker, call: Call, request: Any) -> FetchResponse:
@@ -60,7 +59,7 @@ def handle(broker: Broker, call: Call, request: Any) -> FetchResponse:
     except Refused as refused:
         return FetchResponse(0, refused.code, 0, [])
     wanted = [(each, _log(broker, each)) for each in context.wanted]
-    committed = request.isolation_level == _READ_COMMITTED or call.version < _MAGIC_2_FROM
+    committed = request.isolation_level == _READ_COMMITTED or call.version < MAGIC_2_FROM
     max_bytes = min(request.max_bytes, int(broker.config["fetch.max.bytes"]))
     partitions: list[FetchedPartition] = []
 
@@ -96,7 +95,7 @@ def _read_all(
     nothing_yet = True
     for each, log in wanted:
         limits = _Limits(
-            min(each.max_bytes, left), committed, nothing_yet, call.version < _LIMITED_FROM and left > 0
+            min(each.max_bytes, left), committed, nothing_yet, call.version < LIMITED_FROM and left > 0
         )
         fetched = _read(broker, call, each, log, limits)
         size = len(fetched.record_set)
@@ -140,7 +139,7 @@ def _read(broker: Broker, call: Call, wanted: Wanted, log: Log | None, limits: _
         broker.leaders.check(broker.node_id, wanted.topic, wanted.partition)
         log.check_leader_epoch(wanted.leader_epoch)
         _check_version(call.version, log)
-        if call.version < _MAGIC_2_FROM:
+        if call.version < MAGIC_2_FROM:
             read, record_set = _read_converted(broker, call, wanted, log, limits)
         else:
             read = limits.read(log, wanted.fetch_offset)
@@ -170,7 +169,7 @@ def _check_version(version: int, log: Log) -> None:
     """
     if version < _ZSTD_FROM and log.config.codec is Codec.ZSTD:
         raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Fetch v{version} cannot carry ZStandard")
-    if version < _MAGIC_2_FROM and not log.config.down_conversion:
+    if version < MAGIC_2_FROM and not log.config.down_conversion:
         raise Refused(ErrorCode.UNSUPPORTED_VERSION, "message.downconversion.enable is false")
 
 
@@ -185,7 +184,7 @@ def _read_converted(
         converted = DownConverted(
             read.record_set,
             read.aborted_transactions,
-            magic=1 if call.version >= _MAGIC_1_FROM else 0,
+            magic=1 if call.version >= MAGIC_1_FROM else 0,
             fetch_offset=wanted.fetch_offset,
             chunk_bytes=int(broker.config["shoal.down.conversion.chunk.bytes"]),
             keep_first=limits.is_first,

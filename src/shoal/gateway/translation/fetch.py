@@ -14,25 +14,25 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
+from ...client.metadata import TopicPartition
+from ...converting import turn
 from ...errors import ErrorCode, NotConvertible
 from ...protocol import codec
 from ...protocol.apis import ApiKey
-from ...protocol.fetch import FetchedPartition, FetchResponse, decode_fetch_response, encode_fetch_response
+from ...protocol.fetch import (
+    LIMITED_FROM,
+    MAGIC_1_FROM,
+    MAGIC_2_FROM,
+    FetchedPartition,
+    FetchResponse,
+    decode_fetch_response,
+    encode_fetch_response,
+)
 from ...records.down_conversion import DownConversion
 from ..settings import GatewaySettings
 from .asking import Asking, Part, old_code
-from .converting import turn
 
 __all__ = ["FetchTranslation"]
-
-#: The first version that brings batches of magic 2.
-_VERSION = 4
-
-#: The first version whose clients see to it themselves that each partition gets its turn (KIP-74).
-_FIRST_WITH_ORDER = 3
-
-#: Of the old versions the last whose messages have no timestamp.
-_LAST_OF_MAGIC_0 = 1
 
 #: What an answer has besides record sets, for each partition that is asked for and in all.
 _OVERHEAD_BYTES = 1024 * 1024
@@ -44,14 +44,13 @@ _Topic = _Request.FetchTopic
 _Partition = _Topic.FetchPartition
 
 
-class _Key(NamedTuple):
-    topic: str
-    partition: int
-
-
 class _Wanted(NamedTuple):
     offset: int
     max_bytes: int
+
+
+#: In the client's order.
+_Asked = dict[TopicPartition, _Wanted]
 
 
 class _Passed(NamedTuple):
@@ -93,15 +92,15 @@ class FetchTranslation:
         """
         self._settings = settings
         self._tell = tell
-        self._turns: dict[_Key, None] = {}
-        self._passed: dict[_Key, _Passed] = {}
+        self._turns: dict[TopicPartition, None] = {}
+        self._passed: dict[TopicPartition, _Passed] = {}
 
     def translate(self, asking: Asking) -> Sequence[Part]:
         """Fetch, and return the answer; its record sets are converted while they are sent."""
         request = asking.request
         version = asking.header.api_version
         wanted = {
-            _Key(topic.topic, each.partition): _Wanted(each.fetch_offset, each.partition_max_bytes)
+            TopicPartition(topic.topic, each.partition): _Wanted(each.fetch_offset, each.partition_max_bytes)
             for topic in request.topics
             for each in topic.partitions
         }
@@ -118,14 +117,14 @@ class FetchTranslation:
 
     # From the broker
 
-    def _fetch(self, asking: Asking, request: Any, wanted: dict[_Key, _Wanted]) -> list[_Converted]:
+    def _fetch(self, asking: Asking, request: Any, wanted: _Asked) -> list[_Converted]:
         """Fetch until there is something to show, an error, or the client has waited long enough."""
         deadline = time.monotonic() + max(request.max_wait_ms, 0) / 1000
         version = asking.header.api_version
-        magic = 0 if version <= _LAST_OF_MAGIC_0 else 1
+        magic = 1 if version >= MAGIC_1_FROM else 0
         while True:
             left_ms = int(max(deadline - time.monotonic(), 0) * 1000)
-            ordered = wanted if version >= _FIRST_WITH_ORDER else self._in_turn(wanted)
+            ordered = wanted if version >= LIMITED_FROM else self._in_turn(wanted)
             response = self._fetch_once(asking, request, ordered, left_ms)
             self._end_turns(response)
             converted = self._convert_all(response, wanted, magic)
@@ -136,12 +135,10 @@ class FetchTranslation:
                 return converted
             del response, converted  # or their buffer would be held beside the next one
 
-    def _fetch_once(
-        self, asking: Asking, request: Any, wanted: dict[_Key, _Wanted], max_wait_ms: int
-    ) -> FetchResponse:
+    def _fetch_once(self, asking: Asking, request: Any, wanted: _Asked, max_wait_ms: int) -> FetchResponse:
         buffer_bytes = self._settings.buffer_bytes
-        version = asking.upstream.oldest(ApiKey.FETCH, _VERSION)
-        max_bytes = request.max_bytes if asking.header.api_version >= _FIRST_WITH_ORDER else buffer_bytes
+        version = asking.upstream.oldest(ApiKey.FETCH, MAGIC_2_FROM)
+        max_bytes = request.max_bytes if asking.header.api_version >= LIMITED_FROM else buffer_bytes
         asking.upstream.send(
             asking.header,
             ApiKey.FETCH,
@@ -158,7 +155,7 @@ class FetchTranslation:
         )
         return decode_fetch_response(frame, version)
 
-    def _topics(self, wanted: dict[_Key, _Wanted]) -> list[Any]:
+    def _topics(self, wanted: _Asked) -> list[Any]:
         """List what is wanted in order; a topic comes again where another's partition stands between."""
         topics: list[Any] = []
         for key, (_, max_bytes) in wanted.items():
@@ -174,9 +171,7 @@ class FetchTranslation:
 
     # To the client
 
-    def _convert_all(
-        self, response: FetchResponse, wanted: dict[_Key, _Wanted], magic: int
-    ) -> list[_Converted]:
+    def _convert_all(self, response: FetchResponse, wanted: _Asked, magic: int) -> list[_Converted]:
         """Convert each partition's first batch; one is held, not one of each."""
         converted: list[_Converted] = []
         is_held = False
@@ -189,8 +184,8 @@ class FetchTranslation:
                 is_held = True
         return converted
 
-    def _convert(self, fetched: FetchedPartition, wanted: dict[_Key, _Wanted], magic: int) -> _Converted:
-        key = _Key(fetched.topic, fetched.partition)
+    def _convert(self, fetched: FetchedPartition, wanted: _Asked, magic: int) -> _Converted:
+        key = TopicPartition(fetched.topic, fetched.partition)
         if fetched.error_code != ErrorCode.NONE:
             return _Converted(self._failed(key, fetched), None)
         try:
@@ -205,12 +200,12 @@ class FetchTranslation:
                     limit_bytes=self._settings.largest_batch_bytes,
                 )
         except NotConvertible as error:
-            self._tell(f"{key.topic}-{key.partition}: {error}; old clients stop there")
+            self._tell(f"{key}: {error}; old clients stop there")
             refused = replace(fetched, error_code=int(error.code), record_set=_NOTHING)
             return _Converted(refused, None)
         return _Converted(replace(fetched, record_set=_NOTHING), records)
 
-    def _failed(self, key: _Key, fetched: FetchedPartition) -> FetchedPartition:
+    def _failed(self, key: TopicPartition, fetched: FetchedPartition) -> FetchedPartition:
         code = old_code(fetched.error_code)
         if self._passed.pop(key, None) and code == ErrorCode.OFFSET_OUT_OF_RANGE:
             # What was passed over for the client is not where it is: it shall ask once more, from there.
@@ -219,14 +214,14 @@ class FetchTranslation:
 
     # What is known from fetch to fetch
 
-    def _start(self, key: _Key, wanted: dict[_Key, _Wanted]) -> int:
+    def _start(self, key: TopicPartition, wanted: _Asked) -> int:
         passed = self._passed.get(key)
         offset = wanted[key].offset if key in wanted else -1
         return passed.end if passed and passed.start <= offset < passed.end else offset
 
-    def _pass_over(self, each: _Converted, wanted: dict[_Key, _Wanted]) -> bool:
+    def _pass_over(self, each: _Converted, wanted: _Asked) -> bool:
         """Remember how far there was nothing to show; tell whether that is farther than before."""
-        key = _Key(each.fetched.topic, each.fetched.partition)
+        key = TopicPartition(each.fetched.topic, each.fetched.partition)
         if each.records is None or each.size or key not in wanted:
             return False
         start = self._start(key, wanted)
@@ -235,13 +230,13 @@ class FetchTranslation:
         self._passed[key] = _Passed(wanted[key].offset, each.records.next_offset)
         return True
 
-    def _forget_others(self, wanted: Iterable[_Key]) -> None:
+    def _forget_others(self, wanted: Iterable[TopicPartition]) -> None:
         """Keep nothing of what the client does not ask for any more."""
         asked = set(wanted)
         self._passed = {key: passed for key, passed in self._passed.items() if key in asked}
         self._turns = {key: None for key in self._turns if key in asked}
 
-    def _in_turn(self, wanted: dict[_Key, _Wanted]) -> dict[_Key, _Wanted]:
+    def _in_turn(self, wanted: _Asked) -> _Asked:
         """Return what is wanted, who had nothing for the longest time first."""
         for key in wanted:
             self._turns.setdefault(key)
@@ -250,7 +245,7 @@ class FetchTranslation:
     def _end_turns(self, response: FetchResponse) -> None:
         """Put last who had room in the buffer, also where nothing of it can be shown."""
         for each in response.partitions:
-            key = _Key(each.topic, each.partition)
+            key = TopicPartition(each.topic, each.partition)
             if len(each.record_set) and key in self._turns:
                 del self._turns[key]
                 self._turns[key] = None

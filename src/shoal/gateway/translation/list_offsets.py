@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ...client.metadata import TopicPartition
 from ...errors import ErrorCode
 from ...protocol import codec
 from ...protocol.apis import ApiKey
@@ -30,58 +31,66 @@ _Topic = _Request.ListOffsetsTopic
 _Partition = _Topic.ListOffsetsPartition
 
 
+_Response = codec.response_class(ApiKey.LIST_OFFSETS)
+_TopicAnswer = _Response.ListOffsetsTopicResponse
+_PartitionAnswer = _TopicAnswer.ListOffsetsPartitionResponse
+
+
+class _Wanted(NamedTuple):
+    timestamp: int
+    most_offsets: int
+
+
 class _Found(NamedTuple):
     error_code: int
     offset: int
 
 
-_Key = tuple[str, int]
-
-
 def translate(asking: Asking) -> Sequence[Part]:
     """Look the times up, and return the offsets in lists."""
-    request = asking.request
     wanted = {
-        (topic.name, each.partition_index): (each.timestamp, each.max_num_offsets)
-        for topic in request.topics
+        TopicPartition(topic.name, each.partition_index): _Wanted(each.timestamp, each.max_num_offsets)
+        for topic in asking.request.topics
         for each in topic.partitions
     }
-    found = _look_up(asking, {key: timestamp for key, (timestamp, _) in wanted.items()})
+    found = _look_up(asking, {key: each.timestamp for key, each in wanted.items()})
     late = [key for key, each in found.items() if each == _Found(ErrorCode.NONE, _UNKNOWN)]
     found |= _look_up(asking, dict.fromkeys(late, _LATEST))
-    several = [key for key, (timestamp, most) in wanted.items() if most > 1 and timestamp != _EARLIEST]
+    several = [key for key, each in wanted.items() if each.most_offsets > 1 and each.timestamp != _EARLIEST]
     starts = _look_up(asking, dict.fromkeys(several, _EARLIEST))
 
-    response = codec.response_class(ApiKey.LIST_OFFSETS)
     topics: dict[str, list[Any]] = {}
-    for (name, partition), (_, most) in wanted.items():
-        first = found.get((name, partition), _Found(ErrorCode.UNKNOWN_SERVER_ERROR, _UNKNOWN))
-        offsets = [first.offset] if first.error_code == ErrorCode.NONE else []
-        start = starts.get((name, partition))
-        if offsets and start and start.error_code == ErrorCode.NONE and start.offset < first.offset:
-            offsets.append(start.offset)
-        entry = response.ListOffsetsTopicResponse.ListOffsetsPartitionResponse(
-            partition_index=partition,
+    for key, each in wanted.items():
+        first = found.get(key, _Found(ErrorCode.UNKNOWN_SERVER_ERROR, _UNKNOWN))
+        entry = _PartitionAnswer(
+            partition_index=key.partition,
             error_code=old_code(first.error_code),
-            old_style_offsets=offsets[: max(most, 0)],
+            old_style_offsets=_offsets(first, starts.get(key))[: max(each.most_offsets, 0)],
         )
-        topics.setdefault(name, []).append(entry)
-    answer = response(
+        topics.setdefault(key.topic, []).append(entry)
+    answer = _Response(
         version=asking.header.api_version,
-        topics=[
-            response.ListOffsetsTopicResponse(name=name, partitions=entries)
-            for name, entries in topics.items()
-        ],
+        topics=[_TopicAnswer(name=name, partitions=entries) for name, entries in topics.items()],
     )
     return [codec.encode_response(answer, asking.header.correlation_id)]
 
 
-def _look_up(asking: Asking, timestamps: Mapping[_Key, int]) -> dict[_Key, _Found]:
+def _offsets(first: _Found, start: _Found | None) -> list[int]:
+    """List what was found for a time, and the log's start behind it where that is another offset."""
+    if first.error_code != ErrorCode.NONE:
+        return []
+    if start is None or start.error_code != ErrorCode.NONE or start.offset >= first.offset:
+        return [first.offset]
+    return [first.offset, start.offset]
+
+
+def _look_up(asking: Asking, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, _Found]:
     if not timestamps:
         return {}
     topics: dict[str, list[Any]] = {}
-    for (name, partition), timestamp in timestamps.items():
-        topics.setdefault(name, []).append(_Partition(partition_index=partition, timestamp=timestamp))
+    for key, timestamp in timestamps.items():
+        entry = _Partition(partition_index=key.partition, timestamp=timestamp)
+        topics.setdefault(key.topic, []).append(entry)
     answer = asking.ask(
         ApiKey.LIST_OFFSETS,
         asking.upstream.oldest(ApiKey.LIST_OFFSETS, _VERSION),
@@ -90,7 +99,7 @@ def _look_up(asking: Asking, timestamps: Mapping[_Key, int]) -> dict[_Key, _Foun
         topics=[_Topic(name=name, partitions=entries) for name, entries in topics.items()],
     )
     return {
-        (topic.name, each.partition_index): _Found(each.error_code, each.offset)
+        TopicPartition(topic.name, each.partition_index): _Found(each.error_code, each.offset)
         for topic in answer.topics
         for each in topic.partitions
     }

@@ -8,8 +8,10 @@ connection is closed, which is all that a broker does to tell such a producer.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from ...client.metadata import TopicPartition
+from ...converting import turn
 from ...errors import ErrorCode, NotConvertible
 from ...protocol import codec
 from ...protocol.apis import ApiKey
@@ -25,7 +27,6 @@ from ...records.up_conversion import read_message_set, up_convert
 from ..client import ClientGone
 from ..settings import GatewaySettings
 from .asking import Asking, Part, old_code
-from .converting import turn
 
 __all__ = ["translate"]
 
@@ -35,19 +36,14 @@ _MOST_PARTITIONS = 100_000
 _VERSION = 7
 
 
-class _Key(NamedTuple):
-    topic: str
-    partition: int
-
-
 def translate(asking: Asking, settings: GatewaySettings) -> Sequence[Part]:
     """Produce, and return the answer; none for ``acks=0``."""
     request = asking.decode(
         lambda: decode_produce_request(asking.frame, asking.header.api_version, _MOST_PARTITIONS)
     )
     # A partition that is listed twice: the last one counts, as in Kafka.
-    entries = {_Key(each.topic, each.partition): each for each in request.partitions}
-    outcomes: dict[_Key, ProduceOutcome] = {}
+    entries = {TopicPartition(each.topic, each.partition): each for each in request.partitions}
+    outcomes: dict[TopicPartition, ProduceOutcome] = {}
     batches: dict[str, list[tuple[int, Sequence[memoryview]]]] = {}
     for key, entry in entries.items():
         batch = _up_converted(entry, settings)
@@ -83,7 +79,7 @@ def _produce(
     asking: Asking,
     request: ProduceRequest,
     batches: Mapping[str, Sequence[tuple[int, Sequence[memoryview]]]],
-) -> dict[_Key, ProduceOutcome]:
+) -> dict[TopicPartition, ProduceOutcome]:
     upstream, header = asking.upstream, asking.header
     version = upstream.oldest(ApiKey.PRODUCE, _VERSION)
     parts = encode_produce_request(
@@ -96,11 +92,13 @@ def _produce(
     )
     upstream.connection.send_parts(parts, ApiKey.PRODUCE, version, header.correlation_id)
     produced = decode_produce_response(upstream.receive(), version)
-    return {_Key(each.topic, each.partition): each for each in produced}
+    return {TopicPartition(each.topic, each.partition): each for each in produced}
 
 
 def _answer(
-    asking: Asking, entries: Mapping[_Key, ProducedPartition], outcomes: Mapping[_Key, ProduceOutcome]
+    asking: Asking,
+    entries: Mapping[TopicPartition, ProducedPartition],
+    outcomes: Mapping[TopicPartition, ProduceOutcome],
 ) -> bytes:
     response = codec.response_class(ApiKey.PRODUCE)
     topics: dict[str, list[Any]] = {}

@@ -1,5 +1,5 @@
 """
-How many conversions are under way at the same time.
+Conversions between batches and old messages by turns: as many at the same time as there are cores.
 
 To convert one batch takes two to three times what it expands to, while it lasts, and a thread can be
 interrupted in the midst of it: all clients' batches would be expanded at once. Nothing waits for a socket
@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
-from ...records.down_conversion import DownConversion
+from .records.down_conversion import DownConversion
 
 __all__ = ["chunks", "turn"]
 
@@ -25,7 +25,7 @@ def turn() -> AbstractContextManager[object]:
     return _TURNS
 
 
-def chunks(conversion: DownConversion) -> Iterator[bytes | bytearray]:
+def chunks(conversion: DownConversion) -> Iterator[bytearray]:
     """Yield the chunks of a conversion, each converted in a turn of its own."""
     converting = conversion.chunks()
     while True:
