@@ -207,6 +207,19 @@ def test_an_answer_to_another_request_closes_the_connection(listen: Listen) -> N
             connection.request(ApiKey.METADATA, topics=[])
 
 
+def test_a_request_that_is_interrupted_leaves_its_answer_to_no_other(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted() -> memoryview:
+        raise KeyboardInterrupt
+
+    with to(broker) as connection:
+        monkeypatch.setattr(connection, "receive", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            connection.request(ApiKey.METADATA, topics=[])
+        assert connection.closed
+
+
 def answering(size: int) -> Script:
     """Answer with a size and nothing more."""
 

@@ -330,11 +330,11 @@ class Connection:
         return self._request(api_key, self.version(api_key), **fields)
 
     def _request(self, api_key: ApiKey, version: int, **fields: Any) -> Any:
-        self._send(api_key, version, fields)
-        frame = self.receive()
         try:
-            return codec.decode_response(api_key, version, frame)
-        except ProtocolError:
+            self._send(api_key, version, fields)
+            return codec.decode_response(api_key, version, self.receive())
+        except BaseException:
+            # Also of Ctrl-C in between: the next request would be given this one's answer.
             self.close()
             raise
 

@@ -646,6 +646,28 @@ def test_what_was_collected_is_returned_before_what_keeps_the_next_fetch_from_be
             ours.poll(1)
 
 
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_what_an_interrupted_poll_had_collected_comes_again_and_is_not_committed(
+    log: History, broker: Broker, monkeypatch: pytest.MonkeyPatch, goes_on: bool
+) -> None:
+    def interrupted(states: Mapping[TopicPartition, PartitionState]) -> None:
+        assert states[FIRST].position == 4, "nothing was collected"
+        raise KeyboardInterrupt
+
+    log.plain(5)
+    with consumer(broker, group_id="group", enable_auto_commit=True, max_poll_records=2) as ours:
+        ours.assign([FIRST])
+        assert [record.offset for record in take(ours, 2)] == [0, 1]
+        with monkeypatch.context() as patch:
+            patch.setattr(ours._fetching, "send", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                ours.poll(5)
+        if goes_on:
+            assert [record.offset for record in take(ours, 2)] == [2, 3]
+    with consumer(broker, group_id="group") as ours:
+        assert ours.committed(FIRST) == {FIRST: Committed(4 if goes_on else 2, "")}
+
+
 def test_a_topic_that_may_not_be_read_is_an_error(log: History, broker: Broker) -> None:
     log.plain(1)
     broker.faults.add(ApiKey.FETCH, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)

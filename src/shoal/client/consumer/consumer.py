@@ -241,15 +241,7 @@ class RawConsumer:
         while True:
             self._take_part()
             self._find_positions(self._states.values())
-            records = self._collect(most)
-            # The next fetch is under way while the caller works on this one.
-            try:
-                self._fetching.send(self._states)
-            except ShoalError:
-                if not records:
-                    raise
-                # The positions are behind what was collected: that is returned first, and the next poll
-                # meets what is in the way.
+            records = self._collect_and_ask(most)
             if records or (left := remaining_s(deadline)) <= 0:
                 return records
             self._fetching.receive(self._states, min(left, self._until_something_is_due()))
@@ -264,6 +256,27 @@ class RawConsumer:
         if self._states and not waits and not self._fetching.is_waiting:
             waits = [0.1]
         return min([_LONGEST_WAIT_S, *waits])
+
+    def _collect_and_ask(self, most: int) -> list[AnyRecord]:
+        """Take what is there, and have the next fetch under way while the caller works on that."""
+        before = {state: state.position or 0 for state in self._states.values()}
+        records: list[AnyRecord] = []
+        try:
+            records = self._collect(most)
+            self._fetching.send(self._states)
+        except ShoalError:
+            if not records:
+                raise
+            # The positions are behind what was collected: that is returned first, and the next poll
+            # meets what is in the way.
+        except BaseException:
+            # Ctrl-C while a leader is connected to, say. The caller never sees what was collected: that must
+            # not be committed, and comes again.
+            for state, position in before.items():
+                if state.position is not None and state.position > position:
+                    state.seek(position)
+            raise
+        return records
 
     def _collect(self, most: int) -> list[AnyRecord]:
         records: list[AnyRecord] = []
