@@ -177,6 +177,13 @@ class RawConsumer:
         assert state.position is not None
         return state.position
 
+    @property
+    def positions(self) -> dict[TopicPartition, int]:
+        """The offsets that come next, by partition; those that are not known yet are left out."""
+        return {
+            state.partition: state.position for state in self._states.values() if state.position is not None
+        }
+
     def pause(self, *partitions: TopicPartition) -> None:
         """Return nothing of partitions that stay assigned, until they are resumed."""
         for partition in partitions:
@@ -386,12 +393,7 @@ class RawConsumer:
         self, offsets: AnyRecord | Mapping[TopicPartition, int | Committed] | None, metadata: str
     ) -> dict[TopicPartition, Committed]:
         if offsets is None:
-            positions = {state.partition: state.position for state in self._states.values()}
-            return {
-                partition: Committed(position, metadata)
-                for partition, position in positions.items()
-                if position is not None
-            }
+            return {partition: Committed(each, metadata) for partition, each in self.positions.items()}
         if not isinstance(offsets, Mapping):
             return {offsets.topic_partition: Committed(offsets.next_offset, metadata)}
         return {

@@ -98,7 +98,7 @@ class _Ended(Exception):
 @dataclass(slots=True)
 class _Way:
     """
-    What became of one source record or batch.
+    What became of one source record or batch, or of offsets that have none.
 
     Attributes:
         first_offset: Of it.
@@ -284,6 +284,15 @@ class _Lane:
                 if self._consumed_at - self._looked_at >= _POLL_S:
                     self._look_after()  # the handler takes its time; somebody may want these partitions
                 self._take(record, producer)
+            self._go_over(consumer.positions)
+
+    def _go_over(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Count in its place what the consumer returns nothing of: markers, and what is aborted or empty."""
+        for source, position in positions.items():
+            partition = self._partitions[source]
+            behind = partition.ways[-1].next_offset if partition.ways else partition.position
+            if behind < position and not partition.stopped:
+                partition.ways.append(_Way(behind, position, 0))
 
     def _look_after(self) -> None:
         """Count what was acknowledged, commit and report when it is due; raises _Ended."""
