@@ -101,10 +101,12 @@ def read_properties(
         ConfigError: A name that is not known, or a value that makes no sense.
 
     """
+    if not isinstance(properties, Mapping):
+        raise ConfigError(f"{where} is a dict of properties, not of type {type(properties).__name__}")
     known = table.keys() | KNOWN_PROPERTIES
     for name in properties:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
+            near = difflib.get_close_matches(str(name), known, n=1)
             raise ConfigError(
                 f"{where}: there is no property {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
             )

@@ -754,3 +754,48 @@ def test_what_needs_a_group_says_so_and_subscribe_and_assign_are_two_things(brok
         ours.assign([FIRST])
         with pytest.raises(ConfigError, match="cannot go together"):
             ours.subscribe(["topic"])
+
+
+@pytest.mark.parametrize("partition", ["topic", "topic-0", ("topic",), ("topic", "0"), ("topic", -1), (5, 0)])
+def test_what_is_no_partition_is_refused(broker: Broker, partition: object) -> None:
+    sentence = re.escape(f"{partition!r} is no partition: give TopicPartition(topic, number), or such a pair")
+    with consumer(broker, group_id="group") as ours:
+        for wrong in (
+            lambda: ours.assign([partition]),  # type: ignore[list-item]
+            lambda: ours.seek(partition, 0),  # type: ignore[arg-type]
+            lambda: ours.committed(partition),  # type: ignore[arg-type]
+            lambda: ours.commit({partition: 0}),  # type: ignore[dict-item]
+        ):
+            with pytest.raises(ConfigError, match=sentence):
+                wrong()
+
+
+def test_a_topic_that_is_no_name_is_refused_before_anybody_is_asked(broker: Broker) -> None:
+    with consumer(broker, group_id="group") as ours:
+        for topic in (b"topic", None, FIRST):
+            with pytest.raises(ConfigError, match=re.escape(f"subscribe: {topic!r} is no topic's name")):
+                ours.subscribe([topic])  # type: ignore[list-item]
+
+
+def test_an_offset_that_can_be_none_is_refused(broker: Broker) -> None:
+    with consumer(broker, group_id="group") as ours:
+        ours.assign([FIRST])
+        for offset in (-1, "5", 1.5, None):
+            for wrong in (
+                lambda offset=offset: ours.seek(FIRST, offset),  # type: ignore[misc]
+                lambda offset=offset: ours.commit({FIRST: offset}),  # type: ignore[misc]
+                lambda offset=offset: ours.commit({FIRST: Committed(offset, "")}),  # type: ignore[misc]
+            ):
+                with pytest.raises(ValueError, match="an offset is a whole number that is not negative"):
+                    wrong()
+        with pytest.raises(ConfigError, match="give a record, or the next offsets by partition"):
+            ours.commit([FIRST])  # type: ignore[arg-type]
+        assert ours.committed(FIRST) == {}
+
+
+@pytest.mark.parametrize(("properties", "kind"), [("localhost:1", "str"), (None, "NoneType")])
+def test_a_configuration_that_is_none_is_refused(properties: object, kind: str) -> None:
+    with pytest.raises(ConfigError, match=f"configuration is a dict of properties, not of type {kind}"):
+        RawConsumer(properties)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="there is no property 1"):
+        RawConsumer({1: 2})  # type: ignore[dict-item]

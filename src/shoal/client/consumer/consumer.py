@@ -107,6 +107,9 @@ class RawConsumer:
         if self._states and not self._is_subscribed:
             raise ConfigError("subscribe and assign cannot go together; unsubscribe first")
         wanted = topics if isinstance(topics, re.Pattern) else list(topics)
+        for topic in wanted if isinstance(wanted, list) else ():
+            if not isinstance(topic, str):
+                raise ConfigError(f"subscribe: {topic!r} is no topic's name")
         if not wanted:
             self.unsubscribe()
             return
@@ -119,7 +122,7 @@ class RawConsumer:
         self._check_open()
         if self._is_subscribed:
             raise ConfigError("subscribe and assign cannot go together; unsubscribe first")
-        wanted = [TopicPartition(*each) for each in partitions]
+        wanted = [_named(each) for each in partitions]
         self._states = {each: self._states.get(each) or PartitionState(each) for each in wanted}
 
     def unsubscribe(self) -> None:
@@ -150,9 +153,7 @@ class RawConsumer:
 
     def seek(self, partition: TopicPartition | tuple[str, int], offset: int) -> None:
         """Go on from an offset with the next :meth:`poll`; inside a batch, its rest is what comes."""
-        if offset < 0:
-            raise ValueError(f"seek to {offset}: an offset is not negative")
-        self._state(partition).seek(offset)
+        self._state(partition).seek(_offset("seek to", offset))
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Go on from where the log begins; without partitions, in all that are assigned."""
@@ -199,9 +200,9 @@ class RawConsumer:
 
     def _state(self, partition: TopicPartition | tuple[str, int]) -> PartitionState:
         self._check_open()
-        state = self._states.get(TopicPartition(*partition))
+        state = self._states.get(_named(partition))
         if state is None:
-            raise ValueError(f"{TopicPartition(*partition)} is not assigned to this consumer")
+            raise ValueError(f"{_named(partition)} is not assigned to this consumer")
         return state
 
     # Reading
@@ -378,6 +379,8 @@ class RawConsumer:
             What was committed.
 
         Raises:
+            ConfigError: There is no ``group.id``, or this is neither a record nor offsets.
+            ValueError: An offset that can be none.
             BrokerError: It is not committed. REBALANCE_IN_PROGRESS: poll, then commit again what is still
                 assigned. ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID: the group went on without this member,
                 and its partitions may be another's. FENCED_INSTANCE_ID: another process has its place.
@@ -394,12 +397,16 @@ class RawConsumer:
     ) -> dict[TopicPartition, Committed]:
         if offsets is None:
             return {partition: Committed(each, metadata) for partition, each in self.positions.items()}
-        if not isinstance(offsets, Mapping):
+        if isinstance(offsets, AnyRecord):
             return {offsets.topic_partition: Committed(offsets.next_offset, metadata)}
-        return {
-            TopicPartition(*partition): each if isinstance(each, Committed) else Committed(each, metadata)
-            for partition, each in offsets.items()
-        }
+        if not isinstance(offsets, Mapping):
+            raise ConfigError(f"commit({offsets!r}): give a record, or the next offsets by partition")
+        wanted: dict[TopicPartition, Committed] = {}
+        for partition, each in offsets.items():
+            committed = each if isinstance(each, Committed) else Committed(each, metadata)
+            _offset("commit of", committed.offset)
+            wanted[_named(partition)] = committed
+        return wanted
 
     def _commit_once(self, group: str, wanted: Mapping[TopicPartition, Committed]) -> None:
         refused = commit_offsets(self._cluster, group, wanted, self._identity())
@@ -409,7 +416,7 @@ class RawConsumer:
     def committed(self, *partitions: TopicPartition | tuple[str, int]) -> dict[TopicPartition, Committed]:
         """Return what the group has committed; partitions without anything are left out."""
         group = self._group("committed")
-        asked = [TopicPartition(*each) for each in partitions] or list(self._states)
+        asked = [_named(each) for each in partitions] or list(self._states)
         return self._patiently(lambda: fetch_offsets(self._cluster, group, asked))
 
     def _identity(self) -> Membership:
@@ -485,6 +492,20 @@ class RawConsumer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _named(partition: object) -> TopicPartition:
+    """Return the partition that a caller means."""
+    match partition:
+        case (str() as topic, int() as number) if number >= 0:
+            return TopicPartition(topic, number)
+    raise ConfigError(f"{partition!r} is no partition: give TopicPartition(topic, number), or such a pair")
+
+
+def _offset(what: str, offset: object) -> int:
+    if not isinstance(offset, int) or offset < 0:
+        raise ValueError(f"{what} {offset!r}: an offset is a whole number that is not negative")
+    return offset
 
 
 class _Adapter(RebalanceListener):

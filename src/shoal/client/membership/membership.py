@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from ...errors import BrokerError, ConfigError, ErrorCode, ShoalError
+from ...errors import BrokerError, ConfigError, ErrorCode, ProtocolError, ShoalError
 from ...protocol.consumer_protocol import (
     NO_GENERATION,
     Subscription,
@@ -339,6 +339,11 @@ class GroupMembership:
                     pause_s = self._join() if phase is _Phase.JOINING else self._stay()
                 except ShoalError as error:
                     pause_s = self._fail(error)
+                except Exception as error:
+                    # Or the owner would wait for ever.
+                    failure = ProtocolError(f"the thread that keeps the membership failed: {error!r}")
+                    failure.__cause__ = error
+                    pause_s = self._fail(failure)
                 with self._changed:
                     if self._phase is phase:
                         self._changed.wait(pause_s)

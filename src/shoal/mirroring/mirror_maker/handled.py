@@ -397,25 +397,28 @@ class _Lane:
                     _refuse(partition, way, str(error))
                     return
                 self._look_after()
-            except ShoalError as error:
+            except Exception as error:
                 self._raise_what_is_in_the_way_of_all(error)
                 is_missing = _is_missing(error)
-                if not is_transient(error) or (is_missing and time.monotonic() >= give_up_at):
-                    _refuse(partition, way, str(error))
+                gives_up = is_missing and time.monotonic() >= give_up_at
+                if gives_up or not (isinstance(error, ShoalError) and is_transient(error)):
+                    _refuse(partition, way, self._reason_against_output(error))
                     return
                 if not is_missing:
                     # Who does not answer says nothing of topics; MirrorMaker waits as long as it takes, too.
                     give_up_at = time.monotonic() + _PATIENCE_S
                 self._partitions_there.pop(output.topic, None)
                 self._hold_up(partition, str(error), backoff.next_delay_s())
-            except Exception as error:
-                self._raise_what_is_in_the_way_of_all(error)
-                made = f"what the message handler {self._name} made cannot be sent"
-                _refuse(partition, way, f"{made}: {type(error).__name__}: {error}")
-                return
         partition.waiting_for = None
         self._unacknowledged += 1
         future.add_done_callback(partial(self._acknowledged, partition, way, _size(output)))
+
+    def _reason_against_output(self, error: Exception) -> str:
+        """Say why an output cannot be sent: by the destination's word, or since the handler made it so."""
+        if isinstance(error, BrokerError):
+            return str(error)
+        said = str(error) if isinstance(error, ShoalError) else f"{type(error).__name__}: {error}"
+        return f"what the message handler {self._name} made cannot be sent: {said}"
 
     def _raise_what_is_in_the_way_of_all(self, error: Exception) -> None:
         """Raise what is not about one record: to leave that out would be to leave out all that follow."""
@@ -599,7 +602,7 @@ def _refuses_the_writer(error: Exception) -> bool:
     return isinstance(error, BrokerError) and error.code in REFUSED_WRITERS
 
 
-def _is_missing(error: ShoalError) -> bool:
+def _is_missing(error: Exception) -> bool:
     """Whether the destination says that a topic or partition is not there."""
     return isinstance(error, BrokerError) and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
