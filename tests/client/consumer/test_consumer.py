@@ -408,6 +408,12 @@ def test_two_members_read_everything_once(broker: Broker, log: History, strategy
     with consumer(broker, **shared) as first, consumer(broker, **shared) as second:
         told = Telling()
         first.subscribe(["topic"], told)
+
+        def has_all() -> bool:
+            first.poll(0.05)
+            return len(first.assignment) == 2
+
+        wait_until(has_all)  # else both may be in the first generation
         second.subscribe(["topic"])
 
         def is_shared() -> bool:
