@@ -331,13 +331,12 @@ class RawConsumer:
         if self._settings.membership is not None:
             partitions = [state.partition for state in states]
             committed = fetch_offsets(self._cluster, self._settings.membership.group, partitions)
-        resets = {"earliest": EARLIEST, "latest": LATEST, "none": None}
         for state in states:
             found = committed.get(state.partition)
             if found is not None:
                 state.position = found.offset
                 continue
-            state.reset_to = resets[self._settings.auto_offset_reset]
+            state.reset_to = self._settings.reset_to
             if state.reset_to is None:
                 raise NoPosition(state.partition.topic, state.partition.partition)
 
@@ -441,11 +440,9 @@ class RawConsumer:
             return
         try:
             self._patiently(lambda: self._commit_once(group.group, wanted), patience_s)
-        except BrokerError as error:
-            if not (is_transient(error) or error.code in JOIN_AGAIN):
-                raise
         except ShoalError as error:
-            if not is_transient(error):
+            must_join_again = isinstance(error, BrokerError) and error.code in JOIN_AGAIN
+            if not (must_join_again or is_transient(error)):
                 raise
 
     # Rebalances
