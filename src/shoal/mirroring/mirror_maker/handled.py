@@ -12,11 +12,10 @@ from __future__ import annotations
 import math
 import queue
 import time
-from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -34,13 +33,12 @@ from ...errors import (
     BrokerError,
     BufferFull,
     ErrorCode,
-    PartitionStopped,
     ProtocolError,
     ShoalError,
 )
 from ...records import Decision
 from ..control import Control
-from ..incidents import REFUSED_WRITERS, Incident, IncidentKind
+from ..incidents import REFUSED_WRITERS
 from ..lane import LaneResult
 from ..options import MirrorOptions
 from ..positions import GroupPositions
@@ -49,6 +47,7 @@ from ..ranges import CopyRange
 from ..reports import ProcessUse
 from ..settings import CopySettings, Handling
 from ..topics import TopicSelection
+from .handled_partition import HandledPartition, Way
 from .handlers import (
     MirrorMakerMessageHandler,
     MirrorMakerRawBytesMessageHandler,
@@ -95,86 +94,6 @@ class _Ended(Exception):
     """The lane is to end; what is under way is given up."""
 
 
-@dataclass(slots=True)
-class _Way:
-    """
-    What became of one source record or batch, or of offsets that have none.
-
-    Attributes:
-        first_offset: Of it.
-        next_offset: Behind it.
-        records: In it.
-        left: How many of its outputs are not acknowledged.
-        failure: Why one of them never will be.
-        stops: Whether that is not about the record: all that follow would fail, too.
-
-    """
-
-    first_offset: int
-    next_offset: int
-    records: int
-    left: int = 0
-    failure: str | None = None
-    stops: bool = False
-
-
-@dataclass(slots=True)
-class _Partition:
-    """One partition: what is under way, in the source's order, and where it stands."""
-
-    source: TopicPartition
-    position: int
-    ways: deque[_Way] = field(default_factory=deque)
-    committed: int | None = None
-    end_offset: int = 0
-    newest_ms: int | None = None
-    waiting_for: str | None = None
-    stopped: PartitionStopped | None = None
-    incidents: list[Incident] = field(default_factory=list)
-    decisions: Counter[Decision] = field(default_factory=Counter)
-    records: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-    told: object = None
-
-    def report(self) -> dict[str, Any] | None:
-        """Take the counts since the last report; its shape: ``reports.partition_report``."""
-        state = (
-            self.position,
-            self.end_offset,
-            self.committed,
-            self.newest_ms,
-            self.waiting_for,
-            self.stopped,
-        )
-        if state == self.told and not (self.records or self.bytes_in or self.incidents or self.decisions):
-            return None
-        self.told = state
-        report = {
-            "topic": self.source.topic,
-            "partition": self.source.partition,
-            "source_offset": self.position,
-            "end_offset": max(self.end_offset, self.position),
-            "committed_offset": self.committed,
-            "newest_ms": self.newest_ms,
-            "waiting_for": self.waiting_for,
-            "stopped": [self.stopped.offset, self.stopped.reason] if self.stopped else None,
-            "decisions": {decision.value: count for decision, count in self.decisions.items()},
-            "records": self.records,
-            "bytes_in": self.bytes_in,
-            "bytes_out": self.bytes_out,
-            "retries": 0,
-            "runs": [],
-            "incidents": [
-                [each.kind.value, each.reason, each.lost, each.continued] for each in self.incidents
-            ],
-        }
-        self.incidents = []
-        self.decisions.clear()
-        self.records = self.bytes_in = self.bytes_out = 0
-        return report
-
-
 def handle_lane(ranges: Sequence[CopyRange], settings: CopySettings, control: Control) -> LaneResult:
     """
     Mirror partitions through the settings' handler, until an end is requested.
@@ -203,8 +122,8 @@ class _Lane:
         self._report([])
         given_up = control.take([each.source for each in ranges]).given_up
         self._ranges = [each for each in ranges if each.source not in given_up]
-        self._partitions: dict[TopicPartition, _Partition] = {}
-        self._outcomes: queue.SimpleQueue[tuple[_Partition, _Way, int, Exception | None]] = (
+        self._partitions: dict[TopicPartition, HandledPartition] = {}
+        self._outcomes: queue.SimpleQueue[tuple[HandledPartition, Way, int, Exception | None]] = (
             queue.SimpleQueue()
         )
         #: How many partitions a destination topic has, where enough of them were found.
@@ -271,7 +190,7 @@ class _Lane:
         begins = {each.source: each.start_offset for each in self._ranges}
         begins |= others | {partition: pair.source_offset for partition, pair in pairs.items()}
         self._partitions = {
-            each: _Partition(each, begins[each], committed=others.get(each)) for each in partitions
+            each: HandledPartition(each, begins[each], committed=others.get(each)) for each in partitions
         }
 
     # Working
@@ -284,15 +203,8 @@ class _Lane:
                 if self._consumed_at - self._looked_at >= _POLL_S:
                     self._look_after()  # the handler takes its time; somebody may want these partitions
                 self._take(record, producer)
-            self._go_over(consumer.positions)
-
-    def _go_over(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Count in its place what the consumer returns nothing of: markers, and what is aborted or empty."""
-        for source, position in positions.items():
-            partition = self._partitions[source]
-            behind = partition.ways[-1].next_offset if partition.ways else partition.position
-            if behind < position and not partition.stopped:
-                partition.ways.append(_Way(behind, position, 0))
+            for source, position in consumer.positions.items():
+                self._partitions[source].go_over(position)  # markers, and what is aborted or empty
 
     def _look_after(self) -> None:
         """Count what was acknowledged, commit and report when it is due; raises _Ended."""
@@ -347,13 +259,16 @@ class _Lane:
         partition = self._partitions[record.topic_partition]
         if partition.stopped:
             return
-        raw = isinstance(record, RawRecord)
-        first = record.base_offset if isinstance(record, RawRecord) else record.offset
-        way = _Way(first, record.next_offset, record.record_count if isinstance(record, RawRecord) else 1)
+        if isinstance(record, RawRecord):
+            way = Way(record.base_offset, record.next_offset, record.record_count)
+            partition.newest_ms = record.max_timestamp
+            partition.decisions[Decision.COPY] += 1
+        else:
+            way = Way(record.offset, record.next_offset, 1)
+            partition.newest_ms = record.timestamp
+            partition.decisions[Decision.JOIN] += 1
         partition.ways.append(way)
         partition.bytes_in += _size(record)
-        partition.newest_ms = record.max_timestamp if isinstance(record, RawRecord) else record.timestamp
-        partition.decisions[Decision.COPY if raw else Decision.JOIN] += 1
         try:
             outputs = self._handle(record)
         except Exception as error:
@@ -369,7 +284,7 @@ class _Lane:
 
     def _handle(self, record: ConsumerRecord | RawRecord) -> Sequence[ProducerRecord | RawRecord]:
         # A list: who answers with a generator would be asked once, and say nothing the second time.
-        outputs: list[ProducerRecord | RawRecord | ConsumerRecord]
+        outputs: list[ProducerRecord | RawRecord]
         if isinstance(record, RawRecord):
             assert isinstance(self._handler, MirrorMakerRawBytesMessageHandler)
             outputs = list(self._handler.handle(record))
@@ -380,10 +295,10 @@ class _Lane:
         for each in outputs:
             if not isinstance(each, wanted):
                 raise TypeError(f"handle() answered with a {type(each).__name__}, not a {wanted.__name__}")
-        return [each for each in outputs if not isinstance(each, ConsumerRecord)]
+        return outputs
 
     def _send(
-        self, partition: _Partition, way: _Way, output: ProducerRecord | RawRecord, producer: RawProducer
+        self, partition: HandledPartition, way: Way, output: ProducerRecord | RawRecord, producer: RawProducer
     ) -> None:
         give_up_at = time.monotonic() + _PATIENCE_S
         backoff = Backoff(longest_ms=_LONGEST_PAUSE_MS)
@@ -394,7 +309,7 @@ class _Lane:
                 break
             except BufferFull as error:
                 if _size(output) >= self._buffer_bytes:
-                    _refuse(partition, way, str(error))
+                    partition.refuse(way, str(error))
                     return
                 self._look_after()
             except Exception as error:
@@ -402,7 +317,7 @@ class _Lane:
                 is_missing = _is_missing(error)
                 gives_up = is_missing and time.monotonic() >= give_up_at
                 if gives_up or not (isinstance(error, ShoalError) and is_transient(error)):
-                    _refuse(partition, way, self._reason_against_output(error))
+                    partition.refuse(way, self._reason_against_output(error))
                     return
                 if not is_missing:
                     # Who does not answer says nothing of topics; MirrorMaker waits as long as it takes, too.
@@ -427,7 +342,7 @@ class _Lane:
         if isinstance(error, (AccessRefused, ProtocolError)) or _refuses_the_writer(error):
             raise error
 
-    def _hold_up(self, partition: _Partition, reason: str, seconds: float) -> None:
+    def _hold_up(self, partition: HandledPartition, reason: str, seconds: float) -> None:
         """Wait for something that time can heal, and look after the rest; raises _Ended."""
         partition.waiting_for = reason
         self._look_after()
@@ -475,7 +390,7 @@ class _Lane:
     # What came of it
 
     def _acknowledged(
-        self, partition: _Partition, way: _Way, size: int, future: Future[RecordMetadata]
+        self, partition: HandledPartition, way: Way, size: int, future: Future[RecordMetadata]
     ) -> None:
         """Pass an outcome on; in the producer's thread."""
         error = future.exception()
@@ -500,30 +415,7 @@ class _Lane:
             else:
                 partition.bytes_out += size
         for partition in self._partitions.values():
-            self._advance(partition)
-
-    def _advance(self, partition: _Partition) -> None:
-        while partition.ways and not partition.ways[0].left and not partition.stopped:
-            way = partition.ways[0]
-            if way.failure is not None and not self._go_on_without(partition, way):
-                return
-            partition.ways.popleft()
-            partition.position = way.next_offset
-            if way.failure is None:
-                partition.records += way.records
-
-    def _go_on_without(self, partition: _Partition, way: _Way) -> bool:
-        last = way.next_offset - 1
-        offsets = f"offset {last}" if way.first_offset == last else f"offsets {way.first_offset} to {last}"
-        what = f"{offsets} of {partition.source} cannot be sent: {way.failure}"
-        if IncidentKind.SEND_FAILURE in self._settings.continue_on and not way.stops:
-            reason = f"{what}: left out, and lost there"
-            partition.incidents.append(
-                Incident(IncidentKind.SEND_FAILURE, reason, way.records, continued=True)
-            )
-            return True
-        partition.stopped = PartitionStopped(*partition.source, way.first_offset, what)
-        return False
+            partition.advance(self._settings.continue_on)
 
     def _commit(self) -> None:
         wanted = {
@@ -575,13 +467,6 @@ class _Lane:
                 if lost or time.monotonic() >= give_up_at:
                     return  # it comes again
             time.sleep(0.1)
-
-
-def _refuse(partition: _Partition, way: _Way, reason: str) -> None:
-    """Count an output that will never be sent."""
-    partition.waiting_for = None
-    way.left -= 1
-    way.failure = reason
 
 
 def _apart(batch: RawRecord) -> RawRecord:
