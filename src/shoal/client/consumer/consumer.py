@@ -24,8 +24,13 @@ __all__ = ["RawConsumer"]
 
 T = TypeVar("T")
 
+AnyPartition = TopicPartition | tuple[str, int]
+
 #: How long a wait may be before the membership is looked at again.
 _LONGEST_WAIT_S = 1.0
+
+#: How soon to look again where no leader is asked at present: one may be elected soon.
+_UNASKED_WAIT_S = 0.1
 
 #: How long the coordinator may take for what is committed when partitions go.
 _PARTING_COMMIT_S = 5.0
@@ -116,8 +121,14 @@ class RawConsumer:
         self._is_subscribed = True
         self._membership.subscribe(wanted)
 
-    def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
-        """Read these partitions and no others, whatever a group does; where they were read before, go on."""
+    def assign(self, partitions: Iterable[AnyPartition]) -> None:
+        """
+        Read these partitions and no others, whatever a group does; where they were read before, go on.
+
+        Raises:
+            ConfigError: Topics are subscribed to, or something is no partition.
+
+        """
         self._check_open()
         if self._is_subscribed:
             raise ConfigError("subscribe and assign cannot go together; unsubscribe first")
@@ -150,21 +161,27 @@ class RawConsumer:
 
     # Where
 
-    def seek(self, partition: TopicPartition | tuple[str, int], offset: int) -> None:
-        """Go on from an offset with the next :meth:`poll`; inside a batch, its rest is what comes."""
+    def seek(self, partition: AnyPartition, offset: int) -> None:
+        """
+        Go on from an offset with the next :meth:`poll`; inside a batch, its rest is what comes.
+
+        Raises:
+            ValueError: The partition is not assigned, or the offset can be none.
+
+        """
         self._state(partition).seek(_offset("seek to", offset))
 
-    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+    def seek_to_beginning(self, *partitions: AnyPartition) -> None:
         """Go on from where the log begins; without partitions, in all that are assigned."""
         for partition in partitions or tuple(self._states):
             self._state(partition).seek(None, EARLIEST)
 
-    def seek_to_end(self, *partitions: TopicPartition) -> None:
+    def seek_to_end(self, *partitions: AnyPartition) -> None:
         """Go on from where the log ends; without partitions, in all that are assigned."""
         for partition in partitions or tuple(self._states):
             self._state(partition).seek(None, LATEST)
 
-    def position(self, partition: TopicPartition | tuple[str, int]) -> int:
+    def position(self, partition: AnyPartition) -> int:
         """
         Return the offset that comes next.
 
@@ -184,20 +201,22 @@ class RawConsumer:
             state.partition: state.position for state in self._states.values() if state.position is not None
         }
 
-    def pause(self, *partitions: TopicPartition) -> None:
+    def pause(self, *partitions: AnyPartition) -> None:
         """Return nothing of partitions that stay assigned, until they are resumed."""
         for partition in partitions:
             self._state(partition).is_paused = True
 
-    def resume(self, *partitions: TopicPartition) -> None:
+    def resume(self, *partitions: AnyPartition) -> None:
+        """Return what comes of them again, from where they were paused."""
         for partition in partitions:
             self._state(partition).is_paused = False
 
     @property
     def paused(self) -> frozenset[TopicPartition]:
+        """What is assigned and returns nothing."""
         return frozenset(state.partition for state in self._states.values() if state.is_paused)
 
-    def _state(self, partition: TopicPartition | tuple[str, int]) -> PartitionState:
+    def _state(self, partition: AnyPartition) -> PartitionState:
         self._check_open()
         state = self._states.get(_named(partition))
         if state is None:
@@ -261,7 +280,7 @@ class RawConsumer:
         now = time.monotonic()
         waits = [state.retry_at - now for state in self._states.values() if state.retry_at > now]
         if self._states and not waits and not self._fetching.is_waiting:
-            waits = [0.1]
+            waits = [_UNASKED_WAIT_S]
         return min([_LONGEST_WAIT_S, *waits])
 
     def _collect_and_ask(self, most: int) -> list[AnyRecord]:
@@ -411,7 +430,7 @@ class RawConsumer:
         for error in refused.values():
             raise error
 
-    def committed(self, *partitions: TopicPartition | tuple[str, int]) -> dict[TopicPartition, Committed]:
+    def committed(self, *partitions: AnyPartition) -> dict[TopicPartition, Committed]:
         """Return what the group has committed; partitions without anything are left out."""
         group = self._group("committed")
         asked = [_named(each) for each in partitions] or list(self._states)

@@ -47,6 +47,7 @@ class _InLog:
 
     @property
     def topic_partition(self) -> TopicPartition:
+        """In which log it is."""
         return TopicPartition(self.topic, self.partition)
 
     @property
