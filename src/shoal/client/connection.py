@@ -388,6 +388,9 @@ class Connection:
                 self._send_all(parts[first : first + _MOST_PARTS])
         except OSError as error:
             raise self._broken(error) from error
+        except BaseException:
+            self.close()  # Ctrl-C, say: nobody knows how much of it was sent
+            raise
 
     def stream_parts(
         self, parts: Iterable[bytes | memoryview], name: str, correlation_id: int, *, answered: bool = True
@@ -585,6 +588,9 @@ class Connection:
                 received += count
         except OSError as error:
             raise self._broken(error) from error
+        except BaseException:
+            self.close()  # likewise: what came of the frame is lost
+            raise
         return view
 
     def _deadline(self, size: int) -> float:
