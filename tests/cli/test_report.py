@@ -1,11 +1,20 @@
 import io
 import json
+import threading
 from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
-from shoal.cli.report import JsonReport, LiveReport, PlainReport, line, summary_rows, table
+from shoal.cli.report import (
+    JsonReport,
+    LiveReport,
+    PlainReport,
+    line,
+    progress_until_unread,
+    summary_rows,
+    table,
+)
 from shoal.mirroring.progress import PartitionIncident, Progress, Summary
 
 PROGRESS = Progress(
@@ -209,6 +218,18 @@ def test_the_live_report_ends_with_the_same_table(capsys):
     with LiveReport(Console(file=io.StringIO(), force_terminal=True)) as report:
         report.summary(SUMMARY)
     assert capsys.readouterr().out.startswith("topics       1 (3 partitions)\n")
+
+
+def test_where_nobody_reads_any_more_an_end_is_asked_for():
+    class Unread(PlainReport):
+        def progress(self, progress):
+            raise BrokenPipeError
+
+    stop = threading.Event()
+    progress_until_unread(PlainReport(), stop)(PROGRESS)
+    assert not stop.is_set()
+    progress_until_unread(Unread(), stop)(PROGRESS)
+    assert stop.is_set()
 
 
 def test_a_table_has_aligned_columns():

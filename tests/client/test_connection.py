@@ -207,6 +207,42 @@ def test_an_answer_to_another_request_closes_the_connection(listen: Listen) -> N
             connection.request(ApiKey.METADATA, topics=[])
 
 
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_request_that_is_interrupted_leaves_its_answer_to_no_other(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with to(broker) as connection:
+        monkeypatch.setattr(connection, "receive", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            connection.request(ApiKey.METADATA, topics=[])
+        assert connection.closed
+
+
+def test_what_is_interrupted_amid_a_frame_is_not_gone_on_with(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with to(broker) as connection:
+        connection.send(ApiKey.METADATA, topics=[])
+        assert connection.begin_frame() > 0
+        monkeypatch.setattr(connection, "_check", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            connection._receive_into(memoryview(bytearray(1 << 20)))
+        assert connection.closed
+
+
+def test_who_is_interrupted_in_the_middle_of_sending_sends_nothing_more(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with to(broker) as connection:
+        monkeypatch.setattr(connection, "_send_all", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            connection.send(ApiKey.METADATA, topics=[])
+        assert connection.closed
+
+
 def answering(size: int) -> Script:
     """Answer with a size and nothing more."""
 

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Partition
 from spark.without_jvm import without_jvm
-from two_brokers import Content, batches_of, content_of, wait_until
+from two_brokers import ABORT, COMMIT, Content, History, batches_of, content_of, wait_until
 
 from shoal.broker import Broker
 from shoal.cli import make_parser
@@ -564,6 +564,19 @@ def test_how_far_behind_it_is_is_known_with_a_handler_too(makers: Makers) -> Non
     makers.destination.faults.remove(busy)
     wait_until(makers.is_copied, 30)
     maker.end()
+
+
+def test_what_comes_to_nobody_is_passed_in_its_place_with_a_handler_too(makers: Makers) -> None:
+    History(makers.source.log("orders", 0)).transaction(3, ends=COMMIT)
+    History(makers.source.log("orders", 1)).plain(2).transaction(3, ends=ABORT)
+    busy = makers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.NOT_ENOUGH_REPLICAS, times=None)
+    maker = makers.start("--message.handler", f"{__name__}:Yielding")
+    wait_until(lambda: bool(maker.progress) and maker.progress[-1].lag_records == 10, 10)
+    assert makers.committed() == {0: 0, 1: 0, 2: 0}
+    makers.destination.faults.remove(busy)
+    wait_until(lambda: makers.committed() == makers.ends() == {0: 4, 1: 6, 2: 0}, 10)
+    wait_until(lambda: maker.progress[-1].records == 5 and maker.progress[-1].lag_records == 0, 10)
+    assert maker.end().exit_code == 0
 
 
 def test_where_it_begins_is_committed_before_anything_can_happen(makers: Makers) -> None:

@@ -15,7 +15,6 @@ from ..mirroring.options import (
     Start,
     parse_listen,
 )
-from ..mirroring.progress import Progress
 from ..mirroring.settings import MultiBatch, Rebatch
 from ..mirroring.sizes import parse_bytes
 from .config_file import add_config_option
@@ -30,7 +29,7 @@ from .options import (
     parse_key_values,
     parse_topics,
 )
-from .report import report_to
+from .report import progress_until_unread, report_to
 
 __all__ = [
     "add_guarantee_options",
@@ -272,16 +271,12 @@ def run(args: argparse.Namespace) -> int:
 
     stop = threading.Event()
     with report_to(as_json=args.json) as report:
-
-        def on_progress(progress: Progress) -> None:
-            try:
-                report.progress(progress)
-            except BrokenPipeError:
-                # Nobody reads us any more (| head). It comes up again, and is dealt with, at the summary.
-                stop.set()
-
         summary = mirror(
-            options, on_progress=on_progress, on_warning=report.warning, on_notice=report.notice, stop=stop
+            options,
+            on_progress=progress_until_unread(report, stop),
+            on_warning=report.warning,
+            on_notice=report.notice,
+            stop=stop,
         )
         report.summary(summary)
     return summary.exit_code

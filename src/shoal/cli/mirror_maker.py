@@ -15,15 +15,14 @@ from ..client.producer.batches import TOGETHER
 from ..client.producer.settings import PRODUCER_PROPERTIES, ProducerSettings
 from ..errors import ConfigError
 from ..mirroring.incidents import Delivery, IncidentKind
-from ..mirroring.mirror_maker.options import MirrorMakerOptions, parse_include, without_connection
+from ..mirroring.mirror_maker.options import MirrorMakerOptions, parse_include
 from ..mirroring.options import DEFAULT_SLICE_S, MirrorOptions, Start, parse_listen
-from ..mirroring.progress import Progress
 from ..mirroring.settings import Handling, MultiBatch, Rebatch
 from ..mirroring.sizes import parse_bytes
 from ..mirroring.topics import TopicSelection
 from .mirror import add_guarantee_options, add_spark_options, add_watching_options, parse_continue_on
 from .options import Subparsers, add_output_options, parse_key_values, read_properties
-from .report import report_to, warn
+from .report import progress_until_unread, report_to, warn
 
 __all__ = ["add_parser", "parse", "run"]
 
@@ -276,15 +275,13 @@ def _read_consumer(file: str, raw: bool) -> tuple[ClientConfig, ConsumerSettings
         raise ConfigError(
             f"{where}: shoal cannot honour auto.offset.reset=none; say earliest or latest (the default)"
         )
-    client, warnings = ClientConfig.from_properties("source", properties, where=where)
-    for warning in warnings:
-        warn(warning)
-    known = {name: value for name, value in properties.items() if name in CONSUMER_PROPERTIES}
-    known["bootstrap.servers"] = client.servers
-    settings = _said_of(where, lambda: ConsumerSettings.from_properties(known))
+    client = _client("source", properties, where)
+    kept = _without_connection(properties, CONSUMER_PROPERTIES)
+    with_servers = {**kept, "bootstrap.servers": client.servers}
+    settings = _said_of(where, lambda: ConsumerSettings.from_properties(with_servers))
     if settings.membership is not None:
         client = replace(client, client_id=f"{settings.membership.group}-0")
-    return client, settings, without_connection(properties, CONSUMER_PROPERTIES)
+    return client, settings, kept
 
 
 def _read_producer(
@@ -300,13 +297,24 @@ def _read_producer(
         given = properties.setdefault(name, value)
         if given != value and (name, given) != ("acks", "-1"):
             warn(f"{where}: {_of_overriding(name, given)}")
-    client, warnings = ClientConfig.from_properties("destination", properties, where=where)
+    client = _client("destination", properties, where)
+    kept = _without_connection(properties, PRODUCER_PROPERTIES)
+    with_servers = {**kept, "bootstrap.servers": client.servers}
+    settings = _said_of(where, lambda: ProducerSettings.from_properties(with_servers))
+    return client, settings, kept
+
+
+def _client(cluster: str, properties: Mapping[str, str], where: str) -> ClientConfig:
+    """Read how a cluster is reached; warn of what has no effect."""
+    client, warnings = ClientConfig.from_properties(cluster, properties, where=where)
     for warning in warnings:
         warn(warning)
-    known = {name: value for name, value in properties.items() if name in PRODUCER_PROPERTIES}
-    known["bootstrap.servers"] = client.servers
-    settings = _said_of(where, lambda: ProducerSettings.from_properties(known))
-    return client, settings, without_connection(properties, PRODUCER_PROPERTIES)
+    return client
+
+
+def _without_connection(properties: Mapping[str, str], kept: Mapping[str, object]) -> dict[str, str]:
+    """Return those properties that are in a table: nothing of the connection, and no secrets."""
+    return {name: value for name, value in properties.items() if name in kept}
 
 
 def _keep_in_flight_few(where: str, properties: dict[str, str]) -> None:
@@ -358,20 +366,17 @@ def run(args: argparse.Namespace) -> int:
 
     stop = threading.Event()
     with report_to(as_json=args.json) as report:
-
-        def on_progress(progress: Progress) -> None:
-            try:
-                report.progress(progress)
-            except BrokenPipeError:
-                stop.set()  # nobody reads us any more (| head)
-
         if options.mirror.handling is not None:
             report.notice(
                 "records pass through a handler, or are hashed anew: they are mirrored at least once, and "
                 "some perhaps again after a failure or a rebalance"
             )
         summary = mirror_maker(
-            options, on_progress=on_progress, on_warning=report.warning, on_notice=report.notice, stop=stop
+            options,
+            on_progress=progress_until_unread(report, stop),
+            on_warning=report.warning,
+            on_notice=report.notice,
+            stop=stop,
         )
         report.summary(summary)
     return summary.exit_code

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
@@ -30,6 +31,7 @@ __all__ = [
     "Report",
     "first_line",
     "print_json",
+    "progress_until_unread",
     "report_to",
     "say",
     "table",
@@ -80,6 +82,19 @@ class Report(Protocol):
     def notice(self, sentence: str) -> None: ...
 
     def summary(self, summary: Summary) -> None: ...
+
+
+def progress_until_unread(report: Report, stop: threading.Event) -> Callable[[Progress], None]:
+    """Return what passes progress on to a report, and asks for an end where nobody reads it (``| head``)."""
+
+    def on_progress(progress: Progress) -> None:
+        try:
+            report.progress(progress)
+        except BrokenPipeError:
+            # It comes up again, and is dealt with, at the summary.
+            stop.set()
+
+    return on_progress
 
 
 def report_to(*, as_json: bool) -> Report:

@@ -330,11 +330,11 @@ class Connection:
         return self._request(api_key, self.version(api_key), **fields)
 
     def _request(self, api_key: ApiKey, version: int, **fields: Any) -> Any:
-        self._send(api_key, version, fields)
-        frame = self.receive()
         try:
-            return codec.decode_response(api_key, version, frame)
-        except ProtocolError:
+            self._send(api_key, version, fields)
+            return codec.decode_response(api_key, version, self.receive())
+        except BaseException:
+            # Also of Ctrl-C in between: the next request would be given this one's answer.
             self.close()
             raise
 
@@ -388,6 +388,9 @@ class Connection:
                 self._send_all(parts[first : first + _MOST_PARTS])
         except OSError as error:
             raise self._broken(error) from error
+        except BaseException:
+            self.close()  # Ctrl-C, say: nobody knows how much of it was sent
+            raise
 
     def stream_parts(
         self, parts: Iterable[bytes | memoryview], name: str, correlation_id: int, *, answered: bool = True
@@ -585,6 +588,9 @@ class Connection:
                 received += count
         except OSError as error:
             raise self._broken(error) from error
+        except BaseException:
+            self.close()  # likewise: what came of the frame is lost
+            raise
         return view
 
     def _deadline(self, size: int) -> float:

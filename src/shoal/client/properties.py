@@ -20,6 +20,8 @@ __all__ = [
     "MOST_DECOMPRESSED",
     "Property",
     "boolean",
+    "by_property",
+    "bytes_only",
     "integer",
     "names",
     "one_of",
@@ -30,7 +32,15 @@ __all__ = [
 #: The option that bounds what has to be opened, as the mirror's ``--max-decompressed-bytes`` does.
 MOST_DECOMPRESSED = "shoal.max.decompressed.bytes"
 
+#: The same, in the sentences of those that open batches.
+_MIRROR_S_OPTION = "--max-decompressed-bytes"
+
 _INT32_MAX = 2**31 - 1
+
+
+def by_property(reason: str) -> str:
+    """Return why a batch cannot be opened with the property named in place of the mirror's option."""
+    return reason.replace(_MIRROR_S_OPTION, MOST_DECOMPRESSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +88,19 @@ def one_of(*values: str) -> Callable[[str], str]:
     return read
 
 
+def bytes_only(java_class: str) -> Callable[[str], str]:
+    """Take Java's serializer or deserializer of bytes, and no other: keys and values are bytes here."""
+
+    def read(value: str) -> str:
+        if value != java_class:
+            raise ValueError(
+                f"cannot be honoured: keys and values are bytes here; remove it, or say {java_class}"
+            )
+        return value
+
+    return read
+
+
 def names(value: str) -> tuple[str, ...]:
     return tuple(filter(None, (each.strip() for each in value.split(","))))
 
@@ -101,10 +124,12 @@ def read_properties(
         ConfigError: A name that is not known, or a value that makes no sense.
 
     """
+    if not isinstance(properties, Mapping):
+        raise ConfigError(f"{where} is a dict of properties, not of type {type(properties).__name__}")
     known = table.keys() | KNOWN_PROPERTIES
     for name in properties:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
+            near = difflib.get_close_matches(str(name), known, n=1)
             raise ConfigError(
                 f"{where}: there is no property {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
             )

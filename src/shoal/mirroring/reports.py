@@ -53,8 +53,8 @@ def partition_report(copy: PartitionCopy) -> dict[str, Any] | None:
     return report
 
 
-def waiting_report(partition: TopicPartition, waiting_for: str) -> dict[str, Any]:
-    """Say of a partition that it waits, and nothing else."""
+def waiting_report(partition: TopicPartition, waiting_for: str | None) -> dict[str, Any]:
+    """Say of a partition what it waits for, and nothing else."""
     return {
         "topic": partition.topic,
         "partition": partition.partition,

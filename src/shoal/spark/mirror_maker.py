@@ -146,7 +146,7 @@ class _MirrorMaker(Run):
                 )
             return Prepared(
                 self._maker.membership.group,
-                source.metadata.cluster_id,
+                cluster_id,
                 destination.metadata.cluster_id,
                 {},
                 (),
@@ -194,6 +194,7 @@ class _MirrorMaker(Run):
     def _prepare_those(
         self, topics: Sequence[str], source: Cluster, destination: Cluster
     ) -> Mapping[str, PreparedTopic]:
+        """Make the destination ready for all at once; where that is refused, for each by itself."""
         if not topics:
             return {}
         options = replace(self._options, topics=TopicSelection(",".join(topics)))

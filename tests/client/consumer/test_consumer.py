@@ -408,6 +408,12 @@ def test_two_members_read_everything_once(broker: Broker, log: History, strategy
     with consumer(broker, **shared) as first, consumer(broker, **shared) as second:
         told = Telling()
         first.subscribe(["topic"], told)
+
+        def has_all() -> bool:
+            first.poll(0.05)
+            return len(first.assignment) == 2
+
+        wait_until(has_all)  # else both may be in the first generation
         second.subscribe(["topic"])
 
         def is_shared() -> bool:
@@ -646,6 +652,28 @@ def test_what_was_collected_is_returned_before_what_keeps_the_next_fetch_from_be
             ours.poll(1)
 
 
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_what_an_interrupted_poll_had_collected_comes_again_and_is_not_committed(
+    log: History, broker: Broker, monkeypatch: pytest.MonkeyPatch, goes_on: bool
+) -> None:
+    def interrupted(states: Mapping[TopicPartition, PartitionState]) -> None:
+        assert states[FIRST].position == 4, "nothing was collected"
+        raise KeyboardInterrupt
+
+    log.plain(5)
+    with consumer(broker, group_id="group", enable_auto_commit=True, max_poll_records=2) as ours:
+        ours.assign([FIRST])
+        assert [record.offset for record in take(ours, 2)] == [0, 1]
+        with monkeypatch.context() as patch:
+            patch.setattr(ours._fetching, "send", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                ours.poll(5)
+        if goes_on:
+            assert [record.offset for record in take(ours, 2)] == [2, 3]
+    with consumer(broker, group_id="group") as ours:
+        assert ours.committed(FIRST) == {FIRST: Committed(4 if goes_on else 2, "")}
+
+
 def test_a_topic_that_may_not_be_read_is_an_error(log: History, broker: Broker) -> None:
     log.plain(1)
     broker.faults.add(ApiKey.FETCH, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -732,3 +760,48 @@ def test_what_needs_a_group_says_so_and_subscribe_and_assign_are_two_things(brok
         ours.assign([FIRST])
         with pytest.raises(ConfigError, match="cannot go together"):
             ours.subscribe(["topic"])
+
+
+@pytest.mark.parametrize("partition", ["topic", "topic-0", ("topic",), ("topic", "0"), ("topic", -1), (5, 0)])
+def test_what_is_no_partition_is_refused(broker: Broker, partition: object) -> None:
+    sentence = re.escape(f"{partition!r} is no partition: give TopicPartition(topic, number), or such a pair")
+    with consumer(broker, group_id="group") as ours:
+        for wrong in (
+            lambda: ours.assign([partition]),  # type: ignore[list-item]
+            lambda: ours.seek(partition, 0),  # type: ignore[arg-type]
+            lambda: ours.committed(partition),  # type: ignore[arg-type]
+            lambda: ours.commit({partition: 0}),  # type: ignore[dict-item]
+        ):
+            with pytest.raises(ConfigError, match=sentence):
+                wrong()
+
+
+def test_a_topic_that_is_no_name_is_refused_before_anybody_is_asked(broker: Broker) -> None:
+    with consumer(broker, group_id="group") as ours:
+        for topic in (b"topic", None, FIRST):
+            with pytest.raises(ConfigError, match=re.escape(f"subscribe: {topic!r} is no topic's name")):
+                ours.subscribe([topic])  # type: ignore[list-item]
+
+
+def test_an_offset_that_can_be_none_is_refused(broker: Broker) -> None:
+    with consumer(broker, group_id="group") as ours:
+        ours.assign([FIRST])
+        for offset in (-1, "5", 1.5, None):
+            for wrong in (
+                lambda offset=offset: ours.seek(FIRST, offset),  # type: ignore[misc]
+                lambda offset=offset: ours.commit({FIRST: offset}),  # type: ignore[misc]
+                lambda offset=offset: ours.commit({FIRST: Committed(offset, "")}),  # type: ignore[misc]
+            ):
+                with pytest.raises(ValueError, match="an offset is a whole number that is not negative"):
+                    wrong()
+        with pytest.raises(ConfigError, match="give a record, or the next offsets by partition"):
+            ours.commit([FIRST])  # type: ignore[arg-type]
+        assert ours.committed(FIRST) == {}
+
+
+@pytest.mark.parametrize(("properties", "kind"), [("localhost:1", "str"), (None, "NoneType")])
+def test_a_configuration_that_is_none_is_refused(properties: object, kind: str) -> None:
+    with pytest.raises(ConfigError, match=f"configuration is a dict of properties, not of type {kind}"):
+        RawConsumer(properties)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="there is no property 1"):
+        RawConsumer({1: 2})  # type: ignore[dict-item]

@@ -17,7 +17,7 @@ from shoal.client.cluster import Cluster
 from shoal.client.groups import Committed, Membership, commit_offsets, group_assignment
 from shoal.client.membership import ASSIGNORS, GroupMembership, MembershipSettings, RebalanceListener
 from shoal.client.metadata import TopicPartition
-from shoal.errors import BrokerError, ConfigError, ErrorCode
+from shoal.errors import BrokerError, ConfigError, ErrorCode, ProtocolError
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.consumer_protocol import decode_subscription
 
@@ -430,6 +430,24 @@ def test_what_does_not_pass_is_raised(broker: Broker, code: ErrorCode) -> None:
         wait_until(lambda: member.failure is not None)
         assert isinstance(member.failure, BrokerError)
         assert member.failure.code is code
+
+
+def test_what_fails_in_the_keeper_is_raised_and_not_waited_for(broker: Broker) -> None:
+    def fail(identity: Membership, asked_at: float) -> None:
+        raise LookupError("of the caller's")
+
+    membership = GroupMembership(config_of("source", broker), settings(), on_renewed=fail)
+    membership.subscribe(["topic"])
+
+    def fails() -> bool:
+        try:
+            membership.poll(0.05, Told())
+        except ProtocolError as error:
+            return "of the caller's" in str(error)
+        return False
+
+    wait_until(fails)
+    membership.close(Told())
 
 
 def test_members_without_a_common_assignor_are_refused(broker: Broker) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import random
 import re
 import threading
@@ -324,6 +325,37 @@ def test_raw_and_ordinary_cannot_be_mixed(broker: Broker) -> None:
             ordinary.send("topic", "text")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"topic": None}, "topic=None is no topic's name"),
+        ({"topic": b"topic"}, "topic=b'topic' is no topic's name"),
+        ({"partition": "0"}, "partition='0' is no partition's number"),
+        ({"partition": 0.5}, "partition=0.5 is no partition's number"),
+        ({"partition": -1}, "partition=-1 is no partition's number"),
+        ({"key": "text"}, "a record's key is bytes, not str; encode it first"),
+        ({"headers": {"name": "text"}}, "a record's header 'name' is bytes, not str; encode it first"),
+        ({"headers": {b"name": b"x"}}, "headers={b'name': b'x'}: they are names, as text, with values"),
+        ({"headers": None}, "headers=None: they are names, as text, with values, as bytes"),
+    ],
+)
+def test_an_argument_of_a_wrong_type_is_refused_and_harms_nothing_else(
+    broker: Broker, wrong: dict[str, object], sentence: str
+) -> None:
+    with producer(broker) as ours:
+        with pytest.raises(ConfigError, match=re.escape(sentence)):
+            ours.send(**{"topic": "topic", "value": b"x", **wrong})  # type: ignore[arg-type]
+        assert ours.send("topic", b"x", partition=0).result(10).offset == 0
+
+
+def test_a_view_of_other_things_than_bytes_is_taken_as_its_bytes(broker: Broker) -> None:
+    with producer(broker) as ours:
+        numbers = memoryview(array.array("H", [1, 2, 3]))
+        ours.send("topic", numbers, key=numbers, partition=0).result(10)  # type: ignore[arg-type]
+    (record,) = content_of(broker.log("topic", 0))
+    assert (record.key, record.value) == (numbers.tobytes(), numbers.tobytes())
+
+
 # What goes wrong, and nothing is lost, doubled or reordered
 
 
@@ -555,6 +587,8 @@ def test_close_waits_for_everything_or_as_long_as_it_is_told(broker: Broker) -> 
     ours.close()
     ours.close()
     assert future.result(0).offset == 0
+    with pytest.raises(ValueError, match="the producer is closed"):
+        ours.partitions_for("topic")
     with pytest.raises(ValueError, match="the producer is closed"):
         ours.send("topic", b"x")
     ours = producer(broker)

@@ -6,7 +6,6 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Self, TypeVar
 
 from ...errors import BrokerError, ConfigError, NoPosition, ShoalError
@@ -25,8 +24,13 @@ __all__ = ["RawConsumer"]
 
 T = TypeVar("T")
 
+AnyPartition = TopicPartition | tuple[str, int]
+
 #: How long a wait may be before the membership is looked at again.
 _LONGEST_WAIT_S = 1.0
+
+#: How soon to look again where no leader is asked at present: one may be elected soon.
+_UNASKED_WAIT_S = 0.1
 
 #: How long the coordinator may take for what is committed when partitions go.
 _PARTING_COMMIT_S = 5.0
@@ -107,6 +111,9 @@ class RawConsumer:
         if self._states and not self._is_subscribed:
             raise ConfigError("subscribe and assign cannot go together; unsubscribe first")
         wanted = topics if isinstance(topics, re.Pattern) else list(topics)
+        for topic in wanted if isinstance(wanted, list) else ():
+            if not isinstance(topic, str):
+                raise ConfigError(f"subscribe: {topic!r} is no topic's name")
         if not wanted:
             self.unsubscribe()
             return
@@ -114,12 +121,18 @@ class RawConsumer:
         self._is_subscribed = True
         self._membership.subscribe(wanted)
 
-    def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
-        """Read these partitions and no others, whatever a group does; where they were read before, go on."""
+    def assign(self, partitions: Iterable[AnyPartition]) -> None:
+        """
+        Read these partitions and no others, whatever a group does; where they were read before, go on.
+
+        Raises:
+            ConfigError: Topics are subscribed to, or something is no partition.
+
+        """
         self._check_open()
         if self._is_subscribed:
             raise ConfigError("subscribe and assign cannot go together; unsubscribe first")
-        wanted = [TopicPartition(*each) for each in partitions]
+        wanted = [_named(each) for each in partitions]
         self._states = {each: self._states.get(each) or PartitionState(each) for each in wanted}
 
     def unsubscribe(self) -> None:
@@ -148,23 +161,27 @@ class RawConsumer:
 
     # Where
 
-    def seek(self, partition: TopicPartition | tuple[str, int], offset: int) -> None:
-        """Go on from an offset with the next :meth:`poll`; inside a batch, its rest is what comes."""
-        if offset < 0:
-            raise ValueError(f"seek to {offset}: an offset is not negative")
-        self._state(partition).seek(offset)
+    def seek(self, partition: AnyPartition, offset: int) -> None:
+        """
+        Go on from an offset with the next :meth:`poll`; inside a batch, its rest is what comes.
 
-    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        Raises:
+            ValueError: The partition is not assigned, or the offset can be none.
+
+        """
+        self._state(partition).seek(_offset("seek to", offset))
+
+    def seek_to_beginning(self, *partitions: AnyPartition) -> None:
         """Go on from where the log begins; without partitions, in all that are assigned."""
         for partition in partitions or tuple(self._states):
             self._state(partition).seek(None, EARLIEST)
 
-    def seek_to_end(self, *partitions: TopicPartition) -> None:
+    def seek_to_end(self, *partitions: AnyPartition) -> None:
         """Go on from where the log ends; without partitions, in all that are assigned."""
         for partition in partitions or tuple(self._states):
             self._state(partition).seek(None, LATEST)
 
-    def position(self, partition: TopicPartition | tuple[str, int]) -> int:
+    def position(self, partition: AnyPartition) -> int:
         """
         Return the offset that comes next.
 
@@ -177,24 +194,33 @@ class RawConsumer:
         assert state.position is not None
         return state.position
 
-    def pause(self, *partitions: TopicPartition) -> None:
+    @property
+    def positions(self) -> dict[TopicPartition, int]:
+        """The offsets that come next, by partition; those that are not known yet are left out."""
+        return {
+            state.partition: state.position for state in self._states.values() if state.position is not None
+        }
+
+    def pause(self, *partitions: AnyPartition) -> None:
         """Return nothing of partitions that stay assigned, until they are resumed."""
         for partition in partitions:
             self._state(partition).is_paused = True
 
-    def resume(self, *partitions: TopicPartition) -> None:
+    def resume(self, *partitions: AnyPartition) -> None:
+        """Return what comes of them again, from where they were paused."""
         for partition in partitions:
             self._state(partition).is_paused = False
 
     @property
     def paused(self) -> frozenset[TopicPartition]:
+        """What is assigned and returns nothing."""
         return frozenset(state.partition for state in self._states.values() if state.is_paused)
 
-    def _state(self, partition: TopicPartition | tuple[str, int]) -> PartitionState:
+    def _state(self, partition: AnyPartition) -> PartitionState:
         self._check_open()
-        state = self._states.get(TopicPartition(*partition))
+        state = self._states.get(_named(partition))
         if state is None:
-            raise ValueError(f"{TopicPartition(*partition)} is not assigned to this consumer")
+            raise ValueError(f"{_named(partition)} is not assigned to this consumer")
         return state
 
     # Reading
@@ -241,15 +267,7 @@ class RawConsumer:
         while True:
             self._take_part()
             self._find_positions(self._states.values())
-            records = self._collect(most)
-            # The next fetch is under way while the caller works on this one.
-            try:
-                self._fetching.send(self._states)
-            except ShoalError:
-                if not records:
-                    raise
-                # The positions are behind what was collected: that is returned first, and the next poll
-                # meets what is in the way.
+            records = self._collect_and_ask(most)
             if records or (left := remaining_s(deadline)) <= 0:
                 return records
             self._fetching.receive(self._states, min(left, self._until_something_is_due()))
@@ -262,8 +280,29 @@ class RawConsumer:
         now = time.monotonic()
         waits = [state.retry_at - now for state in self._states.values() if state.retry_at > now]
         if self._states and not waits and not self._fetching.is_waiting:
-            waits = [0.1]
+            waits = [_UNASKED_WAIT_S]
         return min([_LONGEST_WAIT_S, *waits])
+
+    def _collect_and_ask(self, most: int) -> list[AnyRecord]:
+        """Take what is there, and have the next fetch under way while the caller works on that."""
+        before = {state: state.position or 0 for state in self._states.values()}
+        records: list[AnyRecord] = []
+        try:
+            records = self._collect(most)
+            self._fetching.send(self._states)
+        except ShoalError:
+            if not records:
+                raise
+            # The positions are behind what was collected: that is returned first, and the next poll
+            # meets what is in the way.
+        except BaseException:
+            # Ctrl-C while a leader is connected to, say. The caller never sees what was collected: that must
+            # not be committed, and comes again.
+            for state, position in before.items():
+                if state.position is not None and state.position > position:
+                    state.seek(position)
+            raise
+        return records
 
     def _collect(self, most: int) -> list[AnyRecord]:
         records: list[AnyRecord] = []
@@ -310,13 +349,12 @@ class RawConsumer:
         if self._settings.membership is not None:
             partitions = [state.partition for state in states]
             committed = fetch_offsets(self._cluster, self._settings.membership.group, partitions)
-        resets = {"earliest": EARLIEST, "latest": LATEST, "none": None}
         for state in states:
             found = committed.get(state.partition)
             if found is not None:
                 state.position = found.offset
                 continue
-            state.reset_to = resets[self._settings.auto_offset_reset]
+            state.reset_to = self._settings.reset_to
             if state.reset_to is None:
                 raise NoPosition(state.partition.topic, state.partition.partition)
 
@@ -358,6 +396,8 @@ class RawConsumer:
             What was committed.
 
         Raises:
+            ConfigError: There is no ``group.id``, or this is neither a record nor offsets.
+            ValueError: An offset that can be none.
             BrokerError: It is not committed. REBALANCE_IN_PROGRESS: poll, then commit again what is still
                 assigned. ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID: the group went on without this member,
                 and its partitions may be another's. FENCED_INSTANCE_ID: another process has its place.
@@ -373,28 +413,27 @@ class RawConsumer:
         self, offsets: AnyRecord | Mapping[TopicPartition, int | Committed] | None, metadata: str
     ) -> dict[TopicPartition, Committed]:
         if offsets is None:
-            positions = {state.partition: state.position for state in self._states.values()}
-            return {
-                partition: Committed(position, metadata)
-                for partition, position in positions.items()
-                if position is not None
-            }
-        if not isinstance(offsets, Mapping):
+            return {partition: Committed(each, metadata) for partition, each in self.positions.items()}
+        if isinstance(offsets, AnyRecord):
             return {offsets.topic_partition: Committed(offsets.next_offset, metadata)}
-        return {
-            TopicPartition(*partition): each if isinstance(each, Committed) else Committed(each, metadata)
-            for partition, each in offsets.items()
-        }
+        if not isinstance(offsets, Mapping):
+            raise ConfigError(f"commit({offsets!r}): give a record, or the next offsets by partition")
+        wanted: dict[TopicPartition, Committed] = {}
+        for partition, each in offsets.items():
+            committed = each if isinstance(each, Committed) else Committed(each, metadata)
+            _offset("commit of", committed.offset)
+            wanted[_named(partition)] = committed
+        return wanted
 
     def _commit_once(self, group: str, wanted: Mapping[TopicPartition, Committed]) -> None:
         refused = commit_offsets(self._cluster, group, wanted, self._identity())
         for error in refused.values():
             raise error
 
-    def committed(self, *partitions: TopicPartition | tuple[str, int]) -> dict[TopicPartition, Committed]:
+    def committed(self, *partitions: AnyPartition) -> dict[TopicPartition, Committed]:
         """Return what the group has committed; partitions without anything are left out."""
         group = self._group("committed")
-        asked = [TopicPartition(*each) for each in partitions] or list(self._states)
+        asked = [_named(each) for each in partitions] or list(self._states)
         return self._patiently(lambda: fetch_offsets(self._cluster, group, asked))
 
     def _identity(self) -> Membership:
@@ -419,11 +458,9 @@ class RawConsumer:
             return
         try:
             self._patiently(lambda: self._commit_once(group.group, wanted), patience_s)
-        except BrokerError as error:
-            if not (is_transient(error) or error.code in JOIN_AGAIN):
-                raise
         except ShoalError as error:
-            if not is_transient(error):
+            must_join_again = isinstance(error, BrokerError) and error.code in JOIN_AGAIN
+            if not (must_join_again or is_transient(error)):
                 raise
 
     # Rebalances
@@ -466,10 +503,22 @@ class RawConsumer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+
+def _named(partition: object) -> TopicPartition:
+    """Return the partition that a caller means."""
+    match partition:
+        case (str() as topic, int() as number) if number >= 0:
+            return TopicPartition(topic, number)
+    raise ConfigError(f"{partition!r} is no partition: give TopicPartition(topic, number), or such a pair")
+
+
+def _offset(what: str, offset: object) -> int:
+    if not isinstance(offset, int) or offset < 0:
+        raise ValueError(f"{what} {offset!r}: an offset is a whole number that is not negative")
+    return offset
 
 
 class _Adapter(RebalanceListener):

@@ -113,7 +113,7 @@ class Fetching:
         assert state.position is not None
         if end is None or end >= state.position:
             return True
-        if self._settings.auto_offset_reset == "none":
+        if self._settings.reset_to is None:
             where = f"{state.partition} at offset {state.position} on {self._cluster}"
             state.failure = BrokerError(
                 ErrorCode.OFFSET_OUT_OF_RANGE, where, f"its log was truncated to {end}; seek to go on"
@@ -191,10 +191,9 @@ class Fetching:
             state.backoff.reset()
             if len(fetched.record_set):
                 state.fetched = read_fetched(state.partition, fetched, state.position, self._settings)
-        elif code is ErrorCode.OFFSET_OUT_OF_RANGE and self._settings.auto_offset_reset != "none":
-            state.seek(None)
-            # What the group has committed is out of range as well.
-            state.reset_to = -2 if self._settings.auto_offset_reset == "earliest" else -1
+        elif code is ErrorCode.OFFSET_OUT_OF_RANGE and self._settings.reset_to is not None:
+            # Not to what the group has committed: that is out of range as well.
+            state.seek(None, self._settings.reset_to)
         elif code in _MOVED:
             self._is_stale = True
             state.put_off()

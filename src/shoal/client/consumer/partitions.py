@@ -21,8 +21,8 @@ class PartitionState:
 
     Attributes:
         position: The next offset that ``poll`` returns; None until it is known.
-        reset_to: What the position becomes where nothing else says so: an offset or
-            a special timestamp of ListOffsets; None for ``auto.offset.reset``.
+        reset_to: What ListOffsets is asked for where the position is not known: a special timestamp;
+            None to look first what is committed, then for ``auto.offset.reset``.
         is_paused: Whether to fetch nothing of it.
         fetched: What was fetched from the position on, as it is read.
         failure: What came instead of the next record; raised by the next ``poll``.

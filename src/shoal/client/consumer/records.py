@@ -24,7 +24,7 @@ from ...records import (
 from ..config import IsolationLevel
 from ..connection import FetchedBytes
 from ..metadata import TopicPartition
-from ..properties import MOST_DECOMPRESSED
+from ..properties import by_property
 from .settings import ConsumerSettings
 
 __all__ = ["AnyRecord", "ConsumerRecord", "RawRecord", "TimestampType", "read_fetched"]
@@ -38,7 +38,26 @@ class TimestampType(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerRecord:
+class _InLog:
+    """Where a record is, or a batch in the place of one; ``offset`` is the last that it takes."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """In which log it is."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def next_offset(self) -> int:
+        """What is committed when it is done."""
+        return self.offset + 1
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerRecord(_InLog):
     """
     A record, decoded.
 
@@ -49,9 +68,6 @@ class ConsumerRecord:
 
     """
 
-    topic: str
-    partition: int
-    offset: int
     timestamp: int
     timestamp_type: TimestampType
     key: bytes | None
@@ -59,18 +75,9 @@ class ConsumerRecord:
     headers: tuple[tuple[str, bytes | None], ...]
     leader_epoch: int
 
-    @property
-    def topic_partition(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.partition)
-
-    @property
-    def next_offset(self) -> int:
-        """What is committed when it is done."""
-        return self.offset + 1
-
 
 @dataclass(frozen=True, slots=True)
-class RawRecord:
+class RawRecord(_InLog):
     """
     A whole batch, unopened, in the place of a record (KIP-712).
 
@@ -86,9 +93,6 @@ class RawRecord:
 
     """
 
-    topic: str
-    partition: int
-    offset: int
     base_offset: int
     record_count: int
     codec: Codec
@@ -104,15 +108,6 @@ class RawRecord:
     def headers(self) -> tuple[tuple[str, bytes | None], ...]:
         """None of its own."""
         return ()
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.partition)
-
-    @property
-    def next_offset(self) -> int:
-        """What is committed when it is done."""
-        return self.offset + 1
 
 
 AnyRecord = ConsumerRecord | RawRecord
@@ -164,8 +159,7 @@ def read_fetched(
             f"{partition}, after offset {position - 1}: {error.reason}", error.position
         ) from error
     except UnsupportedBatch as error:
-        reason = error.reason.replace("--max-decompressed-bytes", MOST_DECOMPRESSED)
-        raise UnsupportedBatch(f"{partition}: {reason}", error.base_offset) from error
+        raise UnsupportedBatch(f"{partition}: {by_property(error.reason)}", error.base_offset) from error
 
 
 def _read_deep(

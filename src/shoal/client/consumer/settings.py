@@ -8,7 +8,18 @@ from dataclasses import dataclass
 from ...errors import ConfigError
 from ..config import ClientConfig
 from ..membership import MembershipSettings
-from ..properties import MOST_DECOMPRESSED, Property, boolean, integer, names, one_of, read_properties, text
+from ..offsets import EARLIEST, LATEST
+from ..properties import (
+    MOST_DECOMPRESSED,
+    Property,
+    boolean,
+    bytes_only,
+    integer,
+    names,
+    one_of,
+    read_properties,
+    text,
+)
 
 __all__ = ["CONSUMER_PROPERTIES", "ConsumerSettings"]
 
@@ -21,16 +32,10 @@ _JAVA_ASSIGNORS = {
     "org.apache.kafka.clients.consumer.CooperativeStickyAssignor": "cooperative-sticky",
 }
 
-_DESERIALIZER = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
+_DESERIALIZER = bytes_only("org.apache.kafka.common.serialization.ByteArrayDeserializer")
 
-
-def _bytes_only(value: str) -> str:
-    if value != _DESERIALIZER:
-        raise ValueError(
-            f"cannot be honoured: keys and values are bytes here; remove it, or say {_DESERIALIZER}"
-        )
-    return value
-
+#: What ListOffsets is asked for ``auto.offset.reset``.
+_RESETS = {"earliest": EARLIEST, "latest": LATEST, "none": None}
 
 #: Those that mean something to the consumer, with their defaults.
 CONSUMER_PROPERTIES: Mapping[str, Property] = {
@@ -47,7 +52,7 @@ CONSUMER_PROPERTIES: Mapping[str, Property] = {
     "group.instance.id": Property(None, text),
     "group.protocol": Property("classic", one_of("classic")),
     "heartbeat.interval.ms": Property("3000", integer(1)),
-    "key.deserializer": Property(None, _bytes_only),
+    "key.deserializer": Property(None, _DESERIALIZER),
     "max.partition.fetch.bytes": Property("1048576", integer()),
     "max.poll.interval.ms": Property("300000", integer(1)),
     "max.poll.records": Property("500", integer(1)),
@@ -55,7 +60,7 @@ CONSUMER_PROPERTIES: Mapping[str, Property] = {
     "partition.assignment.strategy": Property("range,cooperative-sticky", names),
     "session.timeout.ms": Property("45000", integer(1)),
     MOST_DECOMPRESSED: Property("67108864", integer(1, 2**40)),
-    "value.deserializer": Property(None, _bytes_only),
+    "value.deserializer": Property(None, _DESERIALIZER),
 }
 
 #: A response carries at least so much, so that any batch of the default max.message.bytes fits.
@@ -80,6 +85,11 @@ class ConsumerSettings:
     max_partition_fetch_bytes: int
     max_poll_records: int
     max_decompressed_bytes: int
+
+    @property
+    def reset_to(self) -> int | None:
+        """Return ``auto.offset.reset`` as a special timestamp of ListOffsets; None where it is an error."""
+        return _RESETS[self.auto_offset_reset]
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, object]) -> ConsumerSettings:

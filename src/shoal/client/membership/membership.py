@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from ...errors import BrokerError, ConfigError, ErrorCode, ShoalError
+from ...errors import BrokerError, ConfigError, ErrorCode, ProtocolError, ShoalError
 from ...protocol.consumer_protocol import (
     NO_GENERATION,
     Subscription,
@@ -98,7 +98,7 @@ class GroupMembership:
     """
     A member's place in a group, and the partitions that come with it.
 
-    All methods but :meth:`wake` are for one thread, the owner's.
+    All methods are for one thread, the owner's.
 
     Attributes:
         owned: What this member may work on, sorted.
@@ -229,7 +229,7 @@ class GroupMembership:
                 self._give_up(listener)
             elif phase is _Phase.ASSIGNED:
                 self._take(listener)
-            elif phase is _Phase.STABLE or phase in (_Phase.OUT, _Phase.LEFT):
+            elif phase in (_Phase.STABLE, _Phase.OUT, _Phase.LEFT):
                 return phase is _Phase.STABLE
             else:
                 with self._changed:
@@ -241,11 +241,6 @@ class GroupMembership:
                     ):
                         return False
 
-    def wake(self) -> None:
-        """Have a :meth:`poll` that waits look again; from any thread."""
-        with self._changed:
-            self._changed.notify_all()
-
     def _give_up(self, listener: RebalanceListener) -> None:
         """Let go of what must be given up before joining, and let the keeper join."""
         with self._changed:
@@ -256,10 +251,7 @@ class GroupMembership:
             given_up = [each for each in self.owned if each.topic not in topics]
         kept = tuple(each for each in self.owned if each not in set(given_up))
         try:
-            if given_up and was_lost:
-                listener.on_partitions_lost(given_up)
-            elif given_up:
-                listener.on_partitions_revoked(given_up)
+            _tell_of_going(listener, given_up, was_lost)
         finally:
             self.owned = kept
             with self._changed:
@@ -307,10 +299,7 @@ class GroupMembership:
                 return
         owned, self.owned = self.owned, ()
         try:
-            if owned and is_lost:
-                listener.on_partitions_lost(owned)
-            elif owned:
-                listener.on_partitions_revoked(owned)
+            _tell_of_going(listener, owned, is_lost)
         finally:
             self._leave()
 
@@ -339,6 +328,11 @@ class GroupMembership:
                     pause_s = self._join() if phase is _Phase.JOINING else self._stay()
                 except ShoalError as error:
                     pause_s = self._fail(error)
+                except Exception as error:
+                    # Or the owner would wait for ever.
+                    failure = ProtocolError(f"the thread that keeps the membership failed: {error!r}")
+                    failure.__cause__ = error
+                    pause_s = self._fail(failure)
                 with self._changed:
                     if self._phase is phase:
                         self._changed.wait(pause_s)
@@ -470,17 +464,7 @@ class GroupMembership:
                 self._topics = topics
         joined = self._coordinator.join(
             membership,
-            {
-                name: encode_subscription(
-                    Subscription(
-                        sorted(topics),
-                        assignor.user_data(membership.generation),
-                        owned,
-                        membership.generation,
-                    )
-                )
-                for name, assignor in self._assignors.items()
-            },
+            self._subscriptions(topics, owned, membership.generation),
             session_timeout_ms=self._settings.session_timeout_ms,
             rebalance_timeout_ms=self._settings.max_poll_interval_ms,
         )
@@ -508,6 +492,17 @@ class GroupMembership:
         self._on_renewed(identity, asked_at)
         return 0.0
 
+    def _subscriptions(
+        self, topics: Iterable[str], owned: Sequence[TopicPartition], generation: int
+    ) -> dict[str, bytes]:
+        """Encode what this member wants and has, for each assignor that the group may agree on."""
+        return {
+            name: encode_subscription(
+                Subscription(sorted(topics), assignor.user_data(generation), owned, generation)
+            )
+            for name, assignor in self._assignors.items()
+        }
+
     def _deal(self, joined: Joined) -> dict[str, bytes]:
         """Deal the partitions, as the group's leader; of another member, nothing."""
         if not joined.is_leader:
@@ -526,6 +521,15 @@ class GroupMembership:
         partitions = {topic: count for topic, count in self._dealt_with.items() if count}
         assignment = self._assignors[joined.protocol].assign(partitions, members)
         return {member_id: encode_assignment(part) for member_id, part in assignment.items()}
+
+
+def _tell_of_going(
+    listener: RebalanceListener, partitions: Sequence[TopicPartition], were_lost: bool
+) -> None:
+    if partitions and were_lost:
+        listener.on_partitions_lost(partitions)
+    elif partitions:
+        listener.on_partitions_revoked(partitions)
 
 
 def _tell_listener(

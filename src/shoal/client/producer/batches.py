@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from ...records import (
     write_batch,
 )
 from ..metadata import TopicPartition
-from ..properties import MOST_DECOMPRESSED
+from ..properties import by_property
 
 __all__ = ["TOGETHER", "OrdinaryBatch", "PendingBatch", "RawBatch", "RecordMetadata", "read_raw"]
 
@@ -51,9 +52,9 @@ class RecordMetadata(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class PendingBatch:
+class PendingBatch(ABC):
     """
-    One batch on its way; of :class:`RawBatch` or :class:`OrdinaryBatch`.
+    One batch on its way.
 
     Attributes:
         partition: Where to.
@@ -81,14 +82,14 @@ class PendingBatch:
     parts: Sequence[PendingBatch] = ()
 
     @property
+    @abstractmethod
     def count(self) -> int:
         """Records in it, and so sequences that it takes."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def size(self) -> int:
-        """Bytes on the wire."""
-        raise NotImplementedError
+        """Bytes on the wire; of one that is still filled, as many as it has taken so far."""
 
     @property
     def is_open(self) -> bool:
@@ -100,15 +101,17 @@ class PendingBatch:
         """Whether all of its futures, its parts' included, have their results."""
         return self.is_done and all(part.is_settled for part in self.parts)
 
+    @abstractmethod
     def stamped(self, producer_id: int, epoch: int, sequence: int) -> Sequence[memoryview]:
         """Return its bytes, in pieces, as they go out for a producer; -1s for one that is not idempotent."""
-        raise NotImplementedError
 
+    @abstractmethod
     def acknowledge(self, base_offset: int, append_time_ms: int) -> None:
-        raise NotImplementedError
+        """Tell its futures where it is; -1 where the broker does not say, or the records' times hold."""
 
+    @abstractmethod
     def fail(self, error: ShoalError) -> None:
-        raise NotImplementedError
+        """Tell its futures that it is given up."""
 
 
 @dataclass(slots=True, eq=False)
@@ -255,7 +258,6 @@ def read_raw(value: object, limit_bytes: int) -> RecordBatch:
         try:
             records = read_records(batch, limit_bytes)
         except UnsupportedBatch as error:
-            reason = error.reason.replace("--max-decompressed-bytes", MOST_DECOMPRESSED)
-            raise UnsupportedBatch(reason, error.base_offset) from error
+            raise UnsupportedBatch(by_property(error.reason), error.base_offset) from error
         return write_batch(records, Codec(header.codec_id))
     return batch

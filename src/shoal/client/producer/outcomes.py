@@ -38,6 +38,8 @@ _LAST_EPOCH = 2**15 - 1
 #: So often a batch is sent that a broker finds damaged; its CRC was right when it came.
 _MOST_CORRUPT = 3
 
+_TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+
 #: The broker wrote nothing, since it does not go on with this producer.
 _START_ANEW = frozenset(
     {ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
@@ -110,17 +112,8 @@ class Outcomes:
             self._out_of_order(queue, head, error, is_head=is_head, finished=finished)
         elif code in _START_ANEW and queue.identity is not None:
             queue.is_draining = queue.wants_new_epoch = True
-        elif (
-            code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
-            and isinstance(head, OrdinaryBatch)
-            and head.count > 1
-        ):
-            position = queue.sent.index(head)
-            queue.sent.remove(head)
-            for part in reversed(head.halves()):
-                queue.sent.insert(position, part)
-            head.is_decided = head.is_done = True  # its halves have its futures, and its memory
-            queue.is_draining = True
+        elif code in _TOO_LARGE and isinstance(head, OrdinaryBatch) and head.count > 1:
+            self._halve(queue, head)
         elif code.retriable and self._may_retry(head, code):
             # A broker that says so may have appended it all the same.
             for batch in unfinished:
@@ -158,6 +151,15 @@ class Outcomes:
         else:
             # All before it was acknowledged, and the broker does not have it any more.
             self.fail(queue, head, error, finished)
+
+    def _halve(self, queue: PartitionQueue, batch: OrdinaryBatch) -> None:
+        """Put two batches into the place of one."""
+        position = queue.sent.index(batch)
+        queue.sent.remove(batch)
+        for part in reversed(batch.halves()):
+            queue.sent.insert(position, part)
+        batch.is_decided = batch.is_done = True  # its halves have its futures, and its memory
+        queue.is_draining = True
 
     def _go_one_by_one(self, queue: PartitionQueue) -> None:
         queue.takes_several, queue.is_draining = False, True

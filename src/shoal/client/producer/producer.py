@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
-from types import TracebackType
 from typing import Self
 
 from ...errors import BrokerError, ConfigError, DeliveryTimedOut, ErrorCode, ShoalError
@@ -85,15 +84,15 @@ class RawProducer:
             the sending thread: they must not wait.
 
         Raises:
-            ConfigError: Raw and ordinary are mixed, or a value is no batch.
+            ConfigError: Raw and ordinary are mixed, a value is no batch, or an argument is of a wrong type.
+            ValueError: The producer is closed.
             CorruptBatch: A batch whose CRC does not match.
             UnsupportedBatch: A batch that no client may send.
             BufferFull: No room in ``buffer.memory`` within ``max.block.ms``.
             BrokerError: The topic or the partition is not there, within that time.
 
         """
-        if self._is_closed:
-            raise ValueError("the producer is closed")
+        self._check_open()
         if self._sender.failure is not None:
             raise self._sender.failure
         deadline = self._deadline()
@@ -111,6 +110,7 @@ class RawProducer:
             elif not isinstance(timestamp_ms, int) or not -1 <= timestamp_ms <= _INT64_MAX:
                 # Found out by the sending thread, it would end everything.
                 raise ConfigError(f"timestamp_ms={timestamp_ms!r} is no number of milliseconds since 1970")
+            key = _bytes_of("key", key)
             body = write_body(key, _ordinary(value), _encoded(headers))
             self._send_record(topic, key, partition, Record(0, timestamp_ms, body), future, deadline)
         return future
@@ -164,6 +164,11 @@ class RawProducer:
 
     def _check_partition(self, topic: str, partition: int | None, deadline: float) -> int:
         """Return how many partitions a topic has, which must be more than one that is named."""
+        # Found out by the sending thread, they would end everything.
+        if not isinstance(topic, str):
+            raise ConfigError(f"topic={topic!r} is no topic's name")
+        if partition is not None and (not isinstance(partition, int) or partition < 0):
+            raise ConfigError(f"partition={partition!r} is no partition's number")
         count = self._sender.partitions_of(topic, partition or 0, max(0.0, deadline - time.monotonic()))
         if count is None:
             if self._sender.failure is not None:
@@ -171,7 +176,7 @@ class RawProducer:
             where = f"topic {topic!r} on the cluster at {self._settings.client.servers}"
             waited = f"not there in max.block.ms={self._settings.max_block_ms}"
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, where, waited)
-        if partition is not None and not 0 <= partition < count:
+        if partition is not None and partition >= count:
             where = f"{topic}-{partition} on the cluster at {self._settings.client.servers}"
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, where, f"it has {count} partitions")
         return count
@@ -183,7 +188,12 @@ class RawProducer:
 
     def partitions_for(self, topic: str) -> int:
         """Return how many partitions a topic has; waits for it up to ``max.block.ms``."""
+        self._check_open()
         return self._check_partition(topic, None, self._deadline())
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ValueError("the producer is closed")
 
     def _deadline(self) -> float:
         """Return when ``max.block.ms`` is over, of the monotonic clock."""
@@ -216,9 +226,7 @@ class RawProducer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
 
@@ -231,13 +239,25 @@ def _ordinary(value: object) -> bytes | None:
             "a batch of a consumer with fetch.raw.bytes given to a producer without send.raw.bytes; "
             + TOGETHER
         )
+    return _bytes_of("value", value)
+
+
+def _bytes_of(what: str, value: object) -> bytes | None:
+    """Return a part of an ordinary record as bytes of its own."""
     if value is None:
         return None
     if not isinstance(value, (bytes, bytearray, memoryview)):
-        raise ConfigError(f"a record's value is bytes, not {type(value).__name__}; encode it first")
+        raise ConfigError(f"a record's {what} is bytes, not {type(value).__name__}; encode it first")
     return bytes(value)
 
 
-def _encoded(headers: Headers) -> list[tuple[bytes, bytes | None]]:
+def _encoded(headers: object) -> list[tuple[bytes, bytes | None]]:
     pairs = headers.items() if isinstance(headers, Mapping) else headers
-    return [(name.encode(), content) for name, content in pairs]
+    encoded: list[tuple[bytes, bytes | None]] = []
+    for pair in pairs if isinstance(pairs, Iterable) else (headers,):
+        match pair:
+            case (str() as name, content):
+                encoded.append((name.encode(), _bytes_of(f"header {name!r}", content)))
+            case _:
+                raise ConfigError(f"headers={headers!r}: they are names, as text, with values, as bytes")
+    return encoded

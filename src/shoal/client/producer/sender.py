@@ -21,13 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from ...errors import (
-    BrokerError,
-    DeliveryTimedOut,
-    Disconnected,
-    ProtocolError,
-    ShoalError,
-)
+from ...errors import BrokerError, DeliveryTimedOut, Disconnected, ProtocolError, ShoalError
 from ..admin import init_producer_id
 from ..backoff import Backoff
 from ..cluster import Cluster, is_transient

@@ -9,26 +9,18 @@ from ...errors import ConfigError
 from ...records import Codec
 from ..config import ClientConfig
 from ..produce import ACKS_ALL
-from ..properties import MOST_DECOMPRESSED, Property, boolean, integer, one_of, read_properties
+from ..properties import MOST_DECOMPRESSED, Property, boolean, bytes_only, integer, one_of, read_properties
 
 __all__ = ["PRODUCER_PROPERTIES", "ProducerSettings"]
 
 _WHERE = "the producer's configuration"
 
-_SERIALIZER = "org.apache.kafka.common.serialization.ByteArraySerializer"
+_SERIALIZER = bytes_only("org.apache.kafka.common.serialization.ByteArraySerializer")
 
 #: More in flight and a broker could not tell a repeated batch from a new one: it remembers five.
 _MOST_IN_FLIGHT = 5
 
 _INT64_MAX = 2**63 - 1
-
-
-def _bytes_only(value: str) -> str:
-    if value != _SERIALIZER:
-        raise ValueError(
-            f"cannot be honoured: keys and values are bytes here; remove it, or say {_SERIALIZER}"
-        )
-    return value
 
 
 def _acks(value: str) -> int:
@@ -51,7 +43,7 @@ PRODUCER_PROPERTIES: Mapping[str, Property] = {
     "compression.type": Property("none", _codec),
     "delivery.timeout.ms": Property("120000", integer()),
     "enable.idempotence": Property(None, boolean),
-    "key.serializer": Property(None, _bytes_only),
+    "key.serializer": Property(None, _SERIALIZER),
     "linger.ms": Property("5", integer()),
     "max.block.ms": Property("60000", integer(0, _INT64_MAX)),
     "max.in.flight.requests.per.connection": Property("5", integer(1)),
@@ -65,7 +57,7 @@ PRODUCER_PROPERTIES: Mapping[str, Property] = {
     "send.raw.bytes": Property("false", boolean),
     MOST_DECOMPRESSED: Property("67108864", integer(1, 2**40)),
     "shoal.multi.batch": Property("auto", one_of("auto", "off")),
-    "value.serializer": Property(None, _bytes_only),
+    "value.serializer": Property(None, _SERIALIZER),
 }
 
 

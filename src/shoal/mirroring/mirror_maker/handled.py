@@ -12,11 +12,10 @@ from __future__ import annotations
 import math
 import queue
 import time
-from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -34,13 +33,12 @@ from ...errors import (
     BrokerError,
     BufferFull,
     ErrorCode,
-    PartitionStopped,
     ProtocolError,
     ShoalError,
 )
 from ...records import Decision
 from ..control import Control
-from ..incidents import REFUSED_WRITERS, Incident, IncidentKind
+from ..incidents import REFUSED_WRITERS
 from ..lane import LaneResult
 from ..options import MirrorOptions
 from ..positions import GroupPositions
@@ -49,6 +47,7 @@ from ..ranges import CopyRange
 from ..reports import ProcessUse
 from ..settings import CopySettings, Handling
 from ..topics import TopicSelection
+from .handled_partition import HandledPartition, Way
 from .handlers import (
     MirrorMakerMessageHandler,
     MirrorMakerRawBytesMessageHandler,
@@ -95,86 +94,6 @@ class _Ended(Exception):
     """The lane is to end; what is under way is given up."""
 
 
-@dataclass(slots=True)
-class _Way:
-    """
-    What became of one source record or batch.
-
-    Attributes:
-        first_offset: Of it.
-        next_offset: Behind it.
-        records: In it.
-        left: How many of its outputs are not acknowledged.
-        failure: Why one of them never will be.
-        stops: Whether that is not about the record: all that follow would fail, too.
-
-    """
-
-    first_offset: int
-    next_offset: int
-    records: int
-    left: int = 0
-    failure: str | None = None
-    stops: bool = False
-
-
-@dataclass(slots=True)
-class _Partition:
-    """One partition: what is under way, in the source's order, and where it stands."""
-
-    source: TopicPartition
-    position: int
-    ways: deque[_Way] = field(default_factory=deque)
-    committed: int | None = None
-    end_offset: int = 0
-    newest_ms: int | None = None
-    waiting_for: str | None = None
-    stopped: PartitionStopped | None = None
-    incidents: list[Incident] = field(default_factory=list)
-    decisions: Counter[Decision] = field(default_factory=Counter)
-    records: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-    told: object = None
-
-    def report(self) -> dict[str, Any] | None:
-        """Take the counts since the last report; its shape: ``reports.partition_report``."""
-        state = (
-            self.position,
-            self.end_offset,
-            self.committed,
-            self.newest_ms,
-            self.waiting_for,
-            self.stopped,
-        )
-        if state == self.told and not (self.records or self.bytes_in or self.incidents or self.decisions):
-            return None
-        self.told = state
-        report = {
-            "topic": self.source.topic,
-            "partition": self.source.partition,
-            "source_offset": self.position,
-            "end_offset": max(self.end_offset, self.position),
-            "committed_offset": self.committed,
-            "newest_ms": self.newest_ms,
-            "waiting_for": self.waiting_for,
-            "stopped": [self.stopped.offset, self.stopped.reason] if self.stopped else None,
-            "decisions": {decision.value: count for decision, count in self.decisions.items()},
-            "records": self.records,
-            "bytes_in": self.bytes_in,
-            "bytes_out": self.bytes_out,
-            "retries": 0,
-            "runs": [],
-            "incidents": [
-                [each.kind.value, each.reason, each.lost, each.continued] for each in self.incidents
-            ],
-        }
-        self.incidents = []
-        self.decisions.clear()
-        self.records = self.bytes_in = self.bytes_out = 0
-        return report
-
-
 def handle_lane(ranges: Sequence[CopyRange], settings: CopySettings, control: Control) -> LaneResult:
     """
     Mirror partitions through the settings' handler, until an end is requested.
@@ -203,8 +122,8 @@ class _Lane:
         self._report([])
         given_up = control.take([each.source for each in ranges]).given_up
         self._ranges = [each for each in ranges if each.source not in given_up]
-        self._partitions: dict[TopicPartition, _Partition] = {}
-        self._outcomes: queue.SimpleQueue[tuple[_Partition, _Way, int, Exception | None]] = (
+        self._partitions: dict[TopicPartition, HandledPartition] = {}
+        self._outcomes: queue.SimpleQueue[tuple[HandledPartition, Way, int, Exception | None]] = (
             queue.SimpleQueue()
         )
         #: How many partitions a destination topic has, where enough of them were found.
@@ -271,7 +190,7 @@ class _Lane:
         begins = {each.source: each.start_offset for each in self._ranges}
         begins |= others | {partition: pair.source_offset for partition, pair in pairs.items()}
         self._partitions = {
-            each: _Partition(each, begins[each], committed=others.get(each)) for each in partitions
+            each: HandledPartition(each, begins[each], committed=others.get(each)) for each in partitions
         }
 
     # Working
@@ -284,6 +203,8 @@ class _Lane:
                 if self._consumed_at - self._looked_at >= _POLL_S:
                     self._look_after()  # the handler takes its time; somebody may want these partitions
                 self._take(record, producer)
+            for source, position in consumer.positions.items():
+                self._partitions[source].go_over(position)  # markers, and what is aborted or empty
 
     def _look_after(self) -> None:
         """Count what was acknowledged, commit and report when it is due; raises _Ended."""
@@ -338,13 +259,16 @@ class _Lane:
         partition = self._partitions[record.topic_partition]
         if partition.stopped:
             return
-        raw = isinstance(record, RawRecord)
-        first = record.base_offset if isinstance(record, RawRecord) else record.offset
-        way = _Way(first, record.next_offset, record.record_count if isinstance(record, RawRecord) else 1)
+        if isinstance(record, RawRecord):
+            way = Way(record.base_offset, record.next_offset, record.record_count)
+            partition.newest_ms = record.max_timestamp
+            partition.decisions[Decision.COPY] += 1
+        else:
+            way = Way(record.offset, record.next_offset, 1)
+            partition.newest_ms = record.timestamp
+            partition.decisions[Decision.JOIN] += 1
         partition.ways.append(way)
         partition.bytes_in += _size(record)
-        partition.newest_ms = record.max_timestamp if isinstance(record, RawRecord) else record.timestamp
-        partition.decisions[Decision.COPY if raw else Decision.JOIN] += 1
         try:
             outputs = self._handle(record)
         except Exception as error:
@@ -360,7 +284,7 @@ class _Lane:
 
     def _handle(self, record: ConsumerRecord | RawRecord) -> Sequence[ProducerRecord | RawRecord]:
         # A list: who answers with a generator would be asked once, and say nothing the second time.
-        outputs: list[ProducerRecord | RawRecord | ConsumerRecord]
+        outputs: list[ProducerRecord | RawRecord]
         if isinstance(record, RawRecord):
             assert isinstance(self._handler, MirrorMakerRawBytesMessageHandler)
             outputs = list(self._handler.handle(record))
@@ -371,10 +295,10 @@ class _Lane:
         for each in outputs:
             if not isinstance(each, wanted):
                 raise TypeError(f"handle() answered with a {type(each).__name__}, not a {wanted.__name__}")
-        return [each for each in outputs if not isinstance(each, ConsumerRecord)]
+        return outputs
 
     def _send(
-        self, partition: _Partition, way: _Way, output: ProducerRecord | RawRecord, producer: RawProducer
+        self, partition: HandledPartition, way: Way, output: ProducerRecord | RawRecord, producer: RawProducer
     ) -> None:
         give_up_at = time.monotonic() + _PATIENCE_S
         backoff = Backoff(longest_ms=_LONGEST_PAUSE_MS)
@@ -385,28 +309,31 @@ class _Lane:
                 break
             except BufferFull as error:
                 if _size(output) >= self._buffer_bytes:
-                    _refuse(partition, way, str(error))
+                    partition.refuse(way, str(error))
                     return
                 self._look_after()
-            except ShoalError as error:
+            except Exception as error:
                 self._raise_what_is_in_the_way_of_all(error)
                 is_missing = _is_missing(error)
-                if not is_transient(error) or (is_missing and time.monotonic() >= give_up_at):
-                    _refuse(partition, way, str(error))
+                gives_up = is_missing and time.monotonic() >= give_up_at
+                if gives_up or not (isinstance(error, ShoalError) and is_transient(error)):
+                    partition.refuse(way, self._reason_against_output(error))
                     return
                 if not is_missing:
                     # Who does not answer says nothing of topics; MirrorMaker waits as long as it takes, too.
                     give_up_at = time.monotonic() + _PATIENCE_S
                 self._partitions_there.pop(output.topic, None)
                 self._hold_up(partition, str(error), backoff.next_delay_s())
-            except Exception as error:
-                self._raise_what_is_in_the_way_of_all(error)
-                made = f"what the message handler {self._name} made cannot be sent"
-                _refuse(partition, way, f"{made}: {type(error).__name__}: {error}")
-                return
         partition.waiting_for = None
         self._unacknowledged += 1
         future.add_done_callback(partial(self._acknowledged, partition, way, _size(output)))
+
+    def _reason_against_output(self, error: Exception) -> str:
+        """Say why an output cannot be sent: by the destination's word, or since the handler made it so."""
+        if isinstance(error, BrokerError):
+            return str(error)
+        said = str(error) if isinstance(error, ShoalError) else f"{type(error).__name__}: {error}"
+        return f"what the message handler {self._name} made cannot be sent: {said}"
 
     def _raise_what_is_in_the_way_of_all(self, error: Exception) -> None:
         """Raise what is not about one record: to leave that out would be to leave out all that follow."""
@@ -415,7 +342,7 @@ class _Lane:
         if isinstance(error, (AccessRefused, ProtocolError)) or _refuses_the_writer(error):
             raise error
 
-    def _hold_up(self, partition: _Partition, reason: str, seconds: float) -> None:
+    def _hold_up(self, partition: HandledPartition, reason: str, seconds: float) -> None:
         """Wait for something that time can heal, and look after the rest; raises _Ended."""
         partition.waiting_for = reason
         self._look_after()
@@ -463,7 +390,7 @@ class _Lane:
     # What came of it
 
     def _acknowledged(
-        self, partition: _Partition, way: _Way, size: int, future: Future[RecordMetadata]
+        self, partition: HandledPartition, way: Way, size: int, future: Future[RecordMetadata]
     ) -> None:
         """Pass an outcome on; in the producer's thread."""
         error = future.exception()
@@ -488,30 +415,7 @@ class _Lane:
             else:
                 partition.bytes_out += size
         for partition in self._partitions.values():
-            self._advance(partition)
-
-    def _advance(self, partition: _Partition) -> None:
-        while partition.ways and not partition.ways[0].left and not partition.stopped:
-            way = partition.ways[0]
-            if way.failure is not None and not self._go_on_without(partition, way):
-                return
-            partition.ways.popleft()
-            partition.position = way.next_offset
-            if way.failure is None:
-                partition.records += way.records
-
-    def _go_on_without(self, partition: _Partition, way: _Way) -> bool:
-        last = way.next_offset - 1
-        offsets = f"offset {last}" if way.first_offset == last else f"offsets {way.first_offset} to {last}"
-        what = f"{offsets} of {partition.source} cannot be sent: {way.failure}"
-        if IncidentKind.SEND_FAILURE in self._settings.continue_on and not way.stops:
-            reason = f"{what}: left out, and lost there"
-            partition.incidents.append(
-                Incident(IncidentKind.SEND_FAILURE, reason, way.records, continued=True)
-            )
-            return True
-        partition.stopped = PartitionStopped(*partition.source, way.first_offset, what)
-        return False
+            partition.advance(self._settings.continue_on)
 
     def _commit(self) -> None:
         wanted = {
@@ -565,13 +469,6 @@ class _Lane:
             time.sleep(0.1)
 
 
-def _refuse(partition: _Partition, way: _Way, reason: str) -> None:
-    """Count an output that will never be sent."""
-    partition.waiting_for = None
-    way.left -= 1
-    way.failure = reason
-
-
 def _apart(batch: RawRecord) -> RawRecord:
     """
     Copy a batch out of the answer that it came in, where it is a small part of that.
@@ -590,7 +487,7 @@ def _refuses_the_writer(error: Exception) -> bool:
     return isinstance(error, BrokerError) and error.code in REFUSED_WRITERS
 
 
-def _is_missing(error: ShoalError) -> bool:
+def _is_missing(error: Exception) -> bool:
     """Whether the destination says that a topic or partition is not there."""
     return isinstance(error, BrokerError) and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...client.membership import MembershipSettings
@@ -58,8 +57,3 @@ def parse_include(option: str, text: str) -> re.Pattern[str]:
             f"{option} {text}: not a regular expression of Python's, which differ from Java's in little: "
             f"{error}"
         ) from None
-
-
-def without_connection(properties: Mapping[str, str], kept: Mapping[str, object]) -> dict[str, str]:
-    """Return those properties that are in a table: nothing of the connection, and no secrets."""
-    return {name: value for name, value in properties.items() if name in kept}

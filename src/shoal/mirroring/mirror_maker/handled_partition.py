@@ -1,0 +1,142 @@
+"""One partition whose records or batches pass through a handler: what is under way, and where it stands."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...client.metadata import TopicPartition
+from ...errors import PartitionStopped
+from ...records import Decision
+from ..incidents import Incident, IncidentKind
+from ..reports import waiting_report
+
+__all__ = ["HandledPartition", "Way"]
+
+
+@dataclass(slots=True)
+class Way:
+    """
+    What became of one source record or batch, or of offsets that have none.
+
+    Attributes:
+        first_offset: Of it.
+        next_offset: Behind it.
+        records: In it.
+        left: How many of its outputs are not acknowledged.
+        failure: Why one of them never will be.
+        stops: Whether that is not about the record: all that follow would fail, too.
+
+    """
+
+    first_offset: int
+    next_offset: int
+    records: int
+    left: int = 0
+    failure: str | None = None
+    stops: bool = False
+
+
+@dataclass(slots=True)
+class HandledPartition:
+    """
+    The state of one partition in a task that has a handler.
+
+    Attributes:
+        source: Which.
+        position: The first source offset of which something is not acknowledged, or not read.
+        ways: What is under way, in the source's order.
+        committed: The offset that the group has; None for none.
+        end_offset: Of the source's partition, as of the last look.
+        newest_ms: The newest timestamp of what was read last.
+        waiting_for: What it waits for, while it waits.
+        stopped: Why it cannot go on, once it cannot.
+        told: What the driver was told last of where it stands.
+
+    The others are counts since the last report.
+
+    """
+
+    source: TopicPartition
+    position: int
+    ways: deque[Way] = field(default_factory=deque)
+    committed: int | None = None
+    end_offset: int = 0
+    newest_ms: int | None = None
+    waiting_for: str | None = None
+    stopped: PartitionStopped | None = None
+    told: object = None
+    incidents: list[Incident] = field(default_factory=list)
+    decisions: Counter[Decision] = field(default_factory=Counter)
+    records: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+    def go_over(self, position: int) -> None:
+        """Count what the consumer returned nothing of, up to a position, in its place."""
+        behind = self.ways[-1].next_offset if self.ways else self.position
+        if behind < position and not self.stopped:
+            self.ways.append(Way(behind, position, 0))
+
+    def refuse(self, way: Way, reason: str) -> None:
+        """Count an output that will never be sent."""
+        self.waiting_for = None
+        way.left -= 1
+        way.failure = reason
+
+    def advance(self, continue_on: Collection[IncidentKind]) -> None:
+        """Move the position over what is acknowledged, and over what is left out; or stop."""
+        while self.ways and not self.ways[0].left and not self.stopped:
+            way = self.ways[0]
+            if way.failure is not None and not self._goes_on_without(way, continue_on):
+                return
+            self.ways.popleft()
+            self.position = way.next_offset
+            if way.failure is None:
+                self.records += way.records
+
+    def _goes_on_without(self, way: Way, continue_on: Collection[IncidentKind]) -> bool:
+        last = way.next_offset - 1
+        offsets = f"offset {last}" if way.first_offset == last else f"offsets {way.first_offset} to {last}"
+        what = f"{offsets} of {self.source} cannot be sent: {way.failure}"
+        if IncidentKind.SEND_FAILURE in continue_on and not way.stops:
+            reason = f"{what}: left out, and lost there"
+            self.incidents.append(Incident(IncidentKind.SEND_FAILURE, reason, way.records, continued=True))
+            return True
+        self.stopped = PartitionStopped(*self.source, way.first_offset, what)
+        return False
+
+    def report(self) -> dict[str, Any] | None:
+        """Take the counts since the last report, as ``reports.partition_report`` does; None for no news."""
+        state = (
+            self.position,
+            self.end_offset,
+            self.committed,
+            self.newest_ms,
+            self.waiting_for,
+            self.stopped,
+        )
+        if state == self.told and not (self.records or self.bytes_in or self.incidents or self.decisions):
+            return None
+        self.told = state
+        report = {
+            **waiting_report(self.source, self.waiting_for),
+            "source_offset": self.position,
+            "end_offset": max(self.end_offset, self.position),
+            "committed_offset": self.committed,
+            "newest_ms": self.newest_ms,
+            "stopped": [self.stopped.offset, self.stopped.reason] if self.stopped else None,
+            "decisions": {decision.value: count for decision, count in self.decisions.items()},
+            "records": self.records,
+            "bytes_in": self.bytes_in,
+            "bytes_out": self.bytes_out,
+            "incidents": [
+                [each.kind.value, each.reason, each.lost, each.continued] for each in self.incidents
+            ],
+        }
+        self.incidents = []
+        self.decisions.clear()
+        self.records = self.bytes_in = self.bytes_out = 0
+        return report

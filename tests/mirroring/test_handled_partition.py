@@ -1,0 +1,79 @@
+"""A partition with a handler: its position follows the source's order, whatever is acknowledged first."""
+
+from __future__ import annotations
+
+from shoal.client.metadata import TopicPartition
+from shoal.mirroring.incidents import IncidentKind
+from shoal.mirroring.mirror_maker.handled_partition import HandledPartition, Way
+
+GOES_ON = {IncidentKind.SEND_FAILURE}
+
+
+def partition(*ways: Way) -> HandledPartition:
+    made = HandledPartition(TopicPartition("orders", 0), ways[0].first_offset if ways else 0)
+    made.ways.extend(ways)
+    return made
+
+
+def test_the_position_is_up_to_the_first_of_which_something_is_not_acknowledged() -> None:
+    first, second, third = Way(5, 6, 1, left=2), Way(6, 9, 3), Way(9, 10, 1, left=1)
+    given = partition(first, second, third)
+    given.advance(())
+    assert (given.position, given.records) == (5, 0)
+    first.left = 0
+    given.advance(())
+    assert (given.position, given.records) == (9, 4)
+    assert list(given.ways) == [third]
+
+
+def test_what_cannot_be_sent_stops_it_at_its_offset() -> None:
+    given = partition(Way(0, 1, 1), Way(1, 2, 1, failure="too large"), Way(2, 3, 1))
+    given.advance(())
+    assert given.position == 1
+    assert given.stopped is not None
+    assert given.stopped.offset == 1
+    assert "offset 1 of orders-0 cannot be sent: too large" in given.stopped.reason
+    given.go_over(7)
+    given.advance(())
+    assert given.position == 1
+
+
+def test_what_cannot_be_sent_is_left_out_where_that_is_wanted_and_told_once() -> None:
+    given = partition(Way(0, 3, 2, failure="too large"), Way(3, 4, 1))
+    given.advance(GOES_ON)
+    assert (given.position, given.records, given.stopped) == (4, 1, None)
+    report = given.report()
+    assert report is not None
+    assert report["incidents"] == [
+        [
+            "send-failure",
+            "offsets 0 to 2 of orders-0 cannot be sent: too large: left out, and lost there",
+            2,
+            True,
+        ]
+    ]
+    assert given.report() is None
+
+
+def test_where_all_that_follows_would_fail_nothing_is_left_out() -> None:
+    given = partition(Way(0, 1, 1, failure="not allowed", stops=True))
+    given.advance(GOES_ON)
+    assert given.stopped is not None
+    assert given.position == 0
+
+
+def test_what_the_consumer_goes_over_takes_its_place() -> None:
+    first = Way(0, 2, 2, left=1)
+    given = partition(first)
+    given.go_over(2)
+    assert list(given.ways) == [first]
+    given.go_over(3)
+    given.go_over(3)
+    given.advance(())
+    assert given.position == 0
+    first.left = 0
+    given.advance(())
+    assert (given.position, given.records, list(given.ways)) == (3, 2, [])
+    given.go_over(1)
+    given.advance(())
+    assert given.position == 3
