@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import signal
@@ -350,8 +351,9 @@ def test_a_mirror_between_locked_clusters_and_its_secrets_are_nowhere(
             with urllib.request.urlopen(f"{applications}/{name}/{page}", timeout=30) as answer:
                 seen[f"api {page}"] = answer.read().decode()
         for process in psutil.Process(mirror.process_id).children(recursive=True):
-            seen[f"arguments of {process.pid}"] = " ".join(process.cmdline())
-            seen[f"environment of {process.pid}"] = str(process.environ())
+            with contextlib.suppress(psutil.NoSuchProcess):  # workers come and go
+                seen[f"arguments of {process.pid}"] = " ".join(process.cmdline())
+                seen[f"environment of {process.pid}"] = str(process.environ())
         mirror.send_signal(signal.SIGTERM)
         seen["stdout"] = json.dumps([last, mirror.wait()])
         assert mirror.exit_code == 0, mirror.stderr
