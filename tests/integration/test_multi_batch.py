@@ -83,7 +83,6 @@ def create_both(source: KafkaCluster, destination: KafkaCluster, topic: str) -> 
 def knows(address: str, topic: str) -> bool:
     """Whether a broker names the leader of a topic's only partition."""
     admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
-    # Of all topics: who is asked for one may ask another broker, if it knows none.
     found = admin.list_topics(timeout=10).topics.get(topic)
     return found is not None and 0 in found.partitions and found.partitions[0].leader == LEADER
 
