@@ -442,11 +442,16 @@ def second_node(first: Broker) -> Broker:
     return second
 
 
+_refusing: list[socket.socket] = []
+
+
 def leads_elsewhere(broker: Broker, topic: str, partition: int) -> None:
     """Let a broker say that a partition's leader is a node which nobody can reach."""
     api = broker.apis[ApiKey.METADATA]
-    with socket.create_server((broker.host, 0)) as unused:
-        port = unused.getsockname()[1]
+    refusing = socket.socket()
+    refusing.bind((broker.host, 0))  # kept, and not listened at: nobody else gets the port
+    _refusing.append(refusing)
+    port = refusing.getsockname()[1]
 
     def handle(broker: Broker, call: Call, request: Any) -> Any:
         response = api.handle(broker, call, request)

@@ -14,6 +14,9 @@ from confluent_kafka import Producer
 
 from shoal.broker import Broker
 
+#: Longer than what it waits for itself, on a busy machine.
+pytestmark = pytest.mark.timeout(600)
+
 TIMEOUT_S = 240
 RECORDS = 100
 

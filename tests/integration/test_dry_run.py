@@ -41,6 +41,9 @@ from shoal.mirroring.ranges import CopyRange
 from shoal.mirroring.settings import CopySettings
 from shoal.mirroring.topics import TopicSelection
 
+#: Longer than what it waits for itself, on a busy machine.
+pytestmark = pytest.mark.timeout(900)
+
 TOPIC, COPY = "orders", "copy.orders"
 
 #: Of a mirror that does its all; one that is refused is patient itself.

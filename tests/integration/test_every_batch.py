@@ -52,6 +52,9 @@ from rig.old_kafka import MessageFormat
 from rig.proxy import Disturbance, Proxies, Step
 from rig.read import Isolation
 
+#: Longer than what it waits for itself, on a busy machine.
+pytestmark = pytest.mark.timeout(900)
+
 OLD_FORMATS: tuple[MessageFormat, ...] = (0, 1)
 PRODUCE = 0
 BASE_TIMESTAMP = 27

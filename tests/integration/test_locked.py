@@ -31,6 +31,9 @@ from shoal.mirroring.settings import CopySettings
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_response
 
+#: Longer than what it waits for itself, on a busy machine.
+pytestmark = pytest.mark.timeout(900)
+
 KEY_PASSWORD, STORE_PASSWORD = "key-secret-51aa", "store-secret-c0de"
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 

@@ -16,6 +16,9 @@ from rig.cluster import free_port
 from shoal.broker import Broker
 from shoal.exit_codes import EXIT_USAGE
 
+#: Longer than what it waits for itself, on a busy machine.
+pytestmark = pytest.mark.timeout(900)
+
 RECORDS = 3000
 
 TIMEOUT_S = 240.0

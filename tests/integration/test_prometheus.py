@@ -32,6 +32,9 @@ from two_brokers import wait_until
 from rig.cluster import free_port
 from shoal.broker import Broker
 
+#: Longer than what it waits for itself, on a busy machine.
+pytestmark = pytest.mark.timeout(900)
+
 DOCS = Path(__file__).parents[2] / "docs"
 DASHBOARD = DOCS / "grafana-dashboard.json"
 PAGE = DOCS / "metrics.md"

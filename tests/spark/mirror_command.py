@@ -87,7 +87,8 @@ class Mirror:
 
     def executors(self) -> int:
         """Return how many executors of their own its tasks have on this machine."""
-        return sum("CoarseGrainedExecutorBackend" in each for each in self._command_lines())
+        # What one has just forked has its command line, until it is another program's.
+        return len({each for each in self._command_lines() if "CoarseGrainedExecutorBackend" in each})
 
     def _command_lines(self) -> Iterator[str]:
         for process in psutil.Process(self.process.pid).children(recursive=True):
