@@ -42,6 +42,7 @@ __all__ = [
     "NOW_MS",
     "Acting",
     "Content",
+    "Held",
     "History",
     "Killed",
     "Mortal",
@@ -476,6 +477,48 @@ def answers(broker: Broker, api: ApiKey, change: Callable[[Any], Any], times: in
         return change(response) if next(left) > 0 else response
 
     broker.apis = {**broker.apis, api: replace(before, handle=handle)}
+
+
+class Held:
+    """Requests of an API that a broker does not answer before they are released, however long that takes."""
+
+    def __init__(self, broker: Broker, api: ApiKey, partition: int | None = None) -> None:
+        self._changed = threading.Condition()
+        self._released = False
+        self._inside = 0
+        before = broker.apis[api]
+
+        def handle(broker: Broker, call: Call, request: Any) -> Any:
+            if partition is not None and partition not in _partitions_named(request):
+                return before.handle(broker, call, request)
+            with self._changed:
+                self._inside += 1
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._released, 60)
+            try:
+                return before.handle(broker, call, request)
+            finally:
+                with self._changed:
+                    self._inside -= 1
+                    self._changed.notify_all()
+
+        broker.apis = {**broker.apis, api: replace(before, handle=handle)}
+
+    def wait_for_one(self) -> None:
+        """Wait until a request is held."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: self._inside > 0, 20), "none comes"
+
+    def release(self) -> None:
+        """Let all go on, those to come too; return when those that were held have taken effect."""
+        with self._changed:
+            self._released = True
+            self._changed.notify_all()
+            assert self._changed.wait_for(lambda: self._inside == 0, 20), "one does not end"
+
+
+def _partitions_named(request: Any) -> set[int]:
+    return {each.partition for topic in request.topics for each in topic.partitions}
 
 
 def begin_at(log: Log, offset: int) -> None:
