@@ -32,6 +32,7 @@ from shoal.mirroring.lane import LaneResult, copy_lane
 from shoal.mirroring.pair import Pair
 from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.ranges import CopyRange
+from shoal.mirroring.runs import add_run
 from shoal.mirroring.settings import CopySettings, MultiBatch
 from shoal.protocol.apis import ApiKey
 from shoal.records import RecordBatch, read_key_value_headers, read_records, split, verify_crc
@@ -237,6 +238,16 @@ class Watched(Uncontrolled):
 
     def total(self, count: str) -> int:
         return sum(each[count] for report in self.reports for each in report["partitions"])
+
+    @property
+    def runs(self) -> list[list[int]]:
+        """The runs of the one partition, however many reports they came in."""
+        found: list[list[int]] = []
+        for report in self.reports:
+            for each in report["partitions"]:
+                for run in each["runs"]:
+                    add_run(found, *run)
+        return found
 
     @property
     def waited_for(self) -> set[str]:
