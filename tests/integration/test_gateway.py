@@ -20,7 +20,7 @@ from kafka import KafkaConsumer, KafkaProducer
 
 from rig import wait_until
 from rig.load import create_topic, load_every_kind
-from rig.locked import LockedKafka, jaas, locked_kafka
+from rig.locked import SHORT_SESSION_MS, LockedKafka, jaas, locked_kafka
 from rig.read import read_topic
 from rig.record import Record
 from shoal.client.config import ClientConfig
@@ -375,7 +375,7 @@ def test_a_login_is_renewed_while_its_client_stays(kafka: LockedKafka, connect: 
     create_topic(kafka.cluster.bootstrap, topic)
     with Gateway(settings(properties(kafka, "SHORT"))) as gateway:
         wire = connect(at_leader(gateway, topic))
-        deadline = time.monotonic() + 7  # three sessions
+        deadline = time.monotonic() + 3.5 * SHORT_SESSION_MS / 1000
         while time.monotonic() < deadline:
             assert wire.fetch(topic, version=1, min_bytes=1, max_wait_ms=500).error_code == ErrorCode.NONE
             assert wire.fetch(topic, version=11, min_bytes=1, max_wait_ms=500).error_code == ErrorCode.NONE

@@ -225,7 +225,7 @@ def test_a_broker_that_only_hangs_up_may_want_another_protocol(
 def test_a_login_is_renewed_before_the_broker_ends_it(kafka: LockedKafka) -> None:
     with Cluster(client(kafka, "SHORT", login("PLAIN"))) as cluster:
         connection = cluster.any_connection()
-        end = time.monotonic() + 5  # two and a half sessions
+        end = time.monotonic() + 2.5 * SHORT_SESSION_MS / 1000
         metadata = {"topics": [], "allow_auto_topic_creation": False}
         connection.send(ApiKey.METADATA, **metadata)
         while time.monotonic() < end:
