@@ -31,7 +31,7 @@ from shoal.mirroring.ranges import CopyRange
 from shoal.mirroring.settings import CopySettings, MultiBatch
 from shoal.protocol.apis import ApiKey
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 #: What asking takes.
 QUESTIONS = 2

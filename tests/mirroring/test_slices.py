@@ -210,17 +210,32 @@ def test_a_lane_in_which_nothing_happens_says_so_in_its_last_moments(
     brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(carrier, "_QUIET_S", 0.2)
-    monkeypatch.setattr(lane, "_LAST_MOMENTS_S", 1.5)
+    monkeypatch.setattr(lane, "_LAST_MOMENTS_S", 60.0)
     monkeypatch.setattr("shoal.mirroring.slices._LONGEST_QUIET", 2)
-    driver = Driver(brokers, slice_s=2.0)
+    clock = Time()
+    driver = Driver(brokers, slice_s=600.0, now=clock)
+
+    def pass_by(seconds: float) -> None:
+        clock.now += seconds
+        driver.server.renew(Membership(), 60.0)  # all are told how much is left
+
+    def goes_on_for(seconds: float) -> bool:
+        assert driver.server._slices is not None
+        return driver.server._slices.remaining_s == seconds
+
     history.plain(2)
-    started = time.monotonic()
     with driver.connect() as control:
         running = RunningLane(
             lambda: copy_lane([CopyRange("topic", 0, "topic", 0, OPEN_END)], brokers.settings, control)
         )
-        running.result()
-        assert 3.5 < time.monotonic() - started < 15.0
+        wait_until(lambda: brokers.copied() == history.committed)
+        assert not any(report.get("idle") for report in list(driver.reports))
+        pass_by(570)
+        wait_until(lambda: goes_on_for(600))
+        pass_by(570)
+        wait_until(lambda: goes_on_for(60))  # until twice its length is over
+        pass_by(60)
+        assert not running.result().complete
     driver.server.close()
 
 
