@@ -6,23 +6,27 @@ broker is a controller too, so that any one of them may be killed.
 """
 
 import contextlib
+import fcntl
+import os
 import random
 import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Self
+from typing import IO, Self
 
 import psutil
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from rig.jars import KAFKA_VERSION, class_path, java
 from rig.process import peak_rss_of, spawn, tail
@@ -239,12 +243,17 @@ class KafkaCluster:
         self._end(self._nodes[node_id], signal.SIGTERM, timeout_s)
 
     def start(self, node_id: int) -> None:
-        """Start a stopped broker on its port and data, and wait until it is part of the cluster."""
+        """
+        Start a stopped broker on its port and data.
+
+        Waits until it is part of the cluster, and answers for the partitions that it says it leads.
+        """
         broker = self._nodes[node_id]
         if broker.process is not None:
             raise ValueError(f"broker {node_id} is running")
         self._launch(broker)
         self._await_answer(broker, 1)
+        _await_leadership(node_id, broker.address)
 
     def restart(self, node_id: int) -> None:
         """Stop a broker cleanly and start it again."""
@@ -435,6 +444,27 @@ def await_broker(
         raise KafkaDidNotStart(f"{error}:\n{tail(log)}") from error
 
 
+def _await_leadership(node_id: int, address: str, timeout_s: float = 60) -> None:
+    """A broker knows from metadata that it leads a partition before it does."""
+    client = AdminClient({"bootstrap.servers": address, "log_level": 0})
+
+    def answers() -> bool:
+        try:
+            topics = client.list_topics(timeout=10).topics.values()
+            led = {
+                TopicPartition(topic.topic, number): OffsetSpec.latest()
+                for topic in topics
+                for number, partition in topic.partitions.items()
+                if partition.leader == node_id
+            }
+            asked = client.list_offsets(led, request_timeout=10) if led else {}
+            return all(answer.result().offset >= 0 for answer in asked.values())
+        except KafkaException:
+            return False
+
+    wait_until(answers, f"broker {node_id} to answer for what it leads", timeout_s)
+
+
 def java_properties(properties: Mapping[str, object]) -> str:
     """Return the text of a ``.properties`` file, for values that need no escapes."""
     return "".join(f"{name}={_java_value(value)}\n" for name, value in properties.items())
@@ -457,7 +487,9 @@ def free_port() -> int:
     Return a port that nobody listens on.
 
     It is taken from below the ephemeral range: while a broker is down, an outgoing connection
-    (even the client's own, to this very port) could otherwise be given its port.
+    (even the client's own, to this very port) could otherwise be given its port. And it is this
+    process's until its end: another one that runs tests is given others, and so is who asks again,
+    while a broker has not bound its port yet, or is down.
     """
     first_ephemeral = 32768
     if _EPHEMERAL_PORTS.exists():
@@ -468,8 +500,32 @@ def free_port() -> int:
         port = random.randint(10000, highest)
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
-            return port
+            if _reserved(port):
+                return port
     raise KafkaDidNotStart(f"no free port between 10000 and {highest}")
+
+
+_reserving = threading.Lock()
+_ports: set[int] = set()
+
+
+def _reserved(port: int) -> bool:
+    """Reserve a port for this process: a byte of a file is locked, which ends with the process."""
+    with _reserving:
+        if port in _ports:
+            return False
+        try:
+            fcntl.lockf(_port_locks(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+        except OSError:
+            return False
+        _ports.add(port)
+        return True
+
+
+@cache
+def _port_locks() -> IO[bytes]:
+    # Never closed: who closes a file loses its locks.
+    return (Path(tempfile.gettempdir()) / f"rig-ports-{os.getuid()}").open("ab")
 
 
 def _cpu_seconds_of(process: subprocess.Popen[bytes]) -> float:

@@ -171,7 +171,7 @@ def _wait_for_compaction(
     cluster: _Cluster,
     topics: Iterable[str],
     is_done: Callable[[Sequence[DumpedBatch]], bool] = _is_compacted,
-    timeout_s: float = 60,
+    timeout_s: float = 180,
 ) -> dict[str, list[DumpedBatch]]:
     """
     Send filler to partition 0 of the topics until the broker has compacted what was before it.

@@ -4,17 +4,21 @@ Create topics and load them, with confluent-kafka.
 Every loader is deterministic by its seed and returns the records that it sent, by partition, as a
 ``read_committed`` reader must see them.
 
-One batch is made by one flush: the linger is long, so nothing leaves the client before. (librdkafka
-sends a batch uncompressed where compression would not make it smaller.)
+One batch is made by one flush: the linger is long, so nothing leaves the client before, and the
+producer knows the topic's leaders when it gets the first record. (Else it hands the records to their
+partition when the metadata comes, one by one, and a flush that has begun by then sends a batch of
+those that are there. And librdkafka sends a batch uncompressed where compression would not make it
+smaller.)
 """
 
 import json
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from operator import le
 from typing import Literal
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -32,6 +36,8 @@ __all__ = [
     "Codec",
     "Loaded",
     "alter_topic",
+    "await_leaders",
+    "await_markers",
     "create_topic",
     "load_aborted_transaction",
     "load_batch",
@@ -57,6 +63,7 @@ LARGEST_BATCH = 1_000_000
 """Bytes; just below a broker's default max.message.bytes of 1,048,588."""
 
 _FLUSH_TIMEOUT_S = 120
+_METADATA_TIMEOUT_S = 60
 _BATCH_BY_FLUSH: dict[str, object] = {
     "linger.ms": 20_000,
     "batch.num.messages": 1_000_000,
@@ -83,10 +90,19 @@ def create_topic(
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     new = NewTopic(topic, partitions, replication_factor, config=dict(config or {}))
     admin.create_topics([new])[topic].result()
+    await_leaders(bootstrap, topic, partitions)
+
+
+def await_leaders(bootstrap: str, topic: str, partitions: int = 1) -> None:
+    """
+    Wait until every partition's leader answers for it.
+
+    Metadata names a leader before that broker has heard of it, and for so long it refuses.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     latest = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(partitions)}
 
     def leaders_answer() -> bool:
-        """Metadata names a leader before that broker has heard of it, and for so long it refuses."""
         try:
             for answer in admin.list_offsets(latest, request_timeout=10).values():
                 answer.result()
@@ -94,7 +110,7 @@ def create_topic(
             return False
         return True
 
-    wait_until(leaders_answer, f"leaders of {topic}")
+    wait_until(leaders_answer, f"leaders of {topic}", _METADATA_TIMEOUT_S)
 
 
 def alter_topic(bootstrap: str, topic: str, config: Mapping[str, str]) -> None:
@@ -161,7 +177,31 @@ def load_committed_transaction(
     producer.begin_transaction()
     _send_batches(producer, topic, records)
     producer.commit_transaction(60)
+    await_markers(bootstrap, topic, records)
     return records
+
+
+def await_markers(bootstrap: str, topic: str, partitions: Iterable[int]) -> None:
+    """
+    Wait until no transaction is open in some partitions.
+
+    A coordinator writes the markers after it has answered the commit, or the abort.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    latest = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in partitions}
+
+    def ends(isolation: IsolationLevel) -> list[int]:
+        asked = admin.list_offsets(latest, isolation_level=isolation, request_timeout=10)
+        return [asked[partition].result().offset for partition in latest]
+
+    def are_written() -> bool:
+        try:
+            every = ends(IsolationLevel.READ_UNCOMMITTED)  # first: others may write meanwhile
+            return all(map(le, every, ends(IsolationLevel.READ_COMMITTED)))
+        except KafkaException:
+            return False  # a leader moves
+
+    wait_until(are_written, f"the last markers of {topic}", _METADATA_TIMEOUT_S)
 
 
 def load_aborted_transaction(
@@ -177,6 +217,7 @@ def load_aborted_transaction(
     # Flushed first: librdkafka's abort would otherwise drop them before they reach the log.
     _send_batches(producer, topic, records)
     producer.abort_transaction(60)
+    await_markers(bootstrap, topic, records)
     return {partition: [] for partition in records}
 
 
@@ -202,6 +243,7 @@ def load_every_kind(
             loaded[partition] += records
         transactional = transactional_producer(bootstrap, f"{topic}-{codec}", codec)
         _load_transactions(transactional, idempotent, topic, rng, loaded)
+    await_markers(bootstrap, topic, loaded)
     return loaded
 
 
@@ -273,6 +315,7 @@ def load_values(
         "delivery.report.only.error": True,
     }
     producer = _producer(bootstrap, codec, idempotent=True, more=limits)
+    _know(producer, topic)
     for partition, timestamp_ms, value in records:
         while True:
             try:
@@ -380,6 +423,7 @@ def send_batch(producer: Producer, topic: str, partition: int, records: Sequence
     """Send these records with a producer whose linger is long, and wait for their acknowledgement."""
     failures: list[KafkaError] = []
     delivered = _collect(failures)
+    _know(producer, topic)
     for record in records:
         producer.produce(
             topic,
@@ -401,6 +445,11 @@ def _collect(failures: list[KafkaError]) -> Callable[[KafkaError | None, Message
             failures.append(error)
 
     return delivered
+
+
+def _know(producer: Producer, topic: str) -> None:
+    """Let a producer have a topic's metadata, so that records go straight to their partitions."""
+    producer.list_topics(topic, _METADATA_TIMEOUT_S)
 
 
 def _flush(producer: Producer, failures: Sequence[KafkaError]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -18,6 +19,7 @@ from confluent_kafka.admin import (
 from rig.authority import Authority, Identity
 from rig.cluster import KafkaCluster
 from rig.jars import KAFKA_VERSION
+from rig.wait import wait_until
 
 __all__ = ["PASSWORDS", "LockedKafka", "jaas", "locked_kafka"]
 
@@ -38,8 +40,13 @@ _LISTENERS = {
     "SHORT": "SASL_PLAINTEXT",
 }
 
-SHORT_SESSION_MS = 2000
-"""Of the listener SHORT: after this a login has to be renewed."""
+SHORT_SESSION_MS = 5000
+"""
+Of the listener SHORT: after this a login has to be renewed.
+
+Clients do so when 85 % of it are over; a broker that reads their last request before that after the
+end, for want of CPU, hangs up.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +64,7 @@ class LockedKafka:
     directory: Path
 
     def allow(self, user: str, kind: ResourceType, name: str, *operations: AclOperation) -> None:
-        """Grant something to a user, and wait until the controller has it."""
+        """Grant something to a user, and wait until a broker knows it: its controller knows sooner."""
         admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap})
         bindings = [
             AclBinding(
@@ -73,6 +80,21 @@ class LockedKafka:
         ]
         for future in admin.create_acls(bindings).values():
             future.result(30)
+        wanted = AclBindingFilter(
+            kind,
+            name,
+            ResourcePatternType.LITERAL,
+            f"User:{user}",
+            None,
+            AclOperation.ANY,
+            AclPermissionType.ALLOW,
+        )
+
+        def are_known() -> bool:
+            found: list[AclBinding] = admin.describe_acls(wanted).result(30)
+            return {each.operation for each in found} >= set(operations)
+
+        wait_until(are_known, f"the ACLs of {user} on {name}")
 
 
 def jaas(mechanism: str, username: str, password: str | None = None) -> str:

@@ -32,6 +32,7 @@ from shoal.mirroring.lane import LaneResult, copy_lane
 from shoal.mirroring.pair import Pair
 from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.ranges import CopyRange
+from shoal.mirroring.runs import add_run
 from shoal.mirroring.settings import CopySettings, MultiBatch
 from shoal.protocol.apis import ApiKey
 from shoal.records import RecordBatch, read_key_value_headers, read_records, split, verify_crc
@@ -42,6 +43,7 @@ __all__ = [
     "NOW_MS",
     "Acting",
     "Content",
+    "Held",
     "History",
     "Killed",
     "Mortal",
@@ -236,6 +238,16 @@ class Watched(Uncontrolled):
 
     def total(self, count: str) -> int:
         return sum(each[count] for report in self.reports for each in report["partitions"])
+
+    @property
+    def runs(self) -> list[list[int]]:
+        """The runs of the one partition, however many reports they came in."""
+        found: list[list[int]] = []
+        for report in self.reports:
+            for each in report["partitions"]:
+                for run in each["runs"]:
+                    add_run(found, *run)
+        return found
 
     @property
     def waited_for(self) -> set[str]:
@@ -442,11 +454,16 @@ def second_node(first: Broker) -> Broker:
     return second
 
 
+_refusing: list[socket.socket] = []
+
+
 def leads_elsewhere(broker: Broker, topic: str, partition: int) -> None:
     """Let a broker say that a partition's leader is a node which nobody can reach."""
     api = broker.apis[ApiKey.METADATA]
-    with socket.create_server((broker.host, 0)) as unused:
-        port = unused.getsockname()[1]
+    refusing = socket.socket()
+    refusing.bind((broker.host, 0))  # kept, and not listened at: nobody else gets the port
+    _refusing.append(refusing)
+    port = refusing.getsockname()[1]
 
     def handle(broker: Broker, call: Call, request: Any) -> Any:
         response = api.handle(broker, call, request)
@@ -471,6 +488,48 @@ def answers(broker: Broker, api: ApiKey, change: Callable[[Any], Any], times: in
         return change(response) if next(left) > 0 else response
 
     broker.apis = {**broker.apis, api: replace(before, handle=handle)}
+
+
+class Held:
+    """Requests of an API that a broker does not answer before they are released, however long that takes."""
+
+    def __init__(self, broker: Broker, api: ApiKey, partition: int | None = None) -> None:
+        self._changed = threading.Condition()
+        self._released = False
+        self._inside = 0
+        before = broker.apis[api]
+
+        def handle(broker: Broker, call: Call, request: Any) -> Any:
+            if partition is not None and partition not in _partitions_named(request):
+                return before.handle(broker, call, request)
+            with self._changed:
+                self._inside += 1
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._released, 60)
+            try:
+                return before.handle(broker, call, request)
+            finally:
+                with self._changed:
+                    self._inside -= 1
+                    self._changed.notify_all()
+
+        broker.apis = {**broker.apis, api: replace(before, handle=handle)}
+
+    def wait_for_one(self) -> None:
+        """Wait until a request is held."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: self._inside > 0, 20), "none comes"
+
+    def release(self) -> None:
+        """Let all go on, those to come too; return when those that were held have taken effect."""
+        with self._changed:
+            self._released = True
+            self._changed.notify_all()
+            assert self._changed.wait_for(lambda: self._inside == 0, 20), "one does not end"
+
+
+def _partitions_named(request: Any) -> set[int]:
+    return {each.partition for topic in request.topics for each in topic.partitions}
 
 
 def begin_at(log: Log, offset: int) -> None:

@@ -80,15 +80,16 @@ class MirrorRun:
                 jvm = self._await_any(_is_jvm)
                 self.killed = True
                 self.orphans += self._children()
-                jvm[0].kill()
+                _kill(jvm[0])
             case EventKind.KILL_DRIVER_AND_JVM:
                 jvm = self._await_any(_is_jvm)
                 self._kill_first()
-                jvm[0].kill()
+                _kill(jvm[0])
             case EventKind.KILL_WORKER:
                 # The driver survives it: nothing else may end by it.
-                for worker in self._await_any(_is_worker):
-                    worker.kill()
+                killed = 0
+                while not killed:  # they may have just ended by themselves, as with their slice
+                    killed = sum(map(_kill, self._await_any(_is_worker)))
             case _:
                 raise ValueError(f"{kind} does not happen to a process")
 
@@ -160,6 +161,15 @@ def end_orphans(orphans: Sequence[psutil.Process], within_s: float) -> list[str]
             left.append(_command(each))
             each.kill()
     return left
+
+
+def _kill(process: psutil.Process) -> bool:
+    """Kill a process; tell whether it was there."""
+    try:
+        process.kill()
+    except psutil.NoSuchProcess:
+        return False
+    return True
 
 
 def _command(process: psutil.Process) -> str:

@@ -45,7 +45,7 @@ class MirrorProcess:
             env=_environment(state),
         )
         self._changed = threading.Condition()
-        self._last: dict[str, Any] = {}
+        self._lines: list[dict[str, Any]] = []
         self._over = False
         self.stderr = ""
         self._threads = [threading.Thread(target=target) for target in (self._read, self._read_errors)]
@@ -56,7 +56,7 @@ class MirrorProcess:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             with self._changed:
-                self._last = json.loads(line)
+                self._lines.append(json.loads(line))
                 self._changed.notify_all()
         with self._changed:
             self._over = True
@@ -66,13 +66,27 @@ class MirrorProcess:
         assert self._process.stderr is not None
         self.stderr = self._process.stderr.read()
 
-    def wait_for(self, condition: Callable[[dict[str, Any]], bool], timeout_s: float = 120) -> dict[str, Any]:
-        """Wait for a JSON line that fulfils a condition, and return it."""
+    def wait_for(self, condition: Callable[[dict[str, Any]], bool], timeout_s: float = 240) -> dict[str, Any]:
+        """Wait for a JSON line that fulfils a condition, the last one or one to come, and return it."""
         with self._changed:
-            self._changed.wait_for(lambda: self._over or (self._last and condition(self._last)), timeout_s)
-            if not (self._last and condition(self._last)):
+            # Each of them: several may come before this thread has its turn.
+            begin = max(0, len(self._lines) - 1)
+            found: dict[str, Any] | None = None
+
+            def has_come() -> bool:
+                nonlocal begin, found
+                found = next((line for line in self._lines[begin:] if condition(line)), None)
+                begin = len(self._lines)
+                return self._over or found is not None
+
+            self._changed.wait_for(has_come, timeout_s)
+            if found is None:
                 raise AssertionError(f"ended or timed out before that; last line {self._last}, {self.stderr}")
-            return self._last
+            return found
+
+    @property
+    def _last(self) -> dict[str, Any]:
+        return self._lines[-1] if self._lines else {}
 
     def python_workers(self) -> list[psutil.Process]:
         """Return the processes that run Python tasks, their daemon not among them."""

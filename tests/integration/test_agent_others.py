@@ -29,13 +29,15 @@ from rig import (
 )
 from rig.agent import agent_jar
 from rig.jars import KAFKA_3_VERSION, KAFKA_VERSION, class_path
-from rig.load import random_records
+from rig.load import await_markers, random_records
 from rig.record import Record
 
 Seen = dict[str, object]
 """What somebody did, and what came of it: equal where nothing differs."""
 
 CONSOLE_LINES = 2_000
+
+LEAST_APPENDED = 6
 
 lines = pytest.mark.parametrize(
     "version", [KAFKA_VERSION, pytest.param(KAFKA_3_VERSION, marks=pytest.mark.long)]
@@ -127,6 +129,7 @@ def by_java(kafka: KafkaCluster) -> Seen:
             *properties,
         ]
         run_tool(kafka, "ProducerPerformance", *how, server=False)
+        await_markers(kafka.bootstrap, topic, [0])
         values = [each.value or b"" for each in read_topic(kafka.bootstrap, topic)[0]]
         seen[topic] = [hashlib.sha256(each).hexdigest() for each in values]
         assert len(values) == 5000
@@ -197,7 +200,7 @@ def test_ordinary_clients_and_a_marked_one_write_to_the_same_partition(version: 
         read = read_topic(kafka.bootstrap, topic)[0]
         for name, count in counts.items():
             assert [each.value for each in read if each.key == name.encode()] == values(name, count)
-        assert appended > 5
+        assert appended >= LEAST_APPENDED
         assert refused > 0
         theirs = {name.encode() for name in counts}
         assert len([each for each in read if each.key not in theirs]) == appended * 60
@@ -249,7 +252,8 @@ def append_until(kafka: KafkaCluster, topic: str, done: threading.Event) -> tupl
     partition = TopicPartition(topic, 0)
     appended = refused = 0
     with RawProducer(kafka.bootstrap) as producer:
-        while not done.is_set() or not appended:
+        # When the others have ended, nobody comes before it any more.
+        while not done.is_set() or appended < LEAST_APPENDED:
             (found,) = admin.list_offsets({partition: OffsetSpec.latest()}).values()
             end = found.result().offset
             # A producer id that wrote before has to go on at its own sequence, whoever else wrote since.

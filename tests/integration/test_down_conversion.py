@@ -19,7 +19,7 @@ from vectors.wire import Recorder
 
 from rig import OLD_CODECS, KafkaCluster, Record, create_topic, load_batch, load_compacted, read_topic
 from rig.jars import KAFKA_3_VERSION
-from rig.load import Codec, load_every_kind, random_records, transactional_producer
+from rig.load import Codec, await_markers, load_every_kind, random_records, transactional_producer
 from shoal.records import Codec as BatchCodec
 from shoal.records import split
 from shoal.records.down_conversion import DownConversion
@@ -285,6 +285,7 @@ def test_of_known_transactions_only_the_committed_ones_are_left(
             producer.commit_transaction(30)
         else:
             producer.abort_transaction(30)
+    await_markers(kafka_3.bootstrap, topic, [0])
     expected = read_topic(kafka_3.bootstrap, topic, "read_committed")[0]
     assert len(expected) == 2 * 5 + 4 * 3
 

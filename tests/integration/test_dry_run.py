@@ -41,7 +41,13 @@ from shoal.mirroring.ranges import CopyRange
 from shoal.mirroring.settings import CopySettings
 from shoal.mirroring.topics import TopicSelection
 
+#: Longer than what it waits for itself, on a busy machine.
+pytestmark = pytest.mark.timeout(900)
+
 TOPIC, COPY = "orders", "copy.orders"
+
+#: Of a mirror that does its all; one that is refused is patient itself.
+PATIENCE_S = 60
 RENAME = r"(.*)=copy.\1"
 
 
@@ -186,15 +192,20 @@ def test_who_has_exactly_the_printed_acls_can_mirror_and_lacks_each_of_them(
     printed = {(acl["resource_type"], acl["resource"], acl["operation"]) for acl in found["acls"]}
     acls = Acls(kafka)
     granted_to_bob(kafka, found, tmp_path)
-    wait_until(lambda: acls.all() == printed, 30)
+    wait_until(lambda: acls.all() == printed, "the broker to know the ACLs")
 
     # Without CREATE the missing copy stays missing; with it, all goes without a word.
     creation = ("topic", COPY, "CREATE")
     acls.remove(*creation)
-    wait_until(lambda: any("TOPIC_AUTHORIZATION_FAILED" in each for each in mirrored(kafka, group)), 30)
+    wait_until(lambda: acls.all() == printed - {creation}, "the broker to know that")
+    wait_until(
+        lambda: any("TOPIC_AUTHORIZATION_FAILED" in each for each in mirrored(kafka, group)),
+        "a mirror that may not create its copy",
+        PATIENCE_S,
+    )
     assert COPY not in AdminClient({"bootstrap.servers": kafka.cluster.bootstrap}).list_topics().topics
     acls.add(*creation)
-    wait_until(lambda: acls.all() == printed, 30)
+    wait_until(lambda: acls.all() == printed, "the broker to know the ACLs")
     run = shoal(*arguments(kafka, "bob", tmp_path), "--once", "--json", state=tmp_path)
     assert run.returncode == 0, run.stderr
     # A cluster's first producer id may have to be waited for; nothing else is worth a word.
@@ -205,13 +216,17 @@ def test_who_has_exactly_the_printed_acls_can_mirror_and_lacks_each_of_them(
     for acl in sorted(printed - {creation}):
         load(kafka)
         acls.remove(*acl)
-        wait_until(lambda: mirrored(kafka, group), 30)
+        # Else the mirror would copy all, and have nothing left to miss it for.
+        wait_until(lambda acl=acl: acls.all() == printed - {acl}, "the broker to know that")
+        wait_until(lambda: bool(mirrored(kafka, group)), f"a mirror without {acl} to complain", PATIENCE_S)
         assert _complaint_of(acl) in dry_run_of_bob(kafka, tmp_path)
         acls.add(*acl)
-        wait_until(lambda: not mirrored(kafka, group), 30)
+        wait_until(lambda: acls.all() == printed, "the broker to know the ACLs")
+        wait_until(lambda: not mirrored(kafka, group), "a mirror that goes on", PATIENCE_S)
     assert dry_run_of_bob(kafka, tmp_path) == ""
     # And CREATE by none that has its topics.
     acls.remove(*creation)
+    wait_until(lambda: acls.all() == printed - {creation}, "the broker to know that")
     load(kafka)
     assert mirrored(kafka, group) == []
     assert_copied(kafka, 100 * (len(printed) + 1))

@@ -47,10 +47,13 @@ from rig import (
     read_topic,
     wait_until,
 )
-from rig.load import FIRST_TIMESTAMP, Codec, random_records, transactional_producer
+from rig.load import FIRST_TIMESTAMP, Codec, await_markers, random_records, transactional_producer
 from rig.old_kafka import MessageFormat
 from rig.proxy import Disturbance, Proxies, Step
 from rig.read import Isolation
+
+#: Longer than what it waits for itself, on a busy machine.
+pytestmark = pytest.mark.timeout(900)
 
 OLD_FORMATS: tuple[MessageFormat, ...] = (0, 1)
 PRODUCE = 0
@@ -374,6 +377,7 @@ def second_run(
     state: Path,
 ) -> Run:
     open_transaction.producer.commit_transaction(60)
+    await_markers(source_cluster.bootstrap, "every.open", [0])
     return run_mirror(
         source_cluster, destination_cluster, list(new_run.topics), state=state, group=new_run.group
     )

@@ -20,7 +20,7 @@ from kafka import KafkaConsumer, KafkaProducer
 
 from rig import wait_until
 from rig.load import create_topic, load_every_kind
-from rig.locked import LockedKafka, jaas, locked_kafka
+from rig.locked import SHORT_SESSION_MS, LockedKafka, jaas, locked_kafka
 from rig.read import read_topic
 from rig.record import Record
 from shoal.client.config import ClientConfig
@@ -347,12 +347,14 @@ def test_an_old_client_outlives_its_leader(
         for value in VALUES[500:]:
             producer.produce(topic, value)
         assert producer.flush(SECONDS) == 0
-        # A producer of that age has no sequence numbers: what is sent again may be there twice.
-        found: list[bytes] = []
+        # A producer of that age has no sequence numbers: what is sent again may be there twice. And where the
+        # group had to find another coordinator, the consumer may begin again at its last commit.
+        found: set[bytes] = set()
         deadline = time.monotonic() + SECONDS
-        while set(found) != set(VALUES[500:]):
+        while not found >= set(VALUES[500:]):
             assert time.monotonic() < deadline
-            found += [each.value() for each in consumer.consume(1000, timeout=0.5) if not each.error()]
+            found |= {each.value() for each in consumer.consume(1000, timeout=0.5) if not each.error()}
+        assert found <= set(VALUES)
         assert leader_of(gateway, topic) != leader
     finally:
         consumer.close()
@@ -361,17 +363,19 @@ def test_an_old_client_outlives_its_leader(
 
 
 def _leads_again(gateway: Gateway, node_id: int) -> bool:
-    with Wire(str(gateway.brokers[node_id])) as wire:
-        wire.send(ApiKey.METADATA, 1, topics=[])
-        frame = wire.receive_frame()
-    return frame is not None
+    try:
+        with Wire(str(gateway.brokers[node_id])) as wire:
+            wire.send(ApiKey.METADATA, 1, topics=[])
+            return wire.receive_frame() is not None
+    except OSError:
+        return False  # the gateway hung up
 
 
 def test_a_login_is_renewed_while_its_client_stays(kafka: LockedKafka, connect: Connect, topic: str) -> None:
     create_topic(kafka.cluster.bootstrap, topic)
     with Gateway(settings(properties(kafka, "SHORT"))) as gateway:
         wire = connect(at_leader(gateway, topic))
-        deadline = time.monotonic() + 7  # three sessions
+        deadline = time.monotonic() + 3.5 * SHORT_SESSION_MS / 1000
         while time.monotonic() < deadline:
             assert wire.fetch(topic, version=1, min_bytes=1, max_wait_ms=500).error_code == ErrorCode.NONE
             assert wire.fetch(topic, version=11, min_bytes=1, max_wait_ms=500).error_code == ErrorCode.NONE

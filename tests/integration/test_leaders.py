@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from integration.mirror_process import MirrorProcess
 
 from rig import KafkaCluster
 from rig.load import create_topic, load_plain
 from rig.read import digest_topic
+
+#: Longer than what it waits for itself, on a busy machine.
+pytestmark = pytest.mark.timeout(900)
 
 
 def test_a_mirror_finds_moved_leaders_and_waits_for_brokers_that_restart(

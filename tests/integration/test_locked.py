@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import signal
@@ -29,6 +30,9 @@ from shoal.mirroring.ranges import CopyRange
 from shoal.mirroring.settings import CopySettings
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_response
+
+#: Longer than what it waits for itself, on a busy machine.
+pytestmark = pytest.mark.timeout(900)
 
 KEY_PASSWORD, STORE_PASSWORD = "key-secret-51aa", "store-secret-c0de"
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
@@ -221,7 +225,7 @@ def test_a_broker_that_only_hangs_up_may_want_another_protocol(
 def test_a_login_is_renewed_before_the_broker_ends_it(kafka: LockedKafka) -> None:
     with Cluster(client(kafka, "SHORT", login("PLAIN"))) as cluster:
         connection = cluster.any_connection()
-        end = time.monotonic() + 5  # two and a half sessions
+        end = time.monotonic() + 2.5 * SHORT_SESSION_MS / 1000
         metadata = {"topics": [], "allow_auto_topic_creation": False}
         connection.send(ApiKey.METADATA, **metadata)
         while time.monotonic() < end:
@@ -350,8 +354,9 @@ def test_a_mirror_between_locked_clusters_and_its_secrets_are_nowhere(
             with urllib.request.urlopen(f"{applications}/{name}/{page}", timeout=30) as answer:
                 seen[f"api {page}"] = answer.read().decode()
         for process in psutil.Process(mirror.process_id).children(recursive=True):
-            seen[f"arguments of {process.pid}"] = " ".join(process.cmdline())
-            seen[f"environment of {process.pid}"] = str(process.environ())
+            with contextlib.suppress(psutil.NoSuchProcess):  # workers come and go
+                seen[f"arguments of {process.pid}"] = " ".join(process.cmdline())
+                seen[f"environment of {process.pid}"] = str(process.environ())
         mirror.send_signal(signal.SIGTERM)
         seen["stdout"] = json.dumps([last, mirror.wait()])
         assert mirror.exit_code == 0, mirror.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -21,6 +22,9 @@ from rig.mirror_maker import MirrorMaker1
 from rig.read import ReadFailed, assert_same_records, read_topic
 from rig.record import Record
 from rig.wait import wait_until
+
+#: Longer than what it waits for itself, on a busy machine.
+pytestmark = pytest.mark.timeout(1200)
 
 PARTITIONS = 3
 
@@ -45,7 +49,8 @@ class Setting:
             "bootstrap.servers": self.source.bootstrap,
             "group.id": group,
             "auto.offset.reset": "earliest",
-            "session.timeout.ms": 6000,
+            # So long that who is starved of CPU is not thrown out, and MirrorMaker 1 doubles nothing.
+            "session.timeout.ms": 20_000,
             "heartbeat.interval.ms": 500,
             "metadata.max.age.ms": 1000,
         }
@@ -118,7 +123,8 @@ def kill(maker: MirrorProcess) -> None:
     """Kill shoal's, and all that it has started, at once."""
     driver = psutil.Process(maker.process_id)
     for process in (driver, *driver.children(recursive=True)):
-        process.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended with the one before
+            process.kill()
 
 
 def create_both(setting: Setting, topic: str, **config: str) -> None:

@@ -12,8 +12,12 @@ from browser import Browser, started_browser
 from confluent_kafka import Producer
 from integration.mirror_process import MirrorProcess, shoal
 
+from rig.cluster import free_port
 from shoal.broker import Broker
 from shoal.exit_codes import EXIT_USAGE
+
+#: Longer than what it waits for itself, on a busy machine.
+pytestmark = pytest.mark.timeout(900)
 
 RECORDS = 3000
 
@@ -49,12 +53,6 @@ def command(brokers: tuple[Broker, Broker]) -> list[str]:
         *("--from", source.bootstrap, "--to", destination.bootstrap, "--topics", "orders"),
         *("--master", "local[2]", "--commit-interval-ms", "500"),
     ]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        port: int = unused.getsockname()[1]
-        return port
 
 
 def test_a_mirror_is_looked_at_stopped_and_reported(

@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -30,7 +29,11 @@ from integration.mirror_process import MirrorProcess, shoal
 from prometheus_client.parser import text_string_to_metric_families
 from two_brokers import wait_until
 
+from rig.cluster import free_port
 from shoal.broker import Broker
+
+#: Longer than what it waits for itself, on a busy machine.
+pytestmark = pytest.mark.timeout(900)
 
 DOCS = Path(__file__).parents[2] / "docs"
 DASHBOARD = DOCS / "grafana-dashboard.json"
@@ -62,12 +65,6 @@ class Load:
         self._over.set()
         self._thread.join()
         assert self._producer.flush(60) == 0
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        port: int = unused.getsockname()[1]
-        return port
 
 
 @pytest.fixture(scope="module")
@@ -117,8 +114,13 @@ def scrape(address: str) -> str:
 
 def values(address: str, name: str, *labels: str) -> dict[tuple[str, ...], float]:
     """Return the values of a metric by some of its labels, summed over the others."""
+    return values_in(scrape(address), name, *labels)
+
+
+def values_in(text: str, name: str, *labels: str) -> dict[tuple[str, ...], float]:
+    """Return the same of one scrape, for what is to be compared."""
     sums: dict[tuple[str, ...], float] = {}
-    for family in text_string_to_metric_families(scrape(address)):
+    for family in text_string_to_metric_families(text):
         for sample in family.samples:
             if sample.name == name:
                 key = tuple(sample.labels[each] for each in labels)
@@ -134,23 +136,22 @@ def test_a_mirror_at_work_is_scraped(mirror: str, brokers: tuple[Broker, Broker]
     wait_until(lambda: values(mirror, "shoal_records_total", "topic")["orders",] > before + 20, TIMEOUT_S)
     assert values(mirror, "shoal_records_total", "topic")["orders",] <= copied()
     assert values(mirror, "shoal_records_total", "topic")["idle",] == 0
-    assert set(values(mirror, "shoal_lag_records", "topic", "partition")) == {
+    every = {
         *(("orders", str(number)) for number in range(2)),
         *(("idle", str(number)) for number in range(3)),
     }
+    wait_until(lambda: set(values(mirror, "shoal_lag_records", "topic", "partition")) == every, TIMEOUT_S)
     wait_until(
         lambda: len(values(mirror, "shoal_last_commit_timestamp_seconds", "topic", "partition")) >= 2,
         TIMEOUT_S,
     )
     last_commit = min(values(mirror, "shoal_last_commit_timestamp_seconds", "topic", "partition").values())
     assert abs(time.time() - last_commit) < TIMEOUT_S
-    fetched, produced = (values(mirror, f"shoal_{name}_bytes_total")[()] for name in ("fetched", "produced"))
+    once = scrape(mirror)
+    fetched, produced = (values_in(once, f"shoal_{name}_bytes_total")[()] for name in ("fetched", "produced"))
     assert fetched >= produced > len(RECORD) * before
-    assert set(values(mirror, "shoal_process_cpu_seconds_total", "role")) == {
-        ("driver",),
-        ("jvm",),
-        ("worker",),
-    }
+    roles = {("driver",), ("jvm",), ("worker",)}
+    wait_until(lambda: set(values(mirror, "shoal_process_cpu_seconds_total", "role")) == roles, TIMEOUT_S)
     for role, rss_bytes in values(mirror, "shoal_process_resident_memory_bytes", "role").items():
         assert rss_bytes > 10_000_000, role
 
@@ -261,7 +262,7 @@ class Prometheus:
 
     def __exit__(self, *exc_info: object) -> None:
         self._process.terminate()
-        self._process.wait(30)
+        self._process.wait(TIMEOUT_S)
         self._log.close()
 
 
@@ -280,9 +281,14 @@ def test_prometheus_takes_every_sample(prometheus: Prometheus, mirror: str) -> N
 
     # A scrape may have taken too long on a machine that has much to do; never for its samples.
     wait_until(lambda: target()["health"] == "up", TIMEOUT_S)
-    (scraped,) = prometheus.ask("scrape_samples_scraped")
-    served = [line for line in scrape(mirror).splitlines() if not line.startswith("#")]
-    assert abs(int(scraped["value"][1]) - len(served)) <= 4  # a decision may be new, or a worker
+
+    def takes_all() -> bool:
+        scraped = prometheus.ask("scrape_samples_scraped")
+        served = [line for line in scrape(mirror).splitlines() if not line.startswith("#")]
+        # A decision may be new since, or a worker.
+        return bool(scraped) and abs(int(scraped[0]["value"][1]) - len(served)) <= 4
+
+    wait_until(takes_all, TIMEOUT_S)
 
 
 def dashboard_queries() -> Iterator[tuple[str, str]]:

@@ -34,6 +34,9 @@ from rig.read import digest_topic
 from rig.record import Record
 from shoal.client.metadata import TopicPartition
 
+#: Longer than what it waits for itself, on a busy machine.
+pytestmark = pytest.mark.timeout(900)
+
 BROKERS = 3
 
 #: A broker that is stopped by SIGSTOP stays the leader of what it leads: it stalls, and is not replaced.
@@ -227,6 +230,12 @@ def names(partition: TopicPartition, what: str) -> Callable[[dict[str, Any]], bo
     return lambda line: what in line["waiting"].get(str(partition), "")
 
 
+def names_only(partition: TopicPartition, what: str) -> Callable[[dict[str, Any]], bool]:
+    """Whether progress says that of all partitions this one alone waits, and for that."""
+    is_named = names(partition, what)
+    return lambda line: is_named(line) and line["waiting"].keys() == {str(partition)}
+
+
 def await_flow(traffic: Traffic, *partitions: TopicPartition) -> None:
     for partition in partitions:
         wait_until(lambda partition=partition: traffic.arrived(partition) > 0, str(partition), START_WITHIN_S)
@@ -274,11 +283,11 @@ def test_a_destination_leader_that_stalls_holds_up_its_own_partitions_only(
         before = traffic.go_on_for(2 * SLICE_S)
         with stalled(destination, 2):
             began = time.monotonic()
-            mirror.wait_for(names(stuck, destination.address(2)), timeout_s=30)
+            mirror.wait_for(names(stuck, destination.address(2)), timeout_s=60)
             until = traffic.go_on_for(STUCK_FOR_S)[1]
-            line = mirror.wait_for(names(stuck, destination.address(2)), timeout_s=10)
+            # And it alone: another may have waited for a moment.
+            line = mirror.wait_for(names_only(stuck, destination.address(2)), timeout_s=30)
             assert line["stopped"] == {}
-            assert not {str(first), str(last)} & line["waiting"].keys()
         mirror.wait_for(lambda line: not line["waiting"], timeout_s=60)
         traffic.finish()
         for partition in (first, last):
@@ -311,9 +320,8 @@ def test_a_partition_without_enough_replicas_does_not_hold_up_its_neighbours(
             began = time.monotonic()
             mirror.wait_for(names(stuck, "NOT_ENOUGH_REPLICAS"), timeout_s=60)
             until = traffic.go_on_for(STUCK_FOR_S)[1]
-            line = mirror.wait_for(names(stuck, "NOT_ENOUGH_REPLICAS"), timeout_s=15)
+            line = mirror.wait_for(names_only(stuck, "NOT_ENOUGH_REPLICAS"), timeout_s=30)
             assert line["stopped"] == {}
-            assert not {str(each) for each in well} & line["waiting"].keys()
         mirror.wait_for(lambda line: not line["waiting"], timeout_s=90)
         traffic.finish()
         for partition in well:
@@ -385,7 +393,7 @@ def test_a_mirror_ends_in_time_while_a_leader_stalls_and_goes_on_from_there(
         with run_mirror(*ends) as mirror:
             await_flow(traffic, first, stuck, last)
             with stalled(destination, 2):
-                mirror.wait_for(names(stuck, destination.address(2)), timeout_s=20)
+                mirror.wait_for(names(stuck, destination.address(2)), timeout_s=60)
                 asked = time.monotonic()
                 mirror.send_signal(signal.SIGTERM)
                 summary = mirror.wait()

@@ -11,11 +11,12 @@ from random import Random
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from two_brokers import Watched
 
 from rig import KafkaCluster
-from rig.load import create_topic, load_batch, random_records
+from rig.load import await_leaders, create_topic, load_batch, random_records
 from rig.read import read_topic
 from rig.record import Record
 from rig.wait import wait_until
@@ -29,7 +30,10 @@ from shoal.mirroring.lane import LaneResult, copy_lane
 from shoal.mirroring.ranges import CopyRange
 from shoal.mirroring.settings import CopySettings
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(600)
+
+#: An election, or a follower that comes back, on a busy machine.
+SETTLES_S = 90
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +52,8 @@ class Fragile:
         config = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1", "retention.ms": "-1"}
         topic = NewTopic(name, num_partitions=1, replica_assignment=[[1, 2]], config=config)
         self._admin.create_topics([topic])[name].result()
-        wait_until(lambda: self._in_sync() == {1, 2}, f"both replicas of {name}")
+        wait_until(lambda: self._in_sync() == {1, 2}, f"both replicas of {name}", SETTLES_S)
+        await_leaders(cluster.bootstrap, name)
 
     def _partition(self) -> Any:
         return self._admin.list_topics(self.name, timeout=10).topics[self.name].partitions[0]
@@ -56,22 +61,29 @@ class Fragile:
     def _in_sync(self) -> set[int]:
         try:
             return set(self._partition().isrs)
-        except KeyError:
+        except (KeyError, KafkaException):
             return set()
+
+    def _is_led_by(self, node_id: int) -> bool:
+        try:
+            return bool(self._partition().leader == node_id)
+        except (KeyError, KafkaException):
+            return False
 
     def follower_falls_behind(self) -> None:
         self._leader = self._partition().leader
         self._follower = ({1, 2} - {self._leader}).pop()
         self._cluster.stop(self._follower)
-        wait_until(lambda: self._in_sync() == {self._leader}, f"{self.name} with one replica")
+        wait_until(lambda: self._in_sync() == {self._leader}, f"{self.name} with one replica", SETTLES_S)
 
     def follower_takes_over(self) -> None:
         """What was written while it was away is lost."""
         self._cluster.kill(self._leader)
         self._cluster.start(self._follower)
-        wait_until(lambda: self._partition().leader == self._follower, f"another leader of {self.name}")
+        wait_until(lambda: self._is_led_by(self._follower), f"another leader of {self.name}", SETTLES_S)
         self._cluster.start(self._leader)
-        wait_until(lambda: self._in_sync() == {1, 2}, f"both replicas of {self.name} again")
+        wait_until(lambda: self._in_sync() == {1, 2}, f"both replicas of {self.name} again", SETTLES_S)
+        await_leaders(self._cluster.bootstrap, self.name)
 
 
 def settings(cluster: KafkaCluster, group: str, *continue_on: IncidentKind) -> CopySettings:

@@ -156,7 +156,7 @@ def test_a_request_that_arrives_long_after_its_sender_gave_up_doubles_nothing(
     if request_number:
         brokers.destination.faults.add(ApiKey.PRODUCE, times=request_number)
     brokers.destination.faults.add(ApiKey.PRODUCE, delay_s=0.3)
-    assert brokers.start().result().complete
+    assert brokers.start().result(60).complete
     assert brokers.copied() == history.committed
 
 
@@ -197,7 +197,7 @@ def test_a_process_that_is_killed_again_and_again_gets_there(brokers: TwoBrokers
     command = [sys.executable, "-c", TASK, brokers.source.bootstrap, brokers.destination.bootstrap, *ends]
     for copied in (100, 200, 300, 400):
         with subprocess.Popen(command) as task:
-            wait_until(partial(holds, brokers, copied))
+            wait_until(partial(holds, brokers, copied), 60)
             task.kill()
     brokers.destination.faults.remove(slow)
     assert brokers.destination.log("topic").log_end_offset < histories[0].next_offset

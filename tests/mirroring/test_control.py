@@ -25,7 +25,7 @@ from shoal.mirroring import partition_copy
 from shoal.mirroring.control import CarrierControl, ControlConnection, ControlServer, Uncontrolled
 from shoal.protocol.apis import ApiKey
 
-pytestmark = [pytest.mark.timeout(30), pytest.mark.usefixtures("quick_retries")]
+pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
 
 
 class Driver:

@@ -83,6 +83,8 @@ def test_a_jvm_that_was_there_before_counts_from_the_mirror_s_start(java: subpro
 
 
 def test_children_are_not_looked_for_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    for interval in ("_FIRST_LOOK_INTERVAL_S", "_LOOK_INTERVAL_S"):
+        monkeypatch.setattr(processes, interval, 60.0)
     local = LocalProcesses()
     looks: list[None] = []
     monkeypatch.setattr(local, "_find_jvms", lambda: looks.append(None))

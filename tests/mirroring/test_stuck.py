@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from two_brokers import History, RunningLane, TwoBrokers, Watched, second_node, wait_until
+from two_brokers import Held, History, RunningLane, TwoBrokers, Watched, second_node, wait_until
 
 from shoal.broker import Broker
 from shoal.broker.call import Call
@@ -71,17 +71,17 @@ def test_a_destination_leader_that_stalls_holds_up_only_its_own_partitions(
     well, stuck = brokers.topic("topic", 2)
     with led_by_a_second(brokers.destination, 1) as second:
         control = Watched()
-        stall = second.faults.add(ApiKey.PRODUCE, times=None, delay_s=3.0)
+        stall = Held(second, ApiKey.PRODUCE)
         running = brokers.start(open_ranges(2), control)
         stuck.plain(1)
-        assert second.faults.wait_for(stall)
-        for _ in range(20):  # each at once, while the other leader does not answer
+        stall.wait_for_one()
+        for _ in range(20):  # while the other leader does not answer
             well.plain(1)
-            wait_until(lambda: is_copied(brokers, well, 0), timeout_s=1.0)
+            wait_until(lambda: is_copied(brokers, well, 0))
         assert not brokers.copied("topic", 1)
         address = f"127.0.0.1:{second.port}"
         wait_until(lambda: f"the destination cluster's broker {address} to answer" in control.waited_for)
-        second.faults.clear()
+        stall.release()
         wait_until(lambda: is_copied(brokers, stuck, 1))
         wait_until(lambda: _last_word_of(control, 1) is None)
         end(running, control)
@@ -105,15 +105,15 @@ def test_a_source_leader_that_stalls_holds_up_only_its_own_partitions(
     well, stuck = brokers.topic("topic", 2)
     with led_by_a_second(brokers.source, 1) as second:
         control = Watched()
-        stall = second.faults.add(ApiKey.FETCH, times=None, delay_s=3.0)
+        stall = Held(second, ApiKey.FETCH)
         running = brokers.start(open_ranges(2), control)
-        assert second.faults.wait_for(stall)
+        stall.wait_for_one()
         stuck.plain(1)
         for _ in range(20):
             well.plain(1)
-            wait_until(lambda: is_copied(brokers, well, 0), timeout_s=1.0)
-        wait_until(lambda: any("source cluster's broker" in reason for reason in control.waited_for))
-        second.faults.clear()
+            wait_until(lambda: is_copied(brokers, well, 0))
+        wait_until(lambda: any("source cluster's broker" in reason for reason in list(control.waited_for)))
+        stall.release()
         wait_until(lambda: is_copied(brokers, stuck, 1))
         end(running, control)
 
@@ -130,7 +130,7 @@ def test_a_partition_whose_destination_refuses_for_long_is_carried_by_itself(
     assert brokers.destination.faults.wait_for(refused, 2)
     for _ in range(30):
         well.plain(1)
-        wait_until(lambda: is_copied(brokers, well, 0), timeout_s=1.0)
+        wait_until(lambda: is_copied(brokers, well, 0))
     assert brokers.destination.faults.wait_for(refused, 5)  # it is tried again and again
     assert not brokers.copied("topic", 1)
     wait_until(lambda: error.name in str(control.waited_for))
@@ -151,20 +151,15 @@ def test_while_one_is_tried_again_slowly_the_others_do_not_wait_for_its_alignmen
     refused = brokers.destination.faults.add(
         ApiKey.PRODUCE, times=None, error=ErrorCode.NOT_ENOUGH_REPLICAS, partition=1
     )
-    slow = brokers.destination.faults.add(
-        ApiKey.OFFSET_FOR_LEADER_EPOCH, times=None, delay_s=2.0, partition=1
-    )
-    brokers.destination.faults.remove(slow)
     running = brokers.start(open_ranges(2), control)
     stuck.plain(1)
     assert brokers.destination.faults.wait_for(refused, 1)
-    slow = brokers.destination.faults.add(
-        ApiKey.OFFSET_FOR_LEADER_EPOCH, times=None, delay_s=2.0, partition=1
-    )
-    assert brokers.destination.faults.wait_for(slow, 1)
+    slow = Held(brokers.destination, ApiKey.OFFSET_FOR_LEADER_EPOCH, partition=1)
+    slow.wait_for_one()
     for _ in range(10):
         well.plain(1)
-        wait_until(lambda: is_copied(brokers, well, 0), timeout_s=1.0)
+        wait_until(lambda: is_copied(brokers, well, 0))
+    slow.release()
     brokers.destination.faults.clear()
     wait_until(lambda: is_copied(brokers, stuck, 1))
     end(running, control)
@@ -180,7 +175,7 @@ def test_a_partition_that_is_refused_for_good_stops_and_the_others_go_on(brokers
     refused.plain(1)
     for _ in range(10):
         well.plain(1)
-        wait_until(lambda: is_copied(brokers, well, 0), timeout_s=2.0)
+        wait_until(lambda: is_copied(brokers, well, 0))
     wait_until(lambda: any(each["stopped"] for report in control.reports for each in report["partitions"]))
     control.request_stop()
     (stopped,) = running.result().stopped
@@ -203,7 +198,7 @@ def test_an_end_is_not_held_up_by_a_leader_that_stalls(
         wait_until(lambda: is_copied(brokers, well, 0))
         started = time.monotonic()
         end(running, control)
-        assert time.monotonic() - started < 3.0
+        assert time.monotonic() - started < 10.0
         assert brokers.pair("topic", 0).source_offset == 3
         assert brokers.pair("topic", 1).source_offset == 0  # its outcome is not known
 
@@ -216,15 +211,15 @@ def test_an_end_is_not_held_up_by_a_leader_that_stalls_while_it_is_connected_to(
     well, _ = brokers.topic("topic", 2)
     with led_by_a_second(brokers.destination, 1) as second:
         control = Watched()
-        stall = second.faults.add(ApiKey.API_VERSIONS, times=None, delay_s=4.0)
+        stall = Held(second, ApiKey.API_VERSIONS)
         running = brokers.start(open_ranges(2), control)
         well.plain(3)
-        assert second.faults.wait_for(stall)
+        stall.wait_for_one()
         wait_until(lambda: is_copied(brokers, well, 0))
         started = time.monotonic()
         end(running, control)
-        assert time.monotonic() - started < 2.0
-        second.faults.clear()
+        assert time.monotonic() - started < 10.0
+        stall.release()
 
 
 def test_a_failed_partition_is_carried_to_its_end_without_a_driver(brokers: TwoBrokers) -> None:
@@ -302,12 +297,12 @@ def test_a_coordinator_that_does_not_answer_holds_up_no_copying(brokers: TwoBrok
     running = hasty.start(open_ranges(1), control)
     well.plain(1)
     wait_until(lambda: is_copied(brokers, well, 0))
-    stall = brokers.source.faults.add(ApiKey.OFFSET_COMMIT, times=None, delay_s=3.0)
+    stall = Held(brokers.source, ApiKey.OFFSET_COMMIT)
     well.plain(1)
-    assert brokers.source.faults.wait_for(stall)
+    stall.wait_for_one()
     for _ in range(20):
         well.plain(1)
-        wait_until(lambda: is_copied(brokers, well, 0), timeout_s=1.0)
-    brokers.source.faults.clear()
+        wait_until(lambda: is_copied(brokers, well, 0))
+    stall.release()
     end(running, control)
     assert brokers.pair("topic", 0).source_offset == 22

@@ -16,7 +16,7 @@ from shoal.errors import Disconnected, ErrorCode
 from shoal.mirroring.verify import DifferenceKind, Outcome, VerifyProgress, comparison, verify
 from shoal.protocol.apis import ApiKey
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(60)
 
 
 # Topics and partitions
@@ -241,9 +241,10 @@ def test_a_mirror_at_work_is_equal_at_any_time(brokers: TwoBrokers, history: His
     mirroring = threading.Thread(target=mirror_on)
     mirroring.start()
     try:
-        reports = [verified(brokers) for _ in range(20)]
+        reports = [verified(brokers)]
+        while len(reports) < 20 or reports[-1].records == reports[0].records:
+            reports.append(verified(brokers))
     finally:
         stop.set()
         mirroring.join()
     assert all(report.equal for report in reports)
-    assert reports[-1].records > reports[0].records

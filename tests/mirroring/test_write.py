@@ -10,6 +10,7 @@ import pytest
 from two_brokers import (
     NOW_MS,
     Content,
+    Held,
     RunningLane,
     TwoBrokers,
     batches_of,
@@ -194,10 +195,11 @@ def in_background(work: Callable[[], object]) -> RunningLane:
 
 
 def test_a_record_that_somebody_else_writes_meanwhile_fails_the_task(brokers: TwoBrokers) -> None:
-    brokers.destination.faults.add(ApiKey.PRODUCE, delay_s=0.2)
+    first = Held(brokers.destination, ApiKey.PRODUCE)
     running = in_background(lambda: write(brokers, ROWS))
-    wait_until(lambda: not brokers.destination.faults)
+    first.wait_for_one()
     brokers.destination.log("topic").store(memoryview(batches.batch(1)))
+    first.release()
     with pytest.raises(ShoalError, match=r"landed at offset 1 instead of 0: somebody else writes there"):
         running.result()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,14 +102,15 @@ class Mirror:
         """Kill one of its Python workers, when there is one."""
         process = self._process
         assert process is not None
-        workers: list[psutil.Process] = []
 
-        def appear() -> bool:
-            workers[:] = process.python_workers()
-            return bool(workers)
+        def is_killed() -> bool:
+            for worker in process.python_workers():
+                with suppress(psutil.NoSuchProcess):  # it ended by itself
+                    worker.kill()
+                    return True
+            return False
 
-        wait_until(appear, "a Python worker", timeout_s=60)
-        workers[0].kill()
+        wait_until(is_killed, "a Python worker", timeout_s=60)
 
     def verify(self) -> tuple[int, str]:
         """Run ``shoal verify``; return its exit code and what it said."""

@@ -77,6 +77,8 @@ class Plan:
         records_per_s: Over all topics.
         refresh_s: The mirror's ``--refresh``.
         ends_within_s: From SIGTERM to the mirror's end, at most.
+        noticed_within_s: On top of ``refresh_s``: until the first record of a new topic or partition has
+            arrived, at most.
     """
 
     seed: int
@@ -84,11 +86,17 @@ class Plan:
     records_per_s: int
     refresh_s: int
     ends_within_s: float
+    noticed_within_s: float
     disturbances: tuple[Disturbance, ...]
 
 
 def draw(
-    seed: int, minutes: float, records_per_s: int = 200, refresh_s: int = 30, ends_within_s: float = 3.0
+    seed: int,
+    minutes: float,
+    records_per_s: int = 200,
+    refresh_s: int = 30,
+    ends_within_s: float = 3.0,
+    noticed_within_s: float = 15.0,
 ) -> Plan:
     """Draw a plan: the same arguments make the same one."""
     dice = random.Random(seed)
@@ -101,6 +109,7 @@ def draw(
         records_per_s,
         refresh_s,
         ends_within_s,
+        noticed_within_s,
         tuple(_disturbance(dice, *what, (number + 0.2) * step) for number, what in enumerate(kinds)),
     )
 

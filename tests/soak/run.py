@@ -23,10 +23,7 @@ from .mirror import Ended, Mirror
 from .plan import Disturbance, Kind, Plan
 from .watch import Watch
 
-__all__ = ["NOTICED_AFTER_REFRESH_S", "Outcome", "Window", "soak"]
-
-NOTICED_AFTER_REFRESH_S = 15.0
-"""On top of ``--refresh``: until the first record of a new topic or partition has arrived."""
+__all__ = ["Outcome", "Window", "soak"]
 
 #: After a disturbance, when its replicas are in sync again: what still counts as disturbed.
 _SETTLES_S = 15.0
@@ -302,7 +299,7 @@ class _Soak:
 
     def _judge_times(self) -> None:
         outcome = self._outcome
-        limit_s = self._plan.refresh_s + NOTICED_AFTER_REFRESH_S
+        limit_s = self._plan.refresh_s + self._plan.noticed_within_s
         outcome.problems += [
             f"{window.disturbance}: its first record arrived after {window.noticed_s:.1f} s, not {limit_s:g}"
             for window in outcome.windows

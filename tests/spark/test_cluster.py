@@ -24,6 +24,9 @@ from spark.mirror_command import (
 )
 from two_brokers import TwoBrokers, wait_until
 
+#: Longer than what it waits for itself, on a busy machine.
+pytestmark = pytest.mark.timeout(900)
+
 
 @pytest.fixture
 def brokers() -> Iterator[TwoBrokers]:

@@ -16,6 +16,9 @@ import shoal
 from shoal.spark.rows import BY_REFERENCE, BYTES
 from shoal.spark.session import spark_session
 
+#: Of a stream, on a machine that does much else.
+TIMEOUT_S = 120
+
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
@@ -152,7 +155,7 @@ def test_a_stream_copies_what_comes_and_ends_at_what_was_available(
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(TIMEOUT_S)
 
     run()
     assert brokers.copied() == history.committed

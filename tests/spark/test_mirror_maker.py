@@ -78,6 +78,11 @@ class Maker:
         except BaseException as error:
             self._outcome = error
 
+    @property
+    def partitions(self) -> int:
+        """How many are its own, as it said last; -1 before it has said anything."""
+        return self.progress[-1].partitions if self.progress else -1
+
     def end(self) -> Summary:
         """Ask it to end, and return its summary; raises what it raised."""
         self.stop.set()
@@ -216,8 +221,9 @@ def test_two_makers_share_the_partitions_and_one_takes_over_what_the_other_leave
     for _ in range(10):
         makers.produce(30)
     wait_until(makers.is_copied, 30)
+    wait_until(lambda: min(first.partitions, second.partitions) > 0, 30)
+    wait_until(lambda: first.partitions + second.partitions == 3, 30)
     assert len(first.progress[-1].stopped) == 0
-    wait_until(lambda: first.progress[-1].partitions + second.progress[-1].partitions == 3, 30)
     assert first.end().exit_code == 0
     makers.produce(30)
     wait_until(makers.is_copied, 30)
@@ -244,7 +250,7 @@ def test_partitions_are_shared_with_another_consumer_of_the_group(makers: Makers
         wait_until(lambda: consumer.poll(0.05) is None and bool(consumer.assignment()), 30)
         theirs = {each.partition for each in consumer.assignment()}
         assert len(theirs) in (1, 2)
-        wait_until(lambda: maker.progress[-1].partitions == 3 - len(theirs), 30)
+        wait_until(lambda: maker.partitions == 3 - len(theirs), 30)
         makers.produce(30)
 
         def ours_are_copied() -> bool:
@@ -261,7 +267,7 @@ def test_partitions_are_shared_with_another_consumer_of_the_group(makers: Makers
         )
     finally:
         consumer.close()
-    wait_until(lambda: maker.progress[-1].partitions == 3, 30)
+    wait_until(lambda: maker.partitions == 3, 30)
     before = makers.copied()
     makers.produce(30)
     after = makers.of_source()
@@ -584,7 +590,7 @@ def test_where_it_begins_is_committed_before_anything_can_happen(makers: Makers)
     makers.consumer_properties = "auto.offset.reset=latest\n"
     rarely = ["--offset.commit.interval.ms", "60000"]
     maker = makers.start("--message.handler", f"{__name__}:Yielding", *rarely)
-    wait_until(lambda: makers.committed() == makers.ends(), 10)  # a slice is longer than that
+    wait_until(lambda: makers.committed() == makers.ends(), 30)  # a handler's slice is longer than that
     maker.end()
     assert makers.copied() == []
 
@@ -596,12 +602,12 @@ class Slow(MirrorMakerMessageHandler):
 
 
 def test_a_slow_handler_does_not_hold_up_the_end(makers: Makers) -> None:
-    makers.produce(450)
+    makers.produce(1_500)  # for 75 s
     maker = makers.start("--message.handler", f"{__name__}:Slow")
     wait_until(lambda: sum(map(len, makers.copied())) > 0, 30)
     began_at = time.monotonic()
     assert maker.end().exit_code == 0
-    assert time.monotonic() - began_at < 10
+    assert time.monotonic() - began_at < 30
     copied = makers.copied()
     assert makers.committed() == {number: len(each) for number, each in enumerate(copied)}
     assert [each[: len(part)] for each, part in zip(makers.of_source(), copied, strict=True)] == copied
@@ -771,7 +777,7 @@ def test_a_topic_that_cannot_be_mirrored_keeps_no_other_from_it(makers: Makers) 
     makers.produce(3, "orders.bad", 1)
     maker = makers.start("--use.raw.bytes", include="orders.*")
     wait_until(makers.is_copied, 30)
-    assert any("orders.bad is not mirrored yet" in each for each in maker.warnings)
+    wait_until(lambda: any("orders.bad is not mirrored yet" in each for each in maker.warnings), 30)
     makers.destination.faults.clear()
     wait_until(lambda: makers.copied("orders.bad") == makers.of_source("orders.bad"), 30)
     assert maker.end().exit_code == 0
@@ -782,7 +788,7 @@ def test_what_the_destination_would_not_take_is_warned_of_and_tried(makers: Make
     makers.produce(30)
     maker = makers.start("--use.raw.bytes")
     wait_until(makers.is_copied, 30)
-    assert any("max.message.bytes is 2000" in each for each in maker.warnings)
+    wait_until(lambda: any("max.message.bytes is 2000" in each for each in maker.warnings), 30)
     makers.produce(3, size=3000)
     summary = maker.result()
     assert summary.exit_code == 1

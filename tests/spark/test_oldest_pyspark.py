@@ -23,6 +23,9 @@ from two_brokers import TwoBrokers, wait_until
 
 import shoal
 
+#: Longer than what it waits for itself, on a busy machine.
+pytestmark = pytest.mark.timeout(900)
+
 OLDEST = "4.0"
 REPOSITORY = Path(shoal.__file__).parents[2]
 
