@@ -337,7 +337,7 @@ def test_committing_a_raw_record_commits_the_offset_behind_the_batch(log: Histor
         ours.commit({FIRST: 4, SECOND: Committed(9, "own")}, metadata="other")
         assert ours.committed(FIRST, SECOND) == {FIRST: Committed(4, "other"), SECOND: Committed(9, "own")}
     theirs = TheirConsumer({"bootstrap.servers": broker.bootstrap, "group.id": "group"})
-    (seen,) = theirs.committed([TheirPartition("topic", 0)], timeout=10)
+    (seen,) = theirs.committed([TheirPartition("topic", 0)], timeout=30)
     assert seen.offset == 4
     theirs.close()
 
