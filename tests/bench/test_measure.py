@@ -10,7 +10,7 @@ from bench.measure import MoverFailed, run_to_end, run_until
 from bench.mover import Command
 
 BURN = "import time\nwhile time.process_time() < {seconds}: pass\n"
-CHILD = "import subprocess, sys\nsubprocess.{call}([{program!r}, '-c', {code!r}])\n"
+CHILD = "import subprocess, sys\nsubprocess.{call}([{program!r}, '-IS', '-c', {code!r}])\n"
 
 
 def burn(seconds: float) -> str:
@@ -22,7 +22,8 @@ def child(code: str, call: str = "run", program: str = sys.executable) -> str:
 
 
 def command(code: str) -> Command:
-    return Command([sys.executable, "-c", code], copy=None)
+    """Run Python without what it finds to import at its start: under coverage, that costs as much again."""
+    return Command([sys.executable, "-IS", "-c", code], copy=None)
 
 
 @pytest.mark.parametrize(
@@ -35,28 +36,29 @@ def command(code: str) -> Command:
     ],
 )
 def test_all_cpu_is_counted_once(code: str, cpu_s: float, tmp_path: Path) -> None:
-    before = psutil.Process().children()
+    before = set(psutil.Process().children())
     _, tree = run_to_end(command(code), tmp_path / "log", timeout_s=60)
     # Starting Python costs some, the more on a busy machine.
     assert cpu_s - 0.15 < tree.python_cpu_s < cpu_s + 0.5
     assert tree.jvm_cpu_s == 0
     assert tree.survivors() == []
-    assert psutil.Process().children() == before
+    assert set(psutil.Process().children()) <= before
 
 
 def test_java_is_told_apart_by_its_name(tmp_path: Path) -> None:
     java = tmp_path / "java"
     java.symlink_to(sys.executable)
     _, tree = run_to_end(
-        command(burn(0.5) + child(burn(1.0), program=str(java))), tmp_path / "log", timeout_s=60
+        command(burn(0.5) + child(burn(3.0), program=str(java))), tmp_path / "log", timeout_s=60
     )
-    assert 0.7 < tree.jvm_cpu_s < 1.5
-    assert 0.4 < tree.python_cpu_s < 1.1
+    # What Java uses after the last look counts as Python's; on a busy machine looks are rare.
+    assert 2.0 < tree.jvm_cpu_s < 3.5
+    assert 0.4 < tree.python_cpu_s < 2.0
     assert tree.jvm_peak_rss > 1_000_000
 
 
 def test_memory_is_the_peak(tmp_path: Path) -> None:
-    code = "import time\nx = bytearray(b'x' * 200_000_000); del x\n" + burn(0.3)
+    code = "import time\nx = bytearray(b'x' * 200_000_000); del x\n" + burn(1.5)
     _, tree = run_to_end(command(code), tmp_path / "log", timeout_s=60)
     assert 200_000_000 < tree.python_peak_rss < 450_000_000
 

@@ -172,7 +172,7 @@ def test_confluent_kafka_follows_leaders_that_move(cluster: BrokerCluster) -> No
             cluster.stop_node(2)
         if number == 450:
             cluster.start_node(2)
-    assert producer.flush(PATIENCE_S) == 0
+    assert producer.flush(3 * PATIENCE_S) == 0
     consumer = Consumer(
         {"bootstrap.servers": cluster.bootstrap, "group.id": "reader", "enable.partition.eof": True}
     )
@@ -183,6 +183,7 @@ def test_confluent_kafka_follows_leaders_that_move(cluster: BrokerCluster) -> No
         message = consumer.poll(PATIENCE_S)
         assert message is not None
         if message.error():
+            assert message.error().name() == "_PARTITION_EOF", message.error()
             ended += 1
         else:
             found[message.partition()].append(int(message.value()))

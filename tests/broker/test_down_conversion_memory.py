@@ -36,6 +36,8 @@ def load(broker: Broker, topic: str, partition: int, stored: bytearray, count: i
 def peak_while_reading(wire: Wire, topic: str, partitions: int) -> tuple[int, int]:
     """Fetch all that there is; return the response's size, and the most bytes that Python had more for it."""
     buffer = memoryview(bytearray(64 * 1024))
+    # Under tracemalloc all that Python makes takes its time, on a busy machine a minute.
+    wire._socket.settimeout(10 * PATIENCE_S)
     tracemalloc.start()
     try:
         wire.send_fetch(

@@ -53,7 +53,7 @@ def test_a_delayed_request_does_not_outlive_the_broker() -> None:
         assert own.faults.wait_for(fault)
         started = time.monotonic()
         own.stop()
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 60
 
 
 def test_a_fault_meets_as_many_requests_as_it_says(wire: Wire, broker: Broker, topic: str) -> None:

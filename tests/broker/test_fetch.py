@@ -7,13 +7,16 @@ from collections.abc import Iterator
 import pytest
 from batches import batch
 from broker.conftest import NewTopic, broker_of_kind
-from broker.wire import Wire
+from broker.wire import PATIENCE_S, Wire
 
 from shoal.broker import Broker
 from shoal.errors import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from shoal.records import split
+
+#: Longer than a test waits for an answer: one that comes does not come because time is up.
+FOR_EVER_MS = 10 * PATIENCE_S * 1000
 
 #: Each of the batches below, in bytes.
 SIZE = len(batch([b"x" * 100] * 2))
@@ -122,20 +125,18 @@ def test_a_newer_leader_epoch_is_unknown(wire: Wire, loaded: str) -> None:
 def test_nothing_to_read_is_answered_after_max_wait(wire: Wire, topic: str) -> None:
     started = time.monotonic()
     fetched = wire.fetch(topic, max_wait_ms=300, min_bytes=1)
-    assert 0.3 <= time.monotonic() - started < 5
+    assert time.monotonic() - started >= 0.3
     assert (fetched.error_code, len(fetched.record_set)) == (0, 0)
 
 
 def test_enough_to_read_is_answered_at_once(wire: Wire, loaded: str) -> None:
-    started = time.monotonic()
-    assert len(wire.fetch(loaded, max_wait_ms=10_000, min_bytes=5 * SIZE).record_set) == 5 * SIZE
-    assert time.monotonic() - started < 5
+    assert len(wire.fetch(loaded, max_wait_ms=FOR_EVER_MS, min_bytes=5 * SIZE).record_set) == 5 * SIZE
 
 
 def test_a_waiting_fetch_is_answered_when_enough_was_produced(
     wire: Wire, broker_address: str, topic: str
 ) -> None:
-    wire.send_fetch([(topic, 0, 0)], max_wait_ms=15_000, min_bytes=2 * SIZE)
+    wire.send_fetch([(topic, 0, 0)], max_wait_ms=FOR_EVER_MS, min_bytes=2 * SIZE)
     answered = threading.Event()
     frames: list[bytes | None] = []
 
@@ -149,27 +150,23 @@ def test_a_waiting_fetch_is_answered_when_enough_was_produced(
         other.produce(topic, batch([b"x" * 100] * 2))
         assert not answered.wait(0.2), "one batch is not enough"
         other.produce(topic, batch([b"x" * 100] * 2))
-        assert answered.wait(10)
+        assert answered.wait(PATIENCE_S)
     waiting.join()
     assert frames[0] is not None
 
 
 def test_an_error_of_a_log_is_answered_at_once(wire: Wire, new_topic: NewTopic) -> None:
     topic = new_topic(2)
-    started = time.monotonic()
-    response = wire.fetch_all([(topic, 0, 0), (topic, 1, 7)], max_wait_ms=10_000, min_bytes=1)
+    response = wire.fetch_all([(topic, 0, 0), (topic, 1, 7)], max_wait_ms=FOR_EVER_MS, min_bytes=1)
     codes = [fetched.error_code for fetched in response.partitions]
     assert codes == [ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE]
-    assert time.monotonic() - started < 5
 
 
 def test_a_partition_that_is_not_there_is_answered_at_once_if_there_is_no_other(
     wire: Wire, topic: str
 ) -> None:
-    started = time.monotonic()
-    fetched = wire.fetch(topic, partition=5, max_wait_ms=10_000, min_bytes=1)
+    fetched = wire.fetch(topic, partition=5, max_wait_ms=FOR_EVER_MS, min_bytes=1)
     assert fetched.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert time.monotonic() - started < 5
 
 
 def test_a_partition_that_is_not_there_does_not_end_the_wait_for_others(wire: Wire, topic: str) -> None:

@@ -259,13 +259,13 @@ def test_a_waiting_reader_is_answered_when_the_transaction_ends(
     producer.add(topic)
     producer.send(topic)
     with Wire(broker_address) as reader:
-        reader.send_fetch([(topic, 0, 0)], max_wait_ms=15_000, min_bytes=1, committed=True)
+        reader.send_fetch([(topic, 0, 0)], max_wait_ms=600_000, min_bytes=1, committed=True)
         answered = threading.Event()
         waiting = threading.Thread(target=lambda: (reader.receive_frame(), answered.set()))
         waiting.start()
         assert not answered.wait(0.2)
         producer.end(committed=True)
-        assert answered.wait(10)
+        assert answered.wait(PATIENCE_S)
         waiting.join()
 
 
@@ -329,9 +329,9 @@ def test_a_transaction_that_stays_open_too_long_is_aborted(
     wire: Wire, topic: str, broker: object, unique: str
 ) -> None:
     # A real coordinator looks every 10 s only: for the embedded broker alone.
-    slow = Producer(wire, f"transactional-{unique}", timeout_ms=200)
-    slow.add(topic)
-    slow.send(topic)
+    slow = Producer(wire, f"transactional-{unique}", timeout_ms=3_000)
+    assert slow.add(topic) == [ErrorCode.NONE]
+    assert slow.send(topic) == ErrorCode.NONE
     wait_until_stable(wire, topic, 2)
     assert read(wire, topic).markers == [Marker.ABORT]
     assert slow.end(committed=True) == ErrorCode.PRODUCER_FENCED

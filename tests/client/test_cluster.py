@@ -145,7 +145,8 @@ def test_metadata_is_asked_for_again_on_another_connection(
 
 @pytest.fixture
 def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_module, "_ANYONE_PATIENCE_S", 0.3)
+    """As little as a broker of this process may need on a busy machine, to answer in."""
+    monkeypatch.setattr(cluster_module, "_ANYONE_PATIENCE_S", 2.0)
 
 
 class Stalled:
@@ -183,7 +184,7 @@ def test_a_broker_that_stalls_is_not_waited_for_while_there_are_others(
     started = time.monotonic()
     with Cluster(config) as cluster:
         assert "topic" in cluster.refresh().topics
-    assert time.monotonic() - started < 5.0  # not the 30 s of a request
+    assert time.monotonic() - started < 15.0  # not the 30 s of a request
 
 
 @pytest.mark.usefixtures("little_patience")
@@ -201,20 +202,22 @@ def test_who_answered_last_in_this_process_is_asked_first(broker: Broker, stalle
 @pytest.mark.usefixtures("little_patience")
 def test_who_answered_last_and_stalls_now_is_given_up_once_and_for_all(broker: Broker) -> None:
     with second_node(broker) as second:
-        config = config_of("source", broker, second)
+        config = replace(config_of("source", broker, second), request_timeout_ms=30_000)
         with Cluster(config) as cluster:
             cluster.refresh()
-            stall = broker.faults.add(ApiKey.METADATA, delay_s=20.0, times=None)
+            stall = broker.faults.add(ApiKey.METADATA, delay_s=600.0, times=None)
             started = time.monotonic()
             assert "topic" in cluster.refresh().topics
-            assert time.monotonic() - started < 4.0
+            assert time.monotonic() - started < 15.0
         with Cluster(config) as another:
             another.refresh()
         assert stall.hits == 1
 
 
-@pytest.mark.usefixtures("little_patience")
-def test_where_all_of_them_are_slow_they_have_their_time(broker: Broker) -> None:
+def test_where_all_of_them_are_slow_they_have_their_time(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_module, "_ANYONE_PATIENCE_S", 0.3)
     with second_node(broker) as second, Cluster(config_of("source", broker, second)) as cluster:
         for node in (broker, second):
             node.faults.add(ApiKey.METADATA, delay_s=1.0, times=None)
@@ -232,12 +235,13 @@ def test_the_only_broker_has_its_time(
 
 
 def test_who_is_being_connected_to_is_known_to_another_thread(stalled: Stalled) -> None:
-    config = ClientConfig("source", (stalled.address,), request_timeout_ms=1_000)
+    config = ClientConfig("source", (stalled.address,))
     with Cluster(config) as cluster, ThreadPoolExecutor() as threads:
         refreshed = threads.submit(cluster.refresh)
         while not refreshed.done() and cluster.connecting is None:
             time.sleep(0.001)
         assert cluster.connecting == stalled.address
+        stalled.close()  # which resets who was not accepted
         with pytest.raises(Disconnected):
             refreshed.result()
         assert cluster.connecting is None

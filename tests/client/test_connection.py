@@ -91,8 +91,17 @@ def after_versions(script: Script) -> Script:
     return serve
 
 
-def connect(address: Address, timeout_s: float = 5.0, *, abort_on_close: bool = False) -> Connection:
+def connect(address: Address, timeout_s: float = 20.0, *, abort_on_close: bool = False) -> Connection:
     return Connection(address, client_id="me", timeout_s=timeout_s, abort_on_close=abort_on_close)
+
+
+def impatient(connection: Connection, timeout_s: float) -> Connection:
+    """Have less patience from here on: a peer may need more to answer the handshake on a busy machine."""
+    connection._timeout_s = timeout_s
+    timeval = struct.pack("ll", 0, int(timeout_s * 1e6))
+    for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+        connection._socket.setsockopt(socket.SOL_SOCKET, option, timeval)
+    return connection
 
 
 def to(broker: Broker) -> Connection:
@@ -153,7 +162,7 @@ def test_who_does_not_speak_kafka_is_found_out(listen: Listen, answer: bytes, er
 
 def test_a_peer_that_says_nothing_is_given_up(listen: Listen) -> None:
     over = threading.Event()
-    address = listen(lambda sock: over.wait(10.0))
+    address = listen(lambda sock: over.wait(20.0))
     with pytest.raises(Disconnected, match="no answer in time"):
         connect(address, timeout_s=0.1)
     over.set()
@@ -316,9 +325,9 @@ def test_a_peer_that_stops_in_mid_answer_is_given_up(listen: Listen) -> None:
     def serve(sock: socket.socket) -> None:
         read_frame(sock)
         sock.sendall(framed(1, b"\0" * 1000)[:500])
-        over.wait(10.0)
+        over.wait(20.0)
 
-    with connect(listen(after_versions(serve)), timeout_s=0.1) as connection:
+    with impatient(connect(listen(after_versions(serve))), 0.1) as connection:
         connection.send(ApiKey.METADATA, topics=[])
         with pytest.raises(Disconnected, match="no answer in time"):
             connection.receive(ReceiveBuffer(4096))
@@ -336,18 +345,18 @@ def test_a_peer_whose_answer_never_ends_is_given_up(listen: Listen, buffer: Rece
             if select.select([sock], [], [], 0.05)[0]:
                 return
 
-    with connect(listen(after_versions(serve)), timeout_s=0.3) as connection:
+    with impatient(connect(listen(after_versions(serve))), 0.3) as connection:
         connection.send(ApiKey.METADATA, topics=[])
         began = time.monotonic()
         with pytest.raises(Disconnected, match="no answer in time"):
             connection.receive(buffer)
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 20  # not the 50 s that the whole answer would take
         assert connection.closed
 
 
 def test_a_peer_that_does_not_read_is_given_up(listen: Listen) -> None:
     over = threading.Event()
-    with connect(listen(after_versions(lambda sock: over.wait(10.0))), timeout_s=0.1) as connection:
+    with impatient(connect(listen(after_versions(lambda sock: over.wait(20.0)))), 0.1) as connection:
         with pytest.raises(Disconnected, match="no answer in time"):
             connection.send_parts([bytes(64 * MIB)], ApiKey.PRODUCE, 9, 1)
         assert connection.closed
@@ -369,7 +378,7 @@ def test_a_request_of_many_and_large_parts_arrives_whole(listen: Listen) -> None
 
     with connect(listen(after_versions(serve))) as connection:
         connection.send_parts([memoryview(part) for part in parts], ApiKey.PRODUCE, 9, 1)
-        assert over.wait(10.0)
+        assert over.wait(20.0)
     assert b"".join(received) == body
 
 
@@ -379,7 +388,7 @@ def test_what_is_still_to_be_sent_is_thrown_away_where_it_must_not_arrive_late(l
     over = threading.Event()
 
     def serve(sock: socket.socket) -> None:
-        closed.wait(10.0)
+        closed.wait(20.0)
         try:
             while sock.recv(MIB):
                 pass
@@ -388,11 +397,11 @@ def test_what_is_still_to_be_sent_is_thrown_away_where_it_must_not_arrive_late(l
             seen.append(type(error))
         over.set()
 
-    connection = connect(listen(after_versions(serve)), timeout_s=0.1, abort_on_close=True)
+    connection = impatient(connect(listen(after_versions(serve)), abort_on_close=True), 0.1)
     with pytest.raises(Disconnected):
         connection.send_parts([bytes(64 * MIB)], ApiKey.PRODUCE, 9, 1)
     closed.set()
-    assert over.wait(10.0)
+    assert over.wait(20.0)
     assert seen == [ConnectionResetError]
 
 
@@ -528,8 +537,8 @@ def test_an_answer_that_ends_between_pieces_is_a_disconnection(listen: Listen) -
 
 def test_a_broker_that_hangs_up_between_requests_is_noticed(listen: Listen) -> None:
     hang_up = threading.Event()
-    with connect(listen(after_versions(lambda _: hang_up.wait(10)))) as connection:
+    with connect(listen(after_versions(lambda _: hang_up.wait(20)))) as connection:
         assert not connection.has_hung_up()
         hang_up.set()
-        assert select.select([connection.fileno()], [], [], 10)[0]
+        assert select.select([connection.fileno()], [], [], 20)[0]
         assert connection.has_hung_up()

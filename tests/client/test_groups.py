@@ -46,7 +46,7 @@ def test_what_was_committed_is_read_back(cluster: Cluster) -> None:
 def test_other_people_s_clients_see_the_position(broker: Broker, cluster: Cluster) -> None:
     commit_offsets(cluster, "group", {FIRST: Committed(7, "words")}, NOBODY)
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "group"})
-    (seen,) = consumer.committed([TheirPartition("topic", 0)], timeout=10)
+    (seen,) = consumer.committed([TheirPartition("topic", 0)], timeout=30)
     assert seen.offset == 7
     consumer.close()
 

@@ -189,7 +189,8 @@ def said(broker: Broker, api: ApiKey, change: Callable[[Any], object]) -> Abstra
 
 @pytest.fixture
 def cluster(broker: Broker) -> Iterator[Cluster]:
-    with Cluster(_config(broker)) as cluster:
+    # Nothing is waited for in vain here: it may have the patience that a busy machine takes.
+    with Cluster(replace(_config(broker), request_timeout_ms=20_000)) as cluster:
         cluster.refresh()
         yield cluster
 

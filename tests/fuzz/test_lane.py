@@ -64,7 +64,7 @@ def mirrored() -> Iterator[TwoBrokers]:
     """Two clusters and a mirror that is complete."""
     with TwoBrokers.started() as stack:
         brokers, _ = filled(stack)
-        assert brokers.run().complete
+        assert _patient(brokers).run().complete
         yield brokers
 
 
@@ -111,6 +111,14 @@ def filled(stack: TwoBrokers) -> tuple[TwoBrokers, list[History]]:
     return brokers, histories
 
 
+def _patient(brokers: TwoBrokers) -> TwoBrokers:
+    """Wait for answers as long as a busy machine may need for them."""
+    return brokers.with_settings(
+        source=replace(brokers.settings.source, request_timeout_ms=20_000),
+        destination=replace(brokers.settings.destination, request_timeout_ms=20_000),
+    )
+
+
 def is_in_order_among(copied: list[Content], stored: list[Content]) -> bool:
     left = iter(stored)
     return all(each in left for each in copied)
@@ -129,7 +137,7 @@ def test_a_lane_survives_wrong_answers_or_ends_with_an_error_of_ours(
             lane(brokers)
         check(brokers, histories, lie)
         # Now that everybody tells the truth, the next attempt goes on from there.
-        outcome = lane(brokers)
+        outcome = lane(_patient(brokers))
         check(brokers, histories, lie)
         if lie is no_kafka:
             assert outcome == LaneResult((), complete=True)

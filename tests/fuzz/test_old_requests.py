@@ -138,6 +138,13 @@ def ask(server: Server, data: bytes, caplog: pytest.LogCaptureFixture) -> None:
     # It may hang up at any moment, or have us wait.
     with connected as sock, contextlib.suppress(OSError):
         sock.sendall(data)
+        # First an answer: a gateway makes none for who has hung up.
+        size = bytearray()
+        while len(size) < 4 and (received := sock.recv(4 - len(size))):
+            size += received
+        left = int.from_bytes(size)
+        while left > 0 and (received := sock.recv(min(left, 65536))):
+            left -= len(received)
         sock.shutdown(socket.SHUT_WR)
         while sock.recv(65536):
             pass

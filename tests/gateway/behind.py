@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +26,7 @@ __all__ = [
     "Message",
     "append",
     "ask",
+    "free_ports",
     "gateway_before",
     "messages",
     "old_request",
@@ -127,6 +130,22 @@ def ask(wire: Wire, api: ApiKey, version: int, *fields: Any) -> Any:
     assert frame is not None
     assert frame[:4] == struct.pack(">i", 5)
     return old_messages.schema(api, version, is_request=False).decode(frame[4:])
+
+
+def free_ports(count: int) -> int:
+    """Return the first of ports in a row that nobody uses now."""
+    # Another process of the tests, which looks for some at the same time, begins elsewhere.
+    begin = os.getpid() * 37
+    for number in range(1000):
+        first = 20_000 + (begin + number) % 1000 * 10
+        try:
+            for port in range(first, first + count):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        return first
+    raise AssertionError("no free ports")
 
 
 def wait_until(true: Callable[[], bool], what: str) -> None:

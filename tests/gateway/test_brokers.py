@@ -9,7 +9,7 @@ import psutil
 import pytest
 from batches import batch
 from broker.wire import Wire
-from gateway.behind import Behind, append, gateway_before, messages, read_all, wait_until
+from gateway.behind import Behind, append, free_ports, gateway_before, messages, read_all, wait_until
 
 from shoal.broker import BrokerCluster
 from shoal.errors import ErrorCode
@@ -125,8 +125,12 @@ def test_a_coordinator_that_nobody_has_heard_of_gets_a_listener(
         assert found[3] == behind.gateway.brokers[3].port
 
 
+#: From a bootstrap listener's to that of broker 3.
+PORTS = 5
+
+
 def test_a_broker_has_the_same_port_whenever_the_gateway_starts(cluster: BrokerCluster) -> None:
-    port = _four_free_ports()
+    port = free_ports(PORTS)
     for _ in range(2):
         with gateway_before(cluster, port=port) as behind:
             assert {node_id: address.port for node_id, address in behind.gateway.brokers.items()} == {
@@ -137,24 +141,10 @@ def test_a_broker_has_the_same_port_whenever_the_gateway_starts(cluster: BrokerC
             assert behind.gateway.bootstrap.port == port
 
 
-def _four_free_ports() -> int:
-    """Return the first of ports that nobody listens on now, for a bootstrap listener and brokers 1 to 3."""
-    for first in range(20_000, 30_000, 10):
-        try:
-            for port in range(first, first + 5):
-                with socket.socket() as probe:
-                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    probe.bind(("127.0.0.1", port))
-        except OSError:
-            continue
-        return first
-    raise AssertionError("no free ports")
-
-
 def test_a_port_that_is_taken_later_leaves_out_that_broker_alone(
     cluster: BrokerCluster, connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
-    port = _four_free_ports()
+    port = free_ports(PORTS)
     cluster.stop_node(3)
     with gateway_before(cluster, port=port) as behind, socket.socket() as taken:
         taken.bind(("127.0.0.1", port + 4))
@@ -186,13 +176,17 @@ def test_nobody_waits_for_an_answer_that_nobody_wants(
 
 
 def test_a_client_that_hangs_up_leaves_nothing_behind(behind: Behind, topic: str, connect: Connect) -> None:
+    def come_and_go() -> None:
+        wire = connect(behind.address(topic))
+        wire.fetch(topic, version=1)
+        wire.close()
+
+    come_and_go()  # what the gateway opens for the first and keeps is there then
     wait_until(lambda: behind.gateway.connections == 0, "clients of other tests are still there")
     process = psutil.Process()
     files, threads = process.num_fds(), process.num_threads()
     for _ in range(20):
-        wire = connect(behind.address(topic))
-        wire.fetch(topic, version=1)
-        wire.close()
+        come_and_go()
     wait_until(lambda: process.num_fds() <= files, "sockets are left")
     wait_until(lambda: process.num_threads() <= threads, "threads are left")
 

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from batches import batch, message
 from broker.wire import Wire
-from gateway.behind import Behind, append, gateway_before, read_all, upstream, wait_until
+from gateway.behind import Behind, append, free_ports, gateway_before, read_all, upstream, wait_until
 
 from rig.authority import Authority
 from shoal.broker import BrokerCluster
@@ -79,9 +79,9 @@ def test_where_clients_cannot_be_told_of_has_to_be_advertised(
 
 def test_a_port_that_is_taken_is_named(cluster: BrokerCluster) -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
+        port = 2 + free_ports(3)
+        taken.bind(("127.0.0.1", port))
         taken.listen()
-        port = taken.getsockname()[1]
         threads = psutil.Process().num_threads()
         with pytest.raises(
             ConfigError, match=f"cannot listen on 127.0.0.1:{port}, where clients bootstrap from"

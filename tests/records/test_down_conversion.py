@@ -587,7 +587,8 @@ def test_no_more_than_one_chunk_is_alive() -> None:
             tracemalloc.stop()
 
     # A batch, the copy of its records, the record and the message: each at most 16 KiB.
-    assert peak(16 * 1024) < 7 * 16 * 1024
+    # What other threads of this process have meanwhile is in some of the measurements, and not in all.
+    assert min(peak(16 * 1024) for _ in range(5)) < 7 * 16 * 1024
     assert peak(1 << 30) > source_bytes
 
 

@@ -60,10 +60,10 @@ class Purgatory:
         deadline = time.monotonic() + timeout_s
         with self._told(logs) as event:
             while True:
+                # Cleared before the looks: what comes after them sets it again.
+                event.clear()
                 if self._closed:
                     raise BrokerStopped
-                # Cleared before the look: what comes after it sets it again.
-                event.clear()
                 left_s = deadline - time.monotonic()
                 if condition() or left_s <= 0:
                     return

@@ -213,8 +213,9 @@ def test_the_owner_s_lease_is_renewed_from_when_the_coordinator_was_asked(broker
     )
     member = Polled(membership, ["topic"])
     wait_until(lambda: len(renewed) > 3)
-    assert {identity for identity, _ in renewed} == {membership.identity}
-    assert [asked_at for _, asked_at in renewed] == list(range(len(renewed)))
+    so_far = list(renewed)  # it goes on
+    assert {identity for identity, _ in so_far} == {membership.identity}
+    assert [asked_at for _, asked_at in so_far] == list(range(len(so_far)))
     broker.faults.add(ApiKey.HEARTBEAT, error=ErrorCode.UNKNOWN_MEMBER_ID)
     wait_until(lambda: ("lost", ALL) in member.told.events)
     member.leave()
@@ -318,6 +319,8 @@ def test_a_static_member_comes_back_to_its_place_without_a_rebalance(broker: Bro
         wait_until(lambda: first.owned == ALL)
         with polled(broker, settings(instance_id="two")) as second:
             wait_until(lambda: len(second.owned) == 2 and len(first.owned) == 2)
+            # It is told a moment after it owns them.
+            wait_until(lambda: first.told.events[-1] == ("assigned", first.owned))
             kept, generation = second.owned, second.membership.identity.generation
             events = len(first.told.events)
             second.leave()
@@ -355,10 +358,11 @@ def test_whose_place_another_process_takes_is_told_so(broker: Broker) -> None:
 
 
 def test_who_does_not_poll_loses_its_partitions_and_gets_them_back_when_it_does(broker: Broker) -> None:
-    with polled(broker, settings(max_poll_interval_ms=500)) as slow:
+    # A thread that polls all the time may be kept from it for more than a second by a busy machine.
+    with polled(broker, settings(max_poll_interval_ms=3_000)) as slow:
         wait_until(lambda: slow.owned == ALL)
         slow.stop_polling()
-        with polled(broker, settings(max_poll_interval_ms=500)) as other:
+        with polled(broker, settings()) as other:
             wait_until(lambda: other.owned == ALL)
             assert slow.told.events == [("assigned", ALL)]
             slow.membership.poll(0.0, slow.told)
@@ -373,7 +377,7 @@ def test_who_does_not_poll_loses_its_partitions_and_gets_them_back_when_it_does(
 
 
 def test_a_static_member_that_does_not_poll_keeps_its_place_until_its_session_ends(broker: Broker) -> None:
-    with polled(broker, settings(instance_id="slow", max_poll_interval_ms=500)) as slow:
+    with polled(broker, settings(instance_id="slow", max_poll_interval_ms=2_000)) as slow:
         wait_until(lambda: slow.owned == ALL)
         slow.stop_polling()
         stopped_at = time.monotonic()
@@ -492,7 +496,7 @@ def test_leaving_while_the_group_waits_for_others_does_not_hold_them_up(broker: 
         wait_until(lambda: broker.groups.read("group", lambda group: len(group.members)) == 2)
         began_at = time.monotonic()
         second.close(told)
-        assert time.monotonic() - began_at < 3
+        assert time.monotonic() - began_at < 15  # not the 30 s for which the group waits
         wait_until(lambda: broker.groups.read("group", lambda group: len(group.members)) == 1)
 
 

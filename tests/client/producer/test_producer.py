@@ -12,7 +12,7 @@ from concurrent.futures import Future
 
 import batches
 import pytest
-from two_brokers import History, batches_of, content_of, wait_until
+from two_brokers import History, answers, batches_of, content_of, wait_until
 
 from shoal import RawConsumer, RawProducer, RawRecord, RecordMetadata, TopicPartition
 from shoal.broker import Broker, BrokerCluster
@@ -121,7 +121,7 @@ def test_records_are_stored_as_they_were_given(broker: Broker, codec: Codec) -> 
 def test_lingering_makes_few_batches_and_a_full_one_goes_at_once(broker: Broker) -> None:
     with producer(broker, linger_ms=60_000, delivery_timeout_ms=120_000, batch_size=10_000) as ours:
         futures = [ours.send("topic", b"x" * 100, partition=0) for _ in range(250)]
-        futures[70].result(10)
+        futures[70].result(20)
         assert not futures[-1].done()
         ours.flush()
         assert all(future.done() for future in futures)
@@ -132,7 +132,7 @@ def test_lingering_makes_few_batches_and_a_full_one_goes_at_once(broker: Broker)
 
 def test_keys_decide_on_the_partition_and_what_has_none_is_dealt_in_batches(broker: Broker) -> None:
     broker.create_topic("many", 8)
-    with producer(broker, batch_size=1000, linger_ms=5) as ours:
+    with producer(broker, batch_size=1000, linger_ms=1000) as ours:
         by_key = [ours.send("many", b"", key=b"the same") for _ in range(50)]
         without = [ours.send("many", b"x" * 100) for _ in range(400)]
         assert ours.partitions_for("many") == 8
@@ -462,16 +462,19 @@ def test_nodes_that_stop_and_start_are_waited_for() -> None:
             assert stored == [b"%d" % number for number in range(300) if number % 2 == partition]
 
 
+#: What is acknowledged at all is so within this time, on a busy machine as well.
+TIMEOUTS = {"request_timeout_ms": 1500, "delivery_timeout_ms": 3000}
+
+
 def test_a_batch_that_is_not_acknowledged_in_time_fails_and_later_ones_do_not(broker: Broker) -> None:
-    timeouts = {"request_timeout_ms": 200, "delivery_timeout_ms": 600}
-    with producer(broker, batch_size=1, **timeouts) as ours:
+    with producer(broker, batch_size=1, **TIMEOUTS) as ours:
         ours.send("topic", b"before", partition=0).result(10)
         fault = broker.faults.add(ApiKey.PRODUCE, drop="before", times=None)
         late = [ours.send("topic", b"late %d" % number, partition=0) for number in range(3)]
         for future in late:
-            error = future.exception(10)
+            error = future.exception(20)
             assert isinstance(error, DeliveryTimedOut)
-            assert "no acknowledgement in delivery.timeout.ms=600" in str(error)
+            assert "no acknowledgement in delivery.timeout.ms=3000" in str(error)
         assert late[0].exception().is_in_doubt  # type: ignore[union-attr]
         broker.faults.remove(fault)
         after = [ours.send("topic", b"after %d" % number, partition=0) for number in range(5)]
@@ -482,12 +485,11 @@ def test_a_batch_that_is_not_acknowledged_in_time_fails_and_later_ones_do_not(br
 
 
 def test_a_batch_in_doubt_that_was_written_is_not_written_again(broker: Broker) -> None:
-    timeouts = {"request_timeout_ms": 200, "delivery_timeout_ms": 600}
-    with producer(broker, batch_size=1, **timeouts) as ours:
+    with producer(broker, batch_size=1, **TIMEOUTS) as ours:
         ours.send("topic", b"before", partition=0).result(10)
         fault = broker.faults.add(ApiKey.PRODUCE, drop="after", times=None)
         late = ours.send("topic", b"late", partition=0)
-        assert isinstance(late.exception(10), DeliveryTimedOut)
+        assert isinstance(late.exception(20), DeliveryTimedOut)
         broker.faults.remove(fault)
         assert ours.send("topic", b"after", partition=0).result(10).offset == 2
     assert values(broker) == [b"before", b"late", b"after"]
@@ -516,13 +518,13 @@ def test_what_may_not_be_written_is_an_error(broker: Broker) -> None:
 
 
 def test_a_topic_or_partition_that_is_not_there_is_an_error_in_time(broker: Broker) -> None:
-    with producer(broker, max_block_ms=200) as ours:
-        with pytest.raises(BrokerError, match=r"topic 'nowhere' on .*not there in max\.block\.ms=200"):
+    with producer(broker, max_block_ms=1500) as ours:
+        with pytest.raises(BrokerError, match=r"topic 'nowhere' on .*not there in max\.block\.ms=1500"):
             ours.send("nowhere", b"x")
         with pytest.raises(BrokerError, match=r"topic-2 on .*it has 2 partitions"):
             ours.send("topic", b"x", partition=2)
         threading.Timer(0.1, broker.create_topic, ["late"]).start()
-        with producer(broker, max_block_ms=10_000) as patient:
+        with producer(broker, max_block_ms=20_000) as patient:
             assert patient.send("late", b"x").result(10).offset == 0
 
 
@@ -532,14 +534,15 @@ def test_a_topic_or_partition_that_is_not_there_is_an_error_in_time(broker: Brok
 @pytest.mark.parametrize("send_raw_bytes", [False, True])
 def test_a_full_buffer_holds_its_user_back_and_then_refuses(broker: Broker, send_raw_bytes: bool) -> None:
     batch = bytes(batches.batch([b"x" * 1000], base_timestamp=int(time.time() * 1000)))
-    options = {"send_raw_bytes": send_raw_bytes, "buffer_memory": 10_000, "max_block_ms": 300}
+    options = {"send_raw_bytes": send_raw_bytes, "buffer_memory": 10_000, "max_block_ms": 2000}
+    acknowledge = threading.Event()
     with producer(broker, **options) as ours:
 
         def send() -> Future[RecordMetadata]:
             return ours.send("topic", batch if send_raw_bytes else b"x" * 1000, partition=0)
 
         send().result(10)
-        broker.faults.add(ApiKey.PRODUCE, delay_s=1.5)
+        answers(broker, ApiKey.PRODUCE, lambda response: acknowledge.wait(20) and response)
         futures = []
         began_at = time.monotonic()
         refused: list[BufferFull] = []
@@ -548,9 +551,10 @@ def test_a_full_buffer_holds_its_user_back_and_then_refuses(broker: Broker, send
                 futures.append(send())
             except BufferFull as error:
                 refused.append(error)
-        assert re.match(r"no room for 1\d\d\d bytes in max\.block\.ms=300", str(refused[0]))
-        assert 0.2 < time.monotonic() - began_at < 1.4
+        assert re.match(r"no room for 1\d\d\d bytes in max\.block\.ms=2000", str(refused[0]))
+        assert 1.9 < time.monotonic() - began_at < 15
         assert 5 <= len(futures) <= 10
+        acknowledge.set()
         assert ours.flush(10)
         # Acknowledged, all of it is free again; and who waits gets room as it comes.
         more = [send() for _ in range(50)]
@@ -574,11 +578,10 @@ def test_the_longest_times_that_java_has_are_taken(broker: Broker) -> None:
 
 def test_a_full_buffer_does_not_linger(broker: Broker) -> None:
     options = {"linger_ms": 50_000, "delivery_timeout_ms": 100_000, "batch_size": 100_000}
-    with producer(broker, buffer_memory=5_000, max_block_ms=5_000, **options) as ours:
-        began_at = time.monotonic()
+    # Who lingered would keep a send waiting until it is refused.
+    with producer(broker, buffer_memory=5_000, max_block_ms=20_000, **options) as ours:
         for _ in range(50):
             ours.send("topic", b"x" * 1000, partition=0)
-        assert time.monotonic() - began_at < 4
 
 
 def test_close_waits_for_everything_or_as_long_as_it_is_told(broker: Broker) -> None:
@@ -593,11 +596,11 @@ def test_close_waits_for_everything_or_as_long_as_it_is_told(broker: Broker) -> 
         ours.send("topic", b"x")
     ours = producer(broker)
     ours.send("topic", b"x", partition=0).result(10)
-    broker.faults.add(ApiKey.PRODUCE, delay_s=3)
+    broker.faults.add(ApiKey.PRODUCE, delay_s=600)
     future = ours.send("topic", b"x", partition=0)
     began_at = time.monotonic()
     ours.close(0.2)
-    assert time.monotonic() - began_at < 2
+    assert time.monotonic() - began_at < 15
     assert isinstance(future.exception(0), DeliveryTimedOut)
 
 
@@ -641,7 +644,8 @@ def test_a_callback_that_sends_is_no_deadlock(broker: Broker) -> None:
 
 
 def test_several_batches_go_into_a_request_where_that_is_taken(generous: Broker) -> None:
-    counted = generous.faults.add(ApiKey.PRODUCE, times=None)
+    # Each takes so long that more than one batch collects meanwhile.
+    counted = generous.faults.add(ApiKey.PRODUCE, times=None, delay_s=0.02)
     given = some_batches(200)
     with producer(generous, send_raw_bytes=True) as ours:
         ours.send("topic", given[0], partition=0).result(10)

@@ -1,0 +1,21 @@
+"""Requests that wait, and a broker that stops meanwhile."""
+
+import threading
+
+import pytest
+
+from shoal.broker import waiting
+from shoal.broker.waiting import BrokerStopped, Purgatory
+
+
+def test_a_stop_is_seen_even_just_before_the_wait_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    purgatory = Purgatory()
+
+    class Event(threading.Event):
+        def clear(self) -> None:
+            purgatory.close()
+            super().clear()
+
+    monkeypatch.setattr(waiting.threading, "Event", Event)
+    with pytest.raises(BrokerStopped):
+        purgatory.wait_for(lambda: False, (), 60)
