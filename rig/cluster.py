@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import IO, Self
+from typing import Self
 
 import psutil
 from confluent_kafka import KafkaException, TopicPartition
@@ -523,9 +523,9 @@ def _reserved(port: int) -> bool:
 
 
 @cache
-def _port_locks() -> IO[bytes]:
-    # Never closed: who closes a file loses its locks.
-    return (Path(tempfile.gettempdir()) / f"rig-ports-{os.getuid()}").open("ab")
+def _port_locks() -> int:
+    # A descriptor, never closed: who closes a file loses its locks.
+    return os.open(Path(tempfile.gettempdir()) / f"rig-ports-{os.getuid()}", os.O_RDWR | os.O_CREAT, 0o600)
 
 
 def _cpu_seconds_of(process: subprocess.Popen[bytes]) -> float:

@@ -93,12 +93,14 @@ def test_a_follower_without_the_agent_replicates_and_leads_as_a_stock_broker(
 
         kafka.stop(2)
         wait_until(lambda: leader_of(admin, topic) == 1, "broker 1 to lead")
-        await_leaders(kafka.bootstrap, topic)
         set_config(
             kafka, "--entity-type", "topics", "--entity-name", topic, "--add-config", "min.insync.replicas=1"
         )
         with RawProducer(kafka.address(1)) as producer:
-            assert producer.refused(topic, second) == ErrorCode.INVALID_RECORD
+            wait_until(
+                lambda: producer.produce(topic, second).error_code == ErrorCode.INVALID_RECORD,
+                "broker 1 to lead alone, and to refuse them",
+            )
             assert producer.refused(topic, first) == ErrorCode.INVALID_RECORD
             assert as_sent(stored(kafka, topic, 1)) == as_sent(first)
             # One by one they go on as ever, and the last ones are remembered.
