@@ -15,7 +15,8 @@ What is stated of lazy conversion: the process has no more than when it was idle
 that are under way at a time (as many as there are cores: `BOUND_OF_CONVERSIONS`), and for each consumer its
 thread and a chunk, and in the gateway its upstream's buffer (`BOUND_PER_CONSUMER`).
 
-MB are of bytes as consumers receive them, compressed; memory is the highest resident set (VmHWM).
+MB are of bytes as consumers receive them, compressed; memory is the highest resident set (VmHWM) since they
+began to ask.
 With its defaults it takes about eight minutes, on a machine on which nothing else may run:
 
     python -m bench.gateway --append
@@ -51,7 +52,7 @@ from bench.measure import MoverFailed
 from bench.report import machine, markdown, say, versions
 from rig import BENCH_JVM, KAFKA_VERSION, KafkaCluster, create_topic, wait_until
 from rig.load import load_values
-from rig.process import peak_rss_of, spawn, tail
+from rig.process import forget_peak_rss_of, peak_rss_of, spawn, tail
 from shoal import converting
 from shoal.broker import Broker
 from shoal.cli import main as shoal_main
@@ -141,7 +142,7 @@ class Run:
         server: "gateway" or "embedded broker".
         chunk_bytes: Of conversion.
         idle_bytes: Resident when all consumers were connected and had asked for nothing.
-        peak_bytes: The highest resident set.
+        peak_bytes: The highest resident set since then.
         cpu_s: User and system time of the server's.
 
     """
@@ -365,6 +366,7 @@ def _run(name: str, start: _Start, chunk_bytes: int, asked: Asked) -> Run:
         try:
             consumers.stdout.readline()
             watched = psutil.Process(server.process_id)
+            forget_peak_rss_of(server.process_id)  # a broker reads its log when it starts
             idle_bytes, before = int(watched.memory_info().rss), watched.cpu_times()
             said, _ = consumers.communicate("go\n", timeout=asked.seconds + 60)
             after = watched.cpu_times()

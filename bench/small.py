@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -46,6 +46,7 @@ from rig.agent import agent_jar
 from rig.cluster import free_port
 from rig.load import load_values
 from rig.process import spawn, tail
+from rig.read import PartitionDigest
 from shoal.broker import Broker
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig, IsolationLevel
@@ -237,6 +238,7 @@ class Bench:
     source: KafkaCluster
     directory: Path
     copies: int = 0
+    digests: dict[str, dict[int, PartitionDigest]] = field(default_factory=dict)
 
     def run(
         self,
@@ -277,8 +279,11 @@ class Bench:
         )
 
     def verify(self, destination: Destination, topic: str) -> None:
+        """Compare the last copy with its topic, record by record."""
         copy = f"copy_{self.copies}"
-        if digest_topic(self.source.bootstrap, topic) != digest_topic(destination.bootstrap, copy):
+        if topic not in self.digests:
+            self.digests[topic] = digest_topic(self.source.bootstrap, topic)
+        if digest_topic(destination.bootstrap, copy) != self.digests[topic]:
             raise MoverFailed(f"{copy} has other records than {topic}")
 
 
@@ -385,6 +390,20 @@ def _parse() -> argparse.Namespace:
         default=8,
         help="of each topic; fewer than 4 leave out what has 4 connections (default: 8)",
     )
+    parser.add_argument(
+        "--shapes",
+        nargs="+",
+        choices=[each.name for each in SHAPES],
+        default=[each.name for each in SHAPES],
+        help="of batches (default: all)",
+    )
+    parser.add_argument(
+        "--ways",
+        nargs="+",
+        choices=[each.name for each in (ONE, FOUR, MANY, JOINED)],
+        default=[each.name for each in (ONE, FOUR, MANY, JOINED)],
+        help="of sending; the first is what others are compared with, so it is always there (default: all)",
+    )
     parser.add_argument("--repeat", type=int, default=3, help="runs, of which the median counts (default: 3)")
     parser.add_argument("--append", action="store_true", help=f"append the table to bench/{_RESULTS.name}")
     return parser.parse_args()
@@ -392,7 +411,9 @@ def _parse() -> argparse.Namespace:
 
 def _measure(bench: Bench, destinations: Sequence[Destination], arguments: argparse.Namespace) -> str:
     runs: dict[tuple[str, str, str], list[Run]] = {}
-    for shape in SHAPES:
+    shapes = [each for each in SHAPES if each.name in arguments.shapes]
+    wanted = {ONE.name, *arguments.ways}
+    for shape in shapes:
         topic = f"batches_of_{shape.records_per_batch}"
         say(f"loading {arguments.megabytes:g} MB in batches of {shape.name}")
         batches = _load(bench.source.bootstrap, topic, shape, arguments.megabytes, arguments.partitions)
@@ -400,7 +421,7 @@ def _measure(bench: Bench, destinations: Sequence[Destination], arguments: argpa
             (destination, way)
             for destination in destinations
             for way in destination.ways
-            if way.connections <= arguments.partitions
+            if way.name in wanted and way.connections <= arguments.partitions
         ]
         for destination, way in ways:  # whatever is done for the first time is done
             bench.run(destination, topic, batches, arguments.partitions, way)

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["adopting_orphans", "peak_rss_of", "spawn", "tail"]
+__all__ = ["adopting_orphans", "forget_peak_rss_of", "peak_rss_of", "spawn", "tail"]
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -80,6 +80,11 @@ def tail(log: Path, lines: int = 30) -> str:
     if not log.exists():
         return "(no output)"
     return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+
+
+def forget_peak_rss_of(process_id: int) -> None:
+    """Let `peak_rss_of` a live process be of what comes from now on (proc_pid_clear_refs(5))."""
+    Path(f"/proc/{process_id}/clear_refs").write_text("5")
 
 
 def peak_rss_of(process_id: int) -> int:
