@@ -24,7 +24,6 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPar
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from bench.mover import Command, Job, Mover
-from bench.topics import PARTITIONS
 from rig import KafkaCluster, TimedOut, wait_until
 from rig.process import adopting_orphans, peak_rss_of, spawn, tail
 
@@ -136,11 +135,12 @@ def end_offsets(bootstrap: str, topic: str) -> list[int]:
 
 
 def _end_offsets(admin: AdminClient, topic: str) -> list[int]:
-    if topic not in admin.list_topics(timeout=30).topics:
+    found = admin.list_topics(timeout=30).topics.get(topic)
+    if found is None:
         return []
-    asked = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(PARTITIONS)}
+    asked = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in found.partitions}
     answers = admin.list_offsets(asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=30)
-    return [answer.result().offset for answer in answers.values()]
+    return [answers[each].result().offset for each in sorted(asked, key=lambda each: each.partition)]
 
 
 class ProcessTree:
