@@ -31,6 +31,9 @@ _CONNECT_TIMEOUT_S = 5.0
 _LISTEN_BACKLOG = 128
 _INT32 = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
+
+#: A frame's length, and the API key that a request begins with.
+_SHORTEST_REQUEST = 4 + _INT16.size
 _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER: on, for 0 s. The peer gets a RST and loses what it had not read."""
 
@@ -292,6 +295,8 @@ class _Connection:
 
     def _pass_requests(self) -> None:
         for frame in _frames(self._client):
+            if len(frame) < _SHORTEST_REQUEST:
+                raise _Cut  # not a Kafka client: a broker hangs up, too
             (api_key,) = _INT16.unpack_from(frame, 4)
             delay_s = self._proxies.delays_s.get(api_key)
             if delay_s:

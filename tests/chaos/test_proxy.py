@@ -56,6 +56,13 @@ def test_what_nobody_disturbs_passes(proxies: Proxies) -> None:
     assert proxies.requests(API_VERSIONS) == 1
 
 
+@pytest.mark.parametrize("body", [b"", b"\x00"])
+def test_proxy_hangs_up_on_a_frame_without_an_api_key(proxies: Proxies, body: bytes) -> None:
+    with connect(proxies) as client:
+        client.sendall(struct.pack(">i", len(body)) + body)
+        assert client.recv(1) == b""
+
+
 @pytest.mark.parametrize("step", list(Step))
 def test_a_connection_is_cut_at_each_step_of_a_request(proxies: Proxies, step: Step) -> None:
     whole = ask(proxies)

@@ -8,7 +8,7 @@ import batches
 import pytest
 
 from shoal.client.connection import FetchedBytes
-from shoal.client.consumer import RawRecord
+from shoal.client.consumer import RawRecord, TimestampType
 from shoal.errors import ConfigError
 from shoal.handlers import Filter
 from shoal.mirroring.mirror_maker.handled import _apart
@@ -16,7 +16,7 @@ from shoal.records import Codec
 
 
 def batch_of(value: memoryview, max_timestamp: int = 0, topic: str = "orders") -> RawRecord:
-    return RawRecord(topic, 0, 0, 0, 1, Codec.NONE, max_timestamp, value, 0)
+    return RawRecord(topic, 0, 0, 0, 1, Codec.NONE, max_timestamp, TimestampType.CREATE_TIME, value, 0)
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,20 @@ def test_a_raw_record_is_a_batch_with_its_bytes_as_they_are(
         record.value[0] = 1
 
 
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [(0, TimestampType.CREATE_TIME), (batches.LOG_APPEND_TIME, TimestampType.LOG_APPEND_TIME)],
+)
+def test_raw_record_of_a_batch_has_its_timestamp_type(
+    log: History, broker: Broker, flags: int, expected: TimestampType
+) -> None:
+    log.plain(2, flags=flags)
+    with consumer(broker, fetch_raw_bytes=True) as ours:
+        ours.assign([FIRST])
+        (record,) = raw(ours, 1)
+    assert record.timestamp_type is expected
+
+
 def test_values_stay_valid_after_later_polls_and_after_the_end(log: History, broker: Broker) -> None:
     with consumer(broker, fetch_raw_bytes=True) as ours:
         ours.assign([FIRST])
@@ -334,6 +348,9 @@ def test_committing_a_raw_record_commits_the_offset_behind_the_batch(log: Histor
         assert ours.committed(FIRST, SECOND) == {FIRST: Committed(3, "with words")}
         ours.commit()
         assert ours.committed() == {FIRST: Committed(7, "")}
+        assert ours.committed([FIRST, ("topic", 1)]) == {FIRST: Committed(7, "")}
+        assert ours.committed(("topic", 0)) == ours.committed({FIRST}) == {FIRST: Committed(7, "")}
+        assert ours.committed([]) == {}
         ours.commit({FIRST: 4, SECOND: Committed(9, "own")}, metadata="other")
         assert ours.committed(FIRST, SECOND) == {FIRST: Committed(4, "other"), SECOND: Committed(9, "own")}
     theirs = TheirConsumer({"bootstrap.servers": broker.bootstrap, "group.id": "group"})

@@ -430,10 +430,27 @@ class RawConsumer:
         for error in refused.values():
             raise error
 
-    def committed(self, *partitions: AnyPartition) -> dict[TopicPartition, Committed]:
-        """Return what the group has committed; partitions without anything are left out."""
+    def committed(
+        self, *partitions: AnyPartition | Iterable[AnyPartition]
+    ) -> dict[TopicPartition, Committed]:
+        """
+        Return the offsets that the group has committed, with their metadata.
+
+        Args:
+            partitions: Partitions, or lists of them, as Java's ``committed(Set)`` takes. Without any:
+                those that this consumer reads.
+
+        Returns:
+            Committed offsets by partition, without the partitions for which the group has none.
+
+        Raises:
+            ConfigError: There is no ``group.id``, or an argument is not a partition.
+
+        """
         group = self._group("committed")
-        asked = [_named(each) for each in partitions] or list(self._states)
+        asked = [partition for each in partitions for partition in _all_named(each)]
+        if not partitions:
+            asked = list(self._states)
         return self._patiently(lambda: fetch_offsets(self._cluster, group, asked))
 
     def _identity(self) -> Membership:
@@ -513,6 +530,15 @@ def _named(partition: object) -> TopicPartition:
         case (str() as topic, int() as number) if number >= 0:
             return TopicPartition(topic, number)
     raise ConfigError(f"{partition!r} is no partition: give TopicPartition(topic, number), or such a pair")
+
+
+def _all_named(partitions: object) -> list[TopicPartition]:
+    """Return one partition, or each of a collection of them."""
+    # A partition is a tuple, too: a tuple is a collection only if tuples are in it.
+    is_one = isinstance(partitions, tuple) and not all(isinstance(each, tuple) for each in partitions)
+    if is_one or isinstance(partitions, str) or not isinstance(partitions, Iterable):
+        return [_named(partitions)]
+    return [_named(each) for each in partitions]
 
 
 def _offset(what: str, offset: object) -> int:

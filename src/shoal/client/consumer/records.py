@@ -10,6 +10,7 @@ from ...errors import CorruptBatch, UnsupportedBatch
 from ...protocol.fetch import FetchedPartition
 from ...records import (
     AbortedTransactions,
+    BatchHeader,
     Codec,
     Decision,
     Record,
@@ -87,6 +88,7 @@ class RawRecord(_InLog):
         record_count: How many records there are; fewer than offsets where compaction took some.
         codec: What they are compressed with.
         max_timestamp: In milliseconds, -1 for none.
+        timestamp_type: LOG_APPEND_TIME if the broker set the timestamps, CREATE_TIME if the producer did.
         value: All of its bytes, header included: a read-only view, valid as long as anybody has it.
             It keeps the whole answer that it came with in memory.
         leader_epoch: Of the leader that wrote it.
@@ -97,6 +99,7 @@ class RawRecord(_InLog):
     record_count: int
     codec: Codec
     max_timestamp: int
+    timestamp_type: TimestampType
     value: memoryview
     leader_epoch: int
 
@@ -162,6 +165,10 @@ def read_fetched(
         raise UnsupportedBatch(f"{partition}: {by_property(error.reason)}", error.base_offset) from error
 
 
+def _timestamp_type(header: BatchHeader) -> TimestampType:
+    return TimestampType.LOG_APPEND_TIME if header.is_log_append_time else TimestampType.CREATE_TIME
+
+
 def _read_deep(
     partition: TopicPartition,
     batch: RecordBatch,
@@ -171,7 +178,7 @@ def _read_deep(
 ) -> Iterator[ConsumerRecord]:
     header = batch.header
     append_time = header.magic == 2 and header.is_log_append_time
-    kind = TimestampType.LOG_APPEND_TIME if header.is_log_append_time else TimestampType.CREATE_TIME
+    kind = _timestamp_type(header)
     for record in read_records(batch, settings.max_decompressed_bytes):
         if record.offset < position:
             continue
@@ -218,6 +225,7 @@ def _read_raw(
         header.records_count,
         Codec(header.codec_id),
         header.max_timestamp,
+        _timestamp_type(header),
         batch.view.toreadonly(),
         header.leader_epoch,
     )
@@ -238,6 +246,7 @@ def _rewritten(partition: TopicPartition, batch: RecordBatch, records: list[Reco
         len(records),
         codec,
         written.header.max_timestamp,
+        _timestamp_type(written.header),
         memoryview(memory).toreadonly(),
         batch.header.leader_epoch,
     )
