@@ -26,7 +26,7 @@ With `--json` it is also the last object on stdout: `{"type": "error", "error": 
 |---|---|
 | 0 | done; for `broker`, `gateway`, `mirror-maker` and `mirror` without `--once` also after a signal |
 | 1 | failed; also where any partition was stopped, or where `verify` found a difference |
-| 2 | usage or configuration |
+| 2 | usage or configuration; also `shoal` without a verb, which prints its help on stderr |
 | 3 | `verify` could not compare |
 | 4 | `mirror` or `mirror-maker` is done, but after incidents that an option let it go on from |
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -48,6 +49,17 @@ def test_every_option_has_a_help_text(generator):
     for parser in generator.verbs(make_parser()).values():
         for action in parser._actions:
             assert action.help, action.option_strings
+
+
+def test_every_verb_has_an_example_that_parses(generator):
+    parser = make_parser()
+    for name, verb in generator.verbs(parser).items():
+        text = (verb.epilog or "").replace("\\\n", " ")
+        examples = [line.strip() for line in text.splitlines() if line.startswith(f"  shoal {name} ")]
+        assert examples, name
+        assert all(f"  {example}" in verb.format_help().replace("\\\n", " ") for example in examples)
+        for example in examples:
+            parser.parse_args(shlex.split(example)[1:])
 
 
 def test_every_topic_config_that_is_copied_is_documented():

@@ -1,5 +1,6 @@
 """Mistakes on the command line: one sentence on stderr, nothing on stdout, the right exit code."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -31,11 +32,29 @@ def assert_one_sentence(run: subprocess.CompletedProcess[str], exit_code: int, *
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        ((), ("required: VERB", "see shoal --help")),
-        (("miror",), ("invalid choice: 'miror'",)),
+        (("--vresion",), ("there is no option --vresion; did you mean --version? (see shoal --help)",)),
+        (("miror",), ("there is no verb 'miror'; did you mean mirror?", "see shoal --help")),
+        (("copy",), ("there is no verb 'copy'; the verbs are mirror, mirror-maker, verify,",)),
         (("mirror", *CLUSTERS), ("required: --topics", "see shoal mirror --help")),
-        (("mirror", *CLUSTERS, "--topics", "a", "--onse"), ("unrecognized arguments: --onse",)),
-        (("mirror", *CLUSTERS, "--topics", "a", "--onc"), ("unrecognized arguments: --onc",)),
+        (
+            ("mirror", *CLUSTERS, "--topics", "a", "--onse"),
+            ("there is no option --onse; did you mean --once? (see shoal mirror --help)",),
+        ),
+        (("mirror", *CLUSTERS, "--topics", "a", "--onc"), ("no option --onc; did you mean --once?",)),
+        (("mirror", *CLUSTERS, "--topic", "a"), ("there is no option --topic; did you mean --topics?",)),
+        (("mirror", *CLUSTERS, "--topic=a"), ("there is no option --topic; did you mean --topics?",)),
+        (("mirror", *CLUSTERS, "-topics", "a"), ("there is no option -topics; did you mean --topics?",)),
+        (("mirror", *CLUSTERS, "--topics", "--once"), ("argument --topics: expected one argument",)),
+        (("mirror", *CLUSTERS, "--topics", "a", "b"), ("unrecognized arguments: b",)),
+        (
+            ("mirror", *CLUSTERS, "--topics", "a", "--delivery", "exactly_once"),
+            ("argument --delivery: 'exactly_once' is not one of exactly-once, at-least-once; did you mean",),
+        ),
+        (("verify", "--form", "a:1"), ("there is no option --form; did you mean --from?",)),
+        (("mirror-maker", "--consumer.confg", "c"), ("did you mean --consumer.config?",)),
+        (("demo", "--mb", "1"), ("there is no option --mb (see shoal demo --help)",)),
+        (("broker", "--listne", "a:1"), ("there is no option --listne; did you mean --listen?",)),
+        (("gateway", "--upstrem", "a:1"), ("there is no option --upstrem; did you mean --upstream?",)),
         (
             ("mirror", *CLUSTERS, "--topics", "a", "--commit-interval-ms", "x"),
             ("--commit-interval-ms", "'x'"),
@@ -109,6 +128,32 @@ def assert_one_sentence(run: subprocess.CompletedProcess[str], exit_code: int, *
 )
 def test_a_mistake_is_one_sentence_and_exit_code_2(arguments, parts):
     assert_one_sentence(shoal(*arguments), 2, *parts)
+
+
+def test_shoal_without_a_verb_prints_its_help_and_exits_with_2():
+    run = shoal()
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr.startswith("usage: shoal ")
+    assert "exits with code 2" in " ".join(run.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("mirror", *CLUSTERS, "--topics", "a", "--json", "--onec"), "there is no option --onec"),
+        (("verify", "--json"), "the following arguments are required: --topics"),
+        (("miror", "--json"), "there is no verb 'miror'"),
+        (("mirror", "--json", "--config", "nowhere.toml"), "--config nowhere.toml: No such file"),
+    ],
+)
+def test_a_mistake_with_json_is_an_object_on_stdout_too(arguments, problem):
+    run = shoal(*arguments)
+    assert run.returncode == 2
+    (line,) = run.stdout.splitlines()
+    said = json.loads(line)
+    assert (said["type"], said["exit_code"]) == ("error", 2)
+    assert said["error"].startswith(problem)
+    assert run.stderr == f"shoal: {said['error']}\n"
 
 
 def test_a_missing_properties_file_is_named(tmp_path):

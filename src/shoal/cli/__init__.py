@@ -16,12 +16,13 @@ import importlib.metadata
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from ..errors import ConfigError, ShoalError
 from ..exit_codes import EXIT_USAGE
 from . import broker, demo, gateway, mirror, mirror_maker, verify
 from .config_file import with_config_file
+from .parser import Parser
 from .report import first_line, print_json, say
 
 __all__ = ["main", "make_parser"]
@@ -29,20 +30,18 @@ __all__ = ["main", "make_parser"]
 VERBS = (mirror, mirror_maker, verify, demo, broker, gateway)
 
 
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, where argparse would print the whole usage before it."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(EXIT_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
-
-
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
-    parser = _Parser(
+    parser = Parser(
         prog="shoal",
         description="Mirror Kafka topics by whole record batches, on Spark.",
-        epilog="Exit codes: 0 done; 1 failed; 2 usage or configuration; 3 could not compare (verify); 4 "
-        "done, but after incidents (mirror).",
+        epilog="See what a mirror would do, let it copy, and compare the copies:\n\n"
+        "  shoal mirror --from old:9092 --to new:9092 --topics 'orders.*' --dry-run\n"
+        "  shoal mirror --from old:9092 --to new:9092 --topics 'orders.*' --once\n"
+        "  shoal verify --from old:9092 --to new:9092 --topics 'orders.*'\n\n"
+        "Exit codes: 0 done; 1 failed; 2 usage or configuration; 3 could not compare (verify); 4 "
+        "done, but after incidents (mirror). Without a verb, shoal prints this help on stderr and exits "
+        "with code 2.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"shoal {importlib.metadata.version('shoal')}")
@@ -66,13 +65,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     parser = make_parser()
     arguments = sys.argv[1:] if argv is None else list(argv)
-    # Until they are parsed, this much of them is needed to say what is wrong.
-    args = argparse.Namespace(json="--json" in arguments, verbose="--verbose" in arguments)
+    if not arguments:
+        parser.print_help(sys.stderr)
+        return EXIT_USAGE
     try:
         arguments = with_config_file(parser, arguments)
+        args = parser.parse_args(arguments)
     except ConfigError as error:
+        # Not parsed, but this much of them says where the error belongs.
+        args = argparse.Namespace(json=_is_on("json", arguments), verbose=_is_on("verbose", arguments))
         return _fail(error, EXIT_USAGE, args)
-    args = parser.parse_args(arguments)
     try:
         return int(args.run(args))
     except ConfigError as error:
@@ -88,6 +90,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(args.exit_code_of_failure)
     except Exception as error:
         return _fail(error, args.exit_code_of_failure, args)
+
+
+def _is_on(option: str, arguments: Sequence[str]) -> bool:
+    given = [each for each in arguments if each in (f"--{option}", f"--no-{option}")]
+    return given[-1:] == [f"--{option}"]
 
 
 def _fail(error: Exception, exit_code: int, args: argparse.Namespace) -> int:

@@ -19,7 +19,6 @@ command line wins, and an option means the same in both.
 from __future__ import annotations
 
 import argparse
-import difflib
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
+from .parser import did_you_mean
 
 __all__ = ["add_config_option", "with_config_file"]
 
@@ -100,7 +100,7 @@ def _arguments(verb: argparse.ArgumentParser, file: str) -> Iterator[str]:
         if key in (_OPTION.lstrip("-"), "help"):
             raise ConfigError(f"{_OPTION} {file}: {key} is for the command line only")
         if key not in actions:
-            raise ConfigError(f"{_OPTION} {file}: {_unknown(key, actions)}")
+            raise ConfigError(f"{_OPTION} {file}: {_unknown(key, value, actions)}")
         try:
             yield from _options(actions[key], value, Path(file).parent)
         except _WrongType as error:
@@ -122,9 +122,14 @@ def _key(action: argparse.Action) -> str:
     return action.option_strings[-1].lstrip("-")
 
 
-def _unknown(key: str, known: Mapping[str, object]) -> str:
-    nearest = difflib.get_close_matches(key.lstrip("-").replace("_", "-"), known, n=1)
-    return f"there is no option {key}" + (f"; did you mean {nearest[0]}?" if nearest else "")
+def _unknown(key: str, value: object, known: Mapping[str, object]) -> str:
+    near = did_you_mean(key.lstrip("-").replace("_", "-"), known)
+    if isinstance(value, dict) and not near:
+        return (
+            f"there is no section [{key}]; one file describes one mirror, so remove the line [{key}] and let "
+            "its options stand at the top of the file"
+        )
+    return f"there is no option {key}{near}"
 
 
 class _WrongType(Exception):

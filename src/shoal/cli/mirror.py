@@ -52,6 +52,9 @@ def add_parser(verbs: Subparsers) -> None:
         "goes on there. Exit codes: 0 done; 1 a partition was stopped, or the mirror failed or was "
         "interrupted; 2 usage or configuration, and nothing was done; 4 done, but after incidents that an "
         "--on option let it go on from.",
+        epilog="Examples: copy what is there now; keep a copy with another name up to date:\n\n"
+        "  shoal mirror --from old:9092 --to new:9092 --topics 'orders,payments.*' --once\n"
+        "  shoal mirror --from old:9092 --to new:9092 --topics orders --rename '(.*)=west.\\1'",
         allow_abbrev=False,
     )
     add_cluster_options(parser)

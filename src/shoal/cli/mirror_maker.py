@@ -67,6 +67,9 @@ def add_parser(verbs: Subparsers) -> None:
         "failed, with everything committed that was acknowledged; 2 usage or configuration, and nothing was "
         "done; 4 ended by a signal, after batches were left out or other incidents. docs/from-mirrormaker.md "
         "says what differs from MirrorMaker.",
+        epilog="Example:\n\n"
+        "  shoal mirror-maker --consumer.config consumer.properties \\\n"
+        "    --producer.config producer.properties --include 'orders.*' --use.raw.bytes",
         allow_abbrev=False,
     )
     _add_options_of_mirror_maker(parser.add_argument_group("MirrorMaker 1, KIP-3 and KIP-712"))

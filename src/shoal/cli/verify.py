@@ -38,6 +38,8 @@ def add_parser(verbs: Subparsers) -> None:
         "read once, up to the end offsets seen at the start. Dropped transaction markers and aborted "
         "batches, a later start, a mirror that lags and what retention has deleted are no differences. Exit "
         "codes: 0 equal, 1 different, 2 usage or configuration, 3 could not compare.",
+        epilog="Example:\n\n"
+        "  shoal verify --from old:9092 --to new:9092 --topics 'orders,payments.*'",
         allow_abbrev=False,
     )
     add_cluster_options(parser)

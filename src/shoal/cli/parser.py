@@ -1,0 +1,92 @@
+"""
+How the command line is read, and what a mistake in it says.
+
+argparse does the reading. Three things differ from it: a mistake raises an
+error (so that :func:`shoal.cli.main` reports it like any other, with ``--json``
+also on stdout), an unknown name comes with the nearest known one, and the
+epilog of ``--help`` keeps its lines, so that an example can be copied.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NoReturn
+
+from ..errors import ConfigError
+
+__all__ = ["Parser", "did_you_mean"]
+
+_NEGATIVE_NUMBER = re.compile(r"-\d+|-\d*\.\d+")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return ``; did you mean NAME?`` with the nearest known name, or nothing if none is near."""
+    nearest = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {nearest[0]}?" if nearest else ""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser of the program or of one verb."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        # Verbs are made by argparse itself, of this class and without its parent's formatter.
+        more.setdefault("formatter_class", _Formatter)
+        super().__init__(*args, **more)
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message} (see {self.prog} --help)")
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Refuse unknown options first: argparse would name the required ones that they stand for."""
+        self._refuse_unknown(args or ())
+        return super().parse_known_args(args, namespace)
+
+    def _refuse_unknown(self, args: Sequence[str]) -> None:
+        known = [name for name in self._option_string_actions if name.startswith("--")]
+        for option in self._unknown_options(args):
+            near = did_you_mean(f"--{option.lstrip('-')}", known)
+            self.error(f"there is no option {option}{near}")
+
+    def _unknown_options(self, args: Sequence[str]) -> Iterator[str]:
+        takes_value = False
+        for each in args:
+            name, equals, _ = each.partition("=")
+            if each == "--" or (self._subparsers is not None and not each.startswith("-")):
+                return  # what follows is no option, or is the verb's
+            action = self._option_string_actions.get(name)
+            if action is not None:
+                takes_value = action.nargs is None and not equals
+                continue
+            looks_like_option = len(each) > 1 and each.startswith("-") and " " not in each
+            # After an option without its value argparse says which value is missing.
+            if looks_like_option and not takes_value and not _NEGATIVE_NUMBER.fullmatch(each):
+                yield name
+            takes_value = False
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        choices = None if action.choices is None else [str(each) for each in action.choices]
+        if choices is None or value in choices:
+            return
+        near = did_you_mean(str(value), choices)
+        if isinstance(action, argparse._SubParsersAction):
+            raise argparse.ArgumentError(None, f"there is no verb {value!r}{near or _list_of(choices)}")
+        raise argparse.ArgumentError(action, f"{value!r} is not one of {', '.join(choices)}{near}")
+
+
+def _list_of(verbs: Iterable[str]) -> str:
+    return f"; the verbs are {', '.join(verbs)}"
+
+
+class _Formatter(argparse.HelpFormatter):
+    """Wraps paragraphs, and keeps those that are indented as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n\n".join(
+            each if each.startswith(" ") else super(_Formatter, self)._fill_text(each, width, indent)
+            for each in text.split("\n\n")
+        )
