@@ -28,8 +28,7 @@ def add_parser(verbs: Subparsers) -> None:
         description="Run a Kafka broker in this process until SIGINT or SIGTERM, for demos, tests and "
         "development. It is not a production broker: there is one of it, it knows no users and no "
         "encryption, and nothing of it was made for load.",
-        epilog="Example:\n\n"
-        "  shoal broker --listen 127.0.0.1:9092 --data ./data --config num.partitions=3",
+        epilog="Example:\n\n  shoal broker --listen 127.0.0.1:9092 --data ./data --config num.partitions=3",
         allow_abbrev=False,
     )
     parser.add_argument(

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
-from .parser import did_you_mean
+from ..nearest import did_you_mean
 
 __all__ = ["add_config_option", "with_config_file"]
 

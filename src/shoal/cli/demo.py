@@ -33,8 +33,7 @@ def add_parser(verbs: Subparsers) -> None:
         description="Start two embedded brokers, load sample topics (all codecs, idempotent and "
         "transactional producers, aborted transactions), mirror them with Spark, and compare the copies with "
         "the originals. Nothing is left behind.",
-        epilog="Example:\n\n"
-        "  shoal demo --megabytes 500",
+        epilog="Example:\n\n  shoal demo --megabytes 500",
         allow_abbrev=False,
     )
     parser.add_argument(

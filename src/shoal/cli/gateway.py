@@ -32,8 +32,7 @@ def add_parser(verbs: Subparsers) -> None:
         description="Run a Kafka protocol proxy in front of a cluster until SIGINT or SIGTERM. What the "
         "cluster speaks passes through; the versions that Kafka 4 removed are translated, and record sets "
         "converted to the old formats while they are sent.",
-        epilog="Example:\n\n"
-        "  shoal gateway --listen 127.0.0.1:9092 --upstream kafka-1:9092,kafka-2:9092",
+        epilog="Example:\n\n  shoal gateway --listen 127.0.0.1:9092 --upstream kafka-1:9092,kafka-2:9092",
         allow_abbrev=False,
     )
     _add_ends(parser.add_argument_group("where"))

@@ -10,22 +10,16 @@ epilog of ``--help`` keeps its lines, so that an example can be copied.
 from __future__ import annotations
 
 import argparse
-import difflib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from ..errors import ConfigError
+from ..nearest import did_you_mean
 
-__all__ = ["Parser", "did_you_mean"]
+__all__ = ["Parser"]
 
 _NEGATIVE_NUMBER = re.compile(r"-\d+|-\d*\.\d+")
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return ``; did you mean NAME?`` with the nearest known name, or nothing if none is near."""
-    nearest = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {nearest[0]}?" if nearest else ""
 
 
 class Parser(argparse.ArgumentParser):

@@ -12,6 +12,7 @@ from ..exit_codes import EXIT_NOT_COMPARED
 from ..mirroring.options import MirrorOptions
 from ..mirroring.sizes import parse_bytes
 from ..mirroring.topics import TopicSelection
+from ..mirroring.unmatched import why_nothing_matches
 from ..mirroring.verify import DEFAULT_PATIENCE_S, verify
 from .options import (
     Subparsers,
@@ -38,8 +39,7 @@ def add_parser(verbs: Subparsers) -> None:
         "read once, up to the end offsets seen at the start. Dropped transaction markers and aborted "
         "batches, a later start, a mirror that lags and what retention has deleted are no differences. Exit "
         "codes: 0 equal, 1 different, 2 usage or configuration, 3 could not compare.",
-        epilog="Example:\n\n"
-        "  shoal verify --from old:9092 --to new:9092 --topics 'orders,payments.*'",
+        epilog="Example:\n\n  shoal verify --from old:9092 --to new:9092 --topics 'orders,payments.*'",
         allow_abbrev=False,
     )
     add_cluster_options(parser)
@@ -105,5 +105,5 @@ def _select(source: ClientConfig, selection: TopicSelection) -> dict[str, str]:
     for name in selection.missing(found):
         topics[name] = selection.destination_of(name)
     if not topics:
-        raise ConfigError(f"--topics {selection.topics} matches no topic of the source cluster")
+        raise ConfigError(why_nothing_matches(selection, found, str(cluster)))
     return topics

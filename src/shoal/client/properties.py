@@ -8,12 +8,12 @@ error must not become a default.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ConfigError
+from ..nearest import did_you_mean
 from .config import KNOWN_PROPERTIES
 
 __all__ = [
@@ -129,10 +129,8 @@ def read_properties(
     known = table.keys() | KNOWN_PROPERTIES
     for name in properties:
         if name not in known:
-            near = difflib.get_close_matches(str(name), known, n=1)
-            raise ConfigError(
-                f"{where}: there is no property {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
-            )
+            near = did_you_mean(str(name), known)
+            raise ConfigError(f"{where}: there is no property {name!r}{near}")
     written = {name: _as_text(value) for name, value in properties.items() if value is not None}
     values: dict[str, Any] = {}
     for name, known_property in table.items():

@@ -31,6 +31,7 @@ from .options import MirrorOptions
 from .sentences import first_few
 from .settings import MultiBatch
 from .topic_configs import Finding, TopicState, compare, configs_of_copy
+from .unmatched import near_topics, why_nothing_matches
 
 __all__ = [
     "DEFAULT_PRODUCER_ID_EXPIRATION_MS",
@@ -356,14 +357,16 @@ class _Look:
             raise ConfigError(f"--topics: {'; '.join(missing)}")
         self._warnings += [f"{each}; it is left out until that changes" for each in missing]
         if not names:
-            raise ConfigError(f"--topics {self._options.topics.topics}: matches no topic of {self._source}")
+            raise ConfigError(why_nothing_matches(self._options.topics, topics, str(self._source)))
         return names
 
     def _describe_missing(self, topic: str) -> str:
         code = self._source.refresh([topic]).errors.get(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if code in _NOT_ALLOWED:
             return f"topic {topic} of {self._source} may not be seen by this principal (allow DESCRIBE on it)"
-        return f"there is no topic {topic} on {self._source}"
+        return (
+            f"there is no topic {topic} on {self._source}{near_topics(topic, self._source.metadata.topics)}"
+        )
 
     def _check_not_fed_by_itself(self, names: Mapping[str, str]) -> None:
         """Refuse to mirror a cluster into itself, unless no copy would be mirrored again."""

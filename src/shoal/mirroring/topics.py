@@ -27,7 +27,7 @@ from functools import cached_property
 from ..client.metadata import TopicMetadata
 from ..errors import ConfigError
 
-__all__ = ["TopicSelection", "is_internal", "is_legal_name"]
+__all__ = ["TopicSelection", "is_internal", "is_legal_name", "regex_of_glob"]
 
 #: ``org.apache.kafka.common.internals.Topic``.
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -37,6 +37,8 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 #: MirrorMaker 2's bookkeeping. Its ``heartbeats`` are not here: the name is
 #: too good a name for somebody's real topic, and a copy of them does no harm.
 _INTERNAL_NAME = re.compile(r"__.*|mm2-.*\.internal|.*\.checkpoints\.internal")
+
+_OF_GLOB = {"*": ".*", "?": "."}
 
 #: A comma that is not inside {} or [].
 _COMMA = re.compile(r",(?![^{}\[\]]*[}\]])")
@@ -55,6 +57,18 @@ def is_internal(topic: TopicMetadata) -> bool:
     MirrorMaker 2's ``mm2-*.internal`` and ``*.checkpoints.internal``.
     """
     return topic.internal or _INTERNAL_NAME.fullmatch(topic.name) is not None
+
+
+def regex_of_glob(text: str) -> str | None:
+    """Return the regular expression that means the same as a glob, or None if the text is none."""
+    if "*" not in text and "?" not in text:
+        return None
+    return "".join(_OF_GLOB.get(each) or _escaped(each) for each in text)
+
+
+def _escaped(character: str) -> str:
+    # re.escape would also escape the dash, which needs it only in brackets.
+    return character if character == "-" else re.escape(character)
 
 
 @dataclass(frozen=True)
@@ -91,9 +105,14 @@ class TopicSelection:
         """The topics that were asked for by name."""
         return frozenset(filter(is_legal_name, self._entries))
 
+    @property
+    def expressions(self) -> list[str]:
+        """The entries of ``--topics`` that are regular expressions."""
+        return [entry for entry in self._entries if entry not in self.names]
+
     @cached_property
     def _patterns(self) -> list[re.Pattern[str]]:
-        return [_compile("--topics", entry) for entry in self._entries if entry not in self.names]
+        return [_compile("--topics", each) for each in self.expressions]
 
     @cached_property
     def _excluded(self) -> re.Pattern[str] | None:
@@ -186,7 +205,9 @@ def _compile(option: str, regex: str) -> re.Pattern[str]:
     try:
         return re.compile(regex)
     except re.error as error:
-        raise ConfigError(f"{option} {regex}: not a regular expression: {error}") from None
+        meant = regex_of_glob(regex)
+        hint = f"; did you mean '{meant}'?" if meant else ""
+        raise ConfigError(f"{option} {regex}: not a regular expression: {error}{hint}") from None
 
 
 def _check_template(pattern: re.Pattern[str], replacement: str, rename: str) -> None:

@@ -718,7 +718,7 @@ def test_a_poll_is_woken_by_records_and_ends_in_time(log: History, broker: Broke
 @pytest.mark.parametrize(
     ("properties", "sentence"),
     [
-        ({"fetch.raw.byte": True}, "there is no property 'fetch.raw.byte'; did you mean 'fetch.raw.bytes'?"),
+        ({"fetch.raw.byte": True}, "there is no property 'fetch.raw.byte'; did you mean fetch.raw.bytes?"),
         ({"grupo": "x"}, "there is no property 'grupo'"),
         ({"max.poll.records": 0}, "max.poll.records=0 is no number from 1 to 2147483647"),
         ({"fetch.raw.bytes": "yes"}, "fetch.raw.bytes=yes is neither true nor false"),

@@ -822,7 +822,7 @@ def test_whatever_happens_what_is_acknowledged_is_there_once_and_in_order(seed: 
 @pytest.mark.parametrize(
     ("properties", "sentence"),
     [
-        ({"send.raw.byte": True}, "there is no property 'send.raw.byte'; did you mean 'send.raw.bytes'?"),
+        ({"send.raw.byte": True}, "there is no property 'send.raw.byte'; did you mean send.raw.bytes?"),
         ({"acks": 2}, "acks=2 is none of all, -1, 0, 1"),
         ({"acks": 1, "enable.idempotence": True}, "enable.idempotence=true needs acks=all"),
         ({"retries": 0, "enable.idempotence": "true"}, "enable.idempotence=true needs retries above 0"),
