@@ -9,7 +9,7 @@ import pytest
 from two_brokers import ABORT, COMMIT, History, TwoBrokers, lose_tail
 from verifying import flip, partition, rewrite, verified
 
-from shoal.mirroring.verify import Aligned, Outcome, Side
+from shoal.mirroring.verify import Aligned, DifferenceKind, Outcome, Side
 from shoal.records import Codec
 
 pytestmark = pytest.mark.timeout(30)
@@ -197,6 +197,29 @@ def test_a_lost_tail_is_missing_where_a_pair_says_that_it_was_there(
     report = partition(brokers)
     assert report.missing == [(5, 10)]
     assert report.outcome is Outcome.DIFFERENT
+
+
+@pytest.mark.parametrize("is_back", [False, True])
+def test_a_copy_that_was_deleted_is_missing_where_a_pair_says_that_it_was_there(
+    brokers: TwoBrokers, history: History, is_back: bool
+) -> None:
+    history.plain(3, 4)
+    brokers.run()
+    history.plain(2)  # these were not mirrored, so they are not missing
+    brokers.destination.topics.delete(brokers.destination.topics.topic("topic"))
+    if is_back:
+        brokers.destination.create_topic("topic", 1)
+    report = partition(brokers)
+    assert (report.outcome, report.counts[DifferenceKind.MISSING][1]) == (Outcome.DIFFERENT, 7)
+    assert report.not_mirrored == (7, 9)
+
+
+def test_a_topic_that_nobody_mirrored_is_not_compared(brokers: TwoBrokers) -> None:
+    brokers.source.create_topic("topic", 1)
+    report = partition(brokers)
+    assert report.outcome is Outcome.NOT_COMPARED
+    assert report.reason is not None
+    assert "there is no such topic" in report.reason
 
 
 def test_records_of_somebody_else_are_extra(mirrored: TwoBrokers) -> None:

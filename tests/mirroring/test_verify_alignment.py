@@ -236,7 +236,7 @@ def test_a_pair_of_a_topic_that_was_created_anew_is_no_pair(brokers: TwoBrokers,
     report = partition(brokers)
     assert aligned(report) == (Aligned.BY_CONTENT, 0, 0)
     assert report.alignment is not None
-    assert "created anew" in report.alignment.why
+    assert "deleted and created again" in report.alignment.why
 
 
 def test_a_transaction_before_the_origin_does_not_disturb(brokers: TwoBrokers, history: History) -> None:

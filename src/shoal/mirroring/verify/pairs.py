@@ -15,6 +15,9 @@ from .errors import NotComparable
 __all__ = ["CommittedPairs"]
 
 
+_RECREATED = "topic {} on {} was deleted and created again since it was mirrored"
+
+
 class CommittedPairs:
     """
     The committed pairs of a group.
@@ -63,9 +66,25 @@ class CommittedPairs:
                 "both sides are aligned by content"
             )
 
-    def pair(self, source: TopicPartition, destination: TopicPartition) -> tuple[Pair | None, str]:
+    def has(self, source: TopicPartition) -> bool:
+        """Whether a mirror has committed a pair for a partition, readable or not."""
+        committed = self._committed.get(source)
+        try:
+            return committed is not None and Pair.from_committed(committed) is not None
+        except ConfigError:
+            return True
+
+    def pair(
+        self, source: TopicPartition, destination: TopicPartition, *, copy_is_empty: bool = False
+    ) -> tuple[Pair | None, str]:
         """
         Return a partition's pair if it speaks of the logs of now, and a phrase about it.
+
+        Args:
+            source: The partition.
+            destination: Its mirror.
+            copy_is_empty: Whether the destination never held a record in the log of now. The pair counts
+                then whatever the topic's id is: what was mirrored is missing.
 
         Raises:
             NotComparable: It was mirrored by other rules than those given here.
@@ -77,16 +96,19 @@ class CommittedPairs:
         pair = Pair.from_committed(committed)
         if pair is None:
             return None, f"the position that group {self.group!r} committed is no pair of shoal's"
-        for cluster, partition, then in (
-            (self._source, source, pair.source_topic_id),
-            (self._destination, destination, pair.destination_topic_id),
-        ):
-            now = cluster.metadata.topics[partition.topic].topic_id
-            if then and now and then != str(now):
-                return None, f"topic {partition.topic} on {cluster} was created anew since it was mirrored"
+        if self._is_another(self._source, source, pair.source_topic_id):
+            return None, _RECREATED.format(source.topic, self._source)
+        if not copy_is_empty and self._is_another(self._destination, destination, pair.destination_topic_id):
+            return None, _RECREATED.format(destination.topic, self._destination)
         if self._rules is not None and pair.rules not in self._rules:
             raise NotComparable(
                 f"group {self.group!r} mirrored {source} by other rules (isolation.level and the like decide "
                 "what is copied); verify with the options of the mirror"
             )
         return pair, f"the pair of group {self.group!r}"
+
+    @staticmethod
+    def _is_another(cluster: Cluster, partition: TopicPartition, then: str | None) -> bool:
+        topic = cluster.metadata.topics.get(partition.topic)
+        now = topic.topic_id if topic else None
+        return bool(then and now and then != str(now))

@@ -99,19 +99,24 @@ def make_plan(
     patiently(lambda: destination.refresh(topics.values()), patience_s=patience_s)
     on_both, on_one = _match(source, destination, topics)
     surplus = [mirrored for mirrored in on_one if _is_surplus(source, mirrored)]
+    absent = [mirrored for mirrored in on_one if _is_absent_copy(source, destination, mirrored)]
     pairs = CommittedPairs(source, destination, group, rules, patience_s)
-    pairs.read([ours for ours, _ in on_both])
+    pairs.read([ours for ours, _ in [*on_both, *absent]])
+    # A pair says that such a copy was there: all that was mirrored is missing.
+    lost = [mirrored for mirrored in absent if pairs.has(mirrored[0])]
     there = [theirs for _, theirs in [*on_both, *surplus]]
     destination_logs = ask_logs(destination, there, IsolationLevel.READ_UNCOMMITTED, patience_s)
-    here = [ours for ours, _ in on_both]
+    destination_logs |= {theirs: OffsetRange(0, 0) for _, theirs in lost}
+    here = [ours for ours, _ in [*on_both, *lost]]
     source_logs = ask_logs(source, here, source.config.isolation_level, patience_s)
-    refused = dict(on_one)
+    refused = {mirrored: why for mirrored, why in on_one.items() if mirrored not in lost}
     partitions = []
-    for ours, theirs in on_both:
+    for ours, theirs in [*on_both, *lost]:
         try:
-            pair, note = pairs.pair(ours, theirs)
             log = _answered(destination_logs[theirs])
-            check_end(destination, theirs, log, pair)
+            pair, note = pairs.pair(ours, theirs, copy_is_empty=log == OffsetRange(0, 0))
+            if (ours, theirs) not in lost:
+                check_end(destination, theirs, log, pair)
             partitions.append(PartitionPlan(ours, theirs, _answered(source_logs[ours]), log, pair, note))
         except ShoalError as error:
             refused[ours, theirs] = str(error)
@@ -159,6 +164,14 @@ def _absent(cluster: Cluster, partition: TopicPartition) -> str:
         what = "topic" if partition.topic not in cluster.metadata.topics else "partition"
         return f"there is no such {what} on {cluster}: {partition}"
     return f"topic {partition.topic} on {cluster}: {error.name if error else ''}"
+
+
+def _is_absent_copy(source: Cluster, destination: Cluster, mirrored: Mirrored) -> bool:
+    """Whether the source has the partition, and the destination has no such topic or partition."""
+    ours, theirs = mirrored
+    error = destination.metadata.errors.get(theirs.topic)
+    is_known = error in (None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return is_known and ours.partition in _numbers(source, ours.topic)
 
 
 def _is_surplus(source: Cluster, mirrored: Mirrored) -> bool:
