@@ -35,6 +35,7 @@ def report(partition: TopicPartition = FIRST, **changes: Any) -> dict[str, Any]:
         "retries": 1,
         "runs": [],
         "waiting_for": None,
+        "commit_waits_for": None,
         "stopped": None,
         "incidents": [],
     }

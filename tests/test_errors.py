@@ -28,6 +28,7 @@ from shoal.errors import (
     Stopped,
     UnsupportedBatch,
     UnsupportedCompression,
+    named_code,
 )
 
 EXAMPLES = [
@@ -61,7 +62,7 @@ EXAMPLES = [
     ),
     (
         BrokerError(999, "Fetch of orders-3"),
-        "Fetch of orders-3: error 999 UNKNOWN_SERVER_ERROR",
+        "Fetch of orders-3: error 999, unknown to shoal",
     ),
     (
         BrokerError(30, "joining of group g"),
@@ -108,7 +109,7 @@ def test_every_exception_is_drawn_in_the_tree_and_exported() -> None:
     drawn = re.findall(r"^ {4}(?:│ {3})?(?:[├└]── )?(\w+) {2,}\S", errors.__doc__, re.MULTILINE)
     assert set(drawn) == exceptions()
     assert len(drawn) == len(set(drawn))
-    assert set(errors.__all__) == exceptions() | {"ErrorCode"}
+    assert set(errors.__all__) == exceptions() | {"ErrorCode", "named_code"}
 
 
 def test_the_tree_is_drawn_as_it_is() -> None:
@@ -150,7 +151,9 @@ def test_an_error_carries_what_it_speaks_of() -> None:
     assert GroupHeld("group", "holder").holder == "holder"
 
 
-@pytest.mark.parametrize(("code", "retriable"), [(6, True), (7, True), (87, False), (0, False), (999, False)])
+@pytest.mark.parametrize(
+    ("code", "retriable"), [(6, True), (7, True), (87, False), (0, False), (-1, True), (999, True)]
+)
 def test_a_broker_error_says_whether_time_can_heal_it(code: int, retriable: bool) -> None:
     assert BrokerError(code, "somewhere").retriable is retriable
 
@@ -164,6 +167,13 @@ def test_the_codes_equal_another_librarys_table() -> None:
 @pytest.mark.parametrize("code", [-2, 9999, 2**15 - 1])
 def test_a_code_that_a_newer_broker_made_up_is_an_unknown_server_error(code: int) -> None:
     assert ErrorCode.of(code) is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+@pytest.mark.parametrize(
+    ("code", "name"), [(-1, "error -1 UNKNOWN_SERVER_ERROR"), (171, "error 171, unknown to shoal")]
+)
+def test_named_code_unknown_code_keeps_its_number(code: int, name: str) -> None:
+    assert named_code(code) == name
 
 
 def test_a_known_code_is_itself() -> None:

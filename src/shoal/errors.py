@@ -45,6 +45,7 @@ __all__ = [
     "Stopped",
     "UnsupportedBatch",
     "UnsupportedCompression",
+    "named_code",
 ]
 
 
@@ -57,7 +58,8 @@ class ErrorCode(enum.IntEnum):
     (``org.apache.kafka.common.protocol.Errors``, 4.1).
 
     A code that is not in the table becomes :attr:`UNKNOWN_SERVER_ERROR`
-    by way of :meth:`of`: brokers get new codes without asking.
+    by way of :meth:`of`: brokers get new codes without asking. :func:`named_code`
+    keeps its number.
 
     """
 
@@ -76,6 +78,19 @@ class ErrorCode(enum.IntEnum):
             return cls(code)
         except ValueError:
             return cls.UNKNOWN_SERVER_ERROR
+
+    @property
+    def may_pass(self) -> bool:
+        """
+        Whether a request that writes no records is worth a retry.
+
+        Besides the retriable codes that is UNKNOWN_SERVER_ERROR, and with it each code that is not in the
+        table: the code gives no reason, and brokers send it for passing failures, such as a failed read from
+        tiered storage. Java's consumer retries Fetch, ListOffsets and OffsetForLeaderEpoch after it, too
+        (FetchCollector, OffsetFetcherUtils, OffsetsForLeaderEpochUtils). For Produce the outcome is
+        unknown: only ``retriable`` counts there.
+        """
+        return self.retriable or self is ErrorCode.UNKNOWN_SERVER_ERROR
 
     UNKNOWN_SERVER_ERROR = -1, False
     NONE = 0, False
@@ -214,6 +229,12 @@ class ErrorCode(enum.IntEnum):
     SHARE_SESSION_LIMIT_REACHED = 133, True
 
 
+def named_code(code: int) -> str:
+    """Return a code as a sentence has it: its number, and its name if this version of shoal has one."""
+    known = ErrorCode.of(code)
+    return f"error {int(code)} {known.name}" if known == code else f"error {int(code)}, unknown to shoal"
+
+
 class ShoalError(Exception):
     """The base of everything that shoal raises on purpose."""
 
@@ -347,7 +368,8 @@ class BrokerError(ShoalError):
     An error code in a response.
 
     Attributes:
-        code: Kafka's code; ``code.retriable`` says whether time can heal it.
+        code: Kafka's code.
+        raw_code: Its number, also where shoal does not know it.
         where: The API, and the topic, partition, group or broker concerned.
         detail: The broker's own words, where it sent any.
 
@@ -362,14 +384,13 @@ class BrokerError(ShoalError):
 
     @property
     def retriable(self) -> bool:
-        return self.code.retriable
+        """Whether time may heal it; of an answer to Produce only ``code.retriable`` says so."""
+        return self.code.may_pass
 
     def __str__(self) -> str:
         words = f" ({self.detail})" if self.detail else ""
         advice = _MISSING_ACL.get(self.code)
-        return f"{self.where}: error {self.raw_code} {self.code.name}{words}" + (
-            f": {advice}" if advice else ""
-        )
+        return f"{self.where}: {named_code(self.raw_code)}{words}" + (f": {advice}" if advice else "")
 
 
 class GroupHeld(ShoalError):

@@ -106,7 +106,11 @@ def test_everything_that_a_mirror_says_of_a_partition_or_a_topic_is_explained(ex
 #: Said by what is quoted in a sentence: errors of connections and brokers, and other parts of the program.
 SAID_ELSEWHERE = (
     *(": error ", "no connection to", "does not answer"),
-    *("shoal does not know the property", "missing for this principal: "),
+    *(
+        "shoal does not know the property",
+        "missing for this principal: ",
+        "committing the positions of group",
+    ),
 )
 
 

@@ -56,6 +56,7 @@ def partition_of(topic: str, partition: int, **changes: Any) -> dict[str, Any]:
         "retries": 1,
         "runs": [],
         "waiting_for": None,
+        "commit_waits_for": None,
         "stopped": None,
         "incidents": [],
         **changes,

@@ -12,7 +12,7 @@ from two_brokers import ABORT, History, TwoBrokers
 from shoal.client.metadata import TopicPartition
 from shoal.mirroring.control import Uncontrolled
 from shoal.mirroring.incidents import IncidentKind
-from shoal.mirroring.metrics import Metrics
+from shoal.mirroring.metrics import Metrics, PartitionState
 from shoal.mirroring.progress import PartitionIncident
 from shoal.mirroring.runs import AcknowledgedRun
 
@@ -311,3 +311,12 @@ def test_a_lane_s_reports_are_what_the_registry_takes(brokers: TwoBrokers, histo
     assert progress.lag_records == 0
     assert progress.bytes_out < progress.bytes_in
     assert metrics.copying_s is not None
+
+
+def test_commit_that_waits_shows_its_partition_as_waiting() -> None:
+    metrics = Metrics()
+    metrics.apply(report(source_offset=10, end_offset=10, commit_waits_for="a coordinator"))
+    assert metrics.progress().waiting == {"topic-0": "a coordinator"}
+    assert metrics.partitions()[FIRST].state is PartitionState.WAITING
+    metrics.apply(report())
+    assert metrics.progress().waiting == {}

@@ -6,11 +6,15 @@ from collections.abc import Callable
 
 import batches
 import pytest
-from two_brokers import History, TwoBrokers, Watched, batches_of
+from two_brokers import History, TwoBrokers, Watched, batches_of, let_pass
 
 from shoal.client.metadata import TopicPartition
+from shoal.errors import ErrorCode
+from shoal.mirroring import suspicion
+from shoal.mirroring.outgoing import Outgoing
 from shoal.mirroring.partition_copy import PartitionCopy
 from shoal.mirroring.ranges import CopyRange
+from shoal.protocol.apis import ApiKey
 from shoal.records import Codec, Decision
 
 pytestmark = [pytest.mark.timeout(30), pytest.mark.usefixtures("quick_retries")]
@@ -100,3 +104,54 @@ def test_a_partition_waits_longer_each_time(brokers: TwoBrokers) -> None:
     assert not copy.is_due
     assert copy.waiting_for == "a leader"
     assert (copy.source, copy.destination) == (TopicPartition("topic", 3), TopicPartition("other", 3))
+
+
+@pytest.fixture
+def refused_once(brokers: TwoBrokers) -> PartitionCopy:
+    """A partition whose batch at offset 5 was refused."""
+    copy = PartitionCopy(CopyRange("topic", 0, "topic", 0, 9), brokers.settings)
+    copy.suspect(5, "it is refused")
+    return copy
+
+
+def test_suspect_second_refusal_soon_stops_the_partition(refused_once: PartitionCopy) -> None:
+    refused_once.suspect(5, "it is refused")
+    assert refused_once.stopped is not None
+    assert refused_once.stopped.reason == "it is refused; a second try ended the same"
+
+
+def test_suspect_second_refusal_minutes_later_has_another_try(
+    refused_once: PartitionCopy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suspicion, "_FORGET_AFTER_S", 0.0)
+    assert not refused_once.is_suspect(5)
+    refused_once.suspect(5, "it is refused")
+    assert refused_once.stopped is None
+    assert refused_once.waiting_for == "a second try: it is refused"
+
+
+def test_suspect_within_its_patience_is_tried_again(refused_once: PartitionCopy) -> None:
+    for _ in range(3):
+        refused_once.suspect(5, "it is refused", patience_s=60.0)
+        assert refused_once.stopped is None
+    refused_once.suspect(5, "it is refused", patience_s=0.0)
+    assert refused_once.stopped is not None
+    assert refused_once.stopped.reason == "it is refused; 4 more tries ended the same"
+
+
+def test_suspicion_ends_with_an_acknowledgement(brokers: TwoBrokers, history: History) -> None:
+    history.plain(1, 1)
+    let_pass(brokers.destination, ApiKey.PRODUCE, 1)
+    brokers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    seen = []
+
+    def acknowledge(copy: PartitionCopy, outgoing: Outgoing) -> None:
+        before(copy, outgoing)
+        if outgoing.source_start == 1:
+            seen.append(copy.is_suspect(1))
+
+    before = PartitionCopy.acknowledge
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(PartitionCopy, "acknowledge", acknowledge)
+        assert brokers.start().result().complete
+    assert seen == [False]

@@ -36,7 +36,7 @@ from shoal.client.connection import Connection
 from shoal.client.metadata import TopicPartition
 from shoal.client.produce import Producer
 from shoal.errors import ErrorCode
-from shoal.mirroring import carrier
+from shoal.mirroring import carrier, route
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchedPartition, FetchResponse
 from shoal.protocol.produce import ProduceOutcome
@@ -580,14 +580,15 @@ PERMANENT: dict[ErrorCode, str] = {
     ErrorCode.INVALID_RECORD: "a second try ended the same",
     ErrorCode.CORRUPT_MESSAGE: "a second try ended the same",
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: "a second try ended the same",
-    ErrorCode.UNKNOWN_SERVER_ERROR: "a second try ended the same",
+    ErrorCode.UNKNOWN_SERVER_ERROR: "tries ended the same",
 }
 
 
 @pytest.mark.parametrize("code", PERMANENT)
 def test_a_batch_that_the_destination_refuses_stops_its_partition_and_no_other(
-    brokers: TwoBrokers, code: ErrorCode
+    brokers: TwoBrokers, code: ErrorCode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(route, "_UNEXPLAINED_PATIENCE_S", 0.1)
     refused, other = brokers.topic("topic", 2)
     refused.plain(1, 2, 3, 1)
     other.plain(*[1] * 10)
@@ -620,7 +621,7 @@ def test_a_batch_larger_than_the_destination_takes_stops_its_partition(brokers: 
 
 @pytest.mark.parametrize(
     "code",
-    [ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_SERVER_ERROR],
+    [ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.TOPIC_AUTHORIZATION_FAILED],
 )
 def test_a_source_that_refuses_to_be_read_stops_the_partition_and_no_other(
     brokers: TwoBrokers, code: ErrorCode
@@ -633,6 +634,81 @@ def test_a_source_that_refuses_to_be_read_stops_the_partition_and_no_other(
     assert (stopped.partition, stopped.offset) == (0, 0)
     assert f"the source cluster at {brokers.source.bootstrap}" in stopped.reason
     assert brokers.copied("topic", 1) == other.committed
+
+
+# What a broker does not explain
+
+
+@pytest.mark.parametrize(
+    ("api", "side"),
+    [
+        (ApiKey.FETCH, "source"),
+        (ApiKey.LIST_OFFSETS, "source"),
+        (ApiKey.OFFSET_FOR_LEADER_EPOCH, "source"),
+        (ApiKey.OFFSET_FETCH, "source"),
+        (ApiKey.OFFSET_COMMIT, "source"),
+        (ApiKey.LIST_OFFSETS, "destination"),
+        (ApiKey.INIT_PRODUCER_ID, "destination"),
+        (ApiKey.PRODUCE, "destination"),
+    ],
+)
+def test_lane_unknown_server_error_is_retried_and_named(
+    brokers: TwoBrokers, history: History, api: ApiKey, side: str
+) -> None:
+    if api is not ApiKey.INIT_PRODUCER_ID:  # asked for before the first batch alone
+        history.plain(3)
+        brokers.run()
+    history.plain(3, 2)
+    fault = getattr(brokers, side).faults.add(api, error=ErrorCode.UNKNOWN_SERVER_ERROR, times=4)
+    control = Watched()
+    result = brokers.start(control=control).result()
+    assert (result.complete, result.stopped) == (True, ())
+    assert fault.hits == 4
+    assert brokers.copied() == history.committed
+    if api is not ApiKey.OFFSET_COMMIT:  # nothing reports between two tries of a task's last commit
+        assert any("error -1 UNKNOWN_SERVER_ERROR" in each for each in control.waited_for)
+
+
+def test_lane_unknown_code_of_fetch_keeps_its_number(brokers: TwoBrokers, history: History) -> None:
+    history.plain(3)
+
+    def refuse(response: FetchResponse) -> FetchResponse:
+        refused = (replace(each, error_code=171) for each in response.partitions)
+        return replace(response, partitions=tuple(refused))
+
+    answers(brokers.source, ApiKey.FETCH, refuse, times=2)
+    control = Watched()
+    assert brokers.start(control=control).result().complete
+    assert any("error 171, unknown to shoal" in each for each in control.waited_for)
+    assert brokers.copied() == history.committed
+
+
+def test_lane_unknown_outcome_of_produce_is_realigned(brokers: TwoBrokers, history: History) -> None:
+    history.plain(*[1] * 8)
+    let_pass(brokers.destination, ApiKey.PRODUCE, 2)
+    brokers.destination.faults.add(
+        ApiKey.PRODUCE, error=ErrorCode.UNKNOWN_SERVER_ERROR, effect="after", times=4
+    )
+    assert brokers.start().result().complete
+    assert brokers.copied() == history.committed
+
+
+def test_lane_failing_commits_are_named_while_records_are_copied(
+    brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carrier, "_REPORT_INTERVAL_S", 0.0)
+    history.plain(*[1] * 40)
+    let_pass(brokers.source, ApiKey.OFFSET_COMMIT, 1)
+    brokers.source.faults.add(ApiKey.OFFSET_COMMIT, error=ErrorCode.UNKNOWN_SERVER_ERROR, times=4)
+    brokers.destination.faults.add(ApiKey.PRODUCE, delay_s=0.01, times=None)
+    control = Watched()
+    often = brokers.with_settings(commit_interval_ms=0, fetch_buffer_bytes=SMALL_BUFFER)
+    assert often.start(control=control).result().complete
+    reported = [each for report in control.reports for each in report["partitions"]]
+    sentences = {each["commit_waits_for"] for each in reported}
+    assert any("error -1 UNKNOWN_SERVER_ERROR" in each for each in sentences if each)
+    assert reported[-1]["commit_waits_for"] is None
+    assert brokers.copied() == history.committed
 
 
 # Somebody else

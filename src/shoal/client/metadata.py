@@ -67,7 +67,7 @@ class Metadata:
     brokers: Mapping[int, Address]
     controller: int
     topics: Mapping[str, TopicMetadata]
-    errors: Mapping[str, ErrorCode]
+    errors: Mapping[str, int]
 
     def with_others_from(self, older: Metadata) -> Metadata:
         """Return this metadata, and older knowledge of the topics that it does not speak of."""
@@ -101,7 +101,7 @@ def read_metadata(response: Any) -> Metadata:
         if topic.error_code in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE):
             topics[topic.name] = _read_topic(topic)
         else:
-            errors[topic.name] = ErrorCode.of(topic.error_code)
+            errors[topic.name] = topic.error_code
     brokers = {broker.node_id: Address(broker.host, broker.port) for broker in response.brokers}
     return Metadata(response.cluster_id, brokers, response.controller_id, topics, errors)
 

@@ -192,16 +192,21 @@ class Commits:
             raise Disconnected(
                 self._settings.source.servers, "the group's coordinator does not answer"
             ) from None
+        except ShoalError as error:
+            for copy in pairs:
+                copy.commit_waits_for = str(error)
+            raise
         for copy, pair in pairs.items():
-            error = refused.get(copy.source)
-            if error is None:
+            refusal = refused.get(copy.source)
+            copy.commit_waits_for = None if refusal is None else str(refusal)
+            if refusal is None:
                 self._committed[copy] = pair
                 copy.committed_offset = pair.source_offset
-            elif not is_transient(error) and not copy.stopped:
-                copy.stop(str(error))
-        for error in refused.values():
-            if is_transient(error):
-                raise error
+            elif not is_transient(refusal) and not copy.stopped:
+                copy.stop(str(refusal))
+        for refusal in refused.values():
+            if is_transient(refusal):
+                raise refusal
 
 
 def can_heal(error: ShoalError) -> bool:

@@ -138,7 +138,7 @@ def _of_partitions(partitions: _Partitions, now: float) -> Iterator[Metric]:
     yield gauge(
         "partition_waiting",
         "Whether the partition waits for what time can heal.",
-        lambda each: each.waiting_for is not None,
+        lambda each: each.waits_for is not None,
     )
     yield gauge(
         "partition_stopped", "Whether the partition needs a person.", lambda each: each.stopped is not None

@@ -74,7 +74,8 @@ class PartitionMetrics:
         bytes_out: Of batches, as acknowledged.
         decisions: How many batches met which.
         retries: How often it had to wait, or to begin again.
-        waiting_for: What time can heal.
+        waiting_for: What the copying waits for; time can heal it.
+        commit_waits_for: What the commit of its position waits for, while records are copied.
         stopped: What needs a person.
         process: The worker that spoke of it last, as ``host:pid``.
 
@@ -93,6 +94,7 @@ class PartitionMetrics:
     decisions: Mapping[str, int] = field(default_factory=dict)
     retries: int = 0
     waiting_for: str | None = None
+    commit_waits_for: str | None = None
     stopped: PartitionStopped | None = None
     process: str | None = field(default=None, compare=False)
 
@@ -109,6 +111,11 @@ class PartitionMetrics:
         return max(0, self.end_offset - self.source_offset)
 
     @property
+    def waits_for(self) -> str | None:
+        """What the operator should know of a partition that time can heal."""
+        return self.waiting_for or self.commit_waits_for
+
+    @property
     def is_done(self) -> bool:
         return self.lag_records == 0
 
@@ -117,7 +124,7 @@ class PartitionMetrics:
         """What a person has to know of it first."""
         if self.stopped:
             return PartitionState.STOPPED
-        if self.waiting_for:
+        if self.waits_for:
             return PartitionState.WAITING
         if self.lag_records is None:
             return PartitionState.UNKNOWN
@@ -178,6 +185,7 @@ class PartitionMetrics:
             decisions=_sum(self.decisions, decisions) if decisions else self.decisions,
             retries=self.retries + report["retries"],
             waiting_for=report["waiting_for"],
+            commit_waits_for=report["commit_waits_for"],
             stopped=_newer(stopped, self.stopped),
             process=_newer(process, self.process),
         ).seen_at(now)
@@ -319,7 +327,7 @@ class Metrics:
             self._count(before, -1)
         self._count(metrics, 1)
         _keep(self._stopped, str(partition), metrics.stopped)
-        _keep(self._waiting, str(partition), metrics.waiting_for)
+        _keep(self._waiting, str(partition), metrics.waits_for)
         _keep(self._unmirrored_since, partition, None if metrics.stopped else metrics.unmirrored_since)
         self._version += 1
 

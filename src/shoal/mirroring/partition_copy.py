@@ -34,6 +34,7 @@ from .pair import Pair
 from .ranges import CopyRange
 from .runs import add_run
 from .settings import CopySettings
+from .suspicion import Suspicion
 
 __all__ = ["LeftOut", "PartitionCopy"]
 
@@ -85,6 +86,7 @@ class PartitionCopy:
         out_of_range: Whether the source refused ``fetch_offset`` since the last alignment.
         left: Where a former task left it, until that was looked at.
         leader_epochs: Of source and destination, in which it was aligned last.
+        commit_waits_for: Why its position could not be committed at the last try; None where it could.
         committed_offset: The source offset that this task committed last; None before the first.
         departed: Whether another copy of this partition goes on (:meth:`hand_on`).
         told: What the driver was told last of where it stands.
@@ -112,6 +114,7 @@ class PartitionCopy:
         self.out_of_range = False
         self.left: Left | None = None
         self.leader_epochs = (-1, -1)
+        self.commit_waits_for: str | None = None
         self.committed_offset: int | None = None
         self.departed = False
         self.told: object = None
@@ -129,7 +132,7 @@ class PartitionCopy:
             self._join_below_bytes = _ANY_SIZE
         self._source_leader_epoch = -1
         self._dropped: Counter[Decision] = Counter()
-        self._suspects: set[int] = set()
+        self._suspicions: dict[int, Suspicion] = {}
         self._backoff = Backoff()
         self._retry_at = 0.0
         # Taken by whoever reports: what was fetched, and what was acknowledged, since the last report.
@@ -247,9 +250,10 @@ class PartitionCopy:
         heir = PartitionCopy(self.range, self._settings)
         heir.pair = self.pair
         heir.waiting_for = self.waiting_for
+        heir.commit_waits_for = self.commit_waits_for
         heir.out_of_range = self.out_of_range
         heir._heard_end = self._heard_end
-        heir._suspects = self._suspects
+        heir._suspicions = self._suspicions
         heir.left_out = self.left_out
         heir._backoff = self._backoff
         heir._retry_at = self._retry_at
@@ -424,19 +428,33 @@ class PartitionCopy:
         self._refusal = PartitionStopped(*self.source, offset, reason)
         return self._refusal
 
-    def suspect(self, offset: int, reason: str) -> None:
-        """What is at an offset is damaged, or refused as if it were: try it once more, then stop."""
-        if offset in self._suspects:
-            refusal = self._refuse(offset, f"{reason}; a second try ended the same")
+    def suspect(self, offset: int, reason: str, *, patience_s: float = 0.0) -> None:
+        """
+        Try what is at an offset once more, since it is damaged, or refused as if it were; then stop.
+
+        Args:
+            offset: Of the source.
+            reason: What is wrong, as a sentence.
+            patience_s: How long to try again before the partition stops.
+
+        """
+        suspicion = self._suspicions.get(offset)
+        if suspicion is None or suspicion.has_ended:
+            self._suspicions[offset] = Suspicion()
+            self.wait(f"a second try: {reason}")
+        elif suspicion.age_s < patience_s:
+            suspicion.confirm()
+            self.wait(f"a further try: {reason}")
+        else:
+            tries = f"{suspicion.tries} more tries" if suspicion.tries > 1 else "a second try"
+            refusal = self._refuse(offset, f"{reason}; {tries} ended the same")
             if not self.aligned:
                 self.stop_with(refusal)
-        else:
-            self._suspects.add(offset)
-            self.wait(f"a second try: {reason}")
 
     def is_suspect(self, offset: int) -> bool:
-        """Whether what is at an offset was tried once, and has a second try."""
-        return offset in self._suspects
+        """Whether what is at an offset was tried, and has another try."""
+        suspicion = self._suspicions.get(offset)
+        return suspicion is not None and not suspicion.has_ended
 
     def skip_gap(self) -> None:
         """There is nothing between here and the end, as known now: compaction or deletion took it."""
@@ -504,6 +522,10 @@ class PartitionCopy:
     def acknowledge(self, outgoing: Outgoing) -> None:
         """Count the oldest batch that was in flight: it landed where it should."""
         self._established = True
+        if self._suspicions:
+            self._suspicions = {
+                offset: each for offset, each in self._suspicions.items() if offset >= outgoing.source_end
+            }
         self.newest_ms = outgoing.newest_ms if outgoing.newest_ms >= 0 else None
         self._last = outgoing
         self.decisions[outgoing.decision] += outgoing.batches_count

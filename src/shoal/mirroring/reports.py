@@ -23,6 +23,7 @@ def partition_report(copy: PartitionCopy) -> dict[str, Any] | None:
         copy.committed_offset,
         copy.newest_ms,
         copy.waiting_for,
+        copy.commit_waits_for,
         copy.stopped,
     )
     counted = copy.records or copy.bytes_in or copy.retries or copy.decisions or copy.incidents
@@ -37,6 +38,7 @@ def partition_report(copy: PartitionCopy) -> dict[str, Any] | None:
         "committed_offset": copy.committed_offset,
         "newest_ms": copy.newest_ms,
         "waiting_for": copy.waiting_for,
+        "commit_waits_for": copy.commit_waits_for,
         "stopped": [copy.stopped.offset, copy.stopped.reason] if copy.stopped else None,
         "decisions": {decision.value: count for decision, count in copy.decisions.items()},
         "records": copy.records,
@@ -63,6 +65,7 @@ def waiting_report(partition: TopicPartition, waiting_for: str | None) -> dict[s
         "committed_offset": None,
         "newest_ms": None,
         "waiting_for": waiting_for,
+        "commit_waits_for": None,
         "stopped": None,
         "decisions": {},
         "records": 0,

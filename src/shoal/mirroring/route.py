@@ -25,7 +25,7 @@ from ..client.config import IsolationLevel
 from ..client.fetch import Fetcher, FetchFrom
 from ..client.metadata import TopicPartition
 from ..client.produce import Producer
-from ..errors import ErrorCode, ProtocolError
+from ..errors import ErrorCode, ProtocolError, named_code
 from ..protocol.fetch import FetchedPartition, FetchResponse
 from ..protocol.produce import ProduceOutcome
 from ..records import has_several
@@ -78,9 +78,12 @@ _SEQUENCE_REFUSED = frozenset(
     {
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
         ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
-        ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
+
+#: A broker that gives no reason, perhaps for a passing one, is tried again for so long. The outcome is
+#: unknown each time; a batch that the broker never takes must stop its partition in the end.
+_UNEXPLAINED_PATIENCE_S = 60.0
 
 #: A batch that was decoded may be cut into smaller ones.
 _TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
@@ -275,7 +278,7 @@ class Route:
             # A partition that failed since it was asked for has moved back.
             return bool(size or fetched.error_code)
         if fetched.error_code:
-            self._source_refuses(copy, ErrorCode.of(fetched.error_code))
+            self._source_refuses(copy, fetched.error_code)
             return True
         committed = self._settings.source.isolation_level is IsolationLevel.READ_COMMITTED
         copy.hear(fetched.end_offset(committed=committed))
@@ -313,7 +316,8 @@ class Route:
         else:
             copy.wait(f"{self._source} to have it up to offset {copy.range.end_offset} again, not to {end}")
 
-    def _source_refuses(self, copy: PartitionCopy, code: ErrorCode) -> None:
+    def _source_refuses(self, copy: PartitionCopy, error_code: int) -> None:
+        code = ErrorCode.of(error_code)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             # Realigning finds out which end of the log it is, and what to do about it.
             offset = copy.fetch_offset
@@ -327,8 +331,14 @@ class Route:
         elif code.retriable:
             copy.lose_track()
             copy.wait(f"the source's leader ({code.name})")
+        elif code.may_pass:
+            # The log is the same, so there is nothing to realign.
+            copy.wait(
+                f"{self._source} to send offset {copy.fetch_offset}: the broker answers Fetch with "
+                f"{named_code(error_code)}; the broker's log has the reason"
+            )
         else:
-            copy.stop(f"{self._source} refuses to be read: error {int(code)} {code.name}")
+            copy.stop(f"{self._source} refuses to be read: {named_code(error_code)}")
 
     # Producing
 
@@ -457,9 +467,7 @@ class Route:
         outgoing = batches[0]
         count = sum(each.batches_count for each in batches)
         code = ErrorCode.of(answer.error_code)
-        named = f"error {answer.error_code} {code.name}" + (
-            f" ({answer.error_message})" if answer.error_message else ""
-        )
+        named = named_code(answer.error_code) + (f" ({answer.error_message})" if answer.error_message else "")
         if code in _NOT_WRITTEN or code in _PERHAPS_WRITTEN:
             copy.lose_track()
             copy.wait(f"{copy.destination} on {self._destination}: {named}")
@@ -482,12 +490,15 @@ class Route:
             copy.wait(f"{self._destination} refuses joined batches with {named}; they follow apart", 0)
         elif code in _BYTES_REFUSED and self._leaves_out and copy.is_suspect(outgoing.source_start):
             self._leave_out(copy, batches, named)
-        elif code in _BYTES_REFUSED or code in _SEQUENCE_REFUSED:
+        elif code in _BYTES_REFUSED or code in _SEQUENCE_REFUSED or code is ErrorCode.UNKNOWN_SERVER_ERROR:
             what = (
                 f"{self._destination} refuses the batch at source offset {outgoing.source_start} with {named}"
             )
+            is_explained = code is not ErrorCode.UNKNOWN_SERVER_ERROR
             copy.lose_track()
-            copy.suspect(outgoing.source_start, what)
+            copy.suspect(
+                outgoing.source_start, what, patience_s=0.0 if is_explained else _UNEXPLAINED_PATIENCE_S
+            )
         elif code in _TOO_LARGE and copy.make_smaller(outgoing):
             copy.wait(
                 f"{self._destination} takes no batch of {len(outgoing.view)} bytes; smaller ones follow", 0

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
-from ...errors import BrokerError, Disconnected, ErrorCode, ProtocolError, ShoalError
+from ...errors import BrokerError, Disconnected, ErrorCode, ProtocolError, ShoalError, named_code
 from ...protocol.fetch import FetchedPartition
 from ..cluster import Cluster
 from ..fetch import Fetcher, FetchFrom
@@ -18,6 +19,8 @@ from .records import read_fetched
 from .settings import ConsumerSettings
 
 __all__ = ["Fetching"]
+
+_log = logging.getLogger("shoal.consumer")
 
 #: The least time between two looks at the metadata.
 _REFRESH_PAUSE_S = 0.1
@@ -197,7 +200,15 @@ class Fetching:
         elif code in _MOVED:
             self._is_stale = True
             state.put_off()
-        elif code.retriable:
+        elif code.may_pass:
+            if not code.retriable:
+                _log.warning(
+                    "%s at offset %d: %s answers %s; it is asked again",
+                    state.partition,
+                    state.position,
+                    self._cluster,
+                    named_code(fetched.error_code),
+                )
             state.put_off()
         else:
             where = f"fetching {state.partition} at offset {state.position} from {self._cluster}"

@@ -279,8 +279,9 @@ class Sender:
                 self._looks += 1
                 self._counts.update((name, count) for name, count in known.items() if count)
                 for name, code in metadata.errors.items():
-                    if name in topics and not code.retriable:
-                        self._refusals[name] = BrokerError(code, f"topic {name!r} on {self._cluster}")
+                    error = BrokerError(code, f"topic {name!r} on {self._cluster}")
+                    if name in topics and not error.retriable:
+                        self._refusals[name] = error
                 self._is_stale = bool(self._topics - self._counts.keys())
                 self.accumulator.changed.notify_all()
 

@@ -384,7 +384,7 @@ class _Lane:
         metadata = self._destination.refresh([topic])
         code = metadata.errors.get(topic)
         if code is not None:
-            return 0 if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else None
+            return 0 if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else None
         return len(metadata.topics[topic].partitions) if topic in metadata.topics else 0
 
     # What came of it

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from ...client.cluster import Cluster, patiently
 from ...client.config import IsolationLevel
 from ...client.metadata import TopicPartition
-from ...errors import ErrorCode, ShoalError
+from ...errors import ErrorCode, ShoalError, named_code
 from ..pair import Pair
 from .logs import ask_logs, check_end
 from .pairs import CommittedPairs
@@ -163,7 +163,7 @@ def _absent(cluster: Cluster, partition: TopicPartition) -> str:
     if error in (None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
         what = "topic" if partition.topic not in cluster.metadata.topics else "partition"
         return f"there is no such {what} on {cluster}: {partition}"
-    return f"topic {partition.topic} on {cluster}: {error.name if error else ''}"
+    return f"topic {partition.topic} on {cluster}: {named_code(error)}"
 
 
 def _is_absent_copy(source: Cluster, destination: Cluster, mirrored: Mirrored) -> bool:
