@@ -72,7 +72,8 @@ EXAMPLES = [
     (
         GroupHeld("shoal-orders", "shoal-1 at 10.0.0.7"),
         "the consumer group 'shoal-orders' on the source cluster is held by shoal-1 at 10.0.0.7; "
-        "stop that mirror, or give this one a group of its own with --group",
+        "stop that mirror first. Another --group is only for other topics, or for other names at the "
+        "destination: two mirrors of the same copies would write records twice",
     ),
     (
         NoPosition("orders", 3),

@@ -411,7 +411,8 @@ class GroupHeld(ShoalError):
     def __str__(self) -> str:
         return (
             f"the consumer group {self.group!r} on the source cluster is held by {self.holder}; "
-            "stop that mirror, or give this one a group of its own with --group"
+            "stop that mirror first. Another --group is only for other topics, or for other names at the "
+            "destination: two mirrors of the same copies would write records twice"
         )
 
 

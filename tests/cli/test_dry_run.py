@@ -132,6 +132,18 @@ def test_nothing_is_done(sides: Sides, tmp_path: Path) -> None:
     )
 
 
+def test_a_copy_of_another_group_is_named_with_that_group(sides: Sides) -> None:
+    sides.destination.create_topic("orders", partitions=2)
+    sides.load(sides.destination, "orders", 1)
+    ids = [str(broker.topics.topic("orders").topic_id) for broker in (sides.source, sides.destination)]
+    own, sides.group = sides.group, "mig"
+    sides.commit(50, source_topic_id=ids[0], destination_topic_id=ids[1])
+    sides.group = own
+    (warning,) = sides.found()["warnings"]
+    assert "orders-0: without a committed position" in warning
+    assert "Group 'mig' holds the position of this copy: give --group mig to go on there" in warning
+
+
 def test_a_person_reads_a_table_and_commands(sides: Sides) -> None:
     code, out, err = sides.run("--rename", r"(.*)=west.\1", "--start", "latest")
     assert (code, err) == (0, "")

@@ -359,7 +359,7 @@ def test_a_destination_whose_last_batch_is_not_in_the_source_is_refused(
     brokers.destination.log("topic").store(memoryview(batches.batch(3)))
     stopped_with(
         brokers,
-        "the group 'mirror' has no committed pair for it",
+        "group 'mirror' has no committed pair for it",
         "holds records up to offset 3",
         "its last batch is not in the source",
         "--allow-nonempty",

@@ -8,7 +8,8 @@ that Kafka's own tools show its position and its lag.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,6 +35,7 @@ __all__ = [
     "Joined",
     "Membership",
     "commit_offsets",
+    "committed_by_groups",
     "describe_holder",
     "fetch_offsets",
     "group_assignment",
@@ -90,19 +92,53 @@ def fetch_offsets(
         BrokerError: The group or one of its partitions cannot be read.
 
     """
+    topics = _topics_to_read(partitions)
+    if not topics:
+        return {}
+    response = _ask_coordinator(cluster, group, ApiKey.OFFSET_FETCH, group_id=group, topics=topics)
+    return _read_committed(cluster, group, response)
+
+
+def committed_by_groups(
+    cluster: Cluster, partitions: Iterable[TopicPartition]
+) -> Iterator[tuple[str, dict[TopicPartition, Committed]]]:
+    """
+    Yield each consumer group that committed positions of some partitions, and the positions.
+
+    Sends one ListGroups request to each broker, and one OffsetFetch request for each group to the broker that
+    listed it, which is its coordinator. A cluster lists the groups that the principal may describe. Brokers
+    and groups that refuse, or do not answer, are left out.
+
+    """
+    topics = _topics_to_read(partitions)
+    if not topics:
+        return
+    for node_id in list(cluster.metadata.brokers):
+        groups: list[str] = []
+        with suppress(ShoalError):
+            listed = cluster.connection(node_id).request(ApiKey.LIST_GROUPS).groups
+            # A group without members may have no protocol type.
+            groups = [each.group_id for each in listed if each.protocol_type in ("", CONSUMER_PROTOCOL_TYPE)]
+        for group in groups:
+            committed: dict[TopicPartition, Committed] = {}
+            with suppress(ShoalError):
+                response = cluster.connection(node_id).request(
+                    ApiKey.OFFSET_FETCH, group_id=group, topics=topics
+                )
+                committed = _read_committed(cluster, group, response)
+            if committed:
+                yield group, committed
+
+
+def _topics_to_read(partitions: Iterable[TopicPartition]) -> list[Any]:
     topic = request_class(ApiKey.OFFSET_FETCH).OffsetFetchRequestTopic
     by_topic: dict[str, list[int]] = defaultdict(list)
     for partition in partitions:
         by_topic[partition.topic].append(partition.partition)
-    if not by_topic:
-        return {}
-    response = _ask_coordinator(
-        cluster,
-        group,
-        ApiKey.OFFSET_FETCH,
-        group_id=group,
-        topics=[topic(name=name, partition_indexes=numbers) for name, numbers in by_topic.items()],
-    )
+    return [topic(name=name, partition_indexes=numbers) for name, numbers in by_topic.items()]
+
+
+def _read_committed(cluster: Cluster, group: str, response: Any) -> dict[TopicPartition, Committed]:
     _raise_for_group(cluster, group, response.error_code, "reading the positions")
     committed = {}
     for answered in response.topics:

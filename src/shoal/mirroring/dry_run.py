@@ -25,6 +25,7 @@ from .pair import Pair
 from .plan import end_offsets, partitions_of, start_offsets
 from .positions import GroupPositions
 from .prepare import Plan, PlannedTopic, look, warning_of_others
+from .realign.other_groups import OtherGroups, OtherPosition
 from .sentences import first_few
 
 __all__ = ["DryRun", "PartitionOutlook", "TopicOutlook", "dry_run"]
@@ -140,7 +141,7 @@ class _DryRun:
             pairs, holder = self._positions(plan)
             topics = self._outlook(plan, pairs)
             if holder:
-                refusal = f"group {plan.group!r} is held by {holder}; stop that mirror first, or give --group"
+                refusal = f"group {plan.group!r} is held by {holder}; stop that mirror first"
         except AccessRefused:
             raise
         except ShoalError as error:
@@ -262,13 +263,23 @@ class _DryRun:
             for finding in self._findings(partition, copies[partition], pair, end, first.get(partition)):
                 by_finding[finding].append(partition)
         if self._options.delivery is Delivery.EXACTLY_ONCE and not self._options.allow_nonempty:
-            for partition in without:
-                if destination_ends.get(copies[partition], 0):
-                    by_finding[
-                        "without a committed position, and the destination holds records: the mirror looks "
-                        "for the last of them in the source, and stops the partition where it is not there"
-                    ].append(partition)
+            held = {each: copies[each] for each in without if destination_ends.get(copies[each], 0)}
+            others = OtherGroups(self._source, self._destination, plan.group, held)
+            for partition in held:
+                by_finding[self._finding_of_nonempty(others.position_of(partition))].append(partition)
         self._warnings += [f"{first_few(each)}: {finding}" for finding, each in by_finding.items()]
+
+    def _finding_of_nonempty(self, other: OtherPosition | None) -> str:
+        held = "without a committed position, and the destination holds records"
+        if other:
+            return (
+                f"{held}. Group {other.group!r} holds the position of this copy: give --group {other.group} "
+                "to go on there, or --adopt to take the copy over"
+            )
+        return (
+            f"{held}: the mirror looks for the last batch in the source, and stops the partition if it is "
+            "not there exactly once. --adopt compares the whole copy with the source and takes it over"
+        )
 
     def _findings(
         self, partition: TopicPartition, copy: TopicPartition, pair: Pair, end: int, first: int | None

@@ -72,7 +72,8 @@ class MirrorIdentity:
             self._file.close()
             raise ConfigError(
                 f"--checkpoint {checkpoint}: another shoal on this machine is at work in it; "
-                "stop that mirror, or give this one another --group or --checkpoint"
+                "stop that mirror first. A mirror of other topics needs a --group of its own, and has a "
+                "--checkpoint of its own then"
             ) from None
         except OSError as error:
             self._file.close()

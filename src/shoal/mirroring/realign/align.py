@@ -15,6 +15,7 @@ from ..positions import Positions
 from ..settings import CopySettings
 from .begin import begin
 from .logs import Clusters, destination_logs, source_logs
+from .other_groups import OtherGroups
 from .resume import Resumption
 
 __all__ = ["realign"]
@@ -46,6 +47,8 @@ def realign(
     pairs = {copy.source: copy.pair for copy in copies if copy.pair} | committed
     logs, errors = destination_logs(destination, copies)
     sources = source_logs(source, copies, pairs)
+    without = {copy.source: copy.destination for copy in copies if copy.source not in pairs}
+    other_groups = OtherGroups(source, destination, settings.group, without)
     to_commit: dict[TopicPartition, Pair] = {}
     aligned: list[tuple[PartitionCopy, Pair, list[Incident]]] = []
     for copy in copies:
@@ -56,7 +59,7 @@ def realign(
             log, known = logs[copy.destination], pairs.get(copy.source)
             if known is None:
                 consumed = others.get(copy.source) if settings.takes_over_offsets else None
-                pair = begin(clusters, copy, log, incidents, consumed)
+                pair = begin(clusters, copy, log, incidents, other_groups, consumed)
             else:
                 source_log = sources[copy.source]
                 if isinstance(source_log, ShoalError):

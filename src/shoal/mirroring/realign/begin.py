@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...client.admin import init_producer_id
 from ...client.cluster import Cluster
 from ...client.metadata import TopicPartition
-from ...errors import PartitionStopped
-from ..incidents import Delivery, Incident, IncidentKind
+from ..incidents import Delivery, Incident
 from ..pair import Identity, Pair
 from ..partition_copy import PartitionCopy
 from .logs import Clusters, DestinationLog
-from .tail import Place, find, last_batch
+from .nonempty import behind_what_is_there
+from .tail import Place
+
+if TYPE_CHECKING:
+    from .other_groups import OtherGroups
 
 __all__ = ["begin", "new_identity", "topic_id"]
 
@@ -20,6 +25,7 @@ def begin(
     copy: PartitionCopy,
     log: DestinationLog,
     incidents: list[Incident],
+    others: OtherGroups,
     consumed: int | None = None,
 ) -> Pair:
     """
@@ -30,6 +36,7 @@ def begin(
         copy: The partition.
         log: Its log at the destination.
         incidents: What was found on the way is added here.
+        others: The positions that other groups have of the same copies.
         consumed: Where a consumer of the group was: everything before it counts as mirrored, wherever
             that may be. None for none.
 
@@ -39,7 +46,7 @@ def begin(
     """
     place, crc = Place(copy.range.start_offset if consumed is None else consumed), None
     if consumed is None and clusters.settings.delivery is Delivery.EXACTLY_ONCE and log.end > 0:
-        place, crc = _behind_what_is_there(clusters, copy, log, incidents)
+        place, crc = behind_what_is_there(clusters, copy, log, incidents, others)
     return Pair(
         source_offset=place.source_offset,
         destination_offset=log.end,
@@ -52,39 +59,6 @@ def begin(
         rules=clusters.settings.rules,
         source_leader_epoch=place.source_leader_epoch,
     )
-
-
-def _behind_what_is_there(
-    clusters: Clusters, copy: PartitionCopy, log: DestinationLog, incidents: list[Incident]
-) -> tuple[Place, int | None]:
-    """Look for the destination's tail: records of a mirror whose pair expired must not be copied again."""
-    start = Place(copy.range.start_offset)
-    tail = last_batch(clusters, copy, log)
-    places = find(clusters, copy, tail).places if tail else ()
-    if tail and len(places) == 1:
-        return places[0], tail.fingerprint.crc
-    if clusters.settings.allow_nonempty:
-        return start, None
-    if tail is None:
-        what = f"held records up to offset {log.end}, all deleted since"
-    else:
-        times = "is not in the source" if not places else f"is {len(places)} times in the source"
-        what = f"holds records up to offset {log.end}, and its last batch {times}"
-    reason = (
-        f"the group {clusters.settings.group!r} has no committed pair for it, and {copy.destination} on "
-        f"{clusters.destination} {what}"
-    )
-    advice = "mirror into an empty topic (--rename), or give --allow-nonempty to copy behind what is there"
-    if tail and not places:
-        # Kafka deletes a topic's committed offsets together with the topic.
-        kind = IncidentKind.SOURCE_RESET
-        reason += ": was the topic deleted and created again at the source?"
-        advice += f"; {kind.option} continue does so, too"
-        if kind in clusters.settings.continue_on:
-            incidents.append(Incident(kind, reason, lost=None, continued=True))
-            return start, None
-        incidents.append(Incident(kind, reason))
-    raise PartitionStopped(*copy.source, copy.range.start_offset, f"{reason}; {advice}")
 
 
 def new_identity(clusters: Clusters, base: int = 0) -> Identity:

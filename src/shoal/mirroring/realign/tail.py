@@ -37,6 +37,7 @@ __all__ = [
     "is_ours",
     "last_batch",
     "last_batch_by",
+    "last_data_batch",
 ]
 
 #: How far back, in offsets, to look for a last batch that compaction left behind.
@@ -112,6 +113,11 @@ def last_batch(clusters: Clusters, copy: PartitionCopy, log: DestinationLog) -> 
 
     """
     return _last(clusters, copy, log, _LOOK_BACK, lambda header: True)
+
+
+def last_data_batch(clusters: Clusters, copy: PartitionCopy, log: DestinationLog) -> Tail | None:
+    """Return the last batch that is no transaction marker; raises as :func:`last_batch`."""
+    return _last(clusters, copy, log, _LOOK_BACK, lambda header: not header.is_control)
 
 
 def last_batch_by(

@@ -1,0 +1,167 @@
+"""
+A destination partition that holds records, and no pair of the mirror's group that says what they are.
+
+If the last batch is exactly once in the source, the mirror goes on behind it: the pair expired, or was reset.
+Otherwise copying from the start offset could double records, so the partition stops, with what is known of
+the copy and what is right for it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...client.offsets import list_offsets
+from ...errors import CorruptBatch, PartitionStopped, ShoalError, UnsupportedBatch
+from ...records import Record, read_records
+from ..incidents import Incident, IncidentKind
+from ..partition_copy import PartitionCopy
+from ..reading import read_batches
+from .logs import Clusters, DestinationLog
+from .tail import Place, Tail, find, last_batch, last_data_batch
+
+if TYPE_CHECKING:
+    from .other_groups import OtherGroups, OtherPosition
+
+__all__ = ["behind_what_is_there"]
+
+#: So many source batches are decoded to find one record by its time. Records of the same millisecond may
+#: come before it.
+_MOST_DECODED_BATCHES = 64
+
+_ADOPT = (
+    "Give --adopt to compare all of the copy with the source and go on behind it, or mirror into an empty "
+    "topic (--rename)"
+)
+
+
+class _Finding(NamedTuple):
+    """
+    What a destination partition holds.
+
+    Attributes:
+        what: A phrase about it.
+        advice: What is right to do.
+        is_reset: Whether the source may have been deleted and created again since.
+
+    """
+
+    what: str
+    advice: str
+    is_reset: bool = False
+
+
+def behind_what_is_there(
+    clusters: Clusters,
+    copy: PartitionCopy,
+    log: DestinationLog,
+    incidents: list[Incident],
+    others: OtherGroups,
+) -> tuple[Place, int | None]:
+    """
+    Find where the source goes on behind what the destination holds.
+
+    Returns:
+        The place, and the CRC of the fingerprint of the destination's last batch if the source has it.
+
+    Raises:
+        PartitionStopped: Nothing shows the place, and no option allows to begin elsewhere.
+
+    """
+    start = Place(copy.range.start_offset)
+    tail = last_batch(clusters, copy, log)
+    places = find(clusters, copy, tail).places if tail else ()
+    if tail and len(places) == 1:
+        return places[0], tail.fingerprint.crc
+    if clusters.settings.allow_nonempty:
+        return start, None
+    found = _look_at(clusters, copy, log, tail, len(places), others)
+    reason = (
+        f"group {clusters.settings.group!r} has no committed pair for it, and {copy.destination} on "
+        f"{clusters.destination} {found.what}"
+    )
+    if found.is_reset:
+        kind = IncidentKind.SOURCE_RESET
+        if kind in clusters.settings.continue_on:
+            incidents.append(Incident(kind, reason, lost=None, continued=True))
+            return start, None
+        incidents.append(Incident(kind, reason))
+    raise PartitionStopped(*copy.source, start.source_offset, f"{reason}. {found.advice}")
+
+
+def _look_at(
+    clusters: Clusters,
+    copy: PartitionCopy,
+    log: DestinationLog,
+    tail: Tail | None,
+    times: int,
+    others: OtherGroups,
+) -> _Finding:
+    """Find out what the destination holds, and what to advise."""
+    other = others.position_of(copy.source)
+    if other:
+        return _of_another_group(other, log, clusters.settings.group, can_adopt=tail is not None)
+    start = copy.range.start_offset
+    if tail is None:
+        what = f"held records up to offset {log.end}, all deleted since"
+        return _Finding(
+            what,
+            "Nothing shows how far the source was mirrored. Mirror into an empty topic (--rename), or give "
+            f"--allow-nonempty to copy from source offset {start} on, also records that were here before",
+        )
+    holds = f"holds records up to offset {log.end}"
+    twice = (
+        f"With --allow-nonempty all records from source offset {start} on follow: those that the copy holds "
+        "already will be there twice"
+    )
+    if times:
+        what = f"{holds}, and its last batch is {times} times in the source"
+        return _Finding(what, f"{_ADOPT}. {twice}")
+    if _is_last_record_in_source(clusters, copy, log):
+        what = f"{holds}, and the source has its last record in another batch: it is another program's copy"
+        return _Finding(what, f"Stop that program, such as MirrorMaker 2. {_ADOPT}. {twice}")
+    what = (
+        f"{holds}, and its last batch is not in the source: another program wrote it, or the source deleted "
+        "it, or the source topic was deleted and created again"
+    )
+    kept = f"{IncidentKind.SOURCE_RESET.option} continue does the same"
+    return _Finding(what, f"Mirror into an empty topic (--rename). {twice}. {kept}", is_reset=True)
+
+
+def _of_another_group(other: OtherPosition, log: DestinationLog, group: str, *, can_adopt: bool) -> _Finding:
+    what = (
+        f"ends at offset {log.end}. Group {other.group!r} holds the position of this copy, up to source "
+        f"offset {other.pair.source_offset}"
+    )
+    advice = f"Give --group {other.group} to go on there"
+    if can_adopt:
+        advice += f", or --adopt to let group {group!r} take the copy over"
+    return _Finding(what, advice)
+
+
+def _is_last_record_in_source(clusters: Clusters, copy: PartitionCopy, log: DestinationLog) -> bool:
+    """Whether the source has the destination's last record where its time says, however it is batched."""
+    tail = last_data_batch(clusters, copy, log)
+    if tail is None or tail.header.is_log_append_time:
+        return False
+    records: list[Record] = []
+    with suppress(CorruptBatch, UnsupportedBatch):
+        records = list(tail.records)
+    if not records or records[-1].timestamp < 0:
+        return False
+    offset = list_offsets(clusters.source, {copy.source: records[-1].timestamp})[copy.source]
+    if isinstance(offset, ShoalError):
+        raise offset
+    return offset >= 0 and _is_near(clusters, copy, offset, tail, records[-1])
+
+
+def _is_near(clusters: Clusters, copy: PartitionCopy, offset: int, tail: Tail, wanted: Record) -> bool:
+    """Whether a record is among the first ones of the source from an offset on."""
+    batches = read_batches(clusters.source, copy.source, offset)
+    for batch in islice(batches, _MOST_DECODED_BATCHES):
+        with suppress(CorruptBatch, UnsupportedBatch):
+            records = read_records(batch, clusters.settings.max_decompressed_bytes)
+            if any(tail.is_same_record(wanted, each) for each in records):
+                return True
+    return False
