@@ -25,9 +25,17 @@ VERSIONS = [
 ]
 
 
+#: Only topics with this prefix take KIP-712's plain form.
+PLAIN = "plain."
+
+
 @pytest.fixture(scope="module", params=VERSIONS)
-def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
-    with KafkaCluster(version=request.param, broker_jvm={1: [f"-javaagent:{agent_jar()}"]}) as cluster:
+def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    options = tmp_path_factory.mktemp("agent") / "shoal-agent.properties"
+    options.write_text(f"plain.topics={PLAIN.replace('.', '[.]')}.*\n")
+    with KafkaCluster(
+        version=request.param, broker_jvm={1: [f"-javaagent:{agent_jar()}={options}"]}
+    ) as cluster:
         yield cluster
 
 
@@ -335,6 +343,42 @@ def test_what_a_marked_client_sends_without_sequences_is_left_to_the_stock_rules
     assert producer.accepted(created, [Identity(-1, -1).batch(-1)]) == 0
     assert producer.refused(created, [Identity(-1, -1).batch(-1)] * 2) == ErrorCode.INVALID_RECORD
     assert producer.accepted(created, following(3, 2)) == 3
+
+
+# KIP-712's plain form
+
+
+def plain(count: int) -> list[bytearray]:
+    """Build batches of one record, without a producer id."""
+    return [Identity(-1, -1).batch(-1) for _ in range(count)]
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_plain_topic_takes_batches_without_a_producer_id_from_any_client(
+    kafka: KafkaCluster, topic: str, acks: int
+) -> None:
+    name = f"{PLAIN}{topic}"
+    create_topic(kafka.bootstrap, name)
+    batches = plain(5)
+    per_request = records_in(batches)
+    with RawProducer(kafka.bootstrap, client_id="kip-712") as stranger:
+        for number in range(2):  # nothing is compared: a retry is written again
+            answer = stranger.produce(name, batches, acks=acks)
+            assert (answer.error_code, answer.base_offset) == (0, number * per_request)
+    assert as_sent(stored(kafka, name)) == as_sent(batches * 2)
+    assert [record.offset for record in read_topic(kafka.bootstrap, name)[0]] == list(range(2 * per_request))
+
+
+def test_plain_topic_refuses_batches_with_a_producer_id_from_a_stranger(
+    kafka: KafkaCluster, topic: str
+) -> None:
+    name = f"{PLAIN}{topic}"
+    create_topic(kafka.bootstrap, name)
+    with RawProducer(kafka.bootstrap, client_id="kip-712") as stranger:
+        assert stranger.refused(name, following(0, 2)) == ErrorCode.INVALID_RECORD
+        assert stranger.refused(name, [*plain(1), damaged()]) == ErrorCode.INVALID_RECORD
+        assert stranger.refused(name, [*plain(1), plain(1)[0][:-1]]) == ErrorCode.INVALID_RECORD
+    assert stored(kafka, name) == []
 
 
 def test_the_log_names_a_marked_client_once(kafka: KafkaCluster, created: str) -> None:

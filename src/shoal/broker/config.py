@@ -191,6 +191,8 @@ TOPIC_SETTINGS = _by_name(
     Setting("segment.index.bytes", _INT, "10485760", "log.index.size.max.bytes", _between(4)),
     Setting("segment.jitter.ms", _LONG, "0", "log.roll.jitter.ms", _between(0)),
     Setting("segment.ms", _LONG, "604800000", "log.roll.ms", _between(1)),
+    # Not Kafka's: see `multi_batch`.
+    Setting("shoal.multi.batch.plain", _BOOLEAN, "false", "shoal.multi.batch.plain"),
     Setting("unclean.leader.election.enable", _BOOLEAN, "false", "unclean.leader.election.enable"),
 )
 
@@ -316,6 +318,7 @@ class TopicConfig:
         down_conversion: Whether clients that read no magic 2 are served.
         flush_messages: After so many records what was written is flushed to
             the disk, before they are acknowledged; of a log in memory, without effect.
+        plain_multi_batch: Whether several batches without a producer id are taken in a request.
 
     """
 
@@ -332,6 +335,7 @@ class TopicConfig:
     down_conversion: bool
     index_interval_bytes: int
     flush_messages: int
+    plain_multi_batch: bool
 
     @classmethod
     def of(cls, overrides: Mapping[str, str], broker: BrokerConfig) -> TopicConfig:
@@ -357,4 +361,5 @@ class TopicConfig:
             down_conversion=value("message.downconversion.enable").lower() == "true",
             index_interval_bytes=int(value("index.interval.bytes")),
             flush_messages=int(value("flush.messages")),
+            plain_multi_batch=value("shoal.multi.batch.plain").lower() == "true",
         )

@@ -1,17 +1,23 @@
 """
 Several batches of a partition in one Produce request: the broker's half of KIP-712.
 
-Stock Kafka refuses a second batch with INVALID_RECORD. With
-``shoal.multi.batch.produce`` this broker takes them, as a real one does with
-shoal's Java agent, from clients whose id begins with
-``shoal.multi.batch.client.id.prefix``. Nobody else sees a difference.
+Stock Kafka refuses a second batch with INVALID_RECORD. This broker takes them
+in two forms, as a real one does with shoal's Java agent. Both are off by
+default, and a client that uses neither sees stock Kafka.
 
-What such a client sends is a *compare-and-append*: its sequences are the
-offsets where its batches must land (modulo 2^31), and nothing is written
-unless the log ends where the first new batch says. That makes a retry exact,
-however many batches it has and however many came since: the log itself is
-asked what it has at those offsets.
-:meth:`.log.Log.compare_and_append` does it, all batches of a partition or none.
+**Compare-and-append**, with ``shoal.multi.batch.produce``, from clients whose
+id begins with ``shoal.multi.batch.client.id.prefix``: the client's sequences
+are the offsets where its batches must land (modulo 2^31), and nothing is
+written unless the log ends where the first new batch says. That makes a retry
+exact, however many batches it has and however many came since: the log itself
+is asked what it has at those offsets. :meth:`.log.Log.compare_and_append` does it.
+
+**KIP-712's plain form**, for topics with ``shoal.multi.batch.plain``, from any
+client: batches without a producer id are appended behind one another
+(:meth:`.log.Log.append_all`). Nothing is compared, so a request that is sent
+again is written again, as a single batch without a producer id would be.
+
+In both forms all batches of a partition are appended, or none.
 """
 
 from __future__ import annotations
@@ -25,7 +31,7 @@ from .producers import last_sequence_of, next_sequence
 from .refusal import Refused
 from .validate import iterate
 
-__all__ = ["admitted_batches", "is_asked_for"]
+__all__ = ["admitted_batches", "is_asked_for", "plain_batches"]
 
 #: What goes with earlier versions, ZStandard's lack for one, is not worth a rule of its own.
 _FROM_VERSION = 7
@@ -40,7 +46,7 @@ def is_asked_for(config: Mapping[str, str], client_id: str) -> bool:
 
 def admitted_batches(record_set: memoryview, version: int) -> Sequence[RecordBatch] | None:
     """
-    Return the batches of a record set that can be appended together.
+    Return the batches of a record set that can be compared and appended together.
 
     Args:
         record_set: Of one partition, as it came.
@@ -58,16 +64,44 @@ def admitted_batches(record_set: memoryview, version: int) -> Sequence[RecordBat
             batch without a whole header.
 
     """
-    batches = [_read(view) for view in iterate(record_set)]
-    if sum(len(batch.view) for batch in batches) < len(record_set):
-        raise Refused(ErrorCode.INVALID_RECORD, "the last batch is cut short")
+    batches = _whole_batches(record_set)
     headers = [batch.header for batch in batches]
     is_admitted = (
         version >= _FROM_VERSION
-        and all(map(_is_admitted, headers))
+        and all(_is_of_client(header) and _has_sequence(header) for header in headers)
         and all(_follows(header, before) for before, header in pairwise(headers))
     )
     return batches if batches and is_admitted else None
+
+
+def plain_batches(record_set: memoryview, version: int) -> Sequence[RecordBatch] | None:
+    """
+    Return two or more batches without a producer id, to append behind one another (KIP-712).
+
+    Args:
+        record_set: Of one partition, as it came.
+        version: Of the request.
+
+    Returns:
+        None if there is only one batch, or if one of them has a producer id or breaks another
+        rule: the stock rules apply then.
+
+    Raises:
+        Refused: As :func:`admitted_batches` does.
+
+    """
+    batches = _whole_batches(record_set)
+    is_plain = version >= _FROM_VERSION and all(
+        _is_of_client(batch.header) and batch.header.producer_id < 0 for batch in batches
+    )
+    return batches if len(batches) > 1 and is_plain else None
+
+
+def _whole_batches(record_set: memoryview) -> list[RecordBatch]:
+    batches = [_read(view) for view in iterate(record_set)]
+    if sum(len(batch.view) for batch in batches) < len(record_set):
+        raise Refused(ErrorCode.INVALID_RECORD, "the last batch is cut short")
+    return batches
 
 
 def _read(view: memoryview) -> RecordBatch:
@@ -76,17 +110,19 @@ def _read(view: memoryview) -> RecordBatch:
     return RecordBatch(read_header(view), view)
 
 
-def _is_admitted(header: BatchHeader) -> bool:
+def _is_of_client(header: BatchHeader) -> bool:
+    """Return whether a client may send such a batch alone, outside of a transaction."""
     return (
         header.magic == 2
         and header.base_offset == 0
         and 0 < header.records_count == header.last_offset_delta + 1
         and not header.is_control
         and not header.is_transactional
-        and header.producer_id >= 0
-        and header.producer_epoch >= 0
-        and header.base_sequence >= 0
     )
+
+
+def _has_sequence(header: BatchHeader) -> bool:
+    return header.producer_id >= 0 and header.producer_epoch >= 0 and header.base_sequence >= 0
 
 
 def _follows(header: BatchHeader, before: BatchHeader) -> bool:

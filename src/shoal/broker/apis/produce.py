@@ -20,8 +20,9 @@ transaction by itself (KIP-890). Topic ids, v13, are not spoken.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ErrorCode
@@ -33,7 +34,7 @@ from ..call import Call
 from ..clock import now_ms
 from ..log import AppendInfo, Log
 from ..message_sets import is_message_set, validated_message_set
-from ..multi_batch import admitted_batches, is_asked_for
+from ..multi_batch import admitted_batches, is_asked_for, plain_batches
 from ..refusal import Refused
 from ..validate import HeaderChange, check_batch, sole_batch, validate
 
@@ -126,25 +127,34 @@ def _append_message_set(log: Log, record_set: memoryview) -> AppendInfo:
 def _append_batches(
     broker: Broker, call: Call, request: ProduceRequest, topic: str, partition: int, record_set: memoryview
 ) -> AppendInfo:
-    batches = _batches(broker, call, request, record_set)
-    _check_acks(request)
-    if isinstance(batches, RecordBatch):
-        return _append(broker, call, request, topic, partition, batches)
     log = broker.topics.log(topic, partition)
+    append_several = _several(broker, call, request, log, record_set)
+    if append_several is None:
+        # What v3 to v6 refuse for their version, no version before did.
+        version = call.version if call.version >= _MAGIC_2_FROM else _ANY_CODEC_FROM
+        batch = sole_batch(record_set, version)
+        _check_acks(request)
+        return _append(broker, call, request, topic, partition, batch)
+    _check_acks(request)
+    return append_several()
+
+
+def _several(
+    broker: Broker, call: Call, request: ProduceRequest, log: Log, record_set: memoryview
+) -> Callable[[], AppendInfo] | None:
+    """Return how to append a record set that :mod:`..multi_batch` admits; None for stock Kafka's way."""
+    if request.transactional_id is not None:
+        return None
     now = now_ms()
-    return log.compare_and_append(batches, lambda batch: _validated(batch, log, now))
-
-
-def _batches(
-    broker: Broker, call: Call, request: ProduceRequest, record_set: memoryview
-) -> RecordBatch | Sequence[RecordBatch]:
-    """Return the batches to compare and append, or the one to append as stock Kafka does."""
-    if request.transactional_id is None and is_asked_for(broker.config, call.client_id):
+    if is_asked_for(broker.config, call.client_id):
         batches = admitted_batches(record_set, call.version)
         if batches is not None:
-            return batches
-    # What v3 to v6 refuse for their version, no version before did.
-    return sole_batch(record_set, call.version if call.version >= _MAGIC_2_FROM else _ANY_CODEC_FROM)
+            return partial(log.compare_and_append, batches, lambda batch: _validated(batch, log, now))
+    if log.config.plain_multi_batch:
+        batches = plain_batches(record_set, call.version)
+        if batches is not None:
+            return partial(log.append_all, batches, lambda batch: _validated(batch, log, now))
+    return None
 
 
 def _append(

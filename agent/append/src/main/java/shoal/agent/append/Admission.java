@@ -10,7 +10,7 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Which record sets of a marked request are appended by compare-and-append, from the headers of their batches.
+ * Which record sets are appended in one of the {@link Form}s, from the headers of their batches.
  *
  * <p>Checksums and records are not looked at: the stock code does that, for each batch, before it writes.
  */
@@ -34,42 +34,87 @@ public final class Admission {
             return false;
         }
         MemoryRecords batches = (MemoryRecords) records;
-        Optional<String> objection = objection(version, batches);
-        if (objection.isEmpty()) {
-            request.admit(batches);
-            return true;
+        for (Form form : request.forms(batches)) {
+            Optional<String> objection = objection(form, version, batches);
+            if (objection.isEmpty()) {
+                request.admit(batches, form);
+                return true;
+            }
+            LOG.debug("A record set is not appended in form {}: {}", form, objection.get());
         }
-        LOG.debug("A record set of a marked request is left to the stock rules: {}", objection.get());
         if (batches.validBytes() < batches.sizeInBytes()) {
             throw new InvalidRecordException("The last batch is cut short");
         }
         return false;
     }
 
+    /** Returns what speaks against appending a record set in a form, if anything does. */
+    static Optional<String> objection(Form form, short version, MemoryRecords records) {
+        return switch (form) {
+            case COMPARED -> objectionToCompared(version, records);
+            case PLAIN -> objectionToPlain(version, records);
+        };
+    }
+
     /**
-     * Returns what speaks against a record set, if anything does.
+     * Returns what speaks against a record set by compare-and-append, if anything does.
      *
      * <p>Nothing does where every batch could be sent alone by an idempotent producer, outside of a transaction, and
      * where each follows the one before it without a gap in their sequences.
      */
-    static Optional<String> objection(short version, MemoryRecords records) {
-        if (version < OLDEST_VERSION) {
-            return Optional.of("Produce " + version + " is older than " + OLDEST_VERSION);
-        }
+    private static Optional<String> objectionToCompared(short version, MemoryRecords records) {
+        Optional<String> objection = objectionToAny(version, records);
         RecordBatch before = null;
-        int bytes = 0;
         for (RecordBatch batch : records.batches()) {
-            Optional<String> objection = objection(batch);
+            if (objection.isEmpty() && (!batch.hasProducerId() || batch.producerEpoch() < 0 || batch.baseSequence() < 0)) {
+                objection = Optional.of("a batch without producer id, epoch or sequence");
+            }
             if (objection.isEmpty() && before != null) {
                 objection = objectionBetween(before, batch);
             }
             if (objection.isPresent()) {
                 return objection;
             }
-            bytes += batch.sizeInBytes();
             before = batch;
         }
-        if (before == null) {
+        return objection;
+    }
+
+    /**
+     * Returns what speaks against a record set in KIP-712's plain form, if anything does.
+     *
+     * <p>A single batch is left to the stock code, and so is a batch with a producer id: without comparing, the broker
+     * could not tell a retry of several from new ones.
+     */
+    private static Optional<String> objectionToPlain(short version, MemoryRecords records) {
+        Optional<String> objection = objectionToAny(version, records);
+        int count = 0;
+        for (RecordBatch batch : records.batches()) {
+            if (objection.isEmpty() && batch.hasProducerId()) {
+                objection = Optional.of("a batch with a producer id");
+            }
+            if (objection.isPresent()) {
+                return objection;
+            }
+            count++;
+        }
+        return objection.isPresent() || count > 1 ? objection : Optional.of("only one batch");
+    }
+
+    /** Nothing speaks against it in any form where a client could send each batch alone, outside of a transaction. */
+    private static Optional<String> objectionToAny(short version, MemoryRecords records) {
+        if (version < OLDEST_VERSION) {
+            return Optional.of("Produce " + version + " is older than " + OLDEST_VERSION);
+        }
+        int bytes = 0;
+        for (RecordBatch batch : records.batches()) {
+            Optional<String> objection = objection(batch);
+            if (objection.isPresent()) {
+                return objection;
+            }
+            bytes += batch.sizeInBytes();
+        }
+        if (bytes == 0) {
             return Optional.of("there is no batch");
         }
         return bytes == records.sizeInBytes() ? Optional.empty() : Optional.of("the last batch is cut short");
@@ -85,9 +130,6 @@ public final class Admission {
         int count = batch.countOrNull();
         if (count <= 0 || batch.lastOffset() != count - 1) {
             return Optional.of(count + " records, but offsets up to " + batch.lastOffset());
-        }
-        if (!batch.hasProducerId() || batch.producerEpoch() < 0 || batch.baseSequence() < 0) {
-            return Optional.of("a batch without producer id, epoch or sequence");
         }
         if (batch.isTransactional() || batch.isControlBatch()) {
             return Optional.of("a batch of a transaction");

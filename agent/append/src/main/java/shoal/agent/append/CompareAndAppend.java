@@ -1,6 +1,5 @@
 package shoal.agent.append;
 
-import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.List;
 import org.apache.kafka.common.record.MemoryRecords;
@@ -39,19 +38,8 @@ public final class CompareAndAppend {
     private static LogAppendInfo append(
             PartitionLog log, MemoryRecords records, List<MutableRecordBatch> batches, int duplicates) {
         int position = sizeInBytes(batches.subList(0, duplicates));
-        MemoryRecords fresh = slice(records, position, records.sizeInBytes() - position);
-        MarkedRequest.leave(new SliceValidation(log, fresh));
-        try {
-            return log.append(fresh);
-        } finally {
-            MarkedRequest.takeValidation(); // it is still there where the append failed before
-        }
-    }
-
-    /** Returns a view of some bytes; its buffer begins at 0, since records take its limit for their size. */
-    static MemoryRecords slice(MemoryRecords records, int position, int size) {
-        ByteBuffer buffer = records.buffer();
-        return MemoryRecords.readableRecords(buffer.slice(position, size));
+        return SliceValidation.append(
+                log, SliceValidation.slice(records, position, records.sizeInBytes() - position));
     }
 
     private static int sizeInBytes(List<MutableRecordBatch> batches) {

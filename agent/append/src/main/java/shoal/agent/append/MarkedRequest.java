@@ -1,7 +1,7 @@
 package shoal.agent.append;
 
-import java.util.Collections;
 import java.util.IdentityHashMap;
+import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.kafka.common.record.BaseRecords;
@@ -25,11 +25,11 @@ public final class MarkedRequest {
     private static final ThreadLocal<MarkedRequest> CURRENT = new ThreadLocal<>();
     private static volatile MarkedClients clients;
 
-    private final Set<BaseRecords> candidates;
-    private final Set<BaseRecords> admitted = identitySet();
+    private final Map<BaseRecords, Set<Form>> candidates;
+    private final Map<BaseRecords, Form> admitted = new IdentityHashMap<>();
     private SliceValidation validation;
 
-    private MarkedRequest(Set<BaseRecords> candidates) {
+    private MarkedRequest(Map<BaseRecords, Set<Form>> candidates) {
         this.candidates = candidates;
     }
 
@@ -38,9 +38,9 @@ public final class MarkedRequest {
         clients = allowed;
     }
 
-    /** Returns an empty set of record sets, in which two with the same bytes are two. */
-    public static Set<BaseRecords> identitySet() {
-        return Collections.newSetFromMap(new IdentityHashMap<>());
+    /** Returns an empty map of record sets to the forms they may have, in which two with the same bytes are two. */
+    public static Map<BaseRecords, Set<Form>> candidates() {
+        return new IdentityHashMap<>();
     }
 
     /**
@@ -60,10 +60,10 @@ public final class MarkedRequest {
      * Runs the stock handling of a marked request.
      *
      * @param context where it comes from
-     * @param candidates its record sets for topics that may be written so
+     * @param candidates its record sets for topics that may be written so, with the forms that each may have
      * @param stock the stock method, called again
      */
-    public static void handle(RequestContext context, Set<BaseRecords> candidates, Runnable stock) {
+    public static void handle(RequestContext context, Map<BaseRecords, Set<Form>> candidates, Runnable stock) {
         name(context);
         CURRENT.set(new MarkedRequest(candidates));
         try {
@@ -83,19 +83,24 @@ public final class MarkedRequest {
     /** Returns the request of this thread if the record set is one of its candidates, else null. */
     static MarkedRequest ofCandidate(BaseRecords records) {
         MarkedRequest current = CURRENT.get();
-        boolean isCandidate = current != null && records instanceof MemoryRecords && current.candidates.contains(records);
+        boolean isCandidate = current != null && records instanceof MemoryRecords && current.candidates.containsKey(records);
         return isCandidate ? current : null;
     }
 
-    /** From now on this record set is appended by compare-and-append. */
-    void admit(MemoryRecords records) {
-        admitted.add(records);
+    /** Returns the forms that one of the candidates may have. */
+    Set<Form> forms(MemoryRecords records) {
+        return candidates.get(records);
     }
 
-    /** Says whether a record set was admitted, once: the stock append that follows is let through. */
-    public static boolean takeAdmitted(MemoryRecords records) {
+    /** From now on this record set is appended in this form. */
+    void admit(MemoryRecords records, Form form) {
+        admitted.put(records, form);
+    }
+
+    /** Returns the form in which a record set was admitted, once: the stock append that follows is let through. */
+    public static Form takeAdmitted(MemoryRecords records) {
         MarkedRequest current = CURRENT.get();
-        return current != null && current.admitted.remove(records);
+        return current == null ? null : current.admitted.remove(records);
     }
 
     /** Leaves a validation for the one stock append that follows on this thread. */

@@ -9,6 +9,7 @@ import org.apache.kafka.common.record.RecordBatch;
 import org.apache.kafka.common.record.RecordValidationStats;
 import org.apache.kafka.common.utils.BufferSupplier;
 import org.apache.kafka.common.utils.PrimitiveRef.LongRef;
+import org.apache.kafka.storage.internals.log.LogAppendInfo;
 import org.apache.kafka.storage.internals.log.LogValidator;
 import org.apache.kafka.storage.internals.log.LogValidator.MetricsRecorder;
 import org.apache.kafka.storage.internals.log.LogValidator.ValidationResult;
@@ -26,6 +27,25 @@ public final class SliceValidation {
     SliceValidation(PartitionLog log, MemoryRecords records) {
         this.log = log;
         this.records = records;
+    }
+
+    /**
+     * Appends batches by the stock append, in one piece, so that all of them are written or none.
+     *
+     * @param records admitted ones that the log does not have
+     */
+    static LogAppendInfo append(PartitionLog log, MemoryRecords records) {
+        MarkedRequest.leave(new SliceValidation(log, records));
+        try {
+            return log.append(records);
+        } finally {
+            MarkedRequest.takeValidation(); // it is still there where the append failed before
+        }
+    }
+
+    /** Returns a view of some bytes; its buffer begins at 0, since records take its limit for their size. */
+    static MemoryRecords slice(MemoryRecords records, int position, int size) {
+        return MemoryRecords.readableRecords(records.buffer().slice(position, size));
     }
 
     /**
@@ -48,7 +68,7 @@ public final class SliceValidation {
         boolean sizeMayHaveChanged = false;
         int position = 0;
         for (MutableRecordBatch batch : records.batches()) {
-            MemoryRecords slice = CompareAndAppend.slice(records, position, batch.sizeInBytes());
+            MemoryRecords slice = slice(records, position, batch.sizeInBytes());
             ValidationResult result =
                     log.validator(slice).validateMessagesAndAssignOffsets(offset, metrics, buffers);
             validated.add(result.validatedRecords);

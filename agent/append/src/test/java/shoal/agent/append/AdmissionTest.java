@@ -57,7 +57,7 @@ class AdmissionTest {
         assertObjection("a batch of a transaction", joined(batch(0, 1), transactional));
         MemoryRecords marker = MemoryRecords.withEndTransactionMarker(
                 PRODUCER, EPOCH, new EndTransactionMarker(ControlRecordType.COMMIT, 0));
-        assertObjection("a batch without producer id, epoch or sequence", marker);
+        assertObjection("a batch of a transaction", marker);
     }
 
     @Test
@@ -94,15 +94,46 @@ class AdmissionTest {
 
     @Test
     void anOldVersionIsNot() {
-        assertEquals(Optional.of("Produce 6 is older than 7"), Admission.objection((short) 6, batch(0, 1)));
-        assertEquals(Optional.empty(), Admission.objection((short) 7, batch(0, 1)));
+        assertEquals(Optional.of("Produce 6 is older than 7"), Admission.objection(Form.COMPARED, (short) 6, batch(0, 1)));
+        assertEquals(Optional.empty(), Admission.objection(Form.COMPARED, (short) 7, batch(0, 1)));
+    }
+
+    @Test
+    void severalBatchesWithoutAProducerAreAdmittedInThePlainFormOnly() {
+        MemoryRecords several = joined(plain(2), plain(1));
+        assertEquals(Optional.empty(), Admission.objection(Form.PLAIN, VERSION, several));
+        assertObjection("a batch without producer id, epoch or sequence", several);
+    }
+
+    @Test
+    void thePlainFormLeavesOneBatchAndProducersToTheStockRules() {
+        assertEquals(Optional.of("only one batch"), Admission.objection(Form.PLAIN, VERSION, plain(3)));
+        Optional<String> producer = Optional.of("a batch with a producer id");
+        assertEquals(producer, Admission.objection(Form.PLAIN, VERSION, following(0, 1, 1)));
+        assertEquals(producer, Admission.objection(Form.PLAIN, VERSION, joined(plain(1), batch(0, 1))));
+    }
+
+    @Test
+    void thePlainFormHasTheOtherRulesToo() {
+        MemoryRecords several = joined(plain(1), plain(1));
+        assertEquals(Optional.of("Produce 6 is older than 7"), Admission.objection(Form.PLAIN, (short) 6, several));
+        ByteBuffer cut = several.buffer().slice(0, several.sizeInBytes() - 1);
+        assertEquals(
+                Optional.of("the last batch is cut short"),
+                Admission.objection(Form.PLAIN, VERSION, MemoryRecords.readableRecords(cut)));
+        several.buffer().putLong(0, 1);
+        assertEquals(Optional.of("base offset 1 is not 0"), Admission.objection(Form.PLAIN, VERSION, several));
+    }
+
+    private static MemoryRecords plain(int count) {
+        return MemoryRecords.withRecords(Compression.NONE, records(count));
     }
 
     private static void assertAdmitted(MemoryRecords records) {
-        assertEquals(Optional.empty(), Admission.objection(VERSION, records));
+        assertEquals(Optional.empty(), Admission.objection(Form.COMPARED, VERSION, records));
     }
 
     private static void assertObjection(String expected, MemoryRecords records) {
-        assertEquals(Optional.of(expected), Admission.objection(VERSION, records));
+        assertEquals(Optional.of(expected), Admission.objection(Form.COMPARED, VERSION, records));
     }
 }

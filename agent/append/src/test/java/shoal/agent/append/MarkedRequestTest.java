@@ -9,6 +9,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import static shoal.agent.append.Batches.following;
 
 import java.net.InetAddress;
+import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.regex.Pattern;
@@ -28,7 +29,7 @@ import org.junit.jupiter.api.Test;
 
 class MarkedRequestTest {
     private static final MarkedClients CLIENTS =
-            new MarkedClients("marked", Set.of("User:ANONYMOUS"), Pattern.compile(".*"));
+            new MarkedClients("marked", Set.of("User:ANONYMOUS"), Pattern.compile(".*"), null);
     private static final short VERSION = 11;
 
     private final MemoryRecords candidate = following(0, 1, 1);
@@ -62,11 +63,11 @@ class MarkedRequestTest {
     void onlyTheCandidateItselfIsAdmittedAndAppendedOnce() {
         handle(() -> {
             assertFalse(Admission.validateRecords(VERSION, other)); // equal, but another
-            assertFalse(MarkedRequest.takeAdmitted(other));
-            assertFalse(MarkedRequest.takeAdmitted(candidate)); // not looked at yet
+            assertNull(MarkedRequest.takeAdmitted(other));
+            assertNull(MarkedRequest.takeAdmitted(candidate)); // not looked at yet
             assertTrue(Admission.validateRecords(VERSION, candidate));
-            assertTrue(MarkedRequest.takeAdmitted(candidate));
-            assertFalse(MarkedRequest.takeAdmitted(candidate));
+            assertSame(Form.COMPARED, MarkedRequest.takeAdmitted(candidate));
+            assertNull(MarkedRequest.takeAdmitted(candidate));
         });
     }
 
@@ -74,11 +75,11 @@ class MarkedRequestTest {
     void nothingIsMarkedBehindTheRequestOrOnOtherThreads() {
         handle(() -> {
             assertTrue(Admission.validateRecords(VERSION, candidate));
-            assertFalse(CompletableFuture.supplyAsync(() -> MarkedRequest.takeAdmitted(candidate))
+            assertNull(CompletableFuture.supplyAsync(() -> MarkedRequest.takeAdmitted(candidate))
                     .join());
         });
         assertFalse(Admission.validateRecords(VERSION, candidate));
-        assertFalse(MarkedRequest.takeAdmitted(candidate));
+        assertNull(MarkedRequest.takeAdmitted(candidate));
     }
 
     @Test
@@ -89,7 +90,7 @@ class MarkedRequestTest {
             throw failure;
         };
         assertSame(failure, assertThrows(IllegalStateException.class, () -> handle(fails)));
-        assertFalse(MarkedRequest.takeAdmitted(candidate));
+        assertNull(MarkedRequest.takeAdmitted(candidate));
         assertNotNull(MarkedRequest.marking(context("marked-1")));
     }
 
@@ -114,14 +115,14 @@ class MarkedRequestTest {
     }
 
     private void handle(Runnable stock) {
-        Set<BaseRecords> candidates = MarkedRequest.identitySet();
-        candidates.add(candidate);
+        Map<BaseRecords, Set<Form>> candidates = MarkedRequest.candidates();
+        candidates.put(candidate, Set.of(Form.COMPARED));
         MarkedRequest.handle(context("marked-1"), candidates, stock);
     }
 
     private static boolean validated(MemoryRecords records) {
-        Set<BaseRecords> candidates = MarkedRequest.identitySet();
-        candidates.add(records);
+        Map<BaseRecords, Set<Form>> candidates = MarkedRequest.candidates();
+        candidates.put(records, Set.of(Form.COMPARED));
         boolean[] admitted = new boolean[1];
         MarkedRequest.handle(
                 context("marked-1"), candidates, () -> admitted[0] = Admission.validateRecords(VERSION, records));

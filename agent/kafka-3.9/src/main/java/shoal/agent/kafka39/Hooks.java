@@ -1,5 +1,6 @@
 package shoal.agent.kafka39;
 
+import java.util.Map;
 import java.util.Set;
 import kafka.log.UnifiedLog;
 import kafka.network.RequestChannel;
@@ -14,7 +15,8 @@ import org.apache.kafka.storage.internals.log.AppendOrigin;
 import org.apache.kafka.storage.internals.log.LogAppendInfo;
 import org.apache.kafka.storage.internals.log.VerificationGuard;
 import scala.reflect.ClassTag$;
-import shoal.agent.append.CompareAndAppend;
+import shoal.agent.append.AdmittedAppend;
+import shoal.agent.append.Form;
 import shoal.agent.append.MarkedClients;
 import shoal.agent.append.MarkedRequest;
 
@@ -34,11 +36,16 @@ public final class Hooks {
         if (produce.transactionalId() != null) {
             return false;
         }
-        Set<BaseRecords> candidates = MarkedRequest.identitySet();
+        String clientId = request.context().header.clientId();
+        Map<BaseRecords, Set<Form>> candidates = MarkedRequest.candidates();
         for (TopicProduceData topic : produce.data().topicData()) {
-            if (clients.includeTopic(topic.name())) {
-                topic.partitionData().forEach(partition -> candidates.add(partition.records()));
+            Set<Form> forms = clients.forms(clientId, topic.name());
+            if (!forms.isEmpty()) {
+                topic.partitionData().forEach(partition -> candidates.put(partition.records(), forms));
             }
+        }
+        if (candidates.isEmpty()) {
+            return false;
         }
         MarkedRequest.handle(
                 request.context(), candidates, () -> apis.handleProduceRequest(request, requestLocal));
@@ -54,16 +61,12 @@ public final class Hooks {
             MetadataVersion interBrokerProtocolVersion,
             RequestLocal requestLocal,
             VerificationGuard verificationGuard) {
-        return MarkedRequest.takeAdmitted(records)
-                ? CompareAndAppend.append(
-                        new LeaderLog(
-                                log,
-                                leaderEpoch,
-                                origin,
-                                interBrokerProtocolVersion,
-                                requestLocal,
-                                verificationGuard),
-                        records)
-                : null;
+        Form form = MarkedRequest.takeAdmitted(records);
+        if (form == null) {
+            return null;
+        }
+        LeaderLog appended = new LeaderLog(
+                log, leaderEpoch, origin, interBrokerProtocolVersion, requestLocal, verificationGuard);
+        return AdmittedAppend.append(form, appended, records);
     }
 }

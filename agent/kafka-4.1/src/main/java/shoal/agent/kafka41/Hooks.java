@@ -1,5 +1,6 @@
 package shoal.agent.kafka41;
 
+import java.util.Map;
 import java.util.Set;
 import kafka.network.RequestChannel;
 import kafka.server.KafkaApis;
@@ -14,7 +15,8 @@ import org.apache.kafka.storage.internals.log.LogAppendInfo;
 import org.apache.kafka.storage.internals.log.UnifiedLog;
 import org.apache.kafka.storage.internals.log.VerificationGuard;
 import scala.reflect.ClassTag$;
-import shoal.agent.append.CompareAndAppend;
+import shoal.agent.append.AdmittedAppend;
+import shoal.agent.append.Form;
 import shoal.agent.append.MarkedClients;
 import shoal.agent.append.MarkedRequest;
 
@@ -34,11 +36,16 @@ public final class Hooks {
         if (produce.transactionalId() != null) {
             return false;
         }
-        Set<BaseRecords> candidates = MarkedRequest.identitySet();
+        String clientId = request.context().header.clientId();
+        Map<BaseRecords, Set<Form>> candidates = MarkedRequest.candidates();
         for (TopicProduceData topic : produce.data().topicData()) {
-            if (clients.includeTopic(name(apis, topic))) {
-                topic.partitionData().forEach(partition -> candidates.add(partition.records()));
+            Set<Form> forms = clients.forms(clientId, name(apis, topic));
+            if (!forms.isEmpty()) {
+                topic.partitionData().forEach(partition -> candidates.put(partition.records(), forms));
             }
+        }
+        if (candidates.isEmpty()) {
+            return false;
         }
         MarkedRequest.handle(
                 request.context(), candidates, () -> apis.handleProduceRequest(request, requestLocal));
@@ -60,9 +67,10 @@ public final class Hooks {
             AppendOrigin origin,
             RequestLocal requestLocal,
             VerificationGuard verificationGuard) {
-        return MarkedRequest.takeAdmitted(records)
-                ? CompareAndAppend.append(
-                        new LeaderLog(log, leaderEpoch, origin, requestLocal, verificationGuard), records)
-                : null;
+        Form form = MarkedRequest.takeAdmitted(records);
+        if (form == null) {
+            return null;
+        }
+        return AdmittedAppend.append(form, new LeaderLog(log, leaderEpoch, origin, requestLocal, verificationGuard), records);
     }
 }

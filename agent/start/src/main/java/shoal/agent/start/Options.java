@@ -22,6 +22,8 @@ import shoal.agent.append.MarkedClients;
  *   <li>{@code principals}: who may have it, by {@code ;} as in Kafka's {@code super.users}. Only
  *       {@code User:ANONYMOUS} by default, so that on a listener that authenticates nobody may unless he is named.
  *   <li>{@code topics}: a regular expression for the whole names of the topics that may be written so.
+ *   <li>{@code plain.topics}: likewise for the topics that take KIP-712's plain form, from any client id; none by
+ *       default, since a retry is written again there.
  * </ul>
  *
  * @param markedClients what they amount to
@@ -30,6 +32,7 @@ record Options(MarkedClients markedClients) {
     private static final String PREFIX = "client.id.prefix";
     private static final String PRINCIPALS = "principals";
     private static final String TOPICS = "topics";
+    private static final String PLAIN_TOPICS = "plain.topics";
 
     /**
      * Reads the file, if there is one.
@@ -50,14 +53,15 @@ record Options(MarkedClients markedClients) {
 
     static Options of(Properties properties) {
         Set<String> unknown = new TreeSet<>(properties.stringPropertyNames());
-        unknown.removeAll(Set.of(PREFIX, PRINCIPALS, TOPICS));
+        unknown.removeAll(Set.of(PREFIX, PRINCIPALS, TOPICS, PLAIN_TOPICS));
         if (!unknown.isEmpty()) {
             throw new StartRefused("there is no option " + String.join(", ", unknown));
         }
         return new Options(new MarkedClients(
                 prefix(properties.getProperty(PREFIX, "shoal-multi-batch").strip()),
                 principals(properties.getProperty(PRINCIPALS, "User:ANONYMOUS")),
-                topics(properties.getProperty(TOPICS, ".*").strip())));
+                pattern(TOPICS, properties.getProperty(TOPICS, ".*").strip()),
+                plainTopics(properties.getProperty(PLAIN_TOPICS, "").strip())));
     }
 
     private static String prefix(String value) {
@@ -83,17 +87,26 @@ record Options(MarkedClients markedClients) {
         return names;
     }
 
-    private static Pattern topics(String value) {
+    private static Pattern plainTopics(String value) {
+        return value.isEmpty() ? null : pattern(PLAIN_TOPICS, value);
+    }
+
+    private static Pattern pattern(String option, String value) {
         try {
             return Pattern.compile(value);
         } catch (PatternSyntaxException error) {
-            throw new StartRefused(TOPICS + " is no regular expression", error);
+            throw new StartRefused(option + " is no regular expression", error);
         }
     }
 
     @Override
     public String toString() {
         return "clients " + markedClients.clientIdPrefix() + "* of " + String.join(";", markedClients.principals())
-                + " to topics " + markedClients.topics();
+                + " to topics " + markedClients.topics() + plain();
+    }
+
+    private String plain() {
+        Pattern topics = markedClients.plainTopics();
+        return topics == null ? "" : ", and without comparing from all of their clients to topics " + topics;
     }
 }

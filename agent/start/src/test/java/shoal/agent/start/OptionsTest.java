@@ -10,9 +10,11 @@ import java.io.StringReader;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Properties;
+import java.util.Set;
 import org.apache.kafka.common.security.auth.KafkaPrincipal;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
+import shoal.agent.append.Form;
 import shoal.agent.append.MarkedClients;
 
 class OptionsTest {
@@ -25,7 +27,7 @@ class OptionsTest {
         assertTrue(clients.include("shoal-multi-batch.mirror", KafkaPrincipal.ANONYMOUS));
         assertFalse(clients.include("shoal", KafkaPrincipal.ANONYMOUS));
         assertFalse(clients.include(null, KafkaPrincipal.ANONYMOUS));
-        assertTrue(clients.includeTopic("orders"));
+        assertEquals(Set.of(Form.COMPARED), clients.forms("shoal-multi-batch.mirror", "orders"));
     }
 
     @Test
@@ -40,9 +42,20 @@ class OptionsTest {
     @Test
     void aPatternIsForWholeNamesOfTopics() {
         MarkedClients clients = options("topics=copy\\\\..*").markedClients();
-        assertTrue(clients.includeTopic("copy.orders"));
-        assertFalse(clients.includeTopic("a.copy.orders"));
-        assertFalse(clients.includeTopic(""));
+        assertEquals(Set.of(Form.COMPARED), clients.forms("shoal-multi-batch", "copy.orders"));
+        assertEquals(Set.of(), clients.forms("shoal-multi-batch", "a.copy.orders"));
+        assertEquals(Set.of(), clients.forms("shoal-multi-batch", ""));
+    }
+
+    @Test
+    void plainTopicsTakeAnyClientIdOfThePrincipals() {
+        MarkedClients clients = options("plain.topics=plain\\\\..*").markedClients();
+        assertTrue(clients.include("kip-712", KafkaPrincipal.ANONYMOUS));
+        assertTrue(clients.include(null, KafkaPrincipal.ANONYMOUS));
+        assertFalse(clients.include("kip-712", ALICE));
+        assertEquals(Set.of(Form.PLAIN), clients.forms("kip-712", "plain.orders"));
+        assertEquals(Set.of(), clients.forms("kip-712", "orders"));
+        assertEquals(Set.of(Form.COMPARED, Form.PLAIN), clients.forms("shoal-multi-batch", "plain.orders"));
     }
 
     @Test
@@ -58,13 +71,14 @@ class OptionsTest {
         assertRefused("an empty client.id.prefix would mark every client", "client.id.prefix=");
         assertRefused("principals: alice is not of the form User:name", "principals=alice");
         assertRefused("principals names nobody", "principals=");
-        assertThrows(StartRefused.class, () -> options("topics=("));
+        assertNoPattern("topics");
+        assertNoPattern("plain.topics");
     }
 
     @Test
     void theFileIsReadAndHasToBeThere(@TempDir Path directory) throws IOException {
         Path file = Files.writeString(directory.resolve("agent.properties"), "topics=orders\n");
-        assertFalse(Options.read(file.toString()).markedClients().includeTopic("clicks"));
+        assertEquals(Set.of(), Options.read(file.toString()).markedClients().forms("shoal-multi-batch", "clicks"));
         String missing = directory.resolve("missing").toString();
         assertThrows(StartRefused.class, () -> Options.read(missing));
     }
@@ -77,6 +91,11 @@ class OptionsTest {
             throw new AssertionError(error);
         }
         return Options.of(properties);
+    }
+
+    private static void assertNoPattern(String option) {
+        StartRefused refused = assertThrows(StartRefused.class, () -> options(option + "=("));
+        assertTrue(refused.getMessage().startsWith(option + " is no regular expression"), refused.getMessage());
     }
 
     private static void assertRefused(String expected, String text) {
