@@ -138,6 +138,34 @@ def test_no_more_is_in_flight_than_a_broker_can_tell_apart(
     assert ProducerSettings.from_properties(given).enable_idempotence
 
 
+def test_kip_3_s_own_settings_are_known_and_say_nothing(
+    read: Read, capsys: pytest.CaptureFixture[str]
+) -> None:
+    read(
+        consumer="auto.commit.enabled=false\nauto.commit.enable=false\n",
+        producer="max.in.flight.requests.per.connection=1\nretries=2147483647\nacks=-1\n"
+        "block.on.buffer.full=true\n",
+    )
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("consumer", "producer", "said"),
+    [
+        ("auto.commit.enabled=true\n", "", "auto.commit.enabled=true has no effect: only acknowledged"),
+        ("auto.commit.enable=true\n", "", "auto.commit.enable=true has no effect: only acknowledged"),
+        ("enable.auto.commit=true\n", "", "enable.auto.commit=true has no effect: only acknowledged"),
+        ("", "block.on.buffer.full=false\n", "block.on.buffer.full=false has no effect: a full buffer makes"),
+    ],
+)
+def test_settings_against_kip_3_s_are_named_with_their_meaning(
+    read: Read, capsys: pytest.CaptureFixture[str], consumer: str, producer: str, said: str
+) -> None:
+    read(consumer=consumer, producer=producer)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+
+
 def test_a_handlers_producers_are_few(read: Read) -> None:
     assert read().mirror.slice_s == 15
     for given in (["--repartition"], ["--message.handler=a:B"]):
@@ -145,7 +173,8 @@ def test_a_handlers_producers_are_few(read: Read) -> None:
 
 
 def test_all_spellings_of_an_option_mean_the_same(read: Read) -> None:
-    for option in ("--abort.on.send.failure", "--abort.on.send.fail"):
+    for option in ("--abort.on.send.failure", "--abort.on.send.fail", "--abortOnSendFail"):
+        assert IncidentKind.SEND_FAILURE not in read(option).mirror.continue_on
         assert IncidentKind.SEND_FAILURE in read(option, "False").mirror.continue_on
         assert IncidentKind.SEND_FAILURE not in read(f"{option}=true").mirror.continue_on
     for option in ("--rebalance.listener.args", "--consumer.rebalance.listener.args"):

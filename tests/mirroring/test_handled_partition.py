@@ -77,3 +77,27 @@ def test_what_the_consumer_goes_over_takes_its_place() -> None:
     given.go_over(1)
     given.advance(())
     assert given.position == 3
+
+
+def test_a_failure_that_is_going_to_stop_it_ends_the_taking_at_once() -> None:
+    first, second = Way(0, 1, 1, left=1), Way(1, 2, 1)
+    given = partition(first, second)
+    given.fail(second, "the handler failed", ())
+    assert given.is_ending
+    given.go_over(5)
+    assert list(given.ways) == [first, second]
+    given.advance(())
+    assert given.stopped is None
+    first.left = 0
+    given.advance(())
+    assert given.position == 1
+    assert given.stopped is not None
+
+
+def test_a_failure_that_is_left_out_ends_nothing_unless_the_writer_is_refused() -> None:
+    way = Way(0, 1, 1)
+    given = partition(way)
+    given.fail(way, "too large", GOES_ON)
+    assert not given.is_ending
+    given.fail(way, "not allowed", GOES_ON, stops=True)
+    assert given.is_ending

@@ -10,8 +10,10 @@ import pytest
 from shoal.client.connection import FetchedBytes
 from shoal.client.consumer import RawRecord, TimestampType
 from shoal.errors import ConfigError
-from shoal.handlers import Filter
+from shoal.handlers import Filter, MirrorMakerMessageHandler
 from shoal.mirroring.mirror_maker.handled import _apart
+from shoal.mirroring.mirror_maker.handlers import load_handler
+from shoal.mirroring.settings import Handling
 from shoal.records import Codec
 
 
@@ -57,3 +59,43 @@ def test_what_waits_keeps_no_large_answer_in_memory() -> None:
     assert copied.value.obj is not answer
     alone = batch_of(memoryview(b"alone"))
     assert _apart(alone) is alone
+
+
+class Initialised(MirrorMakerMessageHandler):
+    args: str | None = "not called"
+
+    def init(self, args: str | None) -> None:
+        if args == "bad":
+            raise ValueError("no such thing")
+        self.args = args
+
+
+class Constructed(MirrorMakerMessageHandler):
+    def __init__(self, args: str = "none") -> None:
+        self.args = args
+
+
+def handling(handler: type, args: str | None) -> Handling:
+    return Handling(f"{__name__}:{handler.__name__}", args, False, False, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("handler", "args", "given"),
+    [
+        (Initialised, "a,b", "a,b"),
+        (Initialised, None, None),
+        (Constructed, "x", "x"),
+        (Constructed, None, "none"),
+    ],
+)
+def test_a_handler_gets_its_arguments_by_init_or_by_its_constructor(
+    handler: type, args: str | None, given: str | None
+) -> None:
+    made = load_handler(handling(handler, args))
+    assert isinstance(made, (Initialised, Constructed))
+    assert made.args == given
+
+
+def test_an_init_that_raises_is_named() -> None:
+    with pytest.raises(ConfigError, match="Initialised: it could not be made with 'bad': ValueError: no"):
+        load_handler(handling(Initialised, "bad"))

@@ -20,7 +20,7 @@ from shoal.cli import make_parser
 from shoal.cli.mirror_maker import parse
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
-from shoal.client.consumer import ConsumerRecord
+from shoal.client.consumer import ConsumerRecord, RawRecord
 from shoal.client.groups import (
     Committed,
     Coordinator,
@@ -33,7 +33,12 @@ from shoal.client.groups import (
 from shoal.client.metadata import TopicPartition
 from shoal.client.producer.partitioner import partition_of_key
 from shoal.errors import AccessRefused, ConfigError, ErrorCode, GroupHeld, ShoalError
-from shoal.handlers import MirrorMakerMessageHandler, MirrorMakerRebalanceListener, ProducerRecord
+from shoal.handlers import (
+    MirrorMakerMessageHandler,
+    MirrorMakerRawBytesMessageHandler,
+    MirrorMakerRebalanceListener,
+    ProducerRecord,
+)
 from shoal.mirroring.mirror_maker import handled
 from shoal.mirroring.progress import Progress, Summary
 from shoal.protocol.apis import ApiKey
@@ -647,6 +652,51 @@ def test_a_handler_that_raises_ends_it_by_name(makers: Makers) -> None:
     assert summary.exit_code == 1
     assert "Doubling failed: ValueError: seven" in summary.stopped["orders-1"]
     assert makers.committed()[1] == 2
+
+
+class RaisingAtTen(MirrorMakerMessageHandler):
+    def handle(self, record: ConsumerRecord) -> list[ProducerRecord]:
+        if (record.partition, record.offset) == (1, 10):
+            raise ValueError("ten")
+        return [ProducerRecord.of(record)]
+
+
+class RaisingBatchAtTen(MirrorMakerRawBytesMessageHandler):
+    def handle(self, batch: RawRecord) -> list[RawRecord]:
+        if batch.partition == 1 and batch.base_offset <= 10 < batch.next_offset:
+            raise ValueError("ten")
+        return [batch]
+
+
+@pytest.mark.parametrize(
+    ("handler", "way"), [(RaisingAtTen, []), (RaisingBatchAtTen, ["--use.raw.bytes"])], ids=["deep", "raw"]
+)
+def test_a_handler_that_raises_leaves_nothing_at_the_destination_that_is_not_committed(
+    makers: Makers, handler: type, way: list[str]
+) -> None:
+    for _ in range(20):
+        makers.produce(15)
+    summary = makers.start("--message.handler", f"{__name__}:{handler.__name__}", *way).result()
+    assert "ValueError: ten" in summary.stopped["orders-1"]
+    committed = makers.committed()
+    assert {number: len(records) for number, records in enumerate(makers.copied())} == committed
+    assert committed[1] in (range(6, 11) if way else (10,))
+
+
+class SecondRaising(MirrorMakerMessageHandler):
+    def handle(self, record: ConsumerRecord) -> list[ProducerRecord]:
+        made = ProducerRecord.of(record)
+        if (record.partition, record.offset) != (1, 10):
+            return [made]
+        return [replace(made, key="text"), made, made]  # type: ignore[arg-type]
+
+
+def test_what_follows_an_output_that_cannot_be_sent_is_not_sent(makers: Makers) -> None:
+    for _ in range(20):
+        makers.produce(15)
+    summary = makers.start("--message.handler", f"{__name__}:SecondRaising").result()
+    assert "cannot be sent" in summary.stopped["orders-1"]
+    assert {number: len(records) for number, records in enumerate(makers.copied())} == makers.committed()
 
 
 def test_keys_are_hashed_anew_as_a_producer_does(makers: Makers) -> None:

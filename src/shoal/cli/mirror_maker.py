@@ -46,6 +46,12 @@ _CONSUMER_OWN = ("key.deserializer", "value.deserializer")
 #: Of the producer's file, likewise; ``producer.type`` is that of Kafka 0.8, and the tool takes it out.
 _PRODUCER_OWN = ("key.serializer", "value.serializer", "producer.type")
 
+#: The consumer's automatic commits: as Java's consumer calls them, KIP-3, and the consumer of Kafka 0.8.
+_AUTO_COMMIT = ("enable.auto.commit", "auto.commit.enabled", "auto.commit.enable")
+
+#: Of the producer of Kafka 0.8 and KIP-3; in Java's producer of today ``max.block.ms`` says that.
+_BLOCK = "block.on.buffer.full"
+
 #: No batch is smaller than its header, and few brokers take larger ones.
 _LEAST_BATCH_BYTES = 1024
 
@@ -122,12 +128,16 @@ def _add_options_of_mirror_maker(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--abort.on.send.failure",
         "--abort.on.send.fail",
+        "--abortOnSendFail",
         dest="abort_on_send_failure",
         type=str.lower,
-        choices=["true", "false"],
+        nargs="?",
+        const="true",
         default="true",
-        help="what the destination refuses for good ends everything, with what is acknowledged committed "
-        "(true); or it is left out, logged and counted (false) (default: true)",
+        choices=["true", "false"],
+        help="how to react to a record that the destination refuses for good. true: commit what is "
+        "acknowledged and end. false: leave the record out, log and count it (default: true, also without a "
+        "value)",
     )
     group.add_argument(
         "--consumer.rebalance.listener",
@@ -271,8 +281,9 @@ def _read_consumer(file: str, raw: bool) -> tuple[ClientConfig, ConsumerSettings
     _check_together(where, properties.pop("fetch.raw.bytes", None), "fetch.raw.bytes", raw)
     if properties.pop("client.rack", None) is not None:
         warn(f"{where}: client.rack has no effect: it is read from the leaders")
-    if properties.get("enable.auto.commit", "false").lower() == "true":
-        warn(f"{where}: enable.auto.commit=true has no effect: only what is acknowledged is committed")
+    for name in _AUTO_COMMIT:
+        if _is_true(where, properties, name, default=False):
+            warn(f"{where}: {name}=true has no effect: only acknowledged records are committed")
     properties["enable.auto.commit"] = "false"
     if properties.get("auto.offset.reset", "").lower() == "none":
         raise ConfigError(
@@ -293,6 +304,8 @@ def _read_producer(
     where = f"--producer.config {file}"
     properties = _without(read_properties("--producer.config", file), _PRODUCER_OWN)
     _check_together(where, properties.pop("send.raw.bytes", None), "send.raw.bytes", raw)
+    if not _is_true(where, properties, _BLOCK, default=True):
+        warn(f"{where}: {_BLOCK}=false has no effect: a full buffer makes the mirror wait, and loses nothing")
     _keep_in_flight_few(where, properties)
     if not repartition and properties.pop("partitioner.class", None) is not None:
         warn(f"{where}: partitioner.class has no effect: partitions are the source's")
@@ -335,6 +348,14 @@ def _check_together(where: str, value: str | None, name: str, raw: bool) -> None
             f"{where}: {name}={value}, and --use.raw.bytes says {str(raw).lower()}: {TOGETHER}; "
             f"--use.raw.bytes does that, so leave {name} out"
         )
+
+
+def _is_true(where: str, properties: dict[str, str], name: str, *, default: bool) -> bool:
+    """Take a property that is true or false out of the others."""
+    value = properties.pop(name, str(default)).strip().lower()
+    if value not in ("true", "false"):
+        raise ConfigError(f"{where}: {name}={value} is neither true nor false")
+    return value == "true"
 
 
 def _of_overriding(name: str, value: str) -> str:

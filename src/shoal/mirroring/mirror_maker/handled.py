@@ -4,7 +4,8 @@ What one task does where records or batches pass through a handler: consume, han
 The raw client does the work on both sides (KIP-712). A source record counts as mirrored once all that the
 handler made of it is acknowledged, and a position is committed up to the first that is not: so all of it
 arrives at least once. What the destination refuses, and what the handler raises, is a failure to send, and
-stops the partition or is left out.
+stops the partition or is left out. After a failure that stops it, nothing more of the partition is handled or
+sent; what was sent before is waited for, and the position committed behind it.
 """
 
 from __future__ import annotations
@@ -257,7 +258,7 @@ class _Lane:
 
     def _take(self, record: ConsumerRecord | RawRecord, producer: RawProducer) -> None:
         partition = self._partitions[record.topic_partition]
-        if partition.stopped:
+        if partition.is_ending:
             return
         if isinstance(record, RawRecord):
             way = Way(record.base_offset, record.next_offset, record.record_count)
@@ -272,10 +273,14 @@ class _Lane:
         try:
             outputs = self._handle(record)
         except Exception as error:
-            way.failure = f"the message handler {self._name} failed: {type(error).__name__}: {error}"
+            reason = f"the message handler {self._name} failed: {type(error).__name__}: {error}"
+            partition.fail(way, reason, self._settings.continue_on)
             return
         way.left = len(outputs)
-        for output in outputs:
+        for sent, output in enumerate(outputs):
+            if partition.is_ending:
+                way.left -= len(outputs) - sent
+                return
             self._send(partition, way, output, producer)
 
     @property
@@ -309,7 +314,7 @@ class _Lane:
                 break
             except BufferFull as error:
                 if _size(output) >= self._buffer_bytes:
-                    partition.refuse(way, str(error))
+                    partition.refuse(way, str(error), self._settings.continue_on)
                     return
                 self._look_after()
             except Exception as error:
@@ -317,7 +322,7 @@ class _Lane:
                 is_missing = _is_missing(error)
                 gives_up = is_missing and time.monotonic() >= give_up_at
                 if gives_up or not (isinstance(error, ShoalError) and is_transient(error)):
-                    partition.refuse(way, self._reason_against_output(error))
+                    partition.refuse(way, self._reason_against_output(error), self._settings.continue_on)
                     return
                 if not is_missing:
                     # Who does not answer says nothing of topics; MirrorMaker waits as long as it takes, too.
@@ -410,8 +415,7 @@ class _Lane:
                 continue  # it comes again
             way.left -= 1
             if error is not None:
-                way.failure = str(error)
-                way.stops = _refuses_the_writer(error)
+                partition.fail(way, str(error), self._settings.continue_on, stops=_refuses_the_writer(error))
             else:
                 partition.bytes_out += size
         for partition in self._partitions.values():

@@ -53,6 +53,8 @@ class HandledPartition:
         newest_ms: The newest timestamp of what was read last.
         waiting_for: What it waits for, while it waits.
         stopped: Why it cannot go on, once it cannot.
+        is_ending: Whether something failed that is going to stop it. Nothing behind that is sent: it would
+            be at the destination without a position that says so, and come again after a restart.
         told: What the driver was told last of where it stands.
 
     The others are counts since the last report.
@@ -67,6 +69,7 @@ class HandledPartition:
     newest_ms: int | None = None
     waiting_for: str | None = None
     stopped: PartitionStopped | None = None
+    is_ending: bool = False
     told: object = None
     incidents: list[Incident] = field(default_factory=list)
     decisions: Counter[Decision] = field(default_factory=Counter)
@@ -77,14 +80,22 @@ class HandledPartition:
     def go_over(self, position: int) -> None:
         """Count what the consumer returned nothing of, up to a position, in its place."""
         behind = self.ways[-1].next_offset if self.ways else self.position
-        if behind < position and not self.stopped:
+        if behind < position and not self.is_ending:
             self.ways.append(Way(behind, position, 0))
 
-    def refuse(self, way: Way, reason: str) -> None:
+    def refuse(self, way: Way, reason: str, continue_on: Collection[IncidentKind]) -> None:
         """Count an output that will never be sent."""
         self.waiting_for = None
         way.left -= 1
+        self.fail(way, reason, continue_on)
+
+    def fail(
+        self, way: Way, reason: str, continue_on: Collection[IncidentKind], *, stops: bool = False
+    ) -> None:
+        """Record why something of a source record or batch will never be sent."""
         way.failure = reason
+        way.stops = stops
+        self.is_ending = self.is_ending or not _is_left_out(way, continue_on)
 
     def advance(self, continue_on: Collection[IncidentKind]) -> None:
         """Move the position over what is acknowledged, and over what is left out; or stop."""
@@ -101,7 +112,7 @@ class HandledPartition:
         last = way.next_offset - 1
         offsets = f"offset {last}" if way.first_offset == last else f"offsets {way.first_offset} to {last}"
         what = f"{offsets} of {self.source} cannot be sent: {way.failure}"
-        if IncidentKind.SEND_FAILURE in continue_on and not way.stops:
+        if _is_left_out(way, continue_on):
             reason = f"{what}: left out, and lost there"
             self.incidents.append(Incident(IncidentKind.SEND_FAILURE, reason, way.records, continued=True))
             return True
@@ -140,3 +151,7 @@ class HandledPartition:
         self.decisions.clear()
         self.records = self.bytes_in = self.bytes_out = 0
         return report
+
+
+def _is_left_out(way: Way, continue_on: Collection[IncidentKind]) -> bool:
+    return IncidentKind.SEND_FAILURE in continue_on and not way.stops

@@ -1,10 +1,11 @@
 """
 What may become of records and batches on their way through a mirror maker (KIP-3, KIP-712).
 
-A handler is a class that is named with ``--message.handler``, and made in each task, with the text of
-``--message.handler.args`` if there is any. It answers for one record or batch with a list: nothing drops it,
-several duplicate it, another topic or partition routes it. One object serves one task, in one thread. Where
-the task begins anew it may see the same again: what passes through a handler is mirrored at least once.
+A handler is a class that is named with ``--message.handler``. Each task makes one object of it, for one
+thread, with the text of ``--message.handler.args`` if there is any: by the constructor, or by the method
+``init`` if the class has one (KIP-3). The handler returns a list for each record or batch: an empty list
+drops it, several elements duplicate it, another topic or partition routes it. A task that starts over may see
+the same record again: records that pass through a handler are mirrored at least once.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ class MirrorMakerMessageHandler:
         """
         Return what a record becomes.
 
-        Whatever this raises counts as a failure to send the record: ``--abort.on.send.failure``.
+        Whatever this raises counts as a failure to send the record: ``--abort.on.send.failure``. Nothing of
+        the record is sent then, and unless it is left out, nothing of the partition behind it.
 
         """
         return [ProducerRecord.of(record)]
@@ -98,7 +100,7 @@ def load_handler(handling: Handling) -> MirrorMakerMessageHandler | MirrorMakerR
     )
     if handling.handler is None:
         return kind()
-    return load("--message.handler", handling.handler, handling.args, kind)
+    return load("--message.handler", handling.handler, handling.args, kind, takes_init=True)
 
 
 # Ready ones

@@ -12,15 +12,17 @@ __all__ = ["load"]
 T = TypeVar("T")
 
 
-def load(option: str, name: str, args: str | None, kind: type[T]) -> T:
+def load(option: str, name: str, args: str | None, kind: type[T], *, takes_init: bool = False) -> T:
     """
     Make an object of a class, with the text of its arguments if there is one.
 
     Args:
-        option: Which errors name, as ``--message.handler``.
+        option: The option that errors name, such as ``--message.handler``.
         name: ``package.module:Class``.
         args: Given to the class as its one argument; None to give none.
-        kind: What the class has to be derived from.
+        kind: The class that the named one has to be derived from.
+        takes_init: Whether a class with a method ``init`` is made without arguments, and gets the text,
+            or None, by ``init(args)``: KIP-3's interface.
 
     Raises:
         ConfigError: There is no such class, it is none of this kind, or it cannot be made.
@@ -41,7 +43,11 @@ def load(option: str, name: str, args: str | None, kind: type[T]) -> T:
         what = "there is no such class" if found is None else f"it is no {kind.__name__}"
         raise ConfigError(f"{option} {name}: {what}")
     try:
-        made = found(*([] if args is None else [args]))
+        if takes_init and callable(getattr(found, "init", None)):
+            made = found()
+            made.init(args)  # type: ignore[attr-defined]
+        else:
+            made = found(*([] if args is None else [args]))
     except ConfigError as error:
         raise ConfigError(f"{option} {name}: {error}") from error
     except Exception as error:
