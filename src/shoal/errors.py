@@ -479,11 +479,24 @@ class PartitionStopped(ShoalError):
         partition: The partition's number.
         offset: The next source offset that is not mirrored, or -1.
         reason: What happened and what to do, as a sentence.
+        unmirrored_from: The source offset from which on records are missing at the destination, if
+            that is not ``offset``: the source's log is another one now, or the destination lost records.
+        can_heal: Whether the partition may go on with the same options once the cause is gone.
 
     """
 
-    def __init__(self, topic: str, partition: int, offset: int, reason: str) -> None:
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        reason: str,
+        unmirrored_from: int | None = None,
+        can_heal: bool = True,
+    ) -> None:
         super().__init__(topic, partition, offset, reason)
+        self.unmirrored_from = unmirrored_from
+        self.can_heal = can_heal
         self.topic = topic
         self.partition = partition
         self.offset = offset

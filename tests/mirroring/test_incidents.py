@@ -22,7 +22,9 @@ from two_brokers import (
 )
 
 from shoal.broker import Broker
+from shoal.client.metadata import TopicPartition
 from shoal.mirroring.incidents import Delivery, IncidentKind
+from shoal.mirroring.metrics import Metrics
 from shoal.mirroring.ranges import CopyRange
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
@@ -595,3 +597,44 @@ def test_exactly_once_after_at_least_once_sees_the_others(brokers: TwoBrokers, h
     foreign(brokers.destination)
     history.plain(1)
     stop(brokers, IncidentKind.FOREIGN_RECORDS)
+
+
+# What is missing then
+
+
+def missing(brokers: TwoBrokers) -> int | None:
+    """Run a lane whose partition stops; return the lag that the registry has of it, with the source's end."""
+    control = Watched()
+    (stopped,) = brokers.start(control=control).result().stopped
+    metrics = Metrics()
+    for each in control.reports:
+        metrics.apply({**each, "pid_host": "worker:1"})
+    assert not stopped.can_heal
+    partition = TopicPartition("topic", 0)
+    metrics.expect({}, {partition: brokers.source.log("topic").log_end_offset})
+    return metrics.partitions()[partition].lag_records
+
+
+def test_recreated_source_topic_is_missing_whole(brokers: TwoBrokers, history: History) -> None:
+    history.plain(30)
+    brokers.run()
+    recreate(brokers.source).plain(20)
+    assert missing(brokers) == 20
+    History(brokers.source.log("topic")).plain(25)
+    assert missing(brokers) == 45
+
+
+def test_tail_that_the_destination_lost_is_missing(brokers: TwoBrokers, history: History) -> None:
+    history.plain(10, 10)
+    brokers.run()
+    lose_tail(brokers.destination, "topic", 10)
+    history.plain(1)
+    assert missing(brokers) == 11
+
+
+def test_recreated_copy_is_missing_whole(brokers: TwoBrokers, history: History) -> None:
+    history.plain(10, 10)
+    brokers.run()
+    recreate(brokers.destination)
+    history.plain(1)
+    assert missing(brokers) == 21

@@ -12,8 +12,9 @@ from two_brokers import ABORT, History, TwoBrokers
 from shoal.client.metadata import TopicPartition
 from shoal.mirroring.control import Uncontrolled
 from shoal.mirroring.incidents import IncidentKind
-from shoal.mirroring.metrics import Metrics, PartitionState
-from shoal.mirroring.progress import PartitionIncident
+from shoal.mirroring.metrics import Metrics
+from shoal.mirroring.partition_metrics import PartitionState
+from shoal.mirroring.progress import HeldBack, PartitionIncident
 from shoal.mirroring.runs import AcknowledgedRun
 
 pytestmark = pytest.mark.timeout(30)
@@ -78,7 +79,7 @@ def test_waiting_ends_and_stopped_stays() -> None:
     progress = metrics.progress()
     assert progress.waiting == {}
     assert progress.stopped == {"topic-0": "because"}
-    assert progress.lag_records == 0  # nobody works on it
+    assert progress.lag_records == 10 - 5  # what is missing
     (stopped,) = metrics.stopped()
     assert str(stopped) == "topic-0 stopped at source offset 5: because"
 
@@ -157,14 +158,119 @@ def test_a_timestamp_from_the_future_says_nothing_of_the_lag(clock: Clock) -> No
     assert lag_s(metrics, clock) == 0.0
 
 
-def test_the_largest_lag_in_time_is_not_that_of_a_stopped_partition(clock: Clock) -> None:
+def test_largest_lag_in_time_includes_that_of_a_stopped_partition(clock: Clock) -> None:
     metrics = Metrics()
     metrics.apply(report(newest_ms=clock.ms_ago(4_000)))
-    metrics.apply(report(SECOND, newest_ms=clock.ms_ago(9_000)))
+    metrics.apply(report(SECOND, newest_ms=clock.ms_ago(9_000), stopped=[5, "because"]))
     assert metrics.progress().lag_s == pytest.approx(9.0)
-    metrics.apply(report(SECOND, stopped=[5, "because"]))
-    assert metrics.progress().lag_s == pytest.approx(4.0)
-    assert metrics.partitions()[SECOND].lag_s(clock.now) == pytest.approx(9.0)
+
+
+def test_each_partition_is_in_one_state_and_states_add_up() -> None:
+    metrics = Metrics()
+    metrics.expect({}, {TopicPartition("topic", 9): 5})
+    done = {"source_offset": 10, "end_offset": 10}
+    metrics.apply(report(TopicPartition("topic", 2), **done))
+    metrics.apply(report(TopicPartition("topic", 3), **done, waiting_for="a leader"))
+    metrics.apply(report(TopicPartition("topic", 4), **done, stopped=[10, "because"]))
+    metrics.apply(report(TopicPartition("topic", 5), **done, waiting_for="a leader"))
+    metrics.apply(report(TopicPartition("topic", 5), **done, stopped=[10, "because"], waiting_for="a leader"))
+    metrics.apply(report(TopicPartition("topic", 6)))
+    progress = metrics.progress()
+    assert progress.states == {"up to date": 1, "behind": 1, "waiting": 1, "stopped": 2, "unknown": 1}
+    assert sum(progress.states.values()) == progress.partitions == 6
+    assert progress.done == 1
+    assert (len(progress.waiting), len(progress.stopped)) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("stopped", "end", "missing"),
+    [
+        ([800, "recreated", 0], 20, 20),
+        ([800, "recreated", 0], 900, 900),
+        ([800, "the source lost its tail", 700], 750, 50),
+        ([800, "the destination lost its tail", 650], 800, 150),
+        ([800, "a damaged batch"], 810, 10),
+    ],
+)
+def test_lag_of_a_stopped_partition_is_what_is_missing(stopped: list[Any], end: int, missing: int) -> None:
+    metrics = Metrics()
+    metrics.apply(report(source_offset=800, end_offset=800))
+    metrics.apply(report(source_offset=800, end_offset=800, stopped=stopped))
+    metrics.expect({}, {FIRST: end})
+    assert metrics.progress().lag_records == missing
+    assert metrics.progress().lag_s is not None
+
+
+def test_source_that_ends_before_the_position_counts_as_missing_whole() -> None:
+    metrics = Metrics()
+    metrics.apply(report(source_offset=800, end_offset=800, waiting_for="the topic to be there again"))
+    metrics.expect({}, {FIRST: 20})
+    assert metrics.progress().lag_records == 20
+
+
+def test_end_that_was_asked_for_before_the_position_moved_is_no_lag() -> None:
+    metrics = Metrics()
+    metrics.apply(report(source_offset=30, end_offset=30))
+    metrics.expect({}, {FIRST: 20})
+    assert metrics.progress().lag_records == 0
+
+
+def test_time_left_does_not_count_what_a_stopped_partition_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics = Metrics()
+    metrics.apply(report(source_offset=0, end_offset=1_000_000, stopped=[0, "because"]))
+    metrics.apply(report(SECOND, source_offset=10, end_offset=10, records=1000))
+    assert metrics.progress().remaining_s == 0.0
+
+
+def test_open_transaction_is_told_with_what_it_holds_back_and_since_when(clock: Clock) -> None:
+    metrics = Metrics()
+    metrics.apply(report(source_offset=10, held_back=0))
+    assert (metrics.progress().held_back, metrics.progress().held_back_records) == ({}, 0)
+    began = clock.now
+    metrics.apply(report(source_offset=10, held_back=3))
+    clock.now += 5
+    metrics.apply(report(source_offset=10, held_back=8))
+    metrics.apply(report(SECOND, source_offset=10, held_back=2))
+    progress = metrics.progress()
+    assert progress.held_back == {"topic-0": HeldBack(8, began), "topic-1": HeldBack(2, clock.now)}
+    assert (progress.held_back_records, progress.lag_records) == (10, 0)
+    metrics.apply(report(source_offset=12, end_offset=12, held_back=8))
+    assert metrics.progress().held_back["topic-0"].since == clock.now, "another one is the first open one"
+    metrics.apply(report(source_offset=20, end_offset=20, held_back=0))
+    metrics.forget([SECOND])
+    assert (metrics.progress().held_back, metrics.progress().held_back_records) == ({}, 0)
+
+
+def test_stopped_partition_that_is_tried_again_counts_as_stopped_until_it_moves() -> None:
+    metrics = Metrics()
+    metrics.apply(report(stopped=[5, "too large"]))
+    metrics.apply(report())
+    assert metrics.progress().stopped, "nothing was tried again"
+    metrics.try_again([FIRST])
+    metrics.apply(report(source_offset=None))
+    metrics.apply(report(source_offset=5, end_offset=10))
+    assert metrics.progress().stopped == {"topic-0": "too large"}
+    metrics.apply(report(source_offset=6, end_offset=10))
+    assert (metrics.progress().stopped, metrics.progress().states["behind"]) == ({}, 1)
+
+
+def test_stopped_partition_that_has_nothing_left_to_copy_is_healed_where_it_stands() -> None:
+    metrics = Metrics()
+    metrics.apply(report(source_offset=10, stopped=[10, "not authorized"]))
+    metrics.try_again([FIRST])
+    metrics.apply(report(source_offset=10, waiting_for="a leader"))
+    assert metrics.progress().stopped
+    metrics.apply(report(source_offset=10))
+    assert metrics.progress().states["up to date"] == 1
+
+
+def test_partition_that_stops_again_is_not_tried_again_by_itself() -> None:
+    metrics = Metrics()
+    metrics.apply(report(stopped=[5, "too large"]))
+    metrics.try_again([FIRST])
+    metrics.apply(report(stopped=[5, "too large"]))
+    metrics.apply(report(source_offset=9))
+    assert metrics.progress().stopped == {"topic-0": "too large"}
 
 
 def test_a_commit_counts_when_it_is_heard_first(clock: Clock) -> None:
@@ -228,8 +334,9 @@ def test_totals_are_the_sums_of_the_partitions() -> None:
     assert progress.batches == sum(each.batches for each in partitions)
     assert progress.bytes_out == sum(each.bytes_out for each in partitions)
     assert progress.retries == sum(each.retries for each in partitions)
-    assert progress.lag_records == sum(each.lag_records or 0 for each in partitions if not each.stopped)
-    assert progress.done == sum(each.is_done for each in partitions)
+    assert progress.lag_records == sum(each.lag_records or 0 for each in partitions)
+    for state in PartitionState:
+        assert progress.states[state.value] == sum(each.state is state for each in partitions)
 
 
 def test_what_a_task_knows_of_a_position_is_not_overruled_by_the_driver() -> None:

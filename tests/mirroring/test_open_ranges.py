@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import batches
 import pytest
 from two_brokers import (
     ABORT,
@@ -342,4 +343,20 @@ def test_an_empty_partition_begins_where_its_log_does(brokers: TwoBrokers, histo
     begin_at(brokers.source.log("topic", 4), 50)
     mirror = Mirror(brokers, histories)
     wait_until(lambda: position_of(mirror, 4) == 50)
+    assert mirror.end().stopped == ()
+
+
+def test_records_of_an_open_transaction_are_reported_as_held_back(
+    brokers: TwoBrokers, histories: list[History]
+) -> None:
+    mirror = Mirror(brokers, histories)
+    mirror.wait_until_copied()
+    open_one = {"flags": batches.TRANSACTIONAL, "producer_id": 77, "producer_epoch": 0}
+    histories[2].store(histories[2].batch(3, **open_one))
+
+    def held_back() -> set[int]:
+        reports = (each for report in mirror.control.reports for each in report["partitions"])
+        return {each["held_back"] for each in reports if each["partition"] == 2 and "held_back" in each}
+
+    wait_until(lambda: 3 in held_back())
     assert mirror.end().stopped == ()

@@ -19,7 +19,8 @@ from prometheus_client.registry import Collector
 from ..client.connection import Address
 from ..client.metadata import TopicPartition
 from .http_server import Answer, HttpServer
-from .metrics import Metrics, PartitionMetrics, PartitionState
+from .metrics import Metrics
+from .partition_metrics import PartitionMetrics, PartitionState
 from .processes import ProcessUsage
 
 __all__ = ["Exposition", "MetricsServer"]
@@ -126,8 +127,11 @@ def _of_partitions(partitions: _Partitions, now: float) -> Iterator[Metric]:
     )
     yield counter("retries", "Waits and new beginnings after errors.", lambda each: each.retries)
     yield _decisions(partitions)
+    yield gauge("lag_records", "Offsets of the source that are not mirrored.", lambda each: each.lag_records)
     yield gauge(
-        "lag_records", "Offsets between the position and the source's end.", lambda each: each.lag_records
+        "held_back_records",
+        "Offsets that open transactions hold back: from the last stable offset to the high watermark.",
+        lambda each: each.held_back,
     )
     yield gauge("lag_seconds", "How old what is not mirrored can be at most.", lambda each: each.lag_s(now))
     yield gauge(

@@ -8,20 +8,19 @@ a mirror of many idle partitions is looked at without counting them anew.
 
 from __future__ import annotations
 
-import enum
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from ..client.metadata import TopicPartition
 from ..errors import PartitionStopped
-from ..records import Decision
 from .incidents import IncidentKind
+from .partition_metrics import DROPS, PartitionMetrics, PartitionState
 from .processes import ProcessRole, ProcessUsage
-from .progress import PartitionIncident, Progress, lost_of
+from .progress import HeldBack, PartitionIncident, Progress, lost_of
 from .runs import AcknowledgedRun
 
 __all__ = ["Metrics", "PartitionMetrics", "PartitionState"]
@@ -35,177 +34,8 @@ _RATE_WINDOW_S = 10.0
 #: A worker that was not heard for so long has ended: Spark lets idle ones go after a minute.
 _WORKER_SILENCE_S = 300.0
 
-#: How far the clock that stamped a record may be ahead of ours; a record from further on says nothing.
-_CLOCK_SKEW_S = 60.0
-
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
-
-_DROPS = frozenset(each.value for each in Decision if each.is_drop)
-
-
-class PartitionState(enum.Enum):
-    """How a partition is, in the words of which Prometheus counts them."""
-
-    UP_TO_DATE = "up to date"
-    BEHIND = "behind"
-    WAITING = "waiting"
-    STOPPED = "stopped"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionMetrics:
-    """
-    One partition: its counts since the start, and where it stands. A report makes a new one.
-
-    Attributes:
-        source_offset: The next to mirror; None until a task has found out.
-        end_offset: Up to where there is something to copy; None until heard.
-        committed_offset: Of the last commit; None before the first.
-        committed_at: When that was heard first, as Unix time.
-        newest_ms: The timestamp of the newest record that was acknowledged
-            last; None before the first.
-        behind_since: Unix time of the report that first spoke of what is not
-            mirrored; None while everything is.
-        was_up_to_date: Whether it ever had nothing left to mirror.
-        records: That were acknowledged at the destination.
-        bytes_in: Of batches, as fetched.
-        bytes_out: Of batches, as acknowledged.
-        decisions: How many batches met which.
-        retries: How often it had to wait, or to begin again.
-        waiting_for: What the copying waits for; time can heal it.
-        commit_waits_for: What the commit of its position waits for, while records are copied.
-        stopped: What needs a person.
-        process: The worker that spoke of it last, as ``host:pid``.
-
-    """
-
-    source_offset: int | None = None
-    end_offset: int | None = None
-    committed_offset: int | None = None
-    committed_at: float | None = None
-    newest_ms: int | None = None
-    behind_since: float | None = None
-    was_up_to_date: bool = False
-    records: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-    decisions: Mapping[str, int] = field(default_factory=dict)
-    retries: int = 0
-    waiting_for: str | None = None
-    commit_waits_for: str | None = None
-    stopped: PartitionStopped | None = None
-    process: str | None = field(default=None, compare=False)
-
-    @property
-    def batches(self) -> int:
-        """That were acknowledged at the destination."""
-        return sum(count for name, count in self.decisions.items() if name not in _DROPS)
-
-    @property
-    def lag_records(self) -> int | None:
-        """Between the position and the end; None until both are known."""
-        if self.source_offset is None or self.end_offset is None:
-            return None
-        return max(0, self.end_offset - self.source_offset)
-
-    @property
-    def waits_for(self) -> str | None:
-        """What the operator should know of a partition that time can heal."""
-        return self.waiting_for or self.commit_waits_for
-
-    @property
-    def is_done(self) -> bool:
-        return self.lag_records == 0
-
-    @property
-    def state(self) -> PartitionState:
-        """What a person has to know of it first."""
-        if self.stopped:
-            return PartitionState.STOPPED
-        if self.waits_for:
-            return PartitionState.WAITING
-        if self.lag_records is None:
-            return PartitionState.UNKNOWN
-        return PartitionState.UP_TO_DATE if self.is_done else PartitionState.BEHIND
-
-    def lag_s(self, now: float) -> float | None:
-        """
-        Return how far the destination is behind in time: 0 without lag, None until it is known.
-
-        Everything older than :attr:`unmirrored_since` is mirrored, so this is
-        the age that the oldest unmirrored record can have at most; but where
-        nothing was copied yet it is how long the mirror has known of the lag.
-
-        Args:
-            now: Unix time.
-
-        """
-        since = self.unmirrored_since
-        if since is None:
-            return None if self.lag_records is None else 0.0
-        return max(0.0, now - since)
-
-    @property
-    def unmirrored_since(self) -> float | None:
-        """
-        Unix time before which everything is mirrored; None where everything is, or nothing is known.
-
-        That is the newest mirrored record's. After a pause in which there was
-        nothing to mirror, that record may be old and what came after it new:
-        then it is when the pause ended.
-        """
-        behind_since = self.behind_since
-        if behind_since is None or self.newest_ms is None:
-            return behind_since
-        newest = self.newest_ms / 1000
-        return max(newest, behind_since) if self.was_up_to_date else newest
-
-    def after(self, report: Mapping[str, Any], process: str | None, now: float) -> PartitionMetrics:
-        """Return what a task's report (its shape: ``reports.partition_report``) makes of it."""
-        decisions = report["decisions"]
-        newest_ms = report["newest_ms"]
-        if newest_ms is not None and not 0 <= newest_ms / 1000 <= now + _CLOCK_SKEW_S:
-            newest_ms = None
-        committed = _newer(report["committed_offset"], self.committed_offset)
-        stopped = None
-        if report["stopped"]:
-            stopped = PartitionStopped(report["topic"], report["partition"], *report["stopped"])
-        return replace(
-            self,
-            source_offset=_newer(report["source_offset"], self.source_offset),
-            end_offset=_newer(report["end_offset"], self.end_offset),
-            committed_offset=committed,
-            committed_at=self.committed_at if committed == self.committed_offset else now,
-            newest_ms=_newer(newest_ms, self.newest_ms),
-            records=self.records + report["records"],
-            bytes_in=self.bytes_in + report["bytes_in"],
-            bytes_out=self.bytes_out + report["bytes_out"],
-            decisions=_sum(self.decisions, decisions) if decisions else self.decisions,
-            retries=self.retries + report["retries"],
-            waiting_for=report["waiting_for"],
-            commit_waits_for=report["commit_waits_for"],
-            stopped=_newer(stopped, self.stopped),
-            process=_newer(process, self.process),
-        ).seen_at(now)
-
-    def seen_at(self, now: float) -> PartitionMetrics:
-        """Return it with the time from which on it is behind, as of now."""
-        lag = self.lag_records
-        if lag == 0 and (self.behind_since is not None or not self.was_up_to_date):
-            return replace(self, behind_since=None, was_up_to_date=True)
-        if lag and self.behind_since is None:
-            return replace(self, behind_since=now)
-        return self
-
-
-def _newer(heard: _Value | None, known: _Value | None) -> _Value | None:
-    return known if heard is None else heard
-
-
-def _sum(counts: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
-    return {**counts, **{name: counts.get(name, 0) + count for name, count in more.items()}}
 
 
 @dataclass(slots=True)
@@ -241,13 +71,20 @@ class Metrics:
         self.task_peak_rss_bytes = 0
         # Totals of what is in _partitions.
         self._records = self._bytes_out = self._retries = self._lag_records = 0
-        self._known = self._done = 0
+        self._known = self._held_back = self._to_copy = 0
+        self._states: Counter[PartitionState] = Counter()
         self._decisions: Counter[str] = Counter()
         self._stopped: dict[str, PartitionStopped] = {}
         self._waiting: dict[str, str] = {}
         self._unmirrored_since: dict[TopicPartition, float] = {}
+        self._held_back_since: dict[str, tuple[int, float]] = {}
 
-    def expect(self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
+    def expect(
+        self,
+        positions: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+        held_back: Mapping[TopicPartition, int] | None = None,
+    ) -> None:
         """
         Count partitions in before a task reports of them.
 
@@ -255,14 +92,24 @@ class Metrics:
             positions: Where each goes on. Of a partition that a task has
                 spoken of, the task knows better.
             ends: What there is to mirror, by partition.
+            held_back: How many offsets lie behind these ends, in open transactions.
 
         """
+        held_back = held_back or {}
         now = time.time()
         with self._lock:
             for partition, end in ends.items():
                 known = self._partitions.get(partition, PartitionMetrics())
-                position = _newer(known.source_offset, positions.get(partition))
-                self._set(partition, replace(known, source_offset=position, end_offset=end).seen_at(now))
+                expected = known.expecting(positions.get(partition), end, held_back.get(partition), now)
+                self._set(partition, expected)
+
+    def try_again(self, partitions: Iterable[TopicPartition]) -> None:
+        """Let stopped partitions become well again once they have moved."""
+        with self._lock:
+            for partition in partitions:
+                known = self._partitions.get(partition)
+                if known is not None and known.stopped is not None:
+                    self._set(partition, replace(known, is_tried_again=True))
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Count partitions no longer that are another mirror's; what was done stays counted."""
@@ -326,25 +173,30 @@ class Metrics:
         if before is not None:
             self._count(before, -1)
         self._count(metrics, 1)
+        state = metrics.state
         _keep(self._stopped, str(partition), metrics.stopped)
-        _keep(self._waiting, str(partition), metrics.waits_for)
-        _keep(self._unmirrored_since, partition, None if metrics.stopped else metrics.unmirrored_since)
+        _keep(self._waiting, str(partition), metrics.waits_for if state is PartitionState.WAITING else None)
+        _keep(self._unmirrored_since, partition, metrics.unmirrored_since)
+        since = metrics.held_back_since
+        _keep(self._held_back_since, str(partition), None if since is None else (metrics.held_back, since))
         self._version += 1
 
     def _drop(self, partition: TopicPartition) -> None:
         before = self._partitions.pop(partition, None)
         if before is not None:
             self._count(before, -1)
-            for states in (self._stopped, self._waiting):
+            for states in (self._stopped, self._waiting, self._held_back_since):
                 states.pop(str(partition), None)
             self._unmirrored_since.pop(partition, None)
             self._version += 1
 
     def _count(self, metrics: PartitionMetrics, times: int) -> None:
         self._known += times * (metrics.lag_records is not None)
-        self._done += times * metrics.is_done
+        self._states[metrics.state] += times
+        self._lag_records += times * (metrics.lag_records or 0)
         if not metrics.stopped:
-            self._lag_records += times * (metrics.lag_records or 0)
+            self._to_copy += times * (metrics.lag_records or 0)
+        self._held_back += times * metrics.held_back
 
     @property
     def version(self) -> int:
@@ -403,23 +255,29 @@ class Metrics:
         return Progress(
             elapsed_s=time.monotonic() - self._started,
             partitions=len(self._partitions),
-            done=self._done,
+            done=self._states[PartitionState.UP_TO_DATE],
+            states={state.value: self._states[state] for state in PartitionState},
             stopped={name: each.reason for name, each in self._stopped.items()},
             waiting=dict(self._waiting),
             records=self._records,
-            batches=sum(count for name, count in self._decisions.items() if name not in _DROPS),
+            batches=sum(count for name, count in self._decisions.items() if name not in DROPS),
             bytes_in=self._bytes_in,
             bytes_out=self._bytes_out,
             records_per_s=records_per_s,
             bytes_per_s=bytes_per_s,
             lag_records=self._lag_records,
             lag_s=self._lag_s(),
-            remaining_s=self._lag_records / records_per_s if records_per_s > 0 else None,
+            remaining_s=self._to_copy / records_per_s if records_per_s > 0 else None,
             decisions=dict(self._decisions),
             retries=self._retries,
             incidents=tuple(self._incidents),
             incidents_before=self._incidents_before,
             lost_before=self._lost_before,
+            held_back_records=self._held_back,
+            held_back={
+                partition: HeldBack(records, since)
+                for partition, (records, since) in self._held_back_since.items()
+            },
         )
 
     def _lag_s(self) -> float | None:

@@ -92,6 +92,7 @@ class PartitionCopy:
         told: What the driver was told last of where it stands.
         newest_ms: The newest timestamp of the batch that was acknowledged last,
             or an older one; None before there is any, or where its header does not tell.
+        held_back: How many offsets open transactions held back at the source when it answered last.
         left_out: What the destination refused, until the pair was moved past it.
 
     """
@@ -124,6 +125,7 @@ class PartitionCopy:
         self.newest_ms: int | None = None
         self.left_out: LeftOut | None = None
         self._heard_end = -1
+        self.held_back: int | None = None
         self._last: Outgoing | None = None
         self._rebuilder = Rebuilder(settings)
         self._decodes_all = settings.rebatch is not None and settings.rebatch.everything
@@ -263,15 +265,15 @@ class PartitionCopy:
         self.departed = True
         return heir
 
-    def stop(self, reason: str) -> None:
-        """Give up on this partition, with a sentence."""
+    def stop(self, reason: str, *, can_heal: bool = True) -> None:
+        """Give up on this partition, with a sentence; ``can_heal`` as of :class:`PartitionStopped`."""
         self._advance()
-        self.stop_with(PartitionStopped(*self.source, self.position, reason))
+        self.stop_with(PartitionStopped(*self.source, self.position, reason, can_heal=can_heal))
 
     def stop_for(self, incident: Incident) -> None:
-        """Give up on this partition for something that happened to its clusters."""
+        """Give up on this partition for something that happened to its clusters: only a policy heals that."""
         self.incidents.append(incident)
-        self.stop(incident.reason)
+        self.stop(incident.reason, can_heal=False)
 
     def stop_with(self, error: PartitionStopped) -> None:
         self.stopped = error
@@ -280,9 +282,17 @@ class PartitionCopy:
 
     # Fetched data
 
-    def hear(self, end_offset: int) -> None:
-        """Keep up to where the source says that there is something to fetch."""
+    def hear(self, end_offset: int, high_watermark: int = -1) -> None:
+        """
+        Keep up to where the source has something to fetch.
+
+        Args:
+            end_offset: The last stable offset, or the high watermark, by the isolation level.
+            high_watermark: What lies between the two, open transactions hold back.
+
+        """
         self._heard_end = end_offset
+        self.held_back = max(0, high_watermark - end_offset)
         if self.aligned and self.is_due and self.position >= end_offset:
             self.waiting_for = None  # it was answered, and there is nothing that could fail
 
@@ -334,7 +344,7 @@ class PartitionCopy:
             self._queue_gathered()
         except UnsupportedBatch as error:
             self._queue_gathered()
-            self._refuse(error.base_offset, str(error))
+            self._refuse(error.base_offset, str(error), can_heal=False)
         except CorruptBatch as error:
             self._queue_gathered()
             found = True
@@ -424,8 +434,8 @@ class PartitionCopy:
         for outgoing in self._rebuilder.gathered():
             self._queue(outgoing)
 
-    def _refuse(self, offset: int, reason: str) -> PartitionStopped:
-        self._refusal = PartitionStopped(*self.source, offset, reason)
+    def _refuse(self, offset: int, reason: str, *, can_heal: bool = True) -> PartitionStopped:
+        self._refusal = PartitionStopped(*self.source, offset, reason, can_heal=can_heal)
         return self._refusal
 
     def suspect(self, offset: int, reason: str, *, patience_s: float = 0.0) -> None:

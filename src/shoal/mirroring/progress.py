@@ -2,13 +2,41 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..exit_codes import EXIT_CONTINUED, EXIT_DONE, EXIT_FAILED
 
-__all__ = ["PartitionIncident", "Progress", "Summary", "lost_of"]
+__all__ = ["HeldBack", "PartitionIncident", "Phase", "Progress", "Summary", "lost_of"]
+
+
+class Phase(enum.Enum):
+    """What a mirror is doing, from its start to its end; the value is the word for it everywhere."""
+
+    CHECKING = "checking the clusters"
+    CREATING = "creating topics"
+    FINDING_POSITIONS = "finding positions"
+    STARTING_SPARK = "starting Java and Spark"
+    STARTING_TASKS = "starting tasks"
+    COPYING = "copying"
+    STOPPING = "stopping"
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """
+    Records of a source partition that no consumer of committed records gets, since a transaction is open.
+
+    Attributes:
+        records: How many offsets lie between the last stable offset and the high watermark.
+        since: Unix time since which the mirror has seen the last stable offset stand still.
+
+    """
+
+    records: int
+    since: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +75,7 @@ class Progress:
     Attributes:
         elapsed_s: Since the start.
         partitions: How many there are.
-        done: How many have nothing left to copy now.
+        done: How many are up to date. The name that ``states`` had before; it stays.
         stopped: Why, by partition: these need a person.
         waiting: What for, by partition: time can heal these.
         records: That were acknowledged at the destination.
@@ -57,7 +85,8 @@ class Progress:
         records_per_s: Of late.
         bytes_per_s: Of late; of ``bytes_out``.
         lag_records: Between the positions and the ends that were last seen:
-            in offsets, so transaction markers and holes count too.
+            in offsets, so transaction markers and holes count too. Of a
+            stopped partition it is what is missing at the destination.
         remaining_s: Until ``lag_records`` is nothing, at this rate; None
             where there is no telling.
         decisions: How many batches met which (copy, drop …).
@@ -66,8 +95,14 @@ class Progress:
         incidents_before: How many came before these.
         lost_before: What was lost with those, where the mirror went on.
         lag_s: The same lag in time, of the partition that is furthest behind
-            (:meth:`PartitionMetrics.lag_s`); None before any position is
-            known. Stopped partitions count in neither: they are named.
+            (:meth:`PartitionMetrics.lag_s`); None before any position is known.
+        states: How many partitions are in each state (``PartitionState``):
+            they add up to ``partitions``.
+        held_back_records: How many offsets open transactions hold back, of all partitions; no lag has them.
+        held_back: The same by partition, if there are any.
+        phase: What the mirror is doing (``Phase``).
+        phase_s: How long it has been doing that.
+        once: Whether the mirror ends when everything is copied.
 
     """
 
@@ -90,6 +125,12 @@ class Progress:
     incidents_before: int = 0
     lost_before: int = 0
     lag_s: float | None = None
+    states: Mapping[str, int] = field(default_factory=dict)
+    held_back_records: int = 0
+    held_back: Mapping[str, HeldBack] = field(default_factory=dict)
+    phase: str = Phase.COPYING.value
+    phase_s: float = 0.0
+    once: bool = False
 
     def to_json_object(self) -> dict[str, Any]:
         return {"type": "progress", **asdict(self)}
@@ -105,7 +146,7 @@ class Summary:
         topics: The destination's names by the source's.
         elapsed_s: From start to end, Spark's own start included.
         copying_s: From the first task's begin to the last one's end; None
-            where no task began.
+            if no task began.
         python_cpu_s: Of all of our Python processes, user and system.
         jvm_cpu_s: Of Spark's JVM, likewise.
         partitions: How many were mirrored.
@@ -121,8 +162,14 @@ class Summary:
         incidents: What happened to the clusters that cannot be made good: the newest hundred.
         incidents_before: How many came before these.
         lost_before: What was lost with those, where the mirror went on.
-        interrupted: Somebody asked for an end before ``once`` had copied all.
+        interrupted: The mirror was stopped before ``once`` had copied all.
         log_file: Where Spark's own log is.
+        states: How many partitions are in each state at the end, as in :class:`Progress`.
+        lag_records: What is not mirrored, as in :class:`Progress`.
+        lag_s: The same in time.
+        held_back_records: What open transactions hold back, as in :class:`Progress`.
+        report: The file of the report; None if none was asked for.
+        ended: Why the mirror ended, as a phrase; empty if it is not known.
 
     """
 
@@ -147,6 +194,17 @@ class Summary:
     interrupted: bool = False
     log_file: str | None = None
     copying_s: float | None = None
+    states: Mapping[str, int] = field(default_factory=dict)
+    lag_records: int = 0
+    lag_s: float | None = None
+    held_back_records: int = 0
+    report: str | None = None
+    ended: str = ""
+
+    @property
+    def up_to_date(self) -> bool:
+        """Whether every partition is: nothing is missing, and nothing is in the way."""
+        return self.states.get("up to date", 0) == self.partitions
 
     @property
     def bytes_per_s(self) -> float:
@@ -161,7 +219,7 @@ class Summary:
 
     @property
     def exit_code(self) -> int:
-        """0; 1 where a partition was stopped, or not all was copied; else 4 where there were incidents."""
+        """0; 1 if a partition was stopped, or not all was copied; else 4 if there were incidents."""
         if self.stopped or self.interrupted:
             return EXIT_FAILED
         return EXIT_CONTINUED if self.incidents else EXIT_DONE
@@ -173,4 +231,5 @@ class Summary:
             "bytes_per_s": self.bytes_per_s,
             "lost": self.lost,
             "exit_code": self.exit_code,
+            "up_to_date": self.up_to_date,
         }

@@ -9,6 +9,7 @@ from typing import Any
 import psutil
 
 from ..client.metadata import TopicPartition
+from ..errors import PartitionStopped
 from .partition_copy import PartitionCopy
 from .processes import process_name
 
@@ -25,6 +26,7 @@ def partition_report(copy: PartitionCopy) -> dict[str, Any] | None:
         copy.waiting_for,
         copy.commit_waits_for,
         copy.stopped,
+        copy.held_back,
     )
     counted = copy.records or copy.bytes_in or copy.retries or copy.decisions or copy.incidents
     if state == copy.told and not counted:
@@ -39,7 +41,8 @@ def partition_report(copy: PartitionCopy) -> dict[str, Any] | None:
         "newest_ms": copy.newest_ms,
         "waiting_for": copy.waiting_for,
         "commit_waits_for": copy.commit_waits_for,
-        "stopped": [copy.stopped.offset, copy.stopped.reason] if copy.stopped else None,
+        "held_back": copy.held_back,
+        "stopped": _stopped(copy.stopped) if copy.stopped else None,
         "decisions": {decision.value: count for decision, count in copy.decisions.items()},
         "records": copy.records,
         "bytes_in": copy.bytes_in,
@@ -53,6 +56,10 @@ def partition_report(copy: PartitionCopy) -> dict[str, Any] | None:
     copy.runs = []
     copy.records = copy.bytes_in = copy.bytes_out = copy.retries = 0
     return report
+
+
+def _stopped(stopped: PartitionStopped) -> list[Any]:
+    return [stopped.offset, stopped.reason, stopped.unmirrored_from, stopped.can_heal]
 
 
 def waiting_report(partition: TopicPartition, waiting_for: str | None) -> dict[str, Any]:

@@ -281,7 +281,7 @@ class Route:
             self._source_refuses(copy, fetched.error_code)
             return True
         committed = self._settings.source.isolation_level is IsolationLevel.READ_COMMITTED
-        copy.hear(fetched.end_offset(committed=committed))
+        copy.hear(fetched.end_offset(committed=committed), fetched.high_watermark)
         several = self._marked and self._takes_several.get(copy.destination.topic, False)
         if size and copy.take(fetched, self._settings.source.isolation_level, several=several):
             return True

@@ -14,7 +14,7 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -29,7 +29,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from shoal.client.cluster import Cluster, patiently
-from shoal.client.config import ClientConfig
+from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.groups import Membership
 from shoal.client.metadata import TopicPartition
 from shoal.errors import ConfigError, ShoalError
@@ -246,7 +246,8 @@ class Run:
             start_ms = self._options.start.timestamp_ms
             begins = start_offsets(cluster, partitions, start_ms, level, all_of_them=False)
             positions = begins | {partition: pair.source_offset for partition, pair in pairs.items()}
-            self._metrics.expect(positions, end_offsets(cluster, partitions, level, all_of_them=False))
+            ends = end_offsets(cluster, partitions, level, all_of_them=False)
+            self._metrics.expect(positions, ends, _held_back(cluster, ends))
         return partitions
 
     # On Spark
@@ -314,7 +315,8 @@ class Run:
         self, prepared: Prepared, work: Work, python_cpu_s: float, jvm_cpu_s: float, log_file: Path
     ) -> Summary:
         done = self._metrics.progress()
-        unfinished = done.done + len(done.stopped) < done.partitions
+        partitions = self._metrics.partitions().values()
+        unfinished = any(each.lag_records != 0 and not each.stopped for each in partitions)
         return Summary(
             group=prepared.group,
             topics=work.names,
@@ -336,7 +338,12 @@ class Run:
             lost_before=done.lost_before,
             interrupted=self._options.once and unfinished,
             log_file=str(log_file),
-            copying_s=self._metrics.copying_s,
+            copying_s=self._metrics.copying_s if done.batches else None,
+            states=done.states,
+            lag_records=done.lag_records,
+            lag_s=done.lag_s,
+            held_back_records=done.held_back_records,
+            report=self._options.report,
         )
 
 
@@ -436,6 +443,14 @@ class _Job:
             host = driver_host(self.spark)
         locked = bool(Credentials.of(self.options.source, self.options.destination))
         return str(ControlAddress(host, port, self.control.token, locked))
+
+
+def _held_back(source: Cluster, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Return how many offsets open transactions hold back behind these ends."""
+    if source.config.isolation_level is IsolationLevel.READ_UNCOMMITTED:
+        return {}
+    whole = end_offsets(source, list(ends), IsolationLevel.READ_UNCOMMITTED, all_of_them=False)
+    return {partition: max(0, end - ends[partition]) for partition, end in whole.items()}
 
 
 def _rebatch(options: MirrorOptions) -> dict[str, str]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from ...client.metadata import TopicPartition
 from ...records import Decision
-from ..metrics import PartitionMetrics, PartitionState
+from ..partition_metrics import PartitionMetrics, PartitionState
 from ..processes import ProcessRole, ProcessUsage
 from ..progress import PartitionIncident, Progress, Summary
 from .history import Sample, columns
@@ -134,10 +134,7 @@ class PageData:
             "now_ms": int(now * 1000),
             "ending": None,
             "warnings": list(about.warnings),
-            "totals": {
-                **_totals(progress, samples[-1], metrics.task_heard_at, now),
-                "up_to_date": sum(each.is_done and not each.stopped for each in look.partitions.values()),
-            },
+            "totals": _totals(progress, samples[-1], metrics.task_heard_at, now),
             "stopped": _named(progress.stopped),
             "waiting": _named(progress.waiting),
             "incidents": _gone_on_from(progress.incidents),
@@ -195,6 +192,10 @@ def _totals(progress: Progress, sample: Sample, heard_at: float | None, now: flo
         "elapsed_s": progress.elapsed_s,
         "heard_age_s": None if heard_at is None else max(0.0, now - heard_at),
         "partitions": progress.partitions,
+        "states": dict(progress.states),
+        "held_back_records": progress.held_back_records,
+        "phase": progress.phase,
+        "phase_s": progress.phase_s,
         "records": progress.records,
         "batches": progress.batches,
         "bytes_in": progress.bytes_in,
@@ -250,33 +251,24 @@ def _conversions(progress: Progress) -> dict[str, Any]:
     }
 
 
-def _slowness(metrics: PartitionMetrics, now: float) -> tuple[bool, float, int]:
-    """Return what sorts partitions by their lag; those that stopped come last, since they are named."""
-    return (metrics.stopped is not None, -(metrics.lag_s(now) or 0.0), -(metrics.lag_records or 0))
+def _slowness(metrics: PartitionMetrics, now: float) -> tuple[int, float, int]:
+    """Return what sorts partitions: those that stopped, those that wait, and then by their lag."""
+    trouble = {PartitionState.STOPPED: 0, PartitionState.WAITING: 1}.get(metrics.state, 2)
+    return (trouble, -(metrics.lag_s(now) or 0.0), -(metrics.lag_records or 0))
 
 
 def _partition(name: TopicPartition, metrics: PartitionMetrics, rates: _Rates, now: float) -> dict[str, Any]:
     return {
         "partition": str(name),
-        "state": _STATES[metrics.state],
-        # Where the end of a stopped one is, nobody looks.
-        "lag_records": None if metrics.stopped else metrics.lag_records,
-        "lag_s": None if metrics.stopped else metrics.lag_s(now),
+        "state": metrics.state.value,
+        "lag_records": metrics.lag_records,
+        "lag_s": metrics.lag_s(now),
         "records": metrics.records,
         "bytes_out": metrics.bytes_out,
         "bytes_per_s": rates.bytes_per_s(name),
         "commit_age_s": None if metrics.committed_at is None else now - metrics.committed_at,
         "process": metrics.process,
     }
-
-
-_STATES = {
-    PartitionState.UP_TO_DATE: "done",
-    PartitionState.BEHIND: "copying",
-    PartitionState.WAITING: "waiting",
-    PartitionState.STOPPED: "stopped",
-    PartitionState.UNKNOWN: "starting",
-}
 
 
 def _topics(partitions: Mapping[TopicPartition, PartitionMetrics]) -> dict[str, Any]:
@@ -298,7 +290,8 @@ def _topic(topic: str, partitions: Sequence[PartitionMetrics]) -> dict[str, Any]
         "bytes_out": bytes_out,
         "records_per_batch": records / batches if batches else None,
         "bytes_per_batch": bytes_out / batches if batches else None,
-        "lag_records": sum(each.lag_records or 0 for each in partitions if not each.stopped),
+        "lag_records": sum(each.lag_records or 0 for each in partitions),
+        "stopped": sum(each.stopped is not None for each in partitions),
     }
 
 

@@ -77,6 +77,12 @@ function table(caption, columns, rows) {
 
 // What is it doing, and is it behind?
 
+const count = ({ totals }, state) => totals.states[state] || 0;
+
+// Every partition is in one state, so these add up.
+const stateCounts = ({ states }) => Object.entries(states).filter(([name, many]) => many || name === "up to date")
+  .map(([name, many]) => `${integer(many)} ${name}`).join(", ");
+
 function state(data) {
   const { totals, ending } = data;
   const stopped = data.stopped.count;
@@ -85,7 +91,7 @@ function state(data) {
   if (stopped) return ["bad", plural(stopped, "partition") + " stopped"];
   if (data.waiting.count) return ["warn", plural(data.waiting.count, "partition") + " waiting"];
   if (totals.heard_age_s === null) return ["busy", "Starting"];
-  return totals.up_to_date === totals.partitions ? ["good", "Up to date"] : ["busy", "Copying"];
+  return count(data, "up to date") === totals.partitions ? ["good", "Up to date"] : ["busy", "Copying"];
 }
 
 function headline(data) {
@@ -116,7 +122,7 @@ function tiles(data) {
       : ["Throughput", `${bytes(totals.bytes_per_s)}/s`, `${integer(totals.records_per_s)} records/s`],
     ["Lag", compact(totals.lag_records), totals.lag_s === null ? "records" : `records, ${duration(totals.lag_s)}`],
     ["Partitions", integer(totals.partitions),
-      `${integer(totals.up_to_date)} up to date, ${integer(data.waiting.count)} waiting, ${integer(data.stopped.count)} stopped`],
+      stateCounts(totals)],
     ["Passed through unopened", share(data.conversions.unopened, data.conversions.unopened + opened),
       `${plural(opened, "batch", "batches")} decoded`],
     isReport
@@ -177,7 +183,7 @@ function showWords(data) {
 }
 
 const partitionState = ({ state: name }) =>
-  element("span", { className: `state-${name}` }, name === "done" ? "up to date" : name);
+  element("span", { className: `state-${name.replaceAll(" ", "-")}` }, name);
 
 function showTables(data) {
   const { rows, count } = data.partitions;

@@ -87,7 +87,8 @@ def behind_what_is_there(
             incidents.append(Incident(kind, reason, lost=None, continued=True))
             return start, None
         incidents.append(Incident(kind, reason))
-    raise PartitionStopped(*copy.source, start.source_offset, f"{reason}. {found.advice}")
+    sentence = f"{reason}. {found.advice}"
+    raise PartitionStopped(*copy.source, start.source_offset, sentence, can_heal=False)
 
 
 def _look_at(

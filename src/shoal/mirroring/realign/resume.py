@@ -91,7 +91,12 @@ class Resumption:
         return PartitionStopped(*self._copy.source, self.pair.source_offset, reason)
 
     def _meet(
-        self, kind: IncidentKind, reason: str, go_on: Callable[[], int | None] | None, advice: str
+        self,
+        kind: IncidentKind,
+        reason: str,
+        go_on: Callable[[], int | None] | None,
+        advice: str,
+        unmirrored_from: int | None = None,
     ) -> None:
         """
         Meet an incident as its policy says.
@@ -101,11 +106,13 @@ class Resumption:
             reason: What was found where.
             go_on: Moves the pair to where the mirror goes on; returns what is lost. None where nothing can.
             advice: What a person can do, where the partition stops.
+            unmirrored_from: The source offset from which on records are missing then; None for the pair's.
 
         """
         if go_on is None or kind not in self._clusters.settings.continue_on:
             self._incidents.append(Incident(kind, reason))
-            raise self._stop(f"{reason}; {advice}")
+            where = *self._copy.source, self.pair.source_offset
+            raise PartitionStopped(*where, f"{reason}; {advice}", unmirrored_from, can_heal=False)
         lost = go_on()
         self._incidents.append(Incident(kind, reason, lost, continued=True))
 
@@ -146,7 +153,15 @@ class Resumption:
             reason,
             self._mirror_again,
             f"{IncidentKind.DESTINATION_LOSS.option} continue mirrors again what the source still has of it",
+            self._lost_from(),
         )
+
+    def _lost_from(self) -> int:
+        """Return the source offset from which on records are missing at the destination, or a later one."""
+        if self._log.end == 0:
+            return self._source.start
+        # So many records had at least as many offsets.
+        return max(self._source.start, self.pair.source_offset + min(0, self._written))
 
     def _mirror_again(self) -> int | None:
         """Go on behind what the destination still has of ours; return how many records nobody has now."""
@@ -216,6 +231,7 @@ class Resumption:
                 lambda: self._go_on_at_source(self._source.start, lost=None),
                 f"{IncidentKind.SOURCE_RESET.option} continue mirrors the new topic behind the old one's "
                 "records; or mirror it with a new --group, or under another name",
+                self._source.start,
             )
         elif self._source.same_up_to is not None and self._source.same_up_to < self.pair.source_offset:
             same_up_to = self._source.same_up_to
@@ -227,6 +243,7 @@ class Resumption:
                 lambda: self._go_on_at_source(same_up_to, lost=0),
                 f"{IncidentKind.SOURCE_RESET.option} continue mirrors what is there now behind what was "
                 "there then; or mirror it with a new --group into an empty topic",
+                same_up_to,
             )
 
     def _go_on_at_source(self, offset: int, *, lost: int | None) -> int | None:
