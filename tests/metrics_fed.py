@@ -12,7 +12,10 @@ from shoal.mirroring.exposition import Exposition
 from shoal.mirroring.metrics import Metrics
 from shoal.mirroring.processes import LocalProcesses
 
-__all__ = ["FIRST", "SECOND", "WORKER", "busy_metrics", "labels_by_metric", "report", "samples"]
+__all__ = ["FIRST", "SECOND", "WORKER", "busy_metrics", "labels_by_metric", "parsed", "report", "samples"]
+
+#: Values by a metric's name and its sorted labels.
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 FIRST, SECOND = TopicPartition("topic", 0), TopicPartition("topic", 1)
 
@@ -57,19 +60,23 @@ def busy_metrics() -> Metrics:
     return metrics
 
 
-def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+def samples(metrics: Metrics) -> Samples:
     """Return what is served of a registry, read by Prometheus's own library: by name and sorted labels."""
-    text = Exposition(metrics, LocalProcesses()).text().decode()
+    return parsed(Exposition(metrics, LocalProcesses()).text())
+
+
+def parsed(text: bytes) -> Samples:
+    """Return what a scrape has, by name and sorted labels."""
     return {
         (each.name, tuple(sorted(each.labels.items()))): each.value
-        for family in text_string_to_metric_families(text)
+        for family in text_string_to_metric_families(text.decode())
         for each in family.samples
     }
 
 
-def labels_by_metric(metrics: Metrics) -> dict[str, frozenset[str]]:
-    """Return the names of the labels of everything that is served of a registry."""
+def labels_by_metric(found: Samples) -> dict[str, frozenset[str]]:
+    """Return the names of the labels of everything that is served."""
     labels: dict[str, frozenset[str]] = defaultdict(frozenset)
-    for name, names_and_values in samples(metrics):
+    for name, names_and_values in found:
         labels[name] |= {label for label, _ in names_and_values}
     return dict(labels)

@@ -1,36 +1,150 @@
 """
-Conversions between batches and old messages by turns: as many at the same time as there are cores.
+Conversions between batches and messages of magic 0 and 1: in turns, and counted.
 
-To convert one batch takes two to three times what it expands to, while it lasts, and a thread can be
-interrupted in the midst of it: all clients' batches would be expanded at once. Nothing waits for a socket
-in there, so nobody waits long for his turn.
+As many run at the same time as there are cores. Converting one batch takes two to three times the
+memory that it expands to, and a thread can be interrupted in the middle of it: without turns the batches
+of all clients would be expanded at once. A conversion never waits for a socket, so turns come soon.
+
+The counts are of the whole process, as the turns are: several embedded brokers in one process share them.
+Kafka's names for the same: ``FetchMessageConversionsPerSec`` and ``ProduceMessageConversionsPerSec``,
+``MessageConversionsTimeMs``, ``TemporaryMemoryBytes``.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
+import time
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
 
-from .records.down_conversion import DownConversion
+from .errors import NotConvertible
+from .records.down_conversion import ConvertedCounts, DownConversion
 
-__all__ = ["chunks", "turn"]
+__all__ = [
+    "ConversionTotals",
+    "Direction",
+    "Tally",
+    "begin",
+    "chunks",
+    "counted",
+    "held_bytes",
+    "totals",
+    "turn",
+]
 
 _TURNS = threading.BoundedSemaphore(os.cpu_count() or 1)
 
 
-def turn() -> AbstractContextManager[object]:
-    """Return what is entered to convert something, or to wait until somebody else has."""
-    return _TURNS
+_NONE = ConvertedCounts()
+
+
+class Direction(Enum):
+    """Which requests need the conversion: those of consumers, or those of producers."""
+
+    FETCH = "fetch"
+    PRODUCE = "produce"
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionTotals:
+    """
+    Conversions in one direction since the process started.
+
+    Attributes:
+        counts: Of what was converted; a batch that is converted twice counts twice, as it costs twice.
+        cpu_s: CPU seconds of the converting threads.
+        refused: Record sets that could not be converted.
+
+    """
+
+    counts: ConvertedCounts = _NONE
+    cpu_s: float = 0.0
+    refused: int = 0
+
+
+class Tally:
+    """What one turn has converted."""
+
+    def __init__(self) -> None:
+        self.counts = _NONE
+
+    def add(self, counts: ConvertedCounts) -> None:
+        self.counts = self.counts.plus(counts)
+
+
+_lock = threading.Lock()
+_totals = dict.fromkeys(Direction, ConversionTotals())
+_under_way: weakref.WeakSet[DownConversion] = weakref.WeakSet()
+
+
+def totals() -> Mapping[Direction, ConversionTotals]:
+    """Return the totals of now, by direction."""
+    with _lock:
+        return dict(_totals)
+
+
+def held_bytes() -> int:
+    """Return how many converted bytes wait for the sockets of clients now."""
+    with _lock:
+        return sum(each.held_bytes for each in _under_way)
+
+
+@contextmanager
+def counted(direction: Direction) -> Iterator[Tally]:
+    """Count a conversion that waits for no turn; enter the tally what was converted."""
+    tally = Tally()
+    refused = 0
+    before_s = time.thread_time()
+    try:
+        yield tally
+    except NotConvertible:
+        refused = 1
+        raise
+    finally:
+        cpu_s = time.thread_time() - before_s
+        with _lock:
+            total = _totals[direction]
+            _totals[direction] = ConversionTotals(
+                total.counts.plus(tally.counts), total.cpu_s + cpu_s, total.refused + refused
+            )
+
+
+@contextmanager
+def turn(direction: Direction) -> Iterator[Tally]:
+    """Wait for a turn, and count what is converted in it."""
+    with _TURNS, counted(direction) as tally:
+        yield tally
+
+
+def begin(*args: Any, **kwargs: Any) -> DownConversion:
+    """
+    Begin a :class:`~.records.down_conversion.DownConversion`, in a turn: its first batch is converted.
+
+    Raises:
+        NotConvertible: As the conversion does.
+
+    """
+    with turn(Direction.FETCH) as tally:
+        conversion = DownConversion(*args, **kwargs)
+        tally.add(conversion.counts)
+    with _lock:
+        _under_way.add(conversion)
+    return conversion
 
 
 def chunks(conversion: DownConversion) -> Iterator[bytearray]:
     """Yield the chunks of a conversion, each converted in a turn of its own."""
     converting = conversion.chunks()
     while True:
-        with turn():
+        with turn(Direction.FETCH) as tally:
+            before = conversion.counts
             chunk = next(converting, None)
+            tally.add(conversion.counts.minus(before))
         if chunk is None:
             return
         yield chunk

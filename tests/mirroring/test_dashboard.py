@@ -19,7 +19,9 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.dashboard import Dashboard
-from metrics_fed import busy_metrics, labels_by_metric
+from metrics_fed import busy_metrics, labels_by_metric, parsed, samples
+
+from shoal.cli.conversion_metrics import metrics_text
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "metrics.md").read_text(encoding="utf-8")
@@ -37,7 +39,8 @@ def dashboard() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def served() -> Mapping[str, frozenset[str]]:
     """The labels of each metric in a scrape, by its name."""
-    return {name: labels | SCRAPED for name, labels in labels_by_metric(busy_metrics()).items()}
+    found = labels_by_metric(samples(busy_metrics()) | parsed(metrics_text()))
+    return {name: labels | SCRAPED for name, labels in found.items()}
 
 
 def panels(dashboard: dict[str, Any]) -> list[dict[str, Any]]:

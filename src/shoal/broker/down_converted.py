@@ -13,7 +13,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator, Sequence
 
-from ..converting import chunks, turn
+from ..converting import begin, chunks
 from ..errors import NotConvertible
 from ..records.down_conversion import DownConversion
 from .file_segment import FileRange
@@ -61,15 +61,14 @@ class DownConverted:
 
         """
         try:
-            with turn():
-                conversion = DownConversion(
-                    _Batches(source),
-                    magic=magic,
-                    fetch_offset=fetch_offset,
-                    source_bytes=len(source),
-                    chunk_bytes=chunk_bytes,
-                    aborted=aborted,
-                )
+            conversion = begin(
+                _Batches(source),
+                magic=magic,
+                fetch_offset=fetch_offset,
+                source_bytes=len(source),
+                chunk_bytes=chunk_bytes,
+                aborted=aborted,
+            )
         except NotConvertible as error:
             raise Refused(error.code, error.reason) from error
         self.next_offset = conversion.next_offset

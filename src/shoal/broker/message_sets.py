@@ -8,9 +8,11 @@ ours are of magic 2, as all of Kafka 4's are.
 
 from __future__ import annotations
 
+from ..converting import Direction, counted
 from ..errors import NotConvertible
 from ..records import RecordBatch
 from ..records.batch import LOG_APPEND_TIME, MAGIC_OFFSET
+from ..records.down_conversion import ConvertedCounts
 from ..records.up_conversion import read_message_set, up_convert
 from .config import TopicConfig
 from .refusal import Refused
@@ -42,16 +44,18 @@ def validated_message_set(
 
     """
     try:
-        message_set = read_message_set(record_set, MOST_DECOMPRESSED_BYTES, config.max_message_bytes)
-        if message_set is None:
-            return None
-        messages = message_set.messages
-        check_records(
-            [(each.key is not None, each.timestamp, each.is_append_time) for each in messages],
-            config,
-            now_ms,
-        )
-        batch = up_convert(messages, message_set.codec if config.codec is None else config.codec)
+        with counted(Direction.PRODUCE) as tally:
+            message_set = read_message_set(record_set, MOST_DECOMPRESSED_BYTES, config.max_message_bytes)
+            if message_set is None:
+                return None
+            messages = message_set.messages
+            check_records(
+                [(each.key is not None, each.timestamp, each.is_append_time) for each in messages],
+                config,
+                now_ms,
+            )
+            batch = up_convert(messages, message_set.codec if config.codec is None else config.codec)
+            tally.add(ConvertedCounts(1, len(messages), len(record_set), len(batch.view)))
     except NotConvertible as error:
         raise Refused(error.code, error.reason) from error
     check_size(batch.header, config)

@@ -23,6 +23,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from ..converting import Direction, counted
 from ..errors import CorruptBatch, ErrorCode, UnsupportedBatch
 from ..records import (
     HEADER_SIZE,
@@ -34,6 +35,7 @@ from ..records import (
     read_header,
     verify_crc,
 )
+from ..records.down_conversion import ConvertedCounts
 from .config import TopicConfig
 from .lz4_frame import lz4_frame_size
 from .recompress import recompressed
@@ -264,11 +266,13 @@ def decompressed(batch: RecordBatch, codec: Codec) -> bytes:
 def _recompressed(
     header: BatchHeader, data: bytes, walked: Sequence[WalkedRecord], codec: Codec, config: TopicConfig
 ) -> RecordBatch:
-    records = [
-        Record(number, record.timestamp, data[record.body_start : record.end])
-        for number, record in enumerate(walked)
-    ]
-    batch = recompressed(header, records, codec)
+    with counted(Direction.PRODUCE) as tally:
+        records = [
+            Record(number, record.timestamp, data[record.body_start : record.end])
+            for number, record in enumerate(walked)
+        ]
+        batch = recompressed(header, records, codec)
+        tally.add(ConvertedCounts(1, len(records), header.size, batch.header.size))
     check_size(batch.header, config)
     return batch
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..errors import ConfigError
 from ..mirroring.options import parse_listen
+from .conversion_metrics import add_metrics_option, serve_metrics
 from .options import Subparsers, add_output_options, parse_key_values, read_properties
 from .report import print_json, warn
 from .server_properties import ServerProperties, read_server_properties
@@ -58,6 +59,7 @@ def add_parser(verbs: Subparsers) -> None:
         help="let --listen name an address that other machines can reach; anybody who does may read, "
         "write and delete everything",
     )
+    add_metrics_option(parser)
     add_output_options(parser, exit_code_of_interrupt=0)
     parser.set_defaults(run=run)
 
@@ -69,6 +71,7 @@ def run(args: argparse.Namespace) -> int:
     listen = args.listen or wanted.listen or _DEFAULT_LISTEN
     host, port = parse_listen("listen", listen)
     allow_many_files()
+    metrics = serve_metrics(args.metrics)
     broker = Broker(
         host,
         port,
@@ -84,7 +87,8 @@ def run(args: argparse.Namespace) -> int:
             raise ConfigError(f"--listen {listen}: {error.strerror or error}") from error
         try:
             _announce(broker.bootstrap, as_json=args.json)
-            signals.wait()
+            with metrics:
+                signals.wait()
         finally:
             broker.stop()
     return 0

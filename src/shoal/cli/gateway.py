@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
 from ..mirroring.options import parse_listen
+from .conversion_metrics import add_metrics_option, serve_metrics
 from .options import Subparsers, add_output_options, parse_cluster
 from .report import print_json, say, warn
 from .serving import allow_many_files, signals_held
@@ -38,6 +39,7 @@ def add_parser(verbs: Subparsers) -> None:
     _add_ends(parser.add_argument_group("where"))
     _add_tls(parser.add_argument_group("TLS on the listeners"))
     _add_limits(parser.add_argument_group("limits"))
+    add_metrics_option(parser)
     add_output_options(parser, exit_code_of_interrupt=0)
     parser.set_defaults(run=run)
 
@@ -157,6 +159,7 @@ def run(args: argparse.Namespace) -> int:
 
     settings = parse(args)
     allow_many_files()
+    metrics = serve_metrics(args.metrics)
     gateway = Gateway(settings)
     with signals_held() as signals:
         try:
@@ -165,7 +168,7 @@ def run(args: argparse.Namespace) -> int:
                 say(f"ended by a signal before the {upstream.name} cluster at {upstream.servers} answered")
                 return 0
             _announce(gateway, as_json=args.json)
-            with _events_told(as_json=args.json, verbose=args.verbose):
+            with metrics, _events_told(as_json=args.json, verbose=args.verbose):
                 signals.wait()
         finally:
             gateway.stop()

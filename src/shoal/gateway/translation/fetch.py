@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
 from ...client.metadata import TopicPartition
-from ...converting import turn
+from ...converting import begin
 from ...errors import ErrorCode, NotConvertible
 from ...protocol import codec
 from ...protocol.apis import ApiKey
@@ -189,16 +189,15 @@ class FetchTranslation:
         if fetched.error_code != ErrorCode.NONE:
             return _Converted(self._failed(key, fetched), None)
         try:
-            with turn():
-                records = DownConversion(
-                    [fetched.record_set],
-                    magic=magic,
-                    fetch_offset=self._start(key, wanted),
-                    source_bytes=len(fetched.record_set),
-                    chunk_bytes=self._settings.chunk_bytes,
-                    aborted=fetched.aborted_transactions,
-                    limit_bytes=self._settings.largest_batch_bytes,
-                )
+            records = begin(
+                [fetched.record_set],
+                magic=magic,
+                fetch_offset=self._start(key, wanted),
+                source_bytes=len(fetched.record_set),
+                chunk_bytes=self._settings.chunk_bytes,
+                aborted=fetched.aborted_transactions,
+                limit_bytes=self._settings.largest_batch_bytes,
+            )
         except NotConvertible as error:
             self._tell(f"{key}: {error}; old clients stop there")
             refused = replace(fetched, error_code=int(error.code), record_set=_NOTHING)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...client.metadata import TopicPartition
-from ...converting import turn
+from ...converting import Direction, turn
 from ...errors import ErrorCode, NotConvertible
 from ...protocol import codec
 from ...protocol.apis import ApiKey
@@ -23,6 +23,7 @@ from ...protocol.produce import (
     decode_produce_response,
     encode_produce_request,
 )
+from ...records.down_conversion import ConvertedCounts
 from ...records.up_conversion import read_message_set, up_convert
 from ..client import ClientGone
 from ..settings import GatewaySettings
@@ -62,11 +63,13 @@ def translate(asking: Asking, settings: GatewaySettings) -> Sequence[Part]:
 
 def _up_converted(entry: ProducedPartition, settings: GatewaySettings) -> memoryview | ProduceOutcome:
     try:
-        with turn():
+        with turn(Direction.PRODUCE) as tally:
             found = read_message_set(entry.record_set, settings.largest_batch_bytes)
             if found is None:  # as Kafka answers a set without a whole message
                 return _outcome(entry, ErrorCode.NONE)
-            return up_convert(found.messages, found.codec).view
+            batch = up_convert(found.messages, found.codec)
+            tally.add(ConvertedCounts(1, len(found.messages), len(entry.record_set), len(batch.view)))
+            return batch.view
     except NotConvertible as error:
         return _outcome(entry, error.code)
 

@@ -5,6 +5,6 @@ Record sets for clients that read no magic 2: converted chunk by chunk, while th
 """
 
 from .messages import convert
-from .response import DownConversion
+from .response import ConvertedCounts, DownConversion
 
-__all__ = ["DownConversion", "convert"]
+__all__ = ["ConvertedCounts", "DownConversion", "convert"]

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from operator import add, sub
+from typing import NamedTuple
 
 from ...errors import CorruptBatch, ErrorCode, NotConvertible, UnsupportedBatch, UnsupportedCompression
 from ..aborted import AbortedTransactions
@@ -20,7 +22,7 @@ from ..batch import HEADER_SIZE, RecordBatch, split
 from ..checksum import verify_crc
 from .messages import convert
 
-__all__ = ["DEFAULT_CHUNK_BYTES", "DEFAULT_LIMIT_BYTES", "DownConversion"]
+__all__ = ["DEFAULT_CHUNK_BYTES", "DEFAULT_LIMIT_BYTES", "ConvertedCounts", "DownConversion"]
 
 #: What KIP-283 proposes; Kafka took 128 KiB.
 DEFAULT_CHUNK_BYTES = 16 * 1024
@@ -30,6 +32,27 @@ _OVERFLOW = struct.Struct(">qi")
 _OVERFLOW_OFFSET = -1
 
 _Failed = (CorruptBatch, UnsupportedBatch)
+
+
+class ConvertedCounts(NamedTuple):
+    """
+    Attributes:
+        batches: Batches, and messages of magic 0 and 1 with what is in them, that were converted.
+        messages: Records in those; a wrapper of magic 0 or 1 does not say, and counts as one.
+        source_bytes: What they took before.
+        converted_bytes: What they take now.
+    """
+
+    batches: int = 0
+    messages: int = 0
+    source_bytes: int = 0
+    converted_bytes: int = 0
+
+    def plus(self, other: ConvertedCounts) -> ConvertedCounts:
+        return ConvertedCounts(*map(add, self, other))
+
+    def minus(self, other: ConvertedCounts) -> ConvertedCounts:
+        return ConvertedCounts(*map(sub, self, other))
 
 
 class DownConversion:
@@ -44,10 +67,14 @@ class DownConversion:
 
     Attributes:
         size: How many bytes :meth:`chunks` gives in all.
+        counts: What was converted until now.
+        held_bytes: How many converted bytes are in memory here now.
 
     """
 
     size: int
+    counts = ConvertedCounts()
+    held_bytes = 0
 
     def __init__(
         self,
@@ -96,6 +123,7 @@ class DownConversion:
             self._first = self._convert_chunk(0)
         except _Failed as error:
             raise NotConvertible(_code(error), str(error)) from error
+        self.held_bytes = len(self._first)
         self.size = max(source_bytes, len(self._first)) if self._first else 0
 
     def _begin(self) -> None:
@@ -115,6 +143,7 @@ class DownConversion:
         if iter(self._source) is self._source:
             raise ValueError("the batches of an iterator cannot be read again")
         self._first = bytearray()
+        self.held_bytes = 0
         self._begin()
 
     def __len__(self) -> int:
@@ -147,8 +176,10 @@ class DownConversion:
             if len(chunk) > remaining:
                 del chunk[remaining:]
             remaining -= len(chunk)
+            self.held_bytes = len(chunk)
             yield chunk
             del chunk  # or there would be two for a moment
+            self.held_bytes = 0
             chunk = self._convert_what_can_be(self._chunk_bytes) if remaining else bytearray()
 
     def _convert_what_can_be(self, most_source_bytes: int) -> bytearray:
@@ -167,13 +198,19 @@ class DownConversion:
                 while batch is not None:
                     source_bytes += batch.header.size
                     if not self._is_left_out(batch):
-                        chunk += convert(batch, self._magic, self._fetch_offset, self._limit_bytes)
+                        chunk += self._convert(batch)
                     batch = self._batches.take(most_source_bytes - source_bytes)
         except _Failed:
             if not chunk:
                 raise
             self._batches.close()
         return chunk
+
+    def _convert(self, batch: RecordBatch) -> bytearray | memoryview:
+        converted = convert(batch, self._magic, self._fetch_offset, self._limit_bytes)
+        messages = batch.header.records_count if batch.header.magic == 2 else 1
+        self.counts = self.counts.plus(ConvertedCounts(1, messages, batch.header.size, len(converted)))
+        return converted
 
     def _is_left_out(self, batch: RecordBatch) -> bool:
         """

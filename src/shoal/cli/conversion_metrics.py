@@ -1,0 +1,100 @@
+"""``--metrics`` of the gateway and of the embedded broker: conversions, and the process that does them."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
+
+from ..converting import ConversionTotals, held_bytes, totals
+from ..mirroring.options import parse_listen
+from .report import say
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+__all__ = ["add_metrics_option", "metrics_text", "serve_metrics"]
+
+#: Name, meaning and value of each counter, all by direction.
+_COUNTERS: tuple[tuple[str, str, Callable[[ConversionTotals], float]], ...] = (
+    ("batches", "Batches that were converted.", lambda each: each.counts.batches),
+    ("messages", "Records in the batches that were converted.", lambda each: each.counts.messages),
+    (
+        "source_bytes",
+        "Bytes of the batches before they were converted.",
+        lambda each: each.counts.source_bytes,
+    ),
+    ("bytes", "Bytes of the batches after they were converted.", lambda each: each.counts.converted_bytes),
+    ("cpu_seconds", "CPU seconds that conversions took.", lambda each: each.cpu_s),
+    ("refused", "Record sets that could not be converted.", lambda each: each.refused),
+)
+
+
+def add_metrics_option(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Add ``--metrics`` to a verb that converts."""
+    parser.add_argument(
+        "--metrics",
+        metavar="HOST:PORT",
+        help="serve metrics of conversions and of this process to Prometheus at this address; port 0 "
+        "takes a free port",
+    )
+
+
+def serve_metrics(listen: str | None) -> AbstractContextManager[object]:
+    """
+    Return a server of ``GET /metrics`` that answers while it is entered; nothing without an address.
+
+    Raises:
+        ConfigError: The address makes no sense, or cannot be listened on.
+
+    """
+    if listen is None:
+        return nullcontext()
+    # Imported here: a gateway without metrics does not pay for the imports.
+    from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
+
+    from ..mirroring.http_server import Answer, HttpServer
+
+    def answer(_: object) -> Answer:
+        return Answer(metrics_text(), {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+
+    server = HttpServer("metrics", parse_listen("metrics", listen), {"/metrics": answer})
+    say(f"metrics at http://{server.address}/metrics")
+    return server
+
+
+def metrics_text() -> bytes:
+    """Return what a scrape gets: conversions by direction, the version, and the process."""
+    from prometheus_client import generate_latest
+
+    return generate_latest(_Families())
+
+
+class _Families:
+    """The metrics of now, as prometheus_client's encoder takes them."""
+
+    def collect(self) -> Iterator[Metric]:
+        return _families()
+
+
+def _families() -> Iterator[Metric]:
+    from prometheus_client import ProcessCollector
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+
+    now = totals()
+    for name, meaning, value in _COUNTERS:
+        family = CounterMetricFamily(f"shoal_conversion_{name}", meaning, labels=("direction",))
+        for direction, total in now.items():
+            family.add_metric((direction.value,), value(total))
+        yield family
+    yield GaugeMetricFamily(
+        "shoal_conversion_memory_bytes",
+        "Converted bytes in memory that wait for the sockets of clients.",
+        value=held_bytes(),
+    )
+    build = InfoMetricFamily("shoal_build", "The version of shoal.")
+    build.add_metric((), {"version": importlib.metadata.version("shoal")})
+    yield build
+    yield from ProcessCollector(registry=None).collect()
