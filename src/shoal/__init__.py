@@ -1,9 +1,10 @@
 """
 Mirror Kafka topics by whole RecordBatches, on Spark.
 
-``shoal.mirror(...)`` runs a mirror; ``shoal.ShoalDataSource`` is
-``format("shoal")`` for ``spark.dataSource.register``. Both import PySpark, so
-they are looked up when they are used: a task that only copies does not pay for it.
+``shoal.mirror(...)`` runs a mirror, and gives each ``shoal.AcknowledgedRun`` of
+offsets to ``on_run``; ``shoal.ShoalDataSource`` is ``format("shoal")`` for
+``spark.dataSource.register``. Both import PySpark, so they are looked up when
+they are used: a task that only copies does not pay for it.
 
 ``shoal.RawConsumer`` and ``shoal.RawProducer`` are KIP-712's client API, without
 Spark; with them come the types that they take and return.
@@ -19,10 +20,12 @@ if TYPE_CHECKING:
     from .client.membership import RebalanceListener
     from .client.metadata import TopicPartition
     from .client.producer import RawProducer, RecordMetadata
+    from .mirroring.runs import AcknowledgedRun
     from .spark.api import mirror
     from .spark.datasource import ShoalDataSource
 
 __all__ = [
+    "AcknowledgedRun",
     "Committed",
     "ConsumerRecord",
     "RawConsumer",
@@ -36,6 +39,7 @@ __all__ = [
 ]
 
 _WHERE = {
+    "AcknowledgedRun": "shoal.mirroring.runs",
     "Committed": "shoal.client.groups",
     "ConsumerRecord": "shoal.client.consumer",
     "RawConsumer": "shoal.client.consumer",
@@ -55,3 +59,8 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     return getattr(import_module(_WHERE[name]), name)
+
+
+def __dir__() -> list[str]:
+    """Return the public names, for completion: most of them are not looked up yet."""
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])

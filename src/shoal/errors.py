@@ -26,6 +26,7 @@ The errors carry objects; ``str()`` of one is a sentence: what, where, what to d
 from __future__ import annotations
 
 import enum
+import traceback
 
 __all__ = [
     "AccessRefused",
@@ -237,6 +238,10 @@ def named_code(code: int) -> str:
 
 class ShoalError(Exception):
     """The base of everything that shoal raises on purpose."""
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what a notebook shows (IPython asks for it): the sentence, then the traceback."""
+        return [f"{type(self).__name__}: {self}", "", *"".join(traceback.format_exception(self)).splitlines()]
 
 
 class ConfigError(ShoalError):

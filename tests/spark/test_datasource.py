@@ -98,8 +98,10 @@ def test_references_are_copied_and_the_group_says_where_to_go_on(
 
 def test_references_cannot_be_copied_without_a_source(spark: SparkSession, brokers: TwoBrokers) -> None:
     brokers.topic()[0].plain(3)
-    with pytest.raises(PySparkException, match=r"source\.kafka\.bootstrap\.servers"):
+    with pytest.raises(PySparkException, match=r"source\.kafka\.bootstrap\.servers") as raised:
         write(read(spark, brokers), brokers)
+    before, _, _ = str(raised.value).partition("Traceback")
+    assert "shoal.errors.ConfigError: rows by reference are copied from the source cluster" in before
 
 
 def test_rows_with_bytes_are_written_in_the_order_of_their_offsets(

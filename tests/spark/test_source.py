@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from two_brokers import TwoBrokers
 
-from shoal.errors import ConfigError
+from shoal.errors import ShoalError
 from shoal.spark.options import ReadOptions
 from shoal.spark.source import BatchReader, StreamReader
 
@@ -81,5 +81,5 @@ def test_two_topics_with_one_name_at_the_destination_are_refused(brokers: TwoBro
     reader = BatchReader(
         options(brokers, streaming=False, group="group", rename="(topic|other)=one", subscribe="topic,other")
     )
-    with pytest.raises(ConfigError, match="would both be called one"):
+    with pytest.raises(ShoalError, match="would both be called one"):
         reader.partitions()

@@ -13,9 +13,16 @@ __all__ = ["AcknowledgedRun", "add_run", "spans_of"]
 @dataclass(frozen=True, slots=True)
 class AcknowledgedRun:
     """
-    Source offsets from ``source_start`` to before ``source_end`` are at ``destination_start`` and on.
+    A run of source offsets that the destination has acknowledged, one by one.
 
-    One by one, so that such runs translate a consumer's offset from one cluster to the other.
+    Source offset ``n`` of a run is ``destination_start + n - source_start`` at the destination, so runs
+    translate a consumer's offset from one cluster to the other (docs/datasource.md has an example).
+
+    Attributes:
+        source_start: The first source offset.
+        source_end: The source offset behind the last.
+        destination_start: The destination offset of ``source_start``.
+
     """
 
     source_start: int

@@ -17,6 +17,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from shoal.mirroring.credentials import PROCESS_KEY
+from shoal.spark.first_sentence import sentence_first
 from shoal.spark.options import ReadOptions, WriteOptions
 from shoal.spark.rows import BY_REFERENCE, BYTES
 from shoal.spark.sink import StreamWriter, Writer
@@ -26,6 +27,7 @@ from shoal.spark.source import BatchReader, StreamReader
 __all__ = ["ShoalDataSource", "keyed_data_source"]
 
 
+@sentence_first
 class ShoalDataSource(DataSource):
     """Record batches of Kafka topics, whole: as references to be copied, or with their bytes."""
 

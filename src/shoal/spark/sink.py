@@ -16,6 +16,7 @@ from shoal.mirroring.lane import copy_lane
 from shoal.mirroring.mirror_maker.handled import handle_lane
 from shoal.mirroring.ranges import CopyRange
 from shoal.mirroring.write import write_rows
+from shoal.spark.first_sentence import sentence_first
 from shoal.spark.options import WriteOptions
 from shoal.spark.rows import is_by_reference
 from shoal.spark.unlocking import unlocked
@@ -30,6 +31,7 @@ class Written(WriterCommitMessage):
     partitions: tuple[TopicPartition, ...] = ()
 
 
+@sentence_first
 class _Sink:
     """What both writers do. Pickled on the driver for the tasks: it holds nothing but options."""
 
@@ -102,6 +104,7 @@ def _check_once(ranges: Sequence[CopyRange]) -> None:
             raise ShoalError(f"several rows copy {twice[0]}; give one row for each partition")
 
 
+@sentence_first
 class Writer(_Sink, DataSourceWriter):
     """``df.write``"""
 
@@ -110,6 +113,7 @@ class Writer(_Sink, DataSourceWriter):
         self._check_tasks(messages)
 
 
+@sentence_first
 class StreamWriter(_Sink, DataSourceStreamWriter):
     """``df.writeStream``"""
 

@@ -19,6 +19,7 @@ from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.ranges import OPEN_END, CopyRange
 from shoal.mirroring.reports import left_out_report
 from shoal.mirroring.slices import SlicePlan
+from shoal.spark.first_sentence import sentence_first
 from shoal.spark.limits import ReadLimit
 from shoal.spark.options import ControlAddress, ReadOptions
 from shoal.spark.planning import Lane, Starts, leaders_of, reference_rows
@@ -34,6 +35,7 @@ _LOOK_INTERVAL_S = 1.0
 _LOOKS = 5
 
 
+@sentence_first
 class SliceReader(DataSourceStreamReader):
     """
     ``spark.readStream`` of a mirror: each micro-batch is a slice of time, and all of its ranges are open.

@@ -22,6 +22,7 @@ from shoal.mirroring.plan import end_offsets, partitions_of, start_offsets
 from shoal.mirroring.ranges import CopyRange
 from shoal.mirroring.reading import read_decided
 from shoal.spark.arrow import ARROW_SCHEMA, to_row
+from shoal.spark.first_sentence import sentence_first
 from shoal.spark.limits import (
     HAS_LIMITS,
     ReadAllAvailable,
@@ -73,6 +74,7 @@ def _arrow_batches(cluster: Cluster, wanted: CopyRange) -> Iterator[pa.RecordBat
         yield pa.RecordBatch.from_pylist(rows, schema=ARROW_SCHEMA)
 
 
+@sentence_first
 class BatchReader(DataSourceReader):
     """
     ``spark.read``: what there is between two offsets.
@@ -103,6 +105,7 @@ class BatchReader(DataSourceReader):
         return _rows(partition, self._options)
 
 
+@sentence_first
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
     ``spark.readStream``: micro-batches, each up to the ends that were seen when it was planned.

@@ -1,0 +1,74 @@
+"""
+Let errors of ``format("shoal")`` begin with their sentence.
+
+Spark reports an error in its Python processes as the text of its traceback,
+some fifteen lines, of which the last is the sentence that matters. Python
+prints the cause of an error above it: so what Spark gets has as its cause the
+same error without a traceback, which is the sentence alone.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FunctionType
+from typing import Any, TypeVar
+
+from shoal.errors import ShoalError
+
+__all__ = ["ReportedError", "sentence_first"]
+
+T = TypeVar("T", bound=type)
+
+
+class ReportedError(ShoalError):
+    """An error of ours on its way to Spark."""
+
+    def __init__(self, error: ShoalError) -> None:
+        super().__init__(str(error))
+        self._sentence = copy.copy(error)
+
+    @property
+    def __cause__(self) -> BaseException:
+        """Return the error without its traceback."""
+        return self._sentence
+
+    @__cause__.setter
+    def __cause__(self, cause: BaseException | None) -> None:
+        """Keep the sentence: Spark sets the cause to None before it prints (its simplified tracebacks)."""
+
+
+def sentence_first(kind: T) -> T:
+    """Decorate a class: what its own public methods raise, of ours, begins with its sentence."""
+    for name, method in list(vars(kind).items()):
+        if isinstance(method, FunctionType) and not name.startswith("_"):
+            setattr(kind, name, _guarded(method))
+    return kind
+
+
+def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def guarded(*args: Any, **named: Any) -> Any:
+        with _sentence_before_traceback():
+            result = method(*args, **named)
+        # What a generator raises comes up while Spark goes through it.
+        return _guarded_rows(result) if isinstance(result, Iterator) else result
+
+    return guarded
+
+
+def _guarded_rows(rows: Iterator[Any]) -> Iterator[Any]:
+    with _sentence_before_traceback():
+        yield from rows
+
+
+@contextmanager
+def _sentence_before_traceback() -> Iterator[None]:
+    try:
+        yield
+    except ReportedError:
+        raise
+    except ShoalError as error:
+        raise ReportedError(error).with_traceback(error.__traceback__) from None

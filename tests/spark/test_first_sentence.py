@@ -1,0 +1,85 @@
+"""Errors that Spark reports as a traceback begin with their sentence."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from collections.abc import Iterator
+
+import pytest
+
+from shoal.errors import BrokerError, ConfigError, ErrorCode, ShoalError
+from shoal.spark.datasource import ShoalDataSource
+from shoal.spark.first_sentence import ReportedError, sentence_first
+
+
+@sentence_first
+class Reader:
+    """Raises."""
+
+    def __init__(self) -> None:
+        self.rows = 2
+
+    def partitions(self) -> list[int]:
+        raise ConfigError("option subscribe: no topic")
+
+    def read(self) -> Iterator[int]:
+        yield from range(self.rows)
+        raise BrokerError(ErrorCode.CORRUPT_MESSAGE, "orders-0", "bad")
+
+    def commit(self) -> None:
+        raise ValueError("not ours")
+
+    def _inner(self) -> None:
+        raise ConfigError("inner")
+
+
+def test_the_traceback_of_our_error_begins_with_its_sentence() -> None:
+    try:
+        Reader().partitions()
+    except ShoalError as error:
+        error.__cause__ = None  # as pyspark.util.handle_worker_exception does
+        lines = traceback.format_exc().splitlines()
+    assert lines[0] == "shoal.errors.ConfigError: option subscribe: no topic"
+    assert any(line.startswith("Traceback") for line in lines)
+    assert any("in partitions" in line for line in lines)
+    assert lines[-1].endswith("ReportedError: option subscribe: no topic")
+
+
+def test_an_error_of_a_generator_begins_with_its_sentence_after_its_rows() -> None:
+    rows = Reader().read()
+    assert [next(rows), next(rows)] == [0, 1]
+    try:
+        next(rows)
+    except ReportedError:
+        first = traceback.format_exc().splitlines()[0]
+    assert first == "shoal.errors.BrokerError: orders-0: error 2 CORRUPT_MESSAGE (bad)"
+
+
+def test_errors_of_others_and_of_private_methods_stay_as_they_are() -> None:
+    for method, kind in ((Reader().commit, ValueError), (Reader()._inner, ConfigError)):
+        with pytest.raises(kind) as raised:
+            method()
+        assert raised.value.__cause__ is None
+
+
+def test_decorated_classes_can_be_pickled() -> None:
+    assert pickle.loads(pickle.dumps(Reader())).rows == 2
+
+
+def test_the_data_source_refuses_an_option_with_the_sentence_first() -> None:
+    with pytest.raises(ReportedError) as raised:
+        ShoalDataSource({"subscribe": "orders"}).reader(None)  # type: ignore[arg-type]
+    assert "".join(traceback.format_exception(raised.value)).startswith("shoal.errors.ConfigError: ")
+
+
+def test_a_notebook_shows_the_sentence_above_the_traceback() -> None:
+    try:
+        try:
+            raise RuntimeError("Spark\n\tat java.lang.Thread")
+        except RuntimeError as error:
+            raise ShoalError("the topic is gone") from error
+    except ShoalError as error:
+        lines = error._render_traceback_()
+    assert lines[0] == "ShoalError: the topic is gone"
+    assert any("java.lang.Thread" in line for line in lines[1:])
