@@ -1,55 +1,68 @@
-"""Where two logs have the same in common first, found by content."""
+"""Where two logs have the same in common first, found by their records."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pytest
-from digests import RECORDS, stream
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.mirroring.verify.common_start import HEAD_BATCHES, CommonStart, common_start
-from shoal.mirroring.verify.diff import diff
-from shoal.mirroring.verify.digest import Digest
-from shoal.mirroring.verify.finding import Kind
+from shoal.mirroring.verify.common_start import (
+    CommonStart,
+    Found,
+    Head,
+    Neighbourhood,
+    SeenRecord,
+    begin_alike,
+    common_starts,
+)
 
 
-def start(source: Sequence[Digest], destination: Sequence[Digest], **options: bool) -> CommonStart | None:
-    return common_start(source[:HEAD_BATCHES], destination[:HEAD_BATCHES], source, destination, **options)
+def stream(contents: Iterable[object], first: int = 0) -> list[SeenRecord]:
+    """Return records that hold these; a content of two parts is a body and a time."""
+    neighbours = Neighbourhood()
+    found = []
+    for offset, content in enumerate(contents, first):
+        body, time = content if isinstance(content, tuple) else (content, hash(content))
+        found.append(SeenRecord(offset, ((hash(body), time),), neighbours.contexts(hash(body))))
+    return found
 
 
-def numbers(found: CommonStart | None) -> tuple[int, int] | None:
-    return found and (found.source // RECORDS, found.destination // RECORDS)
+def starts(
+    source: Sequence[SeenRecord], destination: Sequence[SeenRecord], *, whole: bool = False
+) -> list[Found]:
+    heads = Head(source), Head(destination)
+    begin = CommonStart(source[0].offset if source else 0, destination[0].offset if destination else 0)
+    return common_starts(heads, source, destination, begin, source_is_whole=whole)
+
+
+def start(
+    source: Iterable[object], destination: Iterable[object], *, whole: bool = False
+) -> CommonStart | None:
+    found = starts(stream(source), stream(destination), whole=whole)
+    return found[0].place if found else None
 
 
 @given(st.integers(1, 200), st.data())
-def test_a_mirror_is_found_whatever_was_deleted_on_either_side(length: int, data: st.DataObject) -> None:
-    source = stream(range(length))
+def test_common_start_after_retention_on_both_sides_is_the_later_log_start(
+    length: int, data: st.DataObject
+) -> None:
     mirrored_from = data.draw(st.integers(0, length - 1))
-    destination = stream(range(mirrored_from, length))
-    source = source[data.draw(st.integers(0, length - 1)) :]
-    destination = destination[data.draw(st.integers(0, len(destination) - 1)) :]
-    found = start(source, destination)
-    assert found is not None
-    ours = [batch for batch in source if batch.base_offset >= found.source]
-    theirs = [batch for batch in destination if batch.base_offset >= found.destination]
-    assert {finding.kind for finding in diff(ours, theirs)} == {Kind.SAME}
-    # All that both sides have, and nothing else.
-    assert len(ours) == len(theirs) == min(len(source), len(destination))
+    source_from = data.draw(st.integers(0, length - 1))
+    destination_from = data.draw(st.integers(mirrored_from, length - 1))
+    found = start(range(source_from, length), range(destination_from, length))
+    common = max(source_from, destination_from)
+    assert found == (common - source_from, common - destination_from)
 
 
 @pytest.mark.parametrize(
     ("source", "destination", "expected"),
     [
-        # The first batch is in the source twice: that counts from which on the rest follows.
+        # The first record is in the source twice: that counts from which on the rest follows.
         ("aabcdefghij", "abcdefghij", (1, 0)),
-        # Altered, missing, doubled, reordered at the very beginning.
-        ("zabcdefghijklm", ["a'", *"bcdefghijklm"], (1, 0)),
+        # Missing at the very beginning; another writer's record in front.
         ("zabcdefghijklm", "acdefghijklm", (1, 0)),
-        ("zabcdefghijklm", "aabcdefghijklm", (1, 0)),
-        ("zabcdefghijklm", "bacdefghijklm", (1, 0)),
-        # Somebody else's batch in front.
         ("zabcdefghijklm", "Xabcdefghijklm", (1, 0)),
         # Too short for a proof.
         ("zabc", "bc", (2, 0)),
@@ -57,41 +70,67 @@ def test_a_mirror_is_found_whatever_was_deleted_on_either_side(length: int, data
         ("abcdefghijklm", "xyz", None),
         ("", "a", None),
         ("a", "", None),
+        # Nothing but repetition: the first place at which the head is whole.
+        ("aaaa", "aa", (0, 0)),
+        ("aabbaabbb", "bbb", (6, 0)),
     ],
 )
-def test_beginnings_that_are_not_simple(
-    source: Sequence[str], destination: Sequence[str], expected: tuple[int, int] | None
-) -> None:
-    assert numbers(start(stream(source), stream(destination))) == expected
+def test_common_start_of_short_logs(source: str, destination: str, expected: tuple[int, int] | None) -> None:
+    assert start(source, destination) == expected
 
 
-def test_what_only_the_destination_has_first_was_deleted_in_the_source_or_is_extra() -> None:
-    source, destination = stream("bcdefghijklm"), stream("abcdefghijklm")
-    assert numbers(start(source, destination)) == (0, 1)
-    assert numbers(start(source, destination, source_is_whole=True)) == (0, 0)
+def test_common_start_of_an_altered_first_record_is_its_place() -> None:
+    source = [("z", 0), ("a", 1), *((letter, 2 + n) for n, letter in enumerate("bcdefghijklm"))]
+    destination = [("altered", 1), *source[2:]]
+    assert start(source, destination) == (1, 0)
 
 
-def test_from_the_middle_only_the_whole_head_is_found() -> None:
-    source, destination = stream("bcdefghijklm"), stream("abcdefghijklm")
-    assert start(source, destination, from_the_start=False) == CommonStart(0, RECORDS)
-    assert start(stream("bcdefghijklm"), stream("xcdefghijklm"), from_the_start=False) is None
+def test_common_start_leaves_out_what_may_have_been_deleted_in_the_source() -> None:
+    assert start("bcdefghijklm", "abcdefghijklm") == (0, 1)
+    assert start("bcdefghijklm", "abcdefghijklm", whole=True) == (0, 0)
+
+
+def test_common_start_of_a_record_sent_twice_is_where_the_rest_follows() -> None:
+    # 40 records twice, as a producer without idempotence sends a batch again.
+    source = [*range(40), *range(40), *range(40, 400)]
+    assert start(source, [*range(400)]) == (40, 0)
+
+
+def test_common_starts_of_repetition_include_the_last_place() -> None:
+    found = starts(stream("aaaa", first=5), stream("aaaaaa"))
+    assert CommonStart(5, 2) in [each.place for each in found]
+    assert not any(each.is_proven for each in found)
+
+
+def test_common_starts_include_a_stream_that_ends_within_the_head() -> None:
+    found = starts(stream("aaaaaaaa", first=5), stream("bcaaaa"))
+    assert CommonStart(5, 2) in [each.place for each in found]
+
+
+def test_begin_alike_needs_all_or_a_proof() -> None:
+    def begin(source: Iterable[object], destination: Iterable[object]) -> Found | None:
+        return begin_alike(Head(stream(source)), Head(stream(destination)))
+
+    assert begin("abc", "abcd") == Found(CommonStart(0, 0), is_proven=False)
+    assert begin("abc", "abd") is None
+    assert begin(range(100), [*range(50), *range(51, 100)]) == Found(CommonStart(0, 0), is_proven=True)
+    assert begin([1] * 100, [1] * 90) == Found(CommonStart(0, 0), is_proven=False)
+    assert begin("", "a") is None
 
 
 def test_no_more_is_read_than_needed() -> None:
     taken = []
 
-    def counted(side: str, batches: Sequence[Digest]) -> Iterator[Digest]:
-        for batch in batches:
+    def counted(side: str, records: Sequence[SeenRecord]) -> Iterator[SeenRecord]:
+        for record in records:
             taken.append(side)
-            yield batch
+            yield record
 
-    source, destination = stream(range(1000)), stream(range(100, 1000))
-    found = common_start(
-        source[:HEAD_BATCHES],
-        destination[:HEAD_BATCHES],
-        counted("source", source),
-        counted("destination", destination),
+    source, destination = stream(range(5000)), stream(range(1000, 5000))
+    heads = Head(source), Head(destination)
+    found = common_starts(
+        heads, counted("source", source), counted("destination", destination), CommonStart(0, 0)
     )
-    assert numbers(found) == (100, 0)
-    assert taken.count("source") <= 100 + 8
-    assert taken.count("destination") <= 100 + 8
+    assert found[0] == Found(CommonStart(1000, 0), is_proven=True)
+    assert taken.count("source") <= 1000 + 256
+    assert taken.count("destination") <= 1000 + 256

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 
 import batches
 import pytest
@@ -151,14 +152,14 @@ def test_a_log_start_that_moves_meanwhile_begins_the_comparison_anew(
         history.base_timestamp += 1000 * number
         history.plain(3)
     brokers.run()
-    align = comparison.align
+    alignments = comparison.alignments
 
-    def align_then_delete(*args: object) -> object:
-        found = align(*args)  # type: ignore[arg-type]
+    def align_then_delete(*args: object) -> Iterator[object]:
+        found = list(alignments(*args))  # type: ignore[arg-type]
         brokers.source.log("topic").delete_records(6)
-        return found
+        yield from found
 
-    monkeypatch.setattr(comparison, "align", align_then_delete)
+    monkeypatch.setattr(comparison, "alignments", align_then_delete)
     report = partition(brokers)
     assert (report.outcome, report.records, report.destination_skipped) == (Outcome.EQUAL, 9, (0, 6))
 

@@ -1,29 +1,58 @@
 """
-Where two logs have the same in common first, if nobody says so. No I/O.
+Where two logs begin to hold the same records. No I/O.
 
-The one that begins later is found in the other: a few of its first batches
-(its *head*) are looked for in the stream of the other, and the other way
-round, both at the same time. A run of batches that agree is needed, since one
-batch may well be repeated; and the first batch itself may be altered or missing.
+The one that begins later is found in the other: its first records (its *head*)
+are looked for in the stream of the other, and the other way round, both at the
+same pace. Batches play no part, since a copy may be cut and compressed in
+another way, and offsets play none.
+
+Topics repeat themselves: heartbeats without a key, timestamps that are all 1.
+So only *anchors* are looked for: records that are once in their head, by what
+they hold or, if there are too few of these, by what they hold and what is
+before them. Anchors that turn up in the order of the head make a *chain*. A chain may have gaps
+(compaction, what is missing or altered), and it is a proof once it has most of the anchors. From its first
+anchor the way leads back, record by record, to where one of the logs begins.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from ...records import Fingerprint
-from .digest import Agreement, Digest, agree, likeness, resemble
+__all__ = [
+    "MOST_HEAD_RECORDS",
+    "CommonStart",
+    "Found",
+    "Head",
+    "Neighbourhood",
+    "RecordKey",
+    "SeenRecord",
+    "are_alike",
+    "are_same",
+    "begin_alike",
+    "common_starts",
+]
 
-__all__ = ["HEAD_BATCHES", "CommonStart", "common_start"]
+#: So many records that nothing else in the head is like are enough to look for.
+_WANTED_ANCHORS = 256
 
-#: So many of a log's first batches are looked for.
-HEAD_BATCHES = 64
+#: A head grows up to this, to have that many: 8 MB.
+MOST_HEAD_RECORDS = 16_384
 
-#: So many that agree in a row are proof enough to look no further.
-_PROOF_BATCHES = 8
+#: So many anchors, equal and in the same place on both sides, prove that both logs begin together.
+_PROVING_ANCHORS = 16
+
+#: So many records of a stream may lie between two anchors of a chain: faults, and what compaction took in the
+#: head's log.
+_MOST_BETWEEN_ANCHORS = 1024
+
+#: So many of a head's first records are looked for as they stand if it has too few anchors.
+_PATTERN_RECORDS = 256
+
+#: What a record holds, as far as it says that two are the same: a hash of key, value and headers, and its
+#: timestamp; None where the destination writes its own.
+RecordKey: TypeAlias = tuple[int, int | None]
 
 
 class CommonStart(NamedTuple):
@@ -33,180 +62,379 @@ class CommonStart(NamedTuple):
     destination: int
 
 
-def common_start(
-    source_head: Sequence[Digest],
-    destination_head: Sequence[Digest],
-    source: Iterable[Digest],
-    destination: Iterable[Digest],
-    *,
-    from_the_start: bool = True,
-    source_is_whole: bool = False,
-) -> CommonStart | None:
+class SeenRecord(NamedTuple):
     """
-    Find the first place that two logs have in common.
+    A record of one side, without its bytes.
 
-    Args:
-        source_head: The source's first batches, up to :data:`HEAD_BATCHES`.
-        destination_head: Likewise.
-        source: Where to look for the destination's head.
-        destination: Where to look for the source's head.
-        from_the_start: Whether both streams begin where the logs do. If not,
-            only a whole head counts: its beginning may have been passed over.
-        source_is_whole: Whether nothing was ever deleted from the source's
-            beginning.
+    Attributes:
+        offset: In its partition.
+        keys: Of a source record, the keys that its copy may have; of a destination record, its own. Empty if
+            it cannot be read.
+        contexts: What is before it: nothing; the last other record, and how many like this one since; the
+            same with how many like that other one there were. None if the log does not reach back that far.
+
+    """
+
+    offset: int
+    keys: tuple[RecordKey, ...]
+    contexts: tuple[int | None, ...] = (0, None, None)
+
+
+class Neighbourhood:
+    """Finds the contexts of records that follow each other."""
+
+    def __init__(self) -> None:
+        self._body: int | None = None
+        self._count = 0
+        self._before: tuple[int, int] | None = None
+        self._is_before_whole = False
+
+    def contexts(self, body: int | None) -> tuple[int | None, ...]:
+        """Return the contexts of the next record, which holds ``body``; None if it cannot be read."""
+        if body is None:
+            self._body = self._before = None
+            return None, None, None
+        if body == self._body:
+            self._count += 1
+        else:
+            if self._body is not None:
+                # How many the first ones were is not known.
+                self._is_before_whole = self._before is not None
+                self._before = self._body, self._count
+            self._body, self._count = body, 1
+        if self._before is None:
+            return 0, None, None
+        loose = hash((self._before[0], self._count))
+        return 0, loose, hash((self._before, self._count)) if self._is_before_whole else None
+
+
+class Found(NamedTuple):
+    """
+    A place that two logs have in common.
+
+    Attributes:
+        place: Where to begin to compare.
+        is_proven: Whether so many records agree that no other place comes into question.
+
+    """
+
+    place: CommonStart
+    is_proven: bool
+
+
+class Head:
+    """
+    The first records of a log, and which of them are anchors.
+
+    Attributes:
+        records: The first ones, up to :data:`MOST_HEAD_RECORDS`.
+        anchors: How many of them are anchors.
+        is_telling: Whether enough of them are by what they hold alone.
+
+    """
+
+    def __init__(self, records: Iterable[SeenRecord]) -> None:
+        """Read as many records as it takes to have enough anchors."""
+        self.records: list[SeenRecord] = []
+        plain = _Anchors(0)
+        for record in records:
+            plain.add(record, len(self.records))
+            self.records.append(record)
+            if plain.count >= _WANTED_ANCHORS or len(self.records) >= MOST_HEAD_RECORDS:
+                break
+        self.is_telling = plain.count >= _PROVING_ANCHORS
+        self._anchors = plain if self.is_telling else self._best_anchors(plain)
+        self.anchors = self._anchors.count
+
+    def _best_anchors(self, plain: _Anchors) -> _Anchors:
+        in_context = [_Anchors(level) for level in (1, 2)]
+        for index, record in enumerate(self.records):
+            for anchors in in_context:
+                anchors.add(record, index)
+        return max([plain, *in_context], key=lambda anchors: anchors.count)
+
+    def place_of(self, record: SeenRecord) -> int | None:
+        """Return the index of the anchor that is the same as a record of the other side."""
+        return self._anchors.place_of(record)
+
+    def anchors_before(self, end: int) -> int:
+        """Return how many of so many first records are anchors."""
+        return self._anchors.count_before(end)
+
+
+class _Anchors:
+    """Records that are once in a head, by what they hold and a context."""
+
+    def __init__(self, level: int) -> None:
+        self.count = 0
+        self._level = level
+        self._places: dict[tuple[RecordKey, int], int] = {}
+        self._repeated: set[tuple[RecordKey, int]] = set()
+        self._own: dict[int, tuple[RecordKey, int]] = {}
+
+    def add(self, record: SeenRecord, index: int) -> None:
+        context = record.contexts[self._level]
+        if context is None:
+            return
+        self._own[index] = record.keys[0], context
+        for key in record.keys:
+            place = key, context
+            if place in self._repeated:
+                continue
+            before = self._places.setdefault(place, index)
+            if before == index:
+                self.count += place == self._own[index]
+            else:
+                del self._places[place]
+                self.count -= place == self._own[before]
+                self._repeated.add(place)
+
+    def place_of(self, record: SeenRecord) -> int | None:
+        context = record.contexts[self._level]
+        if context is None:
+            return None
+        found = (self._places.get((key, context)) for key in record.keys)
+        return next((place for place in found if place is not None), None)
+
+    def count_before(self, end: int) -> int:
+        return len({place for place in self._places.values() if place < end})
+
+
+def are_same(one: SeenRecord, other: SeenRecord) -> bool:
+    """Whether a record of one side may be the copy of one of the other side."""
+    return not set(one.keys).isdisjoint(other.keys)
+
+
+def are_alike(one: SeenRecord, other: SeenRecord) -> bool:
+    """Whether one may be an altered copy: what it holds or its time is the same, or it cannot be read."""
+    if not one.keys or not other.keys:
+        return True
+    bodies = {body for body, _ in one.keys} & {body for body, _ in other.keys}
+    times = {time for _, time in one.keys} & {time for _, time in other.keys}
+    return bool(bodies or times)
+
+
+def begin_alike(source: Head, destination: Head) -> Found | None:
+    """
+    Try the beginnings of both logs.
 
     Returns:
-        Where to begin. What only the source has before that is a later start
-        of the mirror. What only the destination has before the first batch in
-        common is left out too if it may have been deleted from the source; if
-        not, the destination's beginning is returned. None where no batch of
-        either head is on the other side. Both streams are read at the same
-        pace, and no further than needed.
+        The beginnings, if the records there are the same: all that both heads have, or enough for a proof.
 
     """
-    in_source = _Search(destination_head, only_whole=not from_the_start)
-    in_destination = _Search(source_head, only_whole=not from_the_start)
-    _run({in_source: iter(source), in_destination: iter(destination)})
-    ours, theirs = in_source.best, in_destination.best
-    if ours and (not theirs or ours.weight >= theirs.weight):
-        found, source_has_more = CommonStart(ours.in_stream, ours.in_head), ours.is_preceded_in_stream
-    elif theirs:
-        found, source_has_more = CommonStart(theirs.in_head, theirs.in_stream), theirs.is_preceded_in_head
-    else:
+    if not source.records or not destination.records:
         return None
-    if source_has_more or source_is_whole:
-        # It was not deleted from the source, which begins before that.
-        return found._replace(destination=destination_head[0].base_offset)
-    return found
+    common = min(len(source.records), len(destination.records))
+    same = next(
+        (at for at in range(common) if not are_same(source.records[at], destination.records[at])), common
+    )
+    is_proven = (
+        source.is_telling
+        and destination.is_telling
+        and min(source.anchors_before(same), destination.anchors_before(same)) >= _PROVING_ANCHORS
+    )
+    if not is_proven and same < common:
+        return None
+    return Found(CommonStart(source.records[0].offset, destination.records[0].offset), is_proven)
 
 
-def _run(searches: dict[_Search, Iterator[Digest]]) -> None:
+def common_starts(
+    heads: tuple[Head, Head],
+    source: Iterable[SeenRecord],
+    destination: Iterable[SeenRecord],
+    log_start: CommonStart,
+    *,
+    source_is_whole: bool = False,
+) -> list[Found]:
+    """
+    Find the first places that two logs have in common.
+
+    Args:
+        heads: The source's head, and the destination's.
+        source: The source's records, to look for the destination's head in.
+        destination: The destination's records, to look for the source's head in.
+        log_start: Where both logs begin.
+        source_is_whole: Whether nothing was ever deleted from the source's beginning.
+
+    Returns:
+        The places to begin to compare, the likeliest first. What only the source has before one is a later
+        start of the copy. What only the destination has before it is left out too, if it may have been
+        deleted from the source; if not, the destination's beginning is returned. Empty if no anchor of either
+        head is on the other side. Both streams are read at the same pace, and no further than needed.
+
+    """
+    in_source, in_destination = _Search(heads[1]), _Search(heads[0])
+    _run({in_source: iter(source), in_destination: iter(destination)})
+    found: list[tuple[int, bool, CommonStart]] = []
+    for search, place_of in ((in_source, _place_in_source), (in_destination, _place_in_destination)):
+        for chain in search.chains():
+            is_proven = search.is_sure and chain.length >= _PROVING_ANCHORS
+            found.append((chain.length, is_proven, place_of(chain, heads, log_start)))
+    found.sort(key=lambda each: -each[0])
+    return [
+        Found(place._replace(destination=log_start.destination) if source_is_whole else place, is_proven)
+        for _, is_proven, place in found
+    ]
+
+
+def _place_in_source(chain: _Chain, heads: tuple[Head, Head], log_start: CommonStart) -> CommonStart:
+    """Return where to begin if the destination's head was found in the source."""
+    if chain.is_head_behind and chain.in_stream > heads[0].records[0].offset:
+        # The source has what was before it, so that these were not deleted there: they are extra.
+        return CommonStart(chain.in_stream, log_start.destination)
+    return CommonStart(chain.in_stream, chain.in_head)
+
+
+def _place_in_destination(chain: _Chain, heads: tuple[Head, Head], log_start: CommonStart) -> CommonStart:
+    """Return where to begin if the source's head was found at the destination."""
+    if chain.is_head_behind and chain.in_stream > heads[1].records[0].offset:
+        # The destination reaches further back, and does not have these: they are missing.
+        return CommonStart(log_start.source, chain.in_stream)
+    return CommonStart(chain.in_head, chain.in_stream)
+
+
+def _run(searches: dict[_Search, Iterator[SeenRecord]]) -> None:
     """Search in all streams at the same pace, until one is sure or all are at their ends."""
+    searches = {search: records for search, records in searches.items() if search.can_find}
     while searches:
-        for search, batches in list(searches.items()):
-            batch = next(batches, None)
-            if batch is not None:
-                search.see(batch)
-            else:
-                search.see_end()
+        for search, records in list(searches.items()):
+            record = next(records, None)
+            if record is None:
                 del searches[search]
+                continue
+            search.see(record)
             if search.is_sure:
                 return
 
 
-class _Hit(NamedTuple):
+class _Chain(NamedTuple):
     """
-    A place where a head was found in a stream.
+    Anchors that were found in the order of the head.
 
     Attributes:
-        run: How many batches belong together in a row.
-        proven: How many of them for sure.
-        in_stream: The first offset of the stream that has its like in the head.
+        length: How many.
+        seen_at: When the last of them was seen.
+        in_stream: The first offset of the stream that belongs to the head.
         in_head: The first offset of the head that has its like in the stream.
-        is_preceded_in_stream: Whether the stream has batches before that.
-        is_preceded_in_head: Whether the head has.
+        is_head_behind: Whether the head has records before that, which are not in the stream.
 
     """
 
-    run: int
-    proven: int
+    length: int
+    seen_at: int
     in_stream: int
     in_head: int
-    is_preceded_in_stream: bool
-    is_preceded_in_head: bool
-
-    @property
-    def weight(self) -> tuple[int, int]:
-        """What bytes prove counts before what headers speak for."""
-        return self.proven, self.run
+    is_head_behind: bool
 
 
 class _Search:
-    """Looks for a head in a stream of batches."""
+    """Looks for a head in a stream of records."""
 
-    def __init__(self, head: Sequence[Digest], *, only_whole: bool) -> None:
-        self.best: _Hit | None = None
+    def __init__(self, head: Head) -> None:
         self._head = head
-        self._only_whole = only_whole
-        self._proof = min(_PROOF_BATCHES, len(head))
-        self._by_fingerprint: dict[Fingerprint | None, list[int]] = defaultdict(list)
-        self._by_time: dict[int | None, list[int]] = defaultdict(list)
-        for index, batch in enumerate(head):
-            self._by_fingerprint[batch.fingerprint].append(index)
-            self._by_time[batch.first_timestamp].append(index)
-        self._first_offset: int | None = None
-        self._passed: deque[Digest] = deque(maxlen=HEAD_BATCHES)
-        self._window: deque[Digest] = deque()
+        # Most of the anchors: a copy may have faults, and a batch that a producer sent twice is no proof.
+        self._proof = -(-3 * head.anchors // 4)
+        self._best: _Chain | None = None
+        self._chains: dict[int, _Chain] = {}
+        self._passed: deque[SeenRecord] = deque(maxlen=MOST_HEAD_RECORDS)
+        self._count = 0
+        # If the head repeats itself, so may the log: all of it is read, and other places are kept.
+        self._pattern = None if head.is_telling else _Pattern(head.records)
+
+    @property
+    def can_find(self) -> bool:
+        return bool(self._head.records)
 
     @property
     def is_sure(self) -> bool:
-        return self.best is not None and self.best.proven >= self._proof
+        return self._pattern is None and self._best is not None and self._best.length >= self._proof
 
-    def see(self, batch: Digest) -> None:
-        """Take the next batch of the stream."""
-        if self._first_offset is None:
-            self._first_offset = batch.base_offset
-        self._window.append(batch)
-        if len(self._window) >= self._proof:
-            self._try_first()
+    def chains(self) -> Iterator[_Chain]:
+        """Yield what was found, the likeliest first."""
+        if self._best is not None:
+            yield self._best
+        if self._pattern is not None:
+            for offset in self._pattern.places():
+                yield _Chain(0, 0, offset, self._head.records[0].offset, is_head_behind=False)
 
-    def see_end(self) -> None:
-        """The stream is at its end: shorter runs count too."""
-        while self._window and not self.is_sure:
-            self._try_first()
+    def see(self, record: SeenRecord) -> None:
+        """Take the next record of the stream."""
+        place = self._head.place_of(record)
+        if place is not None:
+            self._link(place, record)
+        self._passed.append(record)
+        self._count += 1
+        if self._pattern is not None:
+            self._pattern.see(record)
 
-    def _try_first(self) -> None:
-        if not self._head:
-            self._window.clear()
-            return
-        first = self._window[0]
-        places = self._by_fingerprint.get(first.fingerprint) or self._by_time.get(first.first_timestamp) or ()
-        for place in places:
-            if self._only_whole and place:
-                continue
-            run, proven = self._run(place)
-            if run and (proven, run) > (self.best.weight if self.best else (0, 0)):
-                self.best = self._hit(run, proven, place)
-        self._passed.append(self._window.popleft())
+    def _link(self, place: int, record: SeenRecord) -> None:
+        least = self._count - _MOST_BETWEEN_ANCHORS
+        before = [
+            (chain.length, index)
+            for index, chain in self._chains.items()
+            if index < place and chain.seen_at >= least
+        ]
+        if before:
+            chain = self._chains[max(before)[1]]
+            chain = chain._replace(length=chain.length + 1, seen_at=self._count)
+        else:
+            chain = self._begin(place, record)
+        known = self._chains.get(place)
+        # Of two that are as long the later one is closer to what follows.
+        if known is None or chain.length >= known.length or known.seen_at < least:
+            self._chains[place] = chain
+        if self._best is None or chain.length > self._best.length:
+            self._best = chain
 
-    def _run(self, place: int) -> tuple[int, int]:
-        """
-        Return how many batches belong together one after the other, and how many of them for sure.
-
-        From the first in the window, and the one of the head at ``place`` on.
-        """
-        run = proven = 0
-        times = set()
-        for ours, theirs in zip(self._window, self._head[place:], strict=False):
-            if not resemble(ours, theirs):
+    def _begin(self, place: int, record: SeenRecord) -> _Chain:
+        """Go back from an anchor to where the stream and the head begin to belong together."""
+        head, in_stream = self._head.records, record.offset
+        passed = reversed(self._passed)
+        for before in passed:
+            # One that is altered stands in its place.
+            if place == 0 or not are_alike(head[place - 1], before):
                 break
-            run += 1
-            proven += agree(ours, theirs) is Agreement.SAME
-            times.add(ours.first_timestamp)
-        # As many different times in the same order are no accident either.
-        return run, run if run == self._proof == len(times) else proven
+            place -= 1
+            in_stream = before.offset
+        return _Chain(1, self._count, in_stream, head[place].offset, place > 0)
 
-    def _hit(self, run: int, proven: int, place: int) -> _Hit:
-        """Return where stream and head begin to belong together, if the batch at ``place`` was found now."""
-        before = self._head[:place]
-        pairs = [(one, other) for one in self._passed for other in before if resemble(one, other)]
-        if not pairs:
-            # Altered perhaps; but only what is near.
-            near = islice(reversed(self._passed), place)
-            pairs = [
-                (one, other)
-                for one in near
-                for other in before
-                if likeness(one) == likeness(other) is not None
-            ]
-        pairs.append((self._window[0], self._head[place]))
-        in_stream = min(one.base_offset for one, _ in pairs)
-        in_head = min(other.base_offset for _, other in pairs)
-        return _Hit(
-            run,
-            proven,
-            in_stream,
-            in_head,
-            in_stream != self._first_offset,
-            in_head != self._head[0].base_offset,
-        )
+
+class _Pattern:
+    """Finds where a stream has the first records of a head one after the other (Knuth, Morris, Pratt)."""
+
+    def __init__(self, records: Sequence[SeenRecord]) -> None:
+        self._records = records[:_PATTERN_RECORDS]
+        self._borders = [0] * len(self._records)
+        border = 0
+        for index in range(1, len(self._records)):
+            while border and self._records[index].keys != self._records[border].keys:
+                border = self._borders[border - 1]
+            border += self._records[index].keys == self._records[border].keys
+            self._borders[index] = border
+        self._matched = 0
+        self._offsets: deque[int] = deque(maxlen=len(self._records))
+        self._whole: list[int] = []
+        self._longest = 0, 0
+
+    def see(self, record: SeenRecord) -> None:
+        """Take the next record of the stream."""
+        self._offsets.append(record.offset)
+        if self._matched == len(self._records):
+            self._matched = self._borders[-1]
+        while self._matched and not are_same(self._records[self._matched], record):
+            self._matched = self._borders[self._matched - 1]
+        self._matched += are_same(self._records[self._matched], record)
+        if self._matched > self._longest[0]:
+            self._longest = self._matched, self._offsets[-self._matched]
+        if self._matched == len(self._records):
+            # The first such place and the last one.
+            self._whole[1:] = [self._offsets[0]]
+
+    def places(self) -> Iterator[int]:
+        """Yield the offsets of the stream at which it may be, the likeliest first."""
+        yield from self._whole
+        if self._matched:
+            # The stream ends in the middle of it.
+            yield self._offsets[-self._matched]
+        if self._longest[0]:
+            yield self._longest[1]

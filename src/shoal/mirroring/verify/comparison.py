@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
 
 from ...client.cluster import Cluster
 from ...client.config import IsolationLevel
 from ...client.metadata import TopicPartition
 from ...client.offsets import EARLIEST, list_offsets
 from ...errors import BrokerError, ErrorCode, ShoalError, Stopped
-from .alignment import LogPair, align, meet_again
+from .alignment import LogPair, alignments, meet_again
 from .common_start import CommonStart
 from .diff import LOOK_AHEAD_BATCHES, diff
 from .errors import DamagedLog
@@ -37,13 +38,38 @@ _MOST_ATTEMPTS = 3
 _EVERYTHING = 2**63
 
 
+@dataclass(slots=True)
+class _Attempt:
+    """
+    A comparison from one place on.
+
+    Attributes:
+        alignment: Where it began.
+        tally: What was found so far.
+        skipped: What lies before that place on either side.
+        not_mirrored: What lies behind the copy in the source.
+        reason: Why the rest was not compared.
+
+    """
+
+    alignment: Alignment | None = None
+    tally: Tally = field(default_factory=Tally)
+    skipped: LogPair | None = None
+    not_mirrored: OffsetRange | None = None
+    reason: str | None = None
+
+    @property
+    def differing(self) -> int:
+        """How many records differ."""
+        return sum(records for _, records in self.tally.counts.values())
+
+
 class PartitionComparison:
     """
     The comparison of one partition. :meth:`run` once; other threads may look on.
 
     Attributes:
         plan: What to compare.
-        tally: What was found so far.
         is_done: Whether it has ended, well or not.
 
     """
@@ -64,14 +90,12 @@ class PartitionComparison:
         self._stop = stop
         self._readers: tuple[LogReader, ...] = ()
         self.is_done = False
-        self._begin()
+        self._attempt = _Attempt()
 
-    def _begin(self) -> None:
-        self.tally = Tally()
-        self._alignment: Alignment | None = None
-        self._skipped: LogPair | None = None
-        self._not_mirrored: OffsetRange | None = None
-        self._reason: str | None = None
+    @property
+    def tally(self) -> Tally:
+        """What was found so far."""
+        return self._attempt.tally
 
     @property
     def bytes_read(self) -> int:
@@ -108,7 +132,7 @@ class PartitionComparison:
         except DamagedLog as error:
             self._note_damage(error)
         except ShoalError as error:
-            self._reason = str(error)
+            self._attempt.reason = str(error)
         finally:
             ours.close()
             theirs.close()
@@ -137,13 +161,23 @@ class PartitionComparison:
                 if error.code != ErrorCode.OFFSET_OUT_OF_RANGE or attempt + 1 == _MOST_ATTEMPTS:
                     raise
                 logs = _from_where_they_begin_now(logs)
-                self._begin()
+                self._attempt = _Attempt()
 
     def _compare(self, logs: LogPair) -> None:
-        pair = self.plan.pair
-        self._alignment = alignment = align(logs, pair, self.plan.pair_note)
+        best: _Attempt | None = None
+        for proposed in alignments(logs, self.plan.pair, self.plan.pair_note):
+            self._attempt = _Attempt(proposed.alignment)
+            self._compare_aligned(proposed.alignment, logs)
+            if best is None or self._attempt.differing < best.differing:
+                best = self._attempt
+            if proposed.is_final or not best.differing:
+                break
+        if best is not None:
+            self._attempt = best
+
+    def _compare_aligned(self, alignment: Alignment, logs: LogPair) -> None:
         place: CommonStart | None = CommonStart(alignment.source_offset, alignment.destination_offset)
-        self._skipped = logs.between(logs.start, place) if place else None
+        self._attempt.skipped = logs.between(logs.start, place) if place else None
         while place is not None:
             place = self._compare_from(place, logs)
 
@@ -166,7 +200,7 @@ class PartitionComparison:
                 if finding.kind is Kind.DIVERGED:
                     return self._find_again(finding, logs)
                 if finding.kind is Kind.NOT_MIRRORED:
-                    self._not_mirrored = OffsetRange(finding.source_place, logs.source_log.end)
+                    self._attempt.not_mirrored = OffsetRange(finding.source_place, logs.source_log.end)
                 else:
                     self.tally.add(finding)
         return None
@@ -175,10 +209,11 @@ class PartitionComparison:
         """Search on, beyond the look ahead; what is stepped over differs."""
         place = CommonStart(diverged.source_place, diverged.destination_place)
         rest = logs.between(place, logs.end)
-        found = meet_again(rest)
-        if found is None or found == place:
+        met = meet_again(rest)
+        if met is None or met.place == place:
             self._give_up(rest)
             return None
+        found = met.place
         passed = logs.between(place, found)
         source = passed.source.digests(*passed.source_log)
         destination = passed.destination.digests(*passed.destination_log)
@@ -198,7 +233,7 @@ class PartitionComparison:
 
     def _give_up(self, rest: LogPair) -> None:
         source, destination = rest.start
-        self._reason = (
+        self._attempt.reason = (
             f"the rest was not compared: none of the next {LOOK_AHEAD_BATCHES} batches from source offset "
             f"{source} on is among those from destination offset {destination} on, nor anywhere behind them"
         )
@@ -213,7 +248,7 @@ class PartitionComparison:
 
     def _note_damage(self, damage: DamagedLog) -> None:
         """From the damage on, that side's log is lost to us."""
-        self._reason = str(damage)
+        self._attempt.reason = str(damage)
         places = {
             Side.SOURCE: (self.tally.source_offset, self.plan.source_log.end),
             Side.DESTINATION: (self.tally.destination_offset, self.plan.destination_log.end),
@@ -237,17 +272,17 @@ class PartitionComparison:
         )
 
     def _report(self) -> PartitionReport:
-        tally = self.tally
+        attempt, tally, skipped = self._attempt, self.tally, self._attempt.skipped
         differences, not_compared = tally.differences.listed(), tally.not_compared.listed()
         if differences:
             outcome = Outcome.DIFFERENT
         else:
-            outcome = Outcome.NOT_COMPARED if not_compared or self._reason else Outcome.EQUAL
+            outcome = Outcome.NOT_COMPARED if not_compared or attempt.reason else Outcome.EQUAL
         return PartitionReport(
             self.plan.source,
             self.plan.destination,
             outcome,
-            alignment=self._alignment,
+            alignment=attempt.alignment,
             records=tally.records,
             batches=tally.batches,
             decoded_records=tally.decoded_records,
@@ -257,12 +292,20 @@ class PartitionComparison:
             counts=tally.counts,
             not_compared=not_compared,
             not_compared_omitted=tally.not_compared.omitted,
-            not_mirrored=self._not_mirrored,
-            source_skipped=_unless_empty(self._skipped.source_log) if self._skipped else None,
-            destination_skipped=_unless_empty(self._skipped.destination_log) if self._skipped else None,
-            reason=self._reason,
+            not_mirrored=attempt.not_mirrored,
+            source_skipped=_unless_empty(skipped.source_log) if skipped else None,
+            destination_skipped=_unless_empty(attempt.skipped.destination_log) if attempt.skipped else None,
+            reached=self._reached(),
+            reason=attempt.reason,
             bytes_read=self.bytes_read,
         )
+
+    def _reached(self) -> tuple[int, int] | None:
+        """Return the offsets up to which both sides were compared, if all that the copy has was."""
+        if self._attempt.alignment is None or self._attempt.reason:
+            return None
+        behind = self._attempt.not_mirrored
+        return behind.start if behind else self.plan.source_log.end, self.plan.destination_log.end
 
 
 def _from_where_they_begin_now(logs: LogPair) -> LogPair:

@@ -210,6 +210,9 @@ class PartitionReport:
         source_skipped: Offsets before the alignment that only the source has.
         destination_skipped: Offsets before the alignment that only the
             destination has.
+        reached: The offsets up to which both sides were compared: the next source record that the copy
+            does not have yet, or the source's end, and the destination's end. None if the comparison did not
+            come that far.
         reason: Why nothing, or nothing further, was compared; None where all was.
         bytes_read: From both clusters.
 
@@ -231,6 +234,7 @@ class PartitionReport:
     not_mirrored: OffsetRange | None = None
     source_skipped: OffsetRange | None = None
     destination_skipped: OffsetRange | None = None
+    reached: tuple[int, int] | None = None
     reason: str | None = None
     bytes_read: int = 0
 
@@ -277,6 +281,7 @@ class PartitionReport:
             "not_compared": [_not_compared_object(each) for each in self.not_compared],
             "not_compared_omitted": self.not_compared_omitted,
             "not_mirrored": self.not_mirrored,
+            "reached": self.reached,
             "source_skipped": self.source_skipped,
             "destination_skipped": self.destination_skipped,
         }

@@ -62,7 +62,7 @@ class Slot:
             return Kind.UNDECODED
         if self.source and self.destination:
             return Kind.ALTERED
-        if self.compacted:
+        if self.compacted and self.copy_of is None:
             return Kind.COMPACTED
         return Kind.MISSING if self.source else Kind.EXTRA
 

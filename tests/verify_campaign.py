@@ -1,0 +1,316 @@
+"""
+Random topics, copied record by record with other cuts, damaged, and what verify must say of them.
+
+A trial builds a source log of every batch kind, a destination log as a
+consumer and a producer would have written it, lets retention work on either
+side, and puts up to five faults in. What is equal is decided here by brute
+force over both lists of records, with nothing of verify's.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import batches
+from two_brokers import NOW_MS, TwoBrokers
+from verifying import Item, encode
+
+from shoal.broker.log import Log
+from shoal.client.config import IsolationLevel
+from shoal.mirroring.verify import Outcome, PartitionReport, verify
+from shoal.records import Codec
+
+__all__ = ["Trial", "run_trial"]
+
+#: A record, and where it is in its log.
+Placed = tuple[int, Item]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault that was put in, and where it is to be named."""
+
+    kind: str
+    source_offset: int | None
+    destination_index: int
+    item: Item
+
+
+@dataclass
+class Trial:
+    """
+    One trial.
+
+    Attributes:
+        source: What a mirror would copy of the source's log, retention's work included.
+        destination: What the destination holds, retention's work included.
+        source_start: Where the source's log begins.
+        faults: What was done to the copy.
+        notes: What the trial is made of, to understand a failure.
+
+    """
+
+    seed: int
+    source: list[Placed] = field(default_factory=list)
+    destination: list[Placed] = field(default_factory=list)
+    source_start: int = 0
+    faults: list[Fault] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    report: PartitionReport | None = None
+
+    @property
+    def ours(self) -> list[Item]:
+        return [item for _, item in self.source]
+
+    @property
+    def theirs(self) -> list[Item]:
+        return [item for _, item in self.destination]
+
+    def overlap(self) -> int:
+        """Return how many records both sides have if the copy is right; -1 if it is not right in any way."""
+        ours, theirs = self.ours, self.theirs
+        best = -1
+        for begin in range(len(ours) + 1):
+            common = min(len(theirs), len(ours) - begin)
+            if common == len(theirs) and ours[begin : begin + common] == theirs:
+                best = max(best, common)
+        if self.source_start:
+            for older in range(1, len(theirs) + 1):
+                common = min(len(ours), len(theirs) - older)
+                if theirs[older:] == ours[:common]:
+                    best = max(best, common)
+        return best
+
+    def complaint(self) -> str | None:
+        """Return what is wrong with the report; None if it is right."""
+        assert self.report is not None
+        outcome, overlap = self.report.outcome, self.overlap()
+        if overlap > 0 and outcome is not Outcome.EQUAL:
+            # After a fault, one record in common at the edge may be an accident.
+            if self.faults and overlap < len(self.theirs) // 2:
+                return None
+            return f"false alarm: {outcome.value} though {overlap} records are right"
+        if overlap == 0 and outcome is Outcome.DIFFERENT and not self.faults:
+            return "false alarm: nothing is on both sides"
+        if overlap < 0 and outcome is not Outcome.DIFFERENT:
+            return f"missed: {outcome.value}"
+        if overlap < 0:
+            return self._unnamed()
+        return None
+
+    def _unnamed(self) -> str | None:
+        """Return the first fault that no difference names at its offset."""
+        assert self.report is not None
+        counts = Counter([*self.ours, *self.theirs])
+        offsets = [offset for offset, _ in self.destination]
+        for fault in self.faults:
+            if counts[fault.item] > 2 or self.report.differences_omitted:
+                continue  # where one of several like it is missing cannot be said
+            is_named = any(
+                (fault.source_offset is not None and _holds(each.source, fault.source_offset))
+                or _near(each.destination, fault.destination_index, offsets)
+                for each in self.report.differences
+            )
+            if not is_named and self._matters(fault):
+                return f"not named: {fault}"
+        return None
+
+    def _matters(self, fault: Fault) -> bool:
+        """Whether both sides still have the fault's neighbours, and enough else to say where it is."""
+        if len(self.destination) < 10 * len(self.faults):
+            return False
+        kept = {offset for offset, _ in self.source}
+        indexes = [offset for offset, _ in self.destination]
+        if fault.source_offset is not None and fault.source_offset not in kept:
+            return False
+        return bool(indexes) and indexes[0] + 1 < fault.destination_index < indexes[-1]
+
+
+def _holds(offsets: tuple[int, int], offset: int) -> bool:
+    return offsets[0] <= offset < max(offsets[1], offsets[0] + 1)
+
+
+def _near(offsets: tuple[int, int], index: int, there: Sequence[int]) -> bool:
+    return bool(there) and offsets[0] - 1 <= index <= offsets[1]
+
+
+# Records
+
+
+def _times(rng: random.Random) -> Callable[[int], int]:
+    style = rng.choice(["ascending", "repeating", "old", "one", "random", "descending"])
+    few = [1, 978_307_200_000, 0, NOW_MS, 1_000_000_000]
+    return {
+        "ascending": lambda n: NOW_MS + n,
+        "repeating": lambda n: few[n // 7 % len(few)],
+        "old": lambda n: rng.choice(few),
+        "one": lambda n: 978_307_200_000,
+        "random": lambda n: rng.randrange(1, NOW_MS),
+        "descending": lambda n: NOW_MS - n,
+    }[style]
+
+
+def _items(rng: random.Random, count: int, sameness: float) -> list[Item]:
+    time_of = _times(rng)
+    found: list[Item] = []
+    while len(found) < count:
+        number = len(found)
+        if rng.random() < sameness:
+            # A run of records that nothing tells apart.
+            like = rng.choice([Item(1, None, None), Item(978_307_200_000, b"beat", b""), Item(1, b"", None)])
+            found += [like] * rng.randrange(1, 60)
+            continue
+        value = rng.choice([b"value %d" % number, b"value %d" % number, None, b"", rng.randbytes(20)])
+        key = rng.choice([b"key %d" % number, None, b"", b"k%d" % (number % 5)])
+        headers = rng.choice([(), (), (("h", b"%d" % number),), (("h", None), ("h", b""))])
+        found.append(Item(time_of(number), key, value, headers))
+    return found[:count]
+
+
+# The source
+
+
+def _fill_source(rng: random.Random, log: Log, found: list[Item], committed: bool) -> list[Placed]:
+    """Write records as batches of every kind; return those that a mirror copies."""
+    placed: list[Placed] = []
+    codec = rng.choice([None, *Codec])
+    biggest = rng.choice([1, 3, 30, 200])
+    is_idempotent = rng.random() < 0.5
+    while found:
+        count = rng.randrange(1, biggest + 1)
+        part, found = found[:count], found[count:]
+        kind = rng.choices(["plain", "holes", "commit", "abort", "gap"], [10, 1, 2, 2, 1])[0]
+        begin = log.log_end_offset + (rng.randrange(1, 5) if kind == "gap" else 0)
+        used = rng.choice(list(Codec)) if codec is None else codec
+        deltas: Sequence[int] = range(len(part))
+        size = len(part)
+        if kind == "holes":
+            deltas = sorted(rng.sample(range(2 * len(part)), len(part)))
+            size = 2 * len(part)
+        in_transaction = kind in ("commit", "abort")
+        batch = encode(
+            part,
+            used,
+            base_offset=begin,
+            deltas=deltas,
+            size=size,
+            flags=batches.TRANSACTIONAL if in_transaction else 0,
+        )
+        if in_transaction or is_idempotent:
+            batch = batches.patched(batch, 43, struct.pack(">qhi", 77, 0, begin))
+        log.store(memoryview(batch))
+        if in_transaction:
+            log.store(batches.marker(int(kind == "commit"), 77, base_offset=log.log_end_offset))
+        if kind != "abort" or not committed:
+            placed += [(begin + delta, item) for delta, item in zip(deltas, part, strict=True)]
+    return placed
+
+
+# The copy
+
+
+def _put_faults_in(rng: random.Random, placed: list[Placed], faults: int) -> tuple[list[Item], list[Fault]]:
+    copy: list[tuple[int | None, Item]] = list(placed)
+    put: list[tuple[str, int | None, Item]] = []
+    for _ in range(faults):
+        if not copy:
+            break
+        at = rng.randrange(len(copy))
+        offset, item = copy[at]
+        kind = rng.choice(["missing", "doubled", "swapped", "bit", "header", "time", "null", "doubled run"])
+        changed = None
+        if kind == "missing":
+            del copy[at]
+        elif kind == "doubled":
+            copy.insert(at, (None, item))
+        elif kind == "doubled run":
+            copy[at:at] = [(None, each) for _, each in copy[at : at + rng.randrange(2, 40)]]
+        elif kind == "swapped" and at + 1 < len(copy):
+            copy[at], copy[at + 1] = copy[at + 1], copy[at]
+        elif kind == "bit" and item.value:
+            changed = item._replace(value=bytes([item.value[0] ^ 1]) + item.value[1:])
+        elif kind == "header" and item.headers:
+            changed = item._replace(headers=item.headers[1:])
+        elif kind == "time":
+            changed = item._replace(timestamp=item.timestamp + 1)
+        elif kind == "null" and item.key in (None, b""):
+            changed = item._replace(key=b"" if item.key is None else None)
+        elif kind == "null" and item.value in (None, b""):
+            changed = item._replace(value=b"" if item.value is None else None)
+        else:
+            continue
+        if changed is not None:
+            copy[at] = (offset, changed)
+        put.append((kind, offset, item))
+    places = {offset: index for index, (offset, _) in enumerate(copy) if offset is not None}
+    found = []
+    for kind, offset, item in put:
+        near = next((places[o] for o in places if o == offset), None)
+        if near is None:
+            behind = [index for o, index in places.items() if offset is not None and o > offset]
+            near = min(behind, default=len(copy))
+        found.append(Fault(kind, offset, near, item))
+    return [item for _, item in copy], found
+
+
+def _fill_destination(rng: random.Random, log: Log, found: list[Item]) -> None:
+    """Write records as another producer would: with cuts and a codec of its own."""
+    codec = rng.choice(list(Codec))
+    biggest = rng.choice([1, 3, 30, 500])
+    is_idempotent = rng.random() < 0.5
+    at = 0
+    while at < len(found):
+        part = found[at : at + rng.randrange(1, biggest + 1)]
+        batch = encode(part, codec, base_offset=at)
+        if is_idempotent:
+            batch = batches.patched(batch, 43, struct.pack(">qhi", 9, 0, at))
+        log.store(memoryview(batch))
+        at += len(part)
+
+
+# A trial
+
+
+def run_trial(brokers: TwoBrokers, seed: int, *, records: int = 600) -> Trial:
+    """Build a trial, and let verify compare it."""
+    rng = random.Random(seed)
+    trial = Trial(seed)
+    topic = f"trial-{seed}"
+    brokers.topic(topic)
+    ours, theirs = brokers.source.log(topic), brokers.destination.log(topic)
+    committed = rng.random() < 0.7
+    sameness = rng.choice([0.0, 0.0, 0.02, 0.2, 1.0 if rng.random() < 0.2 else 0.05])
+    placed = _fill_source(rng, ours, _items(rng, rng.randrange(1, records), sameness), committed)
+    copied = list(placed)
+    if rng.random() < 0.3:
+        copied = copied[rng.randrange(len(copied) + 1) :]
+        trial.notes.append(f"later start, {len(placed) - len(copied)} records")
+    if rng.random() < 0.3:
+        copied = copied[: len(copied) - rng.randrange(min(10, len(copied) + 1))]
+    faults = rng.choice([0, 0, 0, 1, 1, 2, 3, 5])
+    items, trial.faults = _put_faults_in(rng, copied, faults)
+    _fill_destination(rng, theirs, items)
+    for side, log in (("source", ours), ("destination", theirs)):
+        if rng.random() < 0.35:
+            log.delete_records(rng.randrange(log.log_end_offset + 1))
+            trial.notes.append(f"retention at the {side} up to {log.log_start_offset}")
+    trial.source_start = ours.log_start_offset
+    trial.source = [each for each in placed if each[0] >= ours.log_start_offset]
+    trial.destination = [each for each in enumerate(items) if each[0] >= theirs.log_start_offset]
+    trial.report = _verified(brokers, topic, committed)
+    for broker in (brokers.source, brokers.destination):
+        broker.topics.delete(broker.topics.topic(topic))
+    return trial
+
+
+def _verified(brokers: TwoBrokers, topic: str, committed: bool) -> PartitionReport:
+    level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+    source = replace(brokers.settings.source, isolation_level=level)
+    (report,) = verify(
+        source, brokers.settings.destination, {topic: topic}, group="none", patience_s=5.0
+    ).partitions
+    return report
