@@ -178,7 +178,8 @@ def test_a_position_is_gone_on_from(sides: Sides) -> None:
         (
             {"destination_offset": 60},
             (),
-            "orders-0: what was mirrored is not at the destination: stops (--on-destination-loss fail)",
+            "orders-0: its copy ends before what was mirrored and acknowledged: stops "
+            "(--on-destination-loss fail)",
         ),
         (
             {"source_topic_id": "another"},
@@ -188,7 +189,8 @@ def test_a_position_is_gone_on_from(sides: Sides) -> None:
         (
             {"destination_topic_id": "another"},
             (),
-            "orders-0: what was mirrored is not at the destination: stops (--on-destination-loss fail)",
+            "orders-0: its copy was deleted and created again at the destination: stops "
+            "(--on-destination-loss fail)",
         ),
     ],
 )
@@ -201,6 +203,21 @@ def test_what_would_stop_a_partition_is_a_warning(
     (found, other) = sides.found(*arguments)["warnings"]
     assert found.startswith(warning)
     assert other.startswith("orders-1: without a committed position, and the destination holds records")
+
+
+def test_a_copy_that_was_deleted_is_a_warning_and_is_not_to_be_created(sides: Sides) -> None:
+    sides.commit(20)
+    found = sides.found()
+    (topic,) = found["topics"]
+    assert (topic["created"], topic["deleted"]) == (None, True)
+    assert found["warnings"] == [
+        "orders-0: its copy was deleted at the destination: stops (--on-destination-loss fail)"
+    ]
+    _, out, _ = sides.run()
+    assert "deleted: not created again" in out
+    (topic,) = sides.found("--on-destination-loss", "continue")["topics"]
+    assert topic["deleted"] is False
+    assert topic["created"]["partitions"] == 2
 
 
 def test_retention_that_overtook_the_position_is_a_warning(sides: Sides) -> None:

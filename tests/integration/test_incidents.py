@@ -35,10 +35,14 @@ def values(cluster: KafkaCluster, topic: str) -> list[bytes | None]:
     return [record.value for record in read_topic(cluster.bootstrap, topic)[0]]
 
 
-def recreate(cluster: KafkaCluster, topic: str) -> None:
+def delete(cluster: KafkaCluster, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     admin.delete_topics([topic])[topic].result()
     wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, f"the end of {topic}")
+
+
+def recreate(cluster: KafkaCluster, topic: str) -> None:
+    delete(cluster, topic)
     create_topic(cluster.bootstrap, topic, config={"retention.ms": "-1"})
 
 
@@ -62,8 +66,9 @@ def test_each_kind_of_incident_stops_its_partition_until_it_may_go_on(
     source_cluster: KafkaCluster, destination_cluster: KafkaCluster, topic: str, tmp_path: Path
 ) -> None:
     foreign, refilled, reset, retention = topics = [f"{topic}-{kind}" for kind in KINDS]
+    deleted, emptied = idle = [f"{topic}-deleted", f"{topic}-emptied"]  # nothing comes for these two
     before = {}
-    for name in topics:
+    for name in [*topics, *idle]:
         create_topic(source_cluster.bootstrap, name, config={"retention.ms": "-1"})
         before[name] = load(source_cluster, name, 0)
 
@@ -80,6 +85,8 @@ def test_each_kind_of_incident_stops_its_partition_until_it_may_go_on(
 
     strangers = load(destination_cluster, foreign, 99, batches=1)
     recreate(destination_cluster, refilled)
+    recreate(destination_cluster, emptied)
+    delete(destination_cluster, deleted)
     recreate(source_cluster, reset)
     after = {name: load(source_cluster, name, 1) for name in topics}
     delete_records(source_cluster, retention, 70)
@@ -90,11 +97,20 @@ def test_each_kind_of_incident_stops_its_partition_until_it_may_go_on(
     assert not any(each["continued"] for each in summary["incidents"])
     for name, kind in zip(topics, KINDS, strict=True):
         assert f"--on-{kind} continue" in summary["stopped"][f"{name}-0"]
+    for name in idle:
+        assert "--on-destination-loss continue" in summary["stopped"][f"{name}-0"]
+    assert (
+        deleted not in AdminClient({"bootstrap.servers": destination_cluster.bootstrap}).list_topics().topics
+    )
 
     code, summary = mirror(*(f"--on-{kind}=continue" for kind in KINDS))
     assert (code, summary["stopped"]) == (4, {})
     lost = {each["partition"]: each["lost"] for each in summary["incidents"]}
-    assert lost == {f"{foreign}-0": 0, f"{refilled}-0": 0, f"{reset}-0": None, f"{retention}-0": 10}
+    assert lost == {
+        **{f"{name}-0": 0 for name in (foreign, refilled, deleted, emptied)},
+        f"{reset}-0": None,
+        f"{retention}-0": 10,
+    }
     assert (summary["lost"], summary["exit_code"]) == (10, 4)
 
     def expected(*runs: list[Record]) -> list[bytes | None]:
@@ -104,6 +120,9 @@ def test_each_kind_of_incident_stops_its_partition_until_it_may_go_on(
     assert values(destination_cluster, refilled) == expected(before[refilled], after[refilled])
     assert values(destination_cluster, reset) == expected(before[reset], after[reset])
     assert values(destination_cluster, retention) == expected(before[retention], after[retention][10:])
+
+    for name in idle:
+        assert values(destination_cluster, name) == expected(before[name])
 
     code, summary = mirror()
     assert (code, summary["records"], summary["incidents"]) == (0, 0, [])

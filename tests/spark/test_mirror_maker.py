@@ -66,7 +66,8 @@ class Maker:
     """A mirror maker that runs in a thread."""
 
     def __init__(self, arguments: list[str]) -> None:
-        self.options = parse(make_parser().parse_args(["mirror-maker", *arguments]))
+        options = parse(make_parser().parse_args(["mirror-maker", *arguments]))
+        self.options = replace(options, mirror=replace(options.mirror, refresh_s=1.0))
         self.stop = threading.Event()
         self.warnings: list[str] = []
         self.notices: list[str] = []
@@ -322,6 +323,20 @@ def test_a_topic_that_comes_into_being_is_mirrored_whole(makers: Makers) -> None
     wait_until(lambda: makers.copied("orders.new") == makers.of_source("orders.new"), 30)
     maker.end()
     assert sum(map(len, makers.copied("orders.new"))) == 10
+
+
+# A copy that was deleted
+
+
+def test_a_copy_that_is_deleted_while_nothing_comes_ends_it(makers: Makers) -> None:
+    makers.produce(9)
+    maker = makers.start("--use.raw.bytes")
+    wait_until(lambda: makers.is_copied() and makers.committed() == makers.ends(), 30)
+    makers.destination.topics.delete(makers.destination.topics.topic("orders"))
+    assert "was deleted since it was mirrored" in maker.result().stopped["orders-0"]
+    again = makers.start("--use.raw.bytes").result()
+    assert sorted(again.stopped) == ["orders-0", "orders-1", "orders-2"]
+    assert makers.copied() == []
 
 
 # What the destination refuses

@@ -1,9 +1,9 @@
 """
-A Spark without a JVM: runs a mirror's streaming query in threads of this process.
+A Spark without a JVM: runs a mirror's streaming query, or its batch job, in threads of this process.
 
-It does with a data source what Spark's micro-batches do, in the same order: ask for the latest offset, plan
-the partitions, read and write each in a task of its own, commit when all have ended. What Spark adds (its
-scheduler, its processes, its retries) is tested with Spark.
+It does with a data source what Spark does, in the same order: for a micro-batch ask for the latest offset;
+plan the partitions, read and write each in a task of its own, commit when all have ended. What Spark adds
+(its scheduler, its processes, its retries) is tested with Spark.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class _Query:
 
 
 class _Builder:
-    """``format(…).options(…)`` of either side, up to ``load()`` or ``start()``."""
+    """``format(…).options(…)`` of either side, up to ``load()``, ``start()`` or ``save()``."""
 
     def __init__(self, session: _Session, read: dict[str, str] | None = None) -> None:
         self._session = session
@@ -95,7 +95,21 @@ class _Builder:
         return self.options(**{name: value})
 
     def load(self) -> Any:
-        return SimpleNamespace(writeStream=_Builder(self._session, self._options))
+        builder = _Builder(self._session, self._options)
+        return SimpleNamespace(writeStream=builder, write=builder)
+
+    def mode(self, name: str) -> Self:
+        return self
+
+    def save(self) -> None:
+        assert self._read is not None
+        source = self._session.source
+        schema = source(self._read).schema()
+        reader = source(self._read).reader(schema)
+        writer = source(self._options).writer(schema, False)
+        with ThreadPoolExecutor(64) as tasks:
+            rows = ([Row(*schema.names)(*each) for each in reader.read(lane)] for lane in reader.partitions())
+            writer.commit(list(tasks.map(lambda lane: writer.write(iter(lane)), rows)))
 
     def start(self) -> _Query:
         assert self._read is not None
@@ -111,6 +125,10 @@ class _Session:
 
     def register(self, source: type[Any]) -> None:
         self.source = source
+
+    @property
+    def read(self) -> _Builder:
+        return _Builder(self)
 
     @property
     def readStream(self) -> _Builder:  # noqa: N802

@@ -92,7 +92,9 @@ def _cluster(config: ClientConfig, cluster_id: str | None) -> str:
 
 def _row(options: MirrorOptions, topic: TopicOutlook) -> tuple[str, ...]:
     plan = topic.plan
-    if plan.creation:
+    if plan.deleted:
+        change = "deleted: not created again"
+    elif plan.creation:
         change = (
             f"created: {plan.creation.partitions} partitions, "
             f"replication factor {plan.creation.replication_factor}"
@@ -162,6 +164,7 @@ def _topic_object(topic: TopicOutlook) -> dict[str, Any]:
         "destination": plan.destination,
         "created": creation,
         "added_partitions": plan.added_partitions,
+        "deleted": plan.deleted is not None,
         "offsets": topic.offsets,
         "partitions": [
             {

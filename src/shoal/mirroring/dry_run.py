@@ -19,6 +19,7 @@ from ..client.offsets import EARLIEST, LATEST, list_offsets
 from ..errors import AccessRefused, ConfigError, ShoalError
 from ..protocol.apis import ApiKey
 from .acls import Acl, needed_acls
+from .copies import CopyState, compare_copies
 from .incidents import Delivery, IncidentKind
 from .options import MirrorOptions
 from .pair import Pair
@@ -255,13 +256,15 @@ class _DryRun:
         self, plan: Plan, pairs: Mapping[TopicPartition, Pair], without: Sequence[TopicPartition]
     ) -> None:
         copies = {partition: _copy_of(plan, partition) for partition in [*pairs, *without]}
-        destination_ends = self._known_offsets(self._destination, copies.values(), LATEST)
+        states = compare_copies(self._destination, pairs, copies)
         first = self._known_offsets(self._source, pairs, EARLIEST)
         by_finding: dict[str, list[TopicPartition]] = defaultdict(list)
         for partition, pair in pairs.items():
-            end = destination_ends.get(copies[partition], 0)
-            for finding in self._findings(partition, copies[partition], pair, end, first.get(partition)):
+            for finding in self._findings(partition, pair, states.get(partition), first.get(partition)):
                 by_finding[finding].append(partition)
+        destination_ends = self._known_offsets(
+            self._destination, [copies[partition] for partition in without], LATEST
+        )
         if self._options.delivery is Delivery.EXACTLY_ONCE and not self._options.allow_nonempty:
             held = {each: copies[each] for each in without if destination_ends.get(copies[each], 0)}
             others = OtherGroups(self._source, self._destination, plan.group, held)
@@ -282,15 +285,15 @@ class _DryRun:
         )
 
     def _findings(
-        self, partition: TopicPartition, copy: TopicPartition, pair: Pair, end: int, first: int | None
+        self, partition: TopicPartition, pair: Pair, state: CopyState | None, first: int | None
     ) -> Iterable[str]:
         if pair.rules != self._options.rules():
             yield (
                 "mirrored so far by other rules (isolation.level, --keep-append-time): stops; use the "
                 "options of then, or a new --group"
             )
-        if _is_another(pair.destination_topic_id, self._destination, copy) or end < pair.destination_offset:
-            yield self._met(IncidentKind.DESTINATION_LOSS, "what was mirrored is not at the destination")
+        if state is not None and state.is_loss:
+            yield self._met(IncidentKind.DESTINATION_LOSS, f"its copy {state.value}")
         if _is_another(pair.source_topic_id, self._source, partition):
             yield self._met(IncidentKind.SOURCE_RESET, "the topic was created anew at the source")
         elif first is not None and first > pair.source_offset:

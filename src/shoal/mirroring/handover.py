@@ -117,7 +117,7 @@ class Handovers:
         }
 
     def give_up(self, partitions: Iterable[TopicPartition]) -> None:
-        """Keep nothing of these any more: they are another mirror's."""
+        """Keep nothing of these any more: they are another mirror's, or have to be aligned."""
         with self._lock:
             for partition in partitions:
                 self._left.pop(partition, None)

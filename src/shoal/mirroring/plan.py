@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ..client.cluster import Cluster, is_transient
 from ..client.config import IsolationLevel
@@ -113,6 +113,7 @@ def plan_ranges(
     ends: Mapping[TopicPartition, int],
     positions: Mapping[TopicPartition, int],
     destinations: Mapping[str, str],
+    doubted: Collection[TopicPartition] = (),
 ) -> list[CopyRange]:
     """
     Return what there is to copy.
@@ -122,18 +123,20 @@ def plan_ranges(
         ends: The first offsets that are not wanted.
         positions: The committed source offsets, where there are any.
         destinations: The destination topics' names by source topic.
+        doubted: Partitions whose copy is not what their position says.
 
     Returns:
         A range for each partition that has something to copy; or no position
         yet: such a one gets its first pair even where there is nothing; or a
-        position past its end: a task finds out how that can be.
+        position past its end, or a copy in doubt: a task finds out how that
+        can be.
 
     """
     ranges = []
     for partition, end in ends.items():
         position = positions.get(partition)
         start = starts[partition] if position is None else position
-        if position is None or start != end:
+        if position is None or start != end or partition in doubted:
             topic, number = partition
             ranges.append(CopyRange(topic, number, destinations[topic], start, max(start, end)))
     return ranges

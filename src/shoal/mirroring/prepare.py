@@ -8,6 +8,7 @@ looks, and then creates that.
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -24,10 +25,15 @@ from ..client.admin import (
     validate_topic,
 )
 from ..client.cluster import Cluster, patiently
+from ..client.groups import Membership, has_coordinator
 from ..client.metadata import TopicMetadata, TopicPartition
 from ..errors import BrokerError, ConfigError, ErrorCode, ShoalError
+from .copies import confirmed_deleted, deleted_reason
+from .incidents import IncidentKind
 from .multi_batch import require_multi_batch
 from .options import MirrorOptions
+from .pair import Pair
+from .positions import GroupPositions
 from .sentences import first_few
 from .settings import MultiBatch
 from .topic_configs import Finding, TopicState, compare, configs_of_copy
@@ -65,12 +71,14 @@ class PreparedTopic:
         destination: Its name at the destination.
         partitions: At the source; the destination has at least as many.
         created: Whether it was created just now, so that it is empty.
+        deleted: Why it is not mirrored: its copy was deleted since it was mirrored. None otherwise.
     """
 
     source: str
     destination: str
     partitions: int
     created: bool
+    deleted: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +119,7 @@ class PlannedTopic:
         partitions: At the source.
         creation: What is to be created; None where the destination has it.
         present_partitions: At the destination; 0 where it is to be created.
+        deleted: See :class:`PreparedTopic`.
     """
 
     source: str
@@ -118,11 +127,17 @@ class PlannedTopic:
     partitions: int
     creation: NewTopic | None
     present_partitions: int
+    deleted: str | None = None
+
+    @property
+    def is_present(self) -> bool:
+        """Whether the destination has it."""
+        return self.creation is None and self.deleted is None
 
     @property
     def added_partitions(self) -> int:
         """How many an existing copy is to get."""
-        return 0 if self.creation else max(0, self.partitions - self.present_partitions)
+        return max(0, self.partitions - self.present_partitions) if self.is_present else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +178,7 @@ def look(
         Disconnected: A cluster does not answer.
 
     """
-    return _Look(options, source, destination, patience_s).run()
+    return _Look(options, source, destination, patience_s, creates=False).run()
 
 
 def prepare(
@@ -202,7 +217,9 @@ def prepare(
         plan.source_cluster_id,
         plan.destination_cluster_id,
         {
-            name: PreparedTopic(name, topic.destination, topic.partitions, topic.destination in created)
+            name: PreparedTopic(
+                name, topic.destination, topic.partitions, topic.destination in created, topic.deleted
+            )
             for name, topic in plan.topics.items()
         },
         plan.warnings,
@@ -273,6 +290,7 @@ def _await_leaders(plan: Plan, destination: Cluster, patience_s: float) -> None:
     new = [
         TopicPartition(topic.destination, number)
         for topic in plan.topics.values()
+        if topic.deleted is None
         for number in range(0 if topic.creation else topic.present_partitions, topic.partitions)
     ]
 
@@ -314,8 +332,10 @@ class _Look:
         patience_s: float,
         *,
         forbids: bool = True,
+        creates: bool = True,
     ) -> None:
         self._forbids = forbids
+        self._creates = creates
         self._options = options
         self._source = source
         self._destination = destination
@@ -334,7 +354,7 @@ class _Look:
             self._source.metadata.cluster_id, self._destination.metadata.cluster_id
         )
         source_configs = self._describe(self._source, names)
-        topics = self._plan(names, source_configs)
+        topics = self._plan(names, source_configs, self._deleted(names, group))
         self._compare(topics, source_configs, self._configs_of_copies(topics))
         self._warn_of_growth(topics)
         producer_id_expiration_ms = self._producer_id_expiration_ms()
@@ -414,7 +434,7 @@ class _Look:
 
     def _configs_of_copies(self, topics: Mapping[str, PlannedTopic]) -> dict[str, Configs]:
         """Return what copies have, and what those would have that are to be created."""
-        existing = [topic.destination for topic in topics.values() if topic.creation is None]
+        existing = [topic.destination for topic in topics.values() if topic.is_present]
         configs: dict[str, Configs] = self._describe(self._destination, existing)
         untold = []
         for topic in topics.values():
@@ -445,6 +465,8 @@ class _Look:
     ) -> None:
         topics_by_finding: dict[Finding, list[str]] = defaultdict(list)
         for name, topic in topics.items():
+            if topic.deleted is not None:
+                continue
             source = _state(self._source.metadata.topics[name], source_configs.get(name))
             copy = self._state_of_copy(topic, copy_configs.get(topic.destination))
             for finding in compare(source, copy):
@@ -480,11 +502,49 @@ class _Look:
                 "allow DESCRIBE and WRITE on it (and CREATE, where it does not exist)"
             )
 
+    def _deleted(self, names: Mapping[str, str], group: str) -> Mapping[str, str]:
+        """
+        Return the source topics whose copies are gone, and may not be created again; with the reason.
+
+        A topic that the group has pairs for was mirrored: an empty one in its place would hide that.
+        """
+        missing = {
+            name: copy for name, copy in names.items() if copy not in self._destination.metadata.topics
+        }
+        if not missing or IncidentKind.DESTINATION_LOSS in self._options.continue_on:
+            return {}
+        mirrored = {partition.topic for partition in self._pairs(missing, group)}
+        gone = confirmed_deleted(self._destination, [missing[name] for name in mirrored], time.sleep)
+        return {
+            name: deleted_reason(missing[name], self._destination)
+            for name in sorted(mirrored)
+            if missing[name] in gone
+        }
+
+    def _pairs(self, topics: Iterable[str], group: str) -> Mapping[TopicPartition, Pair]:
+        """Return the pairs that the group has for topics of the source."""
+        source = self._source
+        partitions = [
+            TopicPartition(topic, number)
+            for topic in topics
+            for number in source.metadata.topics[topic].partitions
+        ]
+        positions = GroupPositions(source, group, Membership)
+        if self._creates:
+            return patiently(lambda: positions.read(partitions), patience_s=self._patience_s)
+        with suppress(ShoalError):  # a look reports that together with all else that it finds
+            if has_coordinator(source, group):
+                return patiently(lambda: positions.read(partitions), patience_s=self._patience_s)
+        return {}
+
     def _plan(
-        self, names: Mapping[str, str], source_configs: Mapping[str, Configs]
+        self,
+        names: Mapping[str, str],
+        source_configs: Mapping[str, Configs],
+        deleted: Mapping[str, str],
     ) -> dict[str, PlannedTopic]:
         present = self._destination.metadata.topics
-        missing = {name: copy for name, copy in names.items() if copy not in present}
+        missing = {name: copy for name, copy in names.items() if copy not in present and name not in deleted}
         for name, copy in missing.items():
             if name not in source_configs:
                 raise ConfigError(
@@ -499,7 +559,8 @@ class _Look:
                 copy,
                 len(self._source.metadata.topics[name].partitions),
                 self._creation(name, copy, source_configs[name]) if name in missing else None,
-                0 if name in missing else len(present[copy].partitions),
+                len(present[copy].partitions) if copy in present else 0,
+                deleted.get(name),
             )
             for name, copy in names.items()
         }

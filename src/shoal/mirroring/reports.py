@@ -10,10 +10,11 @@ import psutil
 
 from ..client.metadata import TopicPartition
 from ..errors import PartitionStopped
+from .incidents import Incident
 from .partition_copy import PartitionCopy
 from .processes import process_name
 
-__all__ = ["ProcessUse", "left_out_report", "partition_report", "waiting_report"]
+__all__ = ["ProcessUse", "left_out_report", "partition_report", "stopped_report", "waiting_report"]
 
 
 def partition_report(copy: PartitionCopy) -> dict[str, Any] | None:
@@ -94,6 +95,19 @@ def left_out_report(reasons: Mapping[TopicPartition, str], *, deal_anew: bool) -
         "peak_rss_bytes": 0,
         "deal_anew": deal_anew,
     }
+
+
+def stopped_report(stops: Mapping[TopicPartition, tuple[PartitionStopped, Incident]]) -> dict[str, Any]:
+    """Report partitions that the driver stops by itself; of no task's process."""
+    partitions = [
+        {
+            **waiting_report(partition, None),
+            "stopped": _stopped(stopped),
+            "incidents": [[incident.kind.value, incident.reason, incident.lost, incident.continued]],
+        }
+        for partition, (stopped, incident) in stops.items()
+    ]
+    return {"partitions": partitions, "bytes_in": 0, "cpu_s": 0.0, "peak_rss_bytes": 0}
 
 
 class ProcessUse:

@@ -95,6 +95,16 @@ class Work:
             streams,
         )
 
+    def copies(self) -> dict[TopicPartition, TopicPartition]:
+        """Return what is mirrored and not stopped: the destination partitions by source partition."""
+        partitions = self._metrics.partitions().items()
+        names = self.names
+        return {
+            partition: TopicPartition(names[partition.topic], partition.partition)
+            for partition, each in partitions
+            if not each.stopped and partition.topic in names and self.has(partition)
+        }
+
     def held_up(self) -> list[TopicPartition]:
         """Return the partitions that wait or are stopped: no task hears where they end."""
         partitions = self._metrics.partitions().items()

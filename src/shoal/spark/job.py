@@ -14,8 +14,8 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Protocol
@@ -32,20 +32,24 @@ from shoal.client.cluster import Cluster, patiently
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.groups import Membership
 from shoal.client.metadata import TopicPartition
-from shoal.errors import ConfigError, ShoalError
+from shoal.errors import ConfigError, PartitionStopped, ShoalError
 from shoal.mirroring.control import ControlServer
+from shoal.mirroring.copies import CopyWatch, stops_of_deleted
 from shoal.mirroring.credentials import PROCESS_KEY, Credentials
 from shoal.mirroring.discovery import Discovery
 from shoal.mirroring.exposition import MetricsServer
+from shoal.mirroring.incidents import Incident
 from shoal.mirroring.lock import GroupLock, MirrorIdentity
 from shoal.mirroring.metrics import Metrics
 from shoal.mirroring.options import MirrorOptions, checkpoint_name
 from shoal.mirroring.page import About, Watch
+from shoal.mirroring.pair import Pair
 from shoal.mirroring.plan import end_offsets, partitions_of, start_offsets
 from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.prepare import Prepared, PreparedTopic, prepare, warning_of_others
 from shoal.mirroring.processes import LocalProcesses
 from shoal.mirroring.progress import Progress, Summary
+from shoal.mirroring.reports import left_out_report, stopped_report
 from shoal.mirroring.runs import AcknowledgedRun
 from shoal.mirroring.sentences import first_few
 from shoal.mirroring.slices import SliceClock
@@ -174,6 +178,7 @@ class Run:
             lock.acquire(self._expect(prepared), _START_PATIENCE_S)
             if not self._options.once:
                 resources.enter_context(self._discover(prepared, work, control, lock, watch))
+                resources.enter_context(self._watch_copies(prepared.group, work, control))
             summary = self._run_on_spark(prepared, work, checkpoint, control, lock)
             watch.end(summary)
             return summary
@@ -229,6 +234,43 @@ class Run:
             on_ends=work.expect,
         )
 
+    def _watch_copies(self, group: str, work: Work, control: ControlServer) -> CopyWatch:
+        """Compare the copies with the pairs while the mirror runs, also those that nothing is written to."""
+
+        def stop(stops: Mapping[TopicPartition, tuple[PartitionStopped, Incident]]) -> None:
+            self._metrics.apply(stopped_report(stops))
+            control.give_up(stops)
+            control.end_slice()
+
+        def align(reasons: Mapping[TopicPartition, str]) -> None:
+            self._metrics.apply(left_out_report(reasons, deal_anew=False))
+            # The next task finds nothing left to go on from, so it reads both logs.
+            control.give_up(reasons)
+            control.end_slice()
+
+        return CopyWatch(self._options, group, work.copies, self._create_again, stop, align, self._on_warning)
+
+    def _create_again(self, topics: Collection[str]) -> None:
+        selection = replace(self._options.topics, topics=",".join(topics))
+        options = replace(self._options, topics=selection)
+        with Cluster(options.source) as source, Cluster(options.destination) as destination:
+            prepare(options, source, destination, patience_s=_START_PATIENCE_S)
+
+    def _stop_deleted(
+        self,
+        prepared: Prepared,
+        partitions: Sequence[TopicPartition],
+        pairs: Mapping[TopicPartition, Pair],
+    ) -> None:
+        """Count the partitions as stopped whose copies are gone; no task can find that out."""
+        reasons = {
+            partition: reason
+            for partition in partitions
+            if (reason := prepared.topics[partition.topic].deleted) is not None
+        }
+        if reasons:
+            self._metrics.apply(stopped_report(stops_of_deleted(reasons, pairs)))
+
     def _checkpoint(self, group: str) -> Path:
         if self._options.checkpoint:
             return Path(self._options.checkpoint)
@@ -248,6 +290,7 @@ class Run:
             positions = begins | {partition: pair.source_offset for partition, pair in pairs.items()}
             ends = end_offsets(cluster, partitions, level, all_of_them=False)
             self._metrics.expect(positions, ends, _held_back(cluster, ends))
+        self._stop_deleted(prepared, partitions, pairs)
         return partitions
 
     # On Spark
@@ -358,6 +401,8 @@ class _Job:
 
     def run_batch(self) -> None:
         """Copy up to the ends of now. Returns when every task has ended."""
+        if all(topic.deleted for topic in self.prepared.topics.values()):
+            return
         self.spark.dataSource.register(keyed_data_source())
         rows = self.spark.read.format("shoal").options(**self._read_options()).load()
         rows.write.format("shoal").mode("append").options(**self._write_options()).save()
@@ -401,11 +446,12 @@ class _Job:
 
     def _read_options(self) -> dict[str, str]:
         options = self.options
+        topics = [name for name, topic in self.prepared.topics.items() if topic.deleted is None]
         return {
             **_prefixed("kafka.", options.source),
             **_prefixed("destination.kafka.", options.destination),
             # A mirror that shares its group hears later what it has to read.
-            **({"subscribe": ",".join(self.prepared.topics)} if self.prepared.topics else _ANY_TOPIC),
+            **({"subscribe": ",".join(topics)} if topics else _ANY_TOPIC),
             **_rename(options),
             "takesOverOffsets": str(options.takes_over_offsets).lower(),
             "startingTimestamp" if options.start.timestamp_ms >= 0 else "startingOffsets": str(options.start),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -120,6 +120,8 @@ class _MirrorMaker(Run):
             )
             self._share = share
             resources.callback(share.release)
+            if options.handling is None:  # a handler commits offsets without pairs
+                resources.enter_context(self._watch_copies(prepared.group, work, control))
             summary = self._run_on_spark(prepared, work, checkpoint, control, share)
             share.release()
             if share.failure is not None:
@@ -190,6 +192,9 @@ class _MirrorMaker(Run):
                     for name in found
                 }
             return self._prepare_those(found, source, destination)
+
+    def _create_again(self, topics: Collection[str]) -> None:
+        self._prepare_topics(list(topics))
 
     def _prepare_those(
         self, topics: Sequence[str], source: Cluster, destination: Cluster

@@ -13,6 +13,8 @@ from shoal.client.groups import Membership
 from shoal.client.metadata import TopicPartition, leader_in
 from shoal.client.offsets import EARLIEST, list_offsets
 from shoal.errors import ConfigError, PartitionStopped, ShoalError
+from shoal.mirroring.copies import compare_copies
+from shoal.mirroring.pair import Pair
 from shoal.mirroring.plan import (
     deal_lanes,
     lanes_worth_having,
@@ -168,17 +170,36 @@ class Planner:
     ) -> list[Lane]:
         options = self._options
         destinations = self._destinations(cluster, {each.topic for each in ends})
-        positions = {}
-        if options.group:
-            pairs = GroupPositions(cluster, options.group, Membership).read(ends)
-            positions = {partition: pair.source_offset for partition, pair in pairs.items()}
-        ranges = plan_ranges(starts, ends, positions, destinations)
-        if not options.group:
+        if options.group is None:
+            ranges = plan_ranges(starts, ends, {}, destinations)
             ranges = [each for each in ranges if each.start_offset < each.end_offset]
             self._check_present(cluster, ranges)
-        leaders = self._leaders(cluster, ranges)
-        lanes = lanes_worth_having(len(ranges), leaders, options.lanes) if options.group else options.lanes
-        return [Lane(lane) for lane in deal_lanes(ranges, lanes, leaders)]
+            return _deal(ranges, options.lanes, self._source_leaders(cluster, ranges))
+        pairs = GroupPositions(cluster, options.group, Membership).read(ends)
+        positions = {partition: pair.source_offset for partition, pair in pairs.items()}
+        destination_config = unlocked(options).destination
+        if destination_config is None:
+            ranges = plan_ranges(starts, ends, positions, destinations)
+            leaders = self._source_leaders(cluster, ranges)
+        else:
+            with Cluster(destination_config) as destination:
+                destination.refresh(destinations.values())
+                doubted = self._doubted(destination, pairs, destinations)
+                ranges = plan_ranges(starts, ends, positions, destinations, doubted)
+                leaders = {each.source: leaders_of(each, cluster, destination) for each in ranges}
+        return _deal(ranges, lanes_worth_having(len(ranges), leaders, options.lanes), leaders)
+
+    @staticmethod
+    def _doubted(
+        destination: Cluster, pairs: Mapping[TopicPartition, Pair], destinations: Mapping[str, str]
+    ) -> list[TopicPartition]:
+        """
+        Return the partitions whose copy is not what their pair says: a task has to look, also at nothing new.
+
+        More than that is a task's business, too: its own records, or somebody else's.
+        """
+        copies = {each: TopicPartition(destinations[each.topic], each.partition) for each in pairs}
+        return list(compare_copies(destination, pairs, copies))
 
     def _destinations(self, cluster: Cluster, topics: set[str]) -> dict[str, str]:
         mapping = TopicSelection("(.*)", rename=self._options.rename)
@@ -203,15 +224,17 @@ class Planner:
                 )
             ranges[index] = each._replace(start_offset=min(begins, each.end_offset))
 
-    def _leaders(
-        self, cluster: Cluster, ranges: Sequence[CopyRange]
+    @staticmethod
+    def _source_leaders(
+        cluster: Cluster, ranges: Sequence[CopyRange]
     ) -> dict[TopicPartition, tuple[int, int]]:
-        destination_config = unlocked(self._options).destination
-        if destination_config is None:
-            return {each.source: (cluster.partition(each.source).leader, -1) for each in ranges}
-        with Cluster(destination_config) as destination:
-            destination.refresh({each.destination_topic for each in ranges})
-            return {each.source: leaders_of(each, cluster, destination) for each in ranges}
+        return {each.source: (cluster.partition(each.source).leader, -1) for each in ranges}
+
+
+def _deal(
+    ranges: Sequence[CopyRange], lanes: int, leaders: Mapping[TopicPartition, tuple[int, int]]
+) -> list[Lane]:
+    return [Lane(lane) for lane in deal_lanes(ranges, lanes, leaders)]
 
 
 def leaders_of(each: CopyRange, source: Cluster, destination: Cluster) -> tuple[int, int]:

@@ -263,7 +263,7 @@ class ControlServer:
             self._tell_all()
 
     def give_up(self, partitions: Iterable[TopicPartition]) -> None:
-        """Keep nothing of partitions that are another mirror's from now on."""
+        """Keep nothing of partitions that are another mirror's from now on, or have to be aligned."""
         self._handovers.give_up(partitions)
 
     def uncommitted(self) -> tuple[dict[TopicPartition, Pair], Membership]:

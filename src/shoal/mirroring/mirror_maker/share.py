@@ -15,7 +15,7 @@ import re
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from ...client.cluster import Cluster, is_transient
 from ...client.config import ClientConfig
@@ -24,8 +24,11 @@ from ...client.membership import GroupMembership, MembershipSettings, RebalanceL
 from ...client.metadata import TopicPartition
 from ...errors import BrokerError, ErrorCode, GroupHeld, ShoalError
 from ..control import ControlServer, lease_clock_s
+from ..copies import stops_of_deleted
 from ..metrics import Metrics
+from ..positions import GroupPositions
 from ..prepare import PreparedTopic
+from ..reports import stopped_report
 from ..sentences import first_few
 from ..work import Work
 from .listener import MirrorMakerRebalanceListener
@@ -249,8 +252,20 @@ class GroupShare(RebalanceListener):
         ready = {each for each in self._pending if each.topic in topics}
         if ready:
             self._pending -= ready
+            self._stop_deleted(topics, ready)
             self._work.take(topics, ready)
             self._control.end_slice()
+
+    def _stop_deleted(
+        self, topics: Mapping[str, PreparedTopic], partitions: Collection[TopicPartition]
+    ) -> None:
+        """Count those as stopped whose copies are gone."""
+        reasons = {each: reason for each in partitions if (reason := topics[each.topic].deleted) is not None}
+        if not reasons:
+            return
+        with Cluster(self._source.impatient()) as cluster:
+            pairs = GroupPositions(cluster, self._group, Membership).read(reasons)
+        self._metrics.apply(stopped_report(stops_of_deleted(reasons, pairs)))
 
     def _call(self, method: str, *args: object) -> None:
         try:

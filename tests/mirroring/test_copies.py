@@ -1,0 +1,252 @@
+"""Copies that were deleted, or cut, are found where nothing is to be copied."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import pytest
+from two_brokers import History, TwoBrokers, answers, lose_tail, wait_until
+
+from shoal.client.cluster import Cluster
+from shoal.client.groups import Membership
+from shoal.client.metadata import TopicPartition
+from shoal.errors import ErrorCode
+from shoal.mirroring import copies
+from shoal.mirroring.copies import CopyState, CopyWatch, compare_copies
+from shoal.mirroring.incidents import IncidentKind
+from shoal.mirroring.metrics import Metrics, PartitionState
+from shoal.mirroring.options import MirrorOptions
+from shoal.mirroring.positions import GroupPositions
+from shoal.mirroring.prepare import Prepared, prepare
+from shoal.mirroring.reports import stopped_report
+from shoal.mirroring.topics import TopicSelection
+from shoal.protocol.apis import ApiKey
+
+pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_confirmation")]
+
+PARTITION = TopicPartition("topic", 0)
+CONTINUE = frozenset({IncidentKind.DESTINATION_LOSS})
+
+
+@pytest.fixture
+def quick_confirmation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copies, "_CONFIRMATION_S", 0.0)
+
+
+@pytest.fixture
+def mirrored(brokers: TwoBrokers, history: History) -> TwoBrokers:
+    """A topic of which all is mirrored."""
+    history.plain(3, 4)
+    assert brokers.run().complete
+    return brokers
+
+
+def delete_copy(brokers: TwoBrokers) -> None:
+    brokers.destination.topics.delete(brokers.destination.topics.topic("topic"))
+
+
+def recreate_copy(brokers: TwoBrokers) -> None:
+    delete_copy(brokers)
+    brokers.destination.create_topic("topic", 1)
+
+
+def states(brokers: TwoBrokers, *partitions: TopicPartition) -> dict[TopicPartition, CopyState]:
+    wanted = partitions or (PARTITION,)
+    with Cluster(brokers.settings.source) as source, Cluster(brokers.settings.destination) as destination:
+        pairs = GroupPositions(source, "mirror", Membership).read(wanted)
+        destination.refresh({each.topic for each in wanted})
+        return compare_copies(destination, pairs, {each: each for each in wanted})
+
+
+# Comparing
+
+
+def test_a_copy_that_has_what_its_pair_says_does_not_differ(mirrored: TwoBrokers) -> None:
+    assert states(mirrored) == {}
+
+
+def test_a_copy_that_was_deleted_differs(mirrored: TwoBrokers) -> None:
+    delete_copy(mirrored)
+    assert states(mirrored) == {PARTITION: CopyState.DELETED}
+
+
+def test_a_copy_that_was_created_again_differs_by_its_id_whatever_it_holds(mirrored: TwoBrokers) -> None:
+    recreate_copy(mirrored)
+    History(mirrored.destination.log("topic")).plain(7)
+    assert states(mirrored) == {PARTITION: CopyState.RECREATED}
+
+
+def test_a_copy_that_lost_its_tail_differs(mirrored: TwoBrokers) -> None:
+    lose_tail(mirrored.destination, "topic", 3)
+    assert states(mirrored) == {PARTITION: CopyState.SHORTER}
+
+
+def test_a_copy_that_holds_foreign_records_differs(mirrored: TwoBrokers) -> None:
+    History(mirrored.destination.log("topic")).plain(1)
+    assert states(mirrored) == {PARTITION: CopyState.LONGER}
+
+
+def test_a_copy_whose_leader_does_not_answer_is_left_out(mirrored: TwoBrokers) -> None:
+    mirrored.destination.faults.add(
+        ApiKey.OFFSET_FOR_LEADER_EPOCH, times=None, error=ErrorCode.NOT_LEADER_OR_FOLLOWER
+    )
+    lose_tail(mirrored.destination, "topic", 3)
+    assert states(mirrored) == {}
+
+
+def test_many_partitions_cost_one_request_for_each_broker(brokers: TwoBrokers) -> None:
+    for history in brokers.topic("topic", 30):
+        history.plain(1)
+    brokers.run()
+    asked: list[Any] = []
+    answers(brokers.destination, ApiKey.OFFSET_FOR_LEADER_EPOCH, lambda each: asked.append(each) or each, 99)
+    partitions = [TopicPartition("topic", number) for number in range(30)]
+    assert states(brokers, *partitions) == {}
+    assert len(asked) == 1
+
+
+# At the start
+
+
+def options_of(brokers: TwoBrokers, **changes: Any) -> MirrorOptions:
+    wanted = {"topics": TopicSelection("topic"), "group": "mirror", "refresh_s": 1.0} | changes
+    return MirrorOptions(brokers.settings.source, brokers.settings.destination, **wanted)
+
+
+def prepared(brokers: TwoBrokers, **changes: Any) -> Prepared:
+    options = options_of(brokers, **changes)
+    with Cluster(options.source) as source, Cluster(options.destination) as destination:
+        return prepare(options, source, destination)
+
+
+def test_a_copy_that_has_pairs_is_not_created_again(mirrored: TwoBrokers) -> None:
+    delete_copy(mirrored)
+    topic = prepared(mirrored).topics["topic"]
+    assert topic.deleted is not None
+    assert "was deleted since it was mirrored" in topic.deleted
+    assert mirrored.destination.topics.get("topic") is None
+
+
+def test_a_copy_that_has_pairs_is_created_again_if_the_policy_says_so(mirrored: TwoBrokers) -> None:
+    delete_copy(mirrored)
+    topic = prepared(mirrored, continue_on=CONTINUE).topics["topic"]
+    assert (topic.deleted, topic.created) == (None, True)
+
+
+def test_a_copy_that_another_group_mirrored_is_created(mirrored: TwoBrokers) -> None:
+    delete_copy(mirrored)
+    topic = prepared(mirrored, group="another").topics["topic"]
+    assert (topic.deleted, topic.created) == (None, True)
+
+
+def test_a_copy_that_is_back_at_the_second_look_is_not_deleted(mirrored: TwoBrokers) -> None:
+    # The broker that answers first may just have started.
+    mirrored.destination.faults.add(
+        ApiKey.METADATA, times=1, topic="topic", error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    )
+    topic = prepared(mirrored).topics["topic"]
+    assert (topic.deleted, topic.created) == (None, False)
+
+
+def test_a_partition_with_nothing_to_copy_is_mirrored_again(mirrored: TwoBrokers) -> None:
+    recreate_copy(mirrored)
+    ranges = [each._replace(start_offset=7) for each in mirrored.ranges()]
+    assert mirrored.run(ranges).stopped
+    assert mirrored.with_settings(continue_on=CONTINUE).run(ranges).complete
+    assert len(mirrored.copied()) == 7
+    assert states(mirrored) == {}
+
+
+# While it runs
+
+
+class Driver:
+    """What a mirror's driver does with what its watch finds."""
+
+    def __init__(self, brokers: TwoBrokers, **changes: Any) -> None:
+        self.metrics = Metrics()
+        self.metrics.expect({PARTITION: 7}, {PARTITION: 7})
+        self.doubted: list[Mapping[TopicPartition, str]] = []
+        self.warnings: list[str] = []
+        self._brokers = brokers
+        self._changes = changes
+        self.options = options_of(brokers, **changes)
+        self.watch = CopyWatch(
+            self.options,
+            "mirror",
+            self._copies,
+            self._create_again,
+            lambda stops: self.metrics.apply(stopped_report(stops)),
+            self.doubted.append,
+            self.warnings.append,
+        )
+
+    def _copies(self) -> dict[TopicPartition, TopicPartition]:
+        partitions = self.metrics.partitions()
+        return {} if partitions[PARTITION].stopped else {PARTITION: PARTITION}
+
+    def _create_again(self, topics: Collection[str]) -> None:
+        assert list(topics) == ["topic"]
+        prepared(self._brokers, **self._changes)
+
+    def look(self) -> None:
+        with Cluster(self.options.source) as source, Cluster(self.options.destination) as destination:
+            self.watch.look(source, destination)
+
+
+def test_a_copy_that_is_deleted_while_nothing_comes_stops_its_partition(mirrored: TwoBrokers) -> None:
+    driver = Driver(mirrored)
+    driver.look()
+    assert driver.metrics.progress().stopped == {}
+    delete_copy(mirrored)
+    driver.look()
+    (stopped,) = driver.metrics.partitions().values()
+    assert stopped.state is PartitionState.STOPPED
+    assert "was deleted since it was mirrored; --on-destination-loss continue" in str(stopped.stopped)
+    (incident,) = driver.metrics.progress().incidents
+    assert (incident.kind, incident.continued) == ("destination-loss", False)
+    driver.look()  # once is enough
+    assert len(driver.metrics.progress().incidents) == 1
+    assert mirrored.destination.topics.get("topic") is None
+
+
+def test_a_copy_that_is_deleted_is_created_again_and_aligned_if_the_policy_says_so(
+    mirrored: TwoBrokers,
+) -> None:
+    driver = Driver(mirrored, continue_on=CONTINUE)
+    delete_copy(mirrored)
+    driver.look()
+    assert mirrored.destination.topics.get("topic") is not None
+    assert [list(each) for each in driver.doubted] == [[PARTITION]]
+    driver.look()  # a task may be at it for longer than this
+    assert len(driver.doubted) == 1
+
+
+@pytest.mark.parametrize(
+    "damage", [recreate_copy, lambda brokers: lose_tail(brokers.destination, "topic", 3)]
+)
+def test_a_copy_that_lost_something_is_given_to_a_task_once(mirrored: TwoBrokers, damage: Any) -> None:
+    driver = Driver(mirrored)
+    damage(mirrored)
+    driver.look()
+    driver.look()
+    (doubted,) = driver.doubted
+    assert list(doubted) == [PARTITION]
+
+
+def test_records_that_are_not_committed_yet_are_no_loss(mirrored: TwoBrokers) -> None:
+    driver = Driver(mirrored)
+    History(mirrored.destination.log("topic")).plain(1)
+    driver.look()
+    assert driver.doubted == []
+
+
+def test_a_watch_looks_at_each_refresh_and_is_not_ended_by_what_it_cannot_do(mirrored: TwoBrokers) -> None:
+    mirrored.source.faults.add(ApiKey.OFFSET_FETCH, times=2, error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    driver = Driver(mirrored)
+    delete_copy(mirrored)
+    with driver.watch:
+        wait_until(lambda: bool(driver.metrics.stopped()))
+    (warning,) = driver.warnings
+    assert warning.startswith("the copies cannot be compared with what was mirrored")
