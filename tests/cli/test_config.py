@@ -53,6 +53,7 @@ SAYINGS = {
     "once": ("true", []),
     "start": ("2026-01-31T12:00:00Z", ["2026-01-31T12:00:00+00:00"]),
     "replication-factor": ("2", ["2"]),
+    "adopt": ("true", []),
     "allow-nonempty": ("true", []),
     "fetch-buffer-bytes": ("8388608", ["8388608"]),
     "commit-interval-ms": ("7", ["7"]),

@@ -142,6 +142,8 @@ def test_a_copy_of_another_group_is_named_with_that_group(sides: Sides) -> None:
     (warning,) = sides.found()["warnings"]
     assert "orders-0: without a committed position" in warning
     assert "Group 'mig' holds the position of this copy: give --group mig to go on there" in warning
+    (warning,) = sides.found("--adopt")["warnings"]
+    assert "Group 'mig' holds the position of this copy: --adopt compares the whole copy" in warning
 
 
 def test_a_person_reads_a_table_and_commands(sides: Sides) -> None:

@@ -97,6 +97,13 @@ def test_every_option_arrives():
     assert options.source.bootstrap == (Address("a", 1), Address("a", 2))
 
 
+def test_adopt_arrives():
+    clusters = ("--from", "a:1", "--to", "b:2", "--topics", "x")
+    assert parsed(*clusters, "--adopt").adopt
+    assert not parsed(*clusters).adopt
+    assert not parsed(*clusters, "--adopt", "--no-adopt").adopt
+
+
 def test_the_option_wins_over_the_file(tmp_path, capsys):
     file = tmp_path / "source.properties"
     file.write_text("# by Kafka's tools\nbootstrap.servers = old:1\nisolation.level: read_uncommitted\n")

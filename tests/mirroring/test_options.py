@@ -70,6 +70,11 @@ def test_options_can_be_pickled(options):
         ({"fetch_buffer_bytes": 1000}, "--fetch-buffer-bytes 1000: less than"),
         ({"fetch_buffer_bytes": (1 << 30) + 1}, "--fetch-buffer-bytes 1073741825: more than 1073741824"),
         ({"spark_conf": (("foo", "bar"),)}, r"--conf foo: no Spark setting; .* begin with spark\."),
+        ({"adopt": True, "allow_nonempty": True}, "--adopt and --allow-nonempty: .* give one of the two"),
+        (
+            {"adopt": True, "delivery": Delivery.AT_LEAST_ONCE},
+            "--adopt and --delivery at-least-once: .* give one of the two",
+        ),
         ({"slice_s": 0.5}, "--slice 0.5: not between 1 and 3600 seconds"),
         ({"slice_s": 3601}, "--slice 3601: not between 1 and 3600 seconds"),
         ({"slice_s": math.nan}, "--slice nan: not between 1 and 3600 seconds"),

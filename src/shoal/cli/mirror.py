@@ -93,10 +93,18 @@ def _add_mirror_options(group: argparse._ArgumentGroup) -> None:
         help="of topics that are created (default: the source's, or what the destination can hold)",
     )
     group.add_argument(
+        "--adopt",
+        action="store_true",
+        help="take over copies that have no committed position, such as those of another group or of "
+        "MirrorMaker 2: each is compared with the source as a whole, and the mirror goes on behind it; a "
+        "copy that differs stops its partition, and nothing is written (docs/from-mirrormaker-2.md)",
+    )
+    group.add_argument(
         "--allow-nonempty",
         action="store_true",
-        help="also copy into a destination partition that holds records which are not the source's, "
-        "without a committed position",
+        help="also copy into a destination partition that holds records and has no committed position, from "
+        "--start on: records that it holds already will be there twice, unless its last batch shows where "
+        "the source goes on",
     )
     group.add_argument(
         "--fetch-buffer-bytes", default="16m", metavar="BYTES", help="of each Spark task (default: 16m)"
@@ -245,6 +253,7 @@ def parse(args: argparse.Namespace) -> MirrorOptions:
         commit_interval_ms=args.commit_interval_ms,
         slice_s=args.slice,
         refresh_s=args.refresh,
+        adopt=args.adopt,
         allow_nonempty=args.allow_nonempty,
         delivery=Delivery(args.delivery),
         continue_on=parse_continue_on(args),

@@ -28,7 +28,7 @@ from .commits import Commits, can_heal
 from .control import CarrierControl
 from .handover import Left
 from .partition_copy import PartitionCopy
-from .realign import leader_epochs_of, realign, take_over
+from .realign import Watch, leader_epochs_of, realign, take_over
 from .reports import partition_report
 from .route import FETCH_MAX_WAIT_MS, Route
 from .settings import CopySettings
@@ -349,7 +349,10 @@ class Carrier:
             return
         self._aligns = True
         try:
-            errors = realign(copies, self._source, self._destination, self._commits.positions, self._settings)
+            watch = Watch(lambda: self._control.stop_requested, self._report_waiting)
+            errors = realign(
+                copies, self._source, self._destination, self._commits.positions, self._settings, watch
+            )
         finally:
             self._aligns = False
         self._metadata_is_stale = bool(errors)
@@ -485,6 +488,11 @@ class Carrier:
         interval_s = _REPORT_INTERVAL_S if self._fetched_bytes else _QUIET_REPORT_INTERVAL_S
         if time.monotonic() - self._reported_at >= interval_s:
             self._report()
+
+    def _report_waiting(self, copy: PartitionCopy, reason: str) -> None:
+        """Say what a partition waits for while it is aligned, which may take long."""
+        copy.waiting_for = reason
+        self._report_now_and_then()
 
     def _report(self) -> None:
         """Tell the driver what was done since the last report, and where partitions stand that moved."""

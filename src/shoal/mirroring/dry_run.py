@@ -275,10 +275,14 @@ class _DryRun:
     def _finding_of_nonempty(self, other: OtherPosition | None) -> str:
         held = "without a committed position, and the destination holds records"
         if other:
+            held += f". Group {other.group!r} holds the position of this copy"
+        if self._options.adopt:
             return (
-                f"{held}. Group {other.group!r} holds the position of this copy: give --group {other.group} "
-                "to go on there, or --adopt to take the copy over"
+                f"{held}: --adopt compares the whole copy with the source, which reads both, then goes on "
+                "behind it; stops the partition if they differ, and writes nothing"
             )
+        if other:
+            return f"{held}: give --group {other.group} to go on there, or --adopt to take the copy over"
         return (
             f"{held}: the mirror looks for the last batch in the source, and stops the partition if it is "
             "not there exactly once. --adopt compares the whole copy with the source and takes it over"

@@ -145,6 +145,8 @@ class MirrorOptions:
             positions are dealt anew.
         refresh_s: Without ``once``: between two looks for new topics and
             partitions.
+        adopt: Take over copies without a committed pair that are the same as
+            the source, whoever made them.
         allow_nonempty: Also copy into a destination partition that holds
             records which are not the source's, without a committed pair.
         delivery: What is promised of the destination partitions.
@@ -181,6 +183,7 @@ class MirrorOptions:
     commit_interval_ms: int = DEFAULT_COMMIT_INTERVAL_MS
     slice_s: float = DEFAULT_SLICE_S
     refresh_s: float = DEFAULT_REFRESH_S
+    adopt: bool = False
     allow_nonempty: bool = False
     delivery: Delivery = Delivery.EXACTLY_ONCE
     continue_on: frozenset[IncidentKind] = frozenset()
@@ -236,6 +239,16 @@ class MirrorOptions:
                 "--multi-batch required: brokers that take several batches in a request take them at the "
                 "log's end from one writer alone, and --delivery at-least-once is for several; give "
                 "--multi-batch auto"
+            )
+        if self.adopt and self.allow_nonempty:
+            raise ConfigError(
+                "--adopt and --allow-nonempty: the one stops at a copy that is not the same as the source, "
+                "and the other copies behind it; give one of the two"
+            )
+        if self.adopt and self.delivery is Delivery.AT_LEAST_ONCE:
+            raise ConfigError(
+                "--adopt and --delivery at-least-once: a destination partition that may have other writers "
+                "is no copy that could be compared; give one of the two"
             )
         if self.metrics is not None and self.metrics == self.ui and self.ui.port != 0:
             raise ConfigError(f"--metrics and --ui are both {self.ui}; give them different ports")

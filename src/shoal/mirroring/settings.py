@@ -130,6 +130,8 @@ class CopySettings:
         rules: A digest of what decides what is copied; stored in the pairs.
         fetch_buffer_bytes: The one big allocation of a task.
         commit_interval_ms: How often a task commits what was acknowledged.
+        adopt: Take over a copy without a committed pair that is the same as the
+            source.
         allow_nonempty: Begin in a destination partition that holds records
             which are not the source's.
         producer_id_expiration_ms: After this long without a newer batch the
@@ -163,6 +165,7 @@ class CopySettings:
     rules: str
     fetch_buffer_bytes: int = 16 * 1024 * 1024
     commit_interval_ms: int = 5_000
+    adopt: bool = False
     allow_nonempty: bool = False
     producer_id_expiration_ms: int = 86_400_000
     delivery: Delivery = Delivery.EXACTLY_ONCE

@@ -228,6 +228,7 @@ def _copy_settings(source: ClientConfig, destination: ClientConfig, left: dict[s
             "fetchBufferBytes", left.pop("fetchbufferbytes", str(settings.fetch_buffer_bytes))
         ),
         commit_interval_ms=_integer(left, "commitIntervalMs") or settings.commit_interval_ms,
+        adopt=_choice(left, "adopt", "false", ("true", "false")) == "true",
         allow_nonempty=_choice(left, "allowNonempty", "false", ("true", "false")) == "true",
         delivery=parse_delivery("option delivery:", left.pop("delivery", settings.delivery.value)),
         continue_on=frozenset(parse_incident_kind("option continueOn:", each) for each in continue_on),

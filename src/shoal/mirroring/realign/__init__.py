@@ -9,7 +9,8 @@ wrote, or a tail was lost: an incident, which stops the partition with a
 sentence or is gone on from, as its policy says.
 """
 
+from .adopt import Watch
 from .align import realign
 from .takeover import leader_epochs_of, take_over
 
-__all__ = ["leader_epochs_of", "realign", "take_over"]
+__all__ = ["Watch", "leader_epochs_of", "realign", "take_over"]

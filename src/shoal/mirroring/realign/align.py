@@ -13,6 +13,7 @@ from ..pair import Pair
 from ..partition_copy import PartitionCopy
 from ..positions import Positions
 from ..settings import CopySettings
+from .adopt import Watch, adopt, is_to_adopt
 from .begin import begin
 from .logs import Clusters, destination_logs, source_logs
 from .other_groups import OtherGroups
@@ -27,6 +28,7 @@ def realign(
     destination: Cluster,
     positions: Positions,
     settings: CopySettings,
+    watch: Watch,
 ) -> dict[TopicPartition, ShoalError]:
     """
     Put each partition where its destination is. Nothing may be in flight, and both metadata are fresh.
@@ -34,7 +36,16 @@ def realign(
     A partition that was aligned before in this process goes on from what it
     knows; the others from their committed pair. One without a pair begins. A
     first pair, and one that an incident has moved, is committed before this
-    returns.
+    returns. Copies to take over come last, one after the other, each committed
+    by itself: to compare one may take long.
+
+    Args:
+        copies: The partitions.
+        source: The source cluster.
+        destination: The destination cluster.
+        positions: Where the pairs are.
+        settings: Of the mirror.
+        watch: What a comparison that takes long reports to, and what ends it.
 
     Returns:
         For each source partition that could not be aligned, why:
@@ -51,8 +62,12 @@ def realign(
     other_groups = OtherGroups(source, destination, settings.group, without)
     to_commit: dict[TopicPartition, Pair] = {}
     aligned: list[tuple[PartitionCopy, Pair, list[Incident]]] = []
+    to_adopt: list[PartitionCopy] = []
     for copy in copies:
         if copy.source in errors:
+            continue
+        if copy.source not in pairs and is_to_adopt(settings, logs[copy.destination]):
+            to_adopt.append(copy)
             continue
         incidents: list[Incident] = []
         try:
@@ -80,6 +95,26 @@ def realign(
         if copy.source not in errors:
             copy.align(pair)
             copy.incidents += incidents
+    for copy in to_adopt:
+        errors.update(_adopt(clusters, copy, positions, other_groups, watch))
+    return errors
+
+
+def _adopt(
+    clusters: Clusters, copy: PartitionCopy, positions: Positions, others: OtherGroups, watch: Watch
+) -> dict[TopicPartition, ShoalError]:
+    """Take one copy over and commit its pair; return why not, if that cannot be."""
+    try:
+        # Asked again: to compare the copies before this one may have taken hours.
+        logs, errors = destination_logs(clusters.destination, [copy])
+        if not errors:
+            pair = adopt(clusters, copy, logs[copy.destination], others, watch)
+            errors = dict(positions.commit({copy.source: pair}))
+            if not errors:
+                copy.align(pair)
+                copy.waiting_for = None
+    except ShoalError as error:
+        return {copy.source: error}
     return errors
 
 

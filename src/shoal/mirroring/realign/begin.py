@@ -17,7 +17,7 @@ from .tail import Place
 if TYPE_CHECKING:
     from .other_groups import OtherGroups
 
-__all__ = ["begin", "new_identity", "topic_id"]
+__all__ = ["begin", "first_pair", "new_identity", "topic_id"]
 
 
 def begin(
@@ -47,12 +47,36 @@ def begin(
     place, crc = Place(copy.range.start_offset if consumed is None else consumed), None
     if consumed is None and clusters.settings.delivery is Delivery.EXACTLY_ONCE and log.end > 0:
         place, crc = behind_what_is_there(clusters, copy, log, incidents, others)
+    return first_pair(clusters, copy, log, place, origin=(place.source_offset, log.end), last_batch=crc)
+
+
+def first_pair(
+    clusters: Clusters,
+    copy: PartitionCopy,
+    log: DestinationLog,
+    place: Place,
+    *,
+    origin: tuple[int, int],
+    last_batch: int | None,
+) -> Pair:
+    """
+    Return a partition's first pair, with a writer that the destination does not know yet.
+
+    Args:
+        clusters: Both clusters.
+        copy: The partition.
+        log: Its log at the destination.
+        place: Where the source goes on at the end of that log.
+        origin: Where the copy began; see :class:`~shoal.mirroring.pair.Pair`.
+        last_batch: The CRC of the fingerprint of the destination's last batch, if the source has it.
+
+    """
     return Pair(
         source_offset=place.source_offset,
         destination_offset=log.end,
         identity=new_identity(clusters),
-        origin=(place.source_offset, log.end),
-        last_batch=crc,
+        origin=origin,
+        last_batch=last_batch,
         source_topic_id=topic_id(clusters.source, copy.source),
         destination_topic_id=topic_id(clusters.destination, copy.destination),
         destination_leader_epoch=clusters.destination.partition(copy.destination).leader_epoch,

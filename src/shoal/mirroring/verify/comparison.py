@@ -71,11 +71,18 @@ class PartitionComparison:
     Attributes:
         plan: What to compare.
         is_done: Whether it has ended, well or not.
+        failure: What ended it early, if anything did.
 
     """
 
     def __init__(
-        self, plan: PartitionPlan, *, max_decompressed_bytes: int, patience_s: float, stop: threading.Event
+        self,
+        plan: PartitionPlan,
+        *,
+        max_decompressed_bytes: int,
+        patience_s: float,
+        stop: threading.Event,
+        destination_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> None:
         """
         Args:
@@ -83,13 +90,16 @@ class PartitionComparison:
             max_decompressed_bytes: The most that a batch may expand to.
             patience_s: How long to retry what time can heal.
             stop: Set by whoever wants no more.
+            destination_level: What counts as aborted at the destination.
         """
         self.plan = plan
+        self._destination_level = destination_level
         self._max_decompressed_bytes = max_decompressed_bytes
         self._patience_s = patience_s
         self._stop = stop
         self._readers: tuple[LogReader, ...] = ()
         self.is_done = False
+        self.failure: ShoalError | None = None
         self._attempt = _Attempt()
 
     @property
@@ -121,9 +131,7 @@ class PartitionComparison:
 
         """
         ours = self._reader(Side.SOURCE, source, self.plan.source, source.config.isolation_level)
-        theirs = self._reader(
-            Side.DESTINATION, destination, self.plan.destination, IsolationLevel.READ_UNCOMMITTED
-        )
+        theirs = self._reader(Side.DESTINATION, destination, self.plan.destination, self._destination_level)
         self._readers = ours, theirs
         try:
             self._try(LogPair(ours, theirs, self.plan.source_log, self.plan.destination_log))
@@ -132,6 +140,7 @@ class PartitionComparison:
         except DamagedLog as error:
             self._note_damage(error)
         except ShoalError as error:
+            self.failure = error
             self._attempt.reason = str(error)
         finally:
             ours.close()

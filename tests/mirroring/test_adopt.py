@@ -1,0 +1,414 @@
+"""Copies that other groups and other programs made are taken over if they are faithful, and only then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import batches
+import pytest
+from two_brokers import (
+    ABORT,
+    COMMIT,
+    NOW_MS,
+    Content,
+    Held,
+    History,
+    Killed,
+    Mortal,
+    TwoBrokers,
+    Watched,
+    answers,
+    batches_of,
+    die_after,
+    wait_until,
+)
+from verifying import Item, cut, encode, lay_out, partition
+
+from shoal.client.cluster import Cluster
+from shoal.client.groups import GroupMember, Membership
+from shoal.client.metadata import TopicPartition
+from shoal.errors import ErrorCode
+from shoal.mirroring.lane import LaneResult
+from shoal.mirroring.positions import GroupPositions
+from shoal.mirroring.verify import Outcome
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.fetch import FetchResponse
+from shoal.records import Codec
+
+pytestmark = [pytest.mark.timeout(30), pytest.mark.usefixtures("quick_retries")]
+
+
+@pytest.fixture
+def adopting(brokers: TwoBrokers) -> TwoBrokers:
+    return brokers.with_settings(adopt=True)
+
+
+def varied(history: History, *counts: int) -> History:
+    """Add batches that differ in their times, as those of real producers do."""
+    for count in counts:
+        history.base_timestamp += 7
+        history.plain(count)
+    return history
+
+
+def recut(brokers: TwoBrokers, records: Sequence[Content], *sizes: int) -> None:
+    """Let the destination hold records in other batches, as MirrorMaker 2 writes them."""
+    lay_out(brokers, cut([Item(*each) for each in records], *sizes, codec=Codec.GZIP))
+
+
+def completes(brokers: TwoBrokers) -> None:
+    assert brokers.start().result() == LaneResult((), complete=True)
+
+
+def mirrors_exactly(brokers: TwoBrokers, history: History, skipped: int = 0) -> None:
+    """Run a lane that adopts, then copy more records with a crash, and expect each record once."""
+    completes(brokers)
+    assert brokers.copied() == history.committed[skipped:]
+    varied(history, 2, 3, 1)
+    die_after(brokers, 2)
+    completes(brokers)
+    assert brokers.copied() == history.committed[skipped:]
+
+
+def refused(brokers: TwoBrokers) -> str:
+    """Run a lane that adopts nothing, and expect that it wrote and committed nothing; return the sentence."""
+    before = [bytes(each.view) for each in batches_of(brokers.destination.log("topic"))]
+    (stopped,) = brokers.start().result().stopped
+    assert [bytes(each.view) for each in batches_of(brokers.destination.log("topic"))] == before
+    assert not has_pair(brokers)
+    return stopped.reason
+
+
+def has_pair(brokers: TwoBrokers) -> bool:
+    with Cluster(brokers.settings.source) as cluster:
+        positions = GroupPositions(cluster, brokers.settings.group, Membership)
+        return bool(positions.read([TopicPartition("topic", 0)]))
+
+
+# Faithful copies
+
+
+def test_a_copy_of_another_group_goes_on_exactly_once(adopting: TwoBrokers, history: History) -> None:
+    varied(history, 3, 1, 4)
+    adopting.with_settings(group="former").run()
+    varied(history, 2)
+    mirrors_exactly(adopting, history)
+
+
+@pytest.mark.parametrize("copied", [1, 4, 9, 12])
+def test_a_copy_in_other_batches_goes_on_exactly_once(
+    adopting: TwoBrokers, history: History, copied: int
+) -> None:
+    varied(history, 4, 4, 4)
+    recut(adopting, history.committed[:copied], 3, 2)
+    mirrors_exactly(adopting, history)
+
+
+def test_a_copy_that_began_later_goes_on_exactly_once(adopting: TwoBrokers, history: History) -> None:
+    varied(history, 4, 4, 4, 4)
+    recut(adopting, history.committed[6:14], 3)
+    mirrors_exactly(adopting, history, skipped=6)
+
+
+def test_a_copy_whose_source_lost_its_beginning_to_retention_goes_on(
+    adopting: TwoBrokers, history: History
+) -> None:
+    varied(history, 4, 4, 4, 4)
+    recut(adopting, history.committed[:14], 3, 5)
+    history.log.delete_records(8)
+    completes(adopting)
+    assert adopting.copied() == history.committed
+
+
+def test_a_copy_that_lost_its_beginning_to_retention_goes_on(adopting: TwoBrokers, history: History) -> None:
+    varied(history, 4, 4, 4, 4)
+    recut(adopting, history.committed[:14], 4, 4)
+    adopting.destination.log("topic").delete_records(8)
+    completes(adopting)
+    assert adopting.copied() == history.committed[8:]
+
+
+def test_a_copy_of_transactions_goes_on_behind_the_last_committed_record(
+    adopting: TwoBrokers, history: History
+) -> None:
+    varied(history, 2).transaction(2, 3, ends=COMMIT).transaction(2, ends=ABORT)
+    recut(adopting, history.committed, 3)
+    varied(history, 2)
+    mirrors_exactly(adopting, history)
+
+
+def test_an_adopted_copy_is_verified_as_a_whole(adopting: TwoBrokers, history: History) -> None:
+    varied(history, 4, 4, 4)
+    recut(adopting, history.committed[:9], 3, 2)
+    completes(adopting)
+    report = partition(adopting)
+    assert (report.outcome, report.records) == (Outcome.EQUAL, 12)
+    assert (report.source_skipped, report.destination_skipped) == (None, None)
+
+
+def test_an_adopted_copy_needs_no_second_comparison(adopting: TwoBrokers, history: History) -> None:
+    varied(history, 4, 4)
+    recut(adopting, history.committed[:5], 3)
+    completes(adopting)
+    varied(history, 3)
+    completes(adopting.with_settings(adopt=False))
+    assert adopting.copied() == history.committed
+
+
+def test_an_empty_destination_begins_as_without_the_option(adopting: TwoBrokers, history: History) -> None:
+    varied(history, 4, 4)
+    mirrors_exactly(adopting, history)
+
+
+def test_a_copy_of_committed_transactions_at_the_destination_goes_on(
+    adopting: TwoBrokers, history: History
+) -> None:
+    varied(history, 2, 3)
+    items = [Item(*each) for each in history.committed]
+    log = adopting.destination.log("topic")
+    there = History(log)
+    store_in_transaction(there, items[:3], ends=COMMIT)
+    store_in_transaction(there, items[3:], ends=COMMIT)
+    completes(adopting)
+    varied(history, 2)
+    completes(adopting)
+    assert adopting.pair().destination_offset == 5 + 2 + 2
+
+
+def store_in_transaction(there: History, items: Sequence[Item], *, ends: int | None) -> None:
+    """Write a batch as an exactly-once MirrorMaker 2 does, with its marker if the transaction has ended."""
+    batch = encode(items, Codec.GZIP, base_offset=there.next_offset, flags=batches.TRANSACTIONAL)
+    there.store(batches.patched(batch, 43, (77).to_bytes(8) + (0).to_bytes(2)))
+    if ends is not None:
+        there.marker(ends)
+
+
+def test_records_of_an_aborted_transaction_at_the_destination_do_not_count_as_copied(
+    adopting: TwoBrokers, history: History
+) -> None:
+    varied(history, 2, 3)
+    items = [Item(*each) for each in history.committed]
+    there = History(adopting.destination.log("topic"))
+    store_in_transaction(there, items[:2], ends=COMMIT)
+    store_in_transaction(there, items[2:], ends=ABORT)
+    completes(adopting)
+    assert adopting.pair().destination_offset == 2 + 1 + 3 + 1 + 3
+
+
+def test_an_open_transaction_at_the_destination_is_waited_for(adopting: TwoBrokers, history: History) -> None:
+    varied(history, 2, 3)
+    items = [Item(*each) for each in history.committed]
+    there = History(adopting.destination.log("topic"))
+    store_in_transaction(there, items[:2], ends=None)
+    control = Watched()
+    running = adopting.start(control=control)
+    wait_until(lambda: any("a transaction is open from offset 0 on" in each for each in control.waited_for))
+    there.marker(COMMIT)
+    assert running.result() == LaneResult((), complete=True)
+    assert adopting.pair().destination_offset == 2 + 1 + 3
+
+
+# Copies that differ
+
+
+@pytest.mark.parametrize(
+    ("edit", "sentence"),
+    [
+        (lambda items: items[:5] + items[6:], "missing: source offsets 5"),
+        (
+            lambda items: [*items[:5], items[5]._replace(value=b"other"), *items[6:]],
+            "altered: source offsets 5",
+        ),
+        (lambda items: [*items[:6], *items[5:]], "extra: destination offsets 6"),
+        (
+            lambda items: [*items[:5], Item(NOW_MS, None, b"foreign"), *items[5:]],
+            "extra: destination offsets 5",
+        ),
+    ],
+    ids=["missing", "altered", "doubled", "foreign"],
+)
+def test_a_copy_with_one_record_that_differs_is_refused_with_its_offset(
+    adopting: TwoBrokers,
+    history: History,
+    edit: Callable[[list[Item]], list[Item]],
+    sentence: str,
+) -> None:
+    varied(history, 4, 4, 4)
+    items = edit([Item(*each) for each in history.committed])
+    lay_out(adopting, cut(items, 3, 2, codec=Codec.GZIP))
+    said = refused(adopting)
+    assert "is not shown to be a faithful copy" in said
+    assert sentence in said
+    assert "Nothing was written" in said
+
+
+def test_a_foreign_record_at_the_end_is_refused(adopting: TwoBrokers, history: History) -> None:
+    varied(history, 4, 4)
+    recut(adopting, [*history.committed[:6], Content(NOW_MS, None, b"foreign", ())], 3)
+    assert "destination offsets 6" in refused(adopting)
+
+
+def test_a_foreign_record_at_the_beginning_is_refused(adopting: TwoBrokers, history: History) -> None:
+    varied(history, 4, 4)
+    recut(adopting, [Content(NOW_MS, None, b"foreign", ()), *history.committed[:6]], 3)
+    assert "destination offsets 0" in refused(adopting)
+
+
+def test_records_of_something_else_are_refused(adopting: TwoBrokers, history: History) -> None:
+    varied(history, 4, 4)
+    recut(adopting, [Content(NOW_MS + number, None, b"%d" % number, ()) for number in range(5)], 3)
+    assert "is not shown to be a faithful copy" in refused(adopting)
+
+
+def test_a_copy_with_aborted_records_is_refused_with_the_isolation_level_that_takes_it(
+    adopting: TwoBrokers, history: History
+) -> None:
+    varied(history, 4).transaction(3, ends=ABORT)
+    varied(history, 4)
+    recut(adopting, history.uncommitted, 3, 6)
+    said = refused(adopting)
+    assert "extra: destination offsets 4 to 6" in said
+    assert "isolation.level=read_uncommitted" in said
+    uncommitted = adopting.read_uncommitted()
+    completes(uncommitted)
+    history.transaction(2, ends=ABORT)
+    completes(uncommitted)
+    assert uncommitted.copied() == history.uncommitted
+
+
+def test_a_copy_of_which_nothing_is_left_is_refused(adopting: TwoBrokers, history: History) -> None:
+    varied(history, 4, 4)
+    recut(adopting, history.committed[:6])
+    adopting.destination.log("topic").delete_records(6)
+    assert "--adopt" in refused(adopting)
+
+
+def test_a_copy_of_which_the_source_has_nothing_left_is_refused(
+    adopting: TwoBrokers, history: History
+) -> None:
+    varied(history, 4, 4)
+    recut(adopting, history.committed[:6])
+    history.log.delete_records(8)
+    assert "--adopt" in refused(adopting)
+
+
+def test_a_copy_whose_records_are_in_the_source_several_times_is_refused(
+    adopting: TwoBrokers, history: History
+) -> None:
+    history.plain(1)
+    twin = batches.batch([b"twin"], base_timestamp=NOW_MS)
+    for _ in range(3):
+        twin[:8] = history.next_offset.to_bytes(8)
+        history.store(twin, shown=True)
+    recut(adopting, history.committed[1:2])
+    assert "in several places" in refused(adopting)
+
+
+def test_a_later_start_with_another_place_before_it_is_refused(
+    adopting: TwoBrokers, history: History
+) -> None:
+    twin = batches.batch([b"a", b"b"], base_timestamp=NOW_MS)
+    for _ in range(2):
+        twin[:8] = history.next_offset.to_bytes(8)
+        history.store(twin, shown=True)
+    history.log.delete_records(1)
+    recut(adopting, history.committed[3:4])
+    assert "in several places, as from offset 1 and from offset 3 on" in refused(adopting)
+
+
+def test_a_later_start_whose_first_record_alone_comes_again_is_adopted(
+    adopting: TwoBrokers, history: History
+) -> None:
+    twin = batches.batch([b"twin"], base_timestamp=NOW_MS)
+    history.plain(1)
+    for _ in range(3):
+        twin[:8] = history.next_offset.to_bytes(8)
+        history.store(twin, shown=True)
+        varied(history, 2)
+    recut(adopting, history.committed[4:9], 2)
+    mirrors_exactly(adopting, history, skipped=4)
+
+
+# What happens meanwhile
+
+
+def test_a_lane_that_dies_before_the_commit_leaves_no_trace(adopting: TwoBrokers, history: History) -> None:
+    varied(history, 4, 4, 4)
+    recut(adopting, history.committed[:9], 3)
+    adopting.source.faults.add(ApiKey.OFFSET_COMMIT, drop="before")
+    with pytest.raises(Killed):
+        adopting.run(control=Mortal())
+    assert not has_pair(adopting)
+    assert adopting.destination.log("topic").log_end_offset == 9
+    mirrors_exactly(adopting, history)
+
+
+def test_a_copy_that_grows_while_it_is_compared_is_refused(adopting: TwoBrokers, history: History) -> None:
+    varied(history, 4, 4, 4)
+    items = [Item(*each) for each in history.committed]
+    lay_out(adopting, cut(items[:6], 3))
+    there = History(adopting.destination.log("topic"))
+
+    def write_more(response: FetchResponse) -> FetchResponse:
+        there.store(encode(items[6:8], base_offset=6))
+        return response
+
+    answers(adopting.destination, ApiKey.FETCH, write_more)
+    (stopped,) = adopting.start().result().stopped
+    assert "ended at offset 6 and ends at 8 now: another program writes to it" in stopped.reason
+    assert "Stop that program" in stopped.reason
+    assert not has_pair(adopting)
+
+
+def test_a_copy_that_another_mirror_is_at_work_on_is_refused(adopting: TwoBrokers, history: History) -> None:
+    varied(history, 4, 4)
+    former = adopting.with_settings(group="former")
+    former.run()
+    with Cluster(adopting.settings.source) as cluster:
+        member = GroupMember(
+            cluster, "former", protocol="shoal-x", instance_id="x", session_timeout_ms=10_000
+        )
+        member.join([TopicPartition("topic", 0)])
+        said = refused(adopting)
+        assert "group 'former' holds the position" in said
+        assert "a mirror is at work in it" in said
+        member.leave()
+
+
+def test_a_comparison_says_how_far_it_is_and_ends_with_its_task(
+    adopting: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.mirroring.realign.adopt._LOOK_INTERVAL_S", 0.01)
+    varied(history, 4, 4)
+    recut(adopting, history.committed[:6])
+    held = Held(adopting.destination, ApiKey.FETCH)
+    control = Watched()
+    running = adopting.start(control=control)
+    wait_until(lambda: any("to be compared with the source" in each for each in control.waited_for))
+    control.request_stop()
+    assert not running.result().complete
+    held.release()
+    assert not has_pair(adopting)
+    mirrors_exactly(adopting, history)
+
+
+def test_a_broker_that_fails_for_a_while_does_not_stop_the_partition(
+    adopting: TwoBrokers, history: History
+) -> None:
+    varied(history, 4, 4)
+    recut(adopting, history.committed[:6])
+    for broker in (adopting.source, adopting.destination):
+        broker.faults.add(ApiKey.FETCH, error=ErrorCode.NOT_LEADER_OR_FOLLOWER, times=3)
+        broker.faults.add(ApiKey.LIST_OFFSETS, drop="before", times=1)
+    mirrors_exactly(adopting, history)
+
+
+def test_a_copy_that_differs_holds_up_no_other(adopting: TwoBrokers) -> None:
+    histories = adopting.topic("topic", 3)
+    for history in histories:
+        varied(history, 4, 4)
+    recut(adopting, [Content(NOW_MS, None, b"foreign", ())])
+    result = adopting.start().result()
+    assert [each.partition for each in result.stopped] == [0]
+    assert adopting.copied(partition=1) == histories[1].committed
+    assert adopting.copied(partition=2) == histories[2].committed
