@@ -7,10 +7,11 @@ from dataclasses import replace
 import batches
 import pytest
 from two_brokers import COMMIT, History, TwoBrokers
-from verifying import flip, partition, rewrite
+from verifying import Item, cut, flip, lay_out, partition, rewrite
 
 from shoal.mirroring.ranges import CopyRange
-from shoal.mirroring.verify import Aligned, Outcome, PartitionReport
+from shoal.mirroring.verify import Aligned, DifferenceKind, Outcome, PartitionReport
+from shoal.records import Codec
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -155,6 +156,20 @@ def test_damage_behind_what_retention_deleted_is_found(brokers: TwoBrokers, load
     assert partition(brokers).altered == [((17, 23), (17, 23))]
 
 
+@pytest.mark.parametrize("side", ["source", "destination"])
+def test_a_log_start_in_the_middle_of_the_last_batch_is_no_difference(
+    brokers: TwoBrokers, history: History, side: str
+) -> None:
+    history.plain(4, 10)
+    brokers.run()
+    broker = brokers.source if side == "source" else brokers.destination
+    broker.log("topic").delete_records(9)
+    for group in (brokers.settings.group, "none"):
+        report = partition(brokers, group=group)
+        assert aligned(report) == (Aligned.BY_CONTENT, 9, 9)
+        assert (report.outcome, report.records) == (Outcome.EQUAL, 5)
+
+
 def test_nothing_is_left_of_what_was_mirrored(brokers: TwoBrokers, loaded: History) -> None:
     brokers.run()
     loaded.plain(3)
@@ -286,3 +301,59 @@ def test_a_foreign_batch_in_front_of_a_whole_history_is_extra(
     report = partition(brokers)
     assert aligned(report) == (Aligned.BY_CONTENT, 0, 0)
     assert (report.extra, report.records, len(report.differences)) == ([(0, 2)], 30, 1)
+
+
+# Doubles before the comparison
+
+
+@pytest.fixture
+def copied_twice(brokers: TwoBrokers, loaded: History) -> TwoBrokers:
+    """A second group's copy behind that of a first one, which ends with a batch that the source has twice."""
+    for offset in (30, 31):
+        loaded.store(batches.batch([b"again"], base_offset=offset), shown=True)
+    brokers.run()
+    newer = brokers.with_settings(group="newer", allow_nonempty=True)
+    newer.run()
+    return newer
+
+
+def test_records_of_an_earlier_copy_before_the_comparison_are_extra(copied_twice: TwoBrokers) -> None:
+    report = partition(copied_twice)
+    assert aligned(report) == (Aligned.BY_ORIGIN, 0, 32)
+    assert (report.outcome, report.records) == (Outcome.DIFFERENT, 32)
+    (extra,) = report.of_kind(DifferenceKind.EXTRA)
+    assert (extra.destination, extra.records) == ((0, 32), 32)
+    assert "before the comparison begins" in str(extra)
+
+
+def test_records_of_an_earlier_copy_cut_in_another_way_are_extra(
+    brokers: TwoBrokers, loaded: History
+) -> None:
+    values = [(each.key, each.value, each.timestamp) for each in loaded.committed]
+    found = [Item(timestamp, key, value) for key, value, timestamp in values]
+    lay_out(brokers, cut(found, 1, 7, 9, codec=Codec.ZSTD))
+    brokers.with_settings(allow_nonempty=True).run()
+    report = partition(brokers)
+    assert aligned(report) == (Aligned.BY_ORIGIN, 0, 30)
+    assert [each.copy_of for each in report.of_kind(DifferenceKind.EXTRA)] == [(0, 30)]
+
+
+def test_an_earlier_copy_is_extra_after_retention_at_the_source(copied_twice: TwoBrokers) -> None:
+    copied_twice.source.log("topic").delete_records(11)
+    report = partition(copied_twice)
+    assert aligned(report) == (Aligned.BY_CONTENT, 11, 43)
+    assert (report.extra, report.destination_skipped) == ([(11, 30)], (0, 43))
+
+
+def test_older_records_that_the_source_has_deleted_are_no_doubles(
+    brokers: TwoBrokers, history: History
+) -> None:
+    # One that repeats, among others.
+    for _ in range(40):
+        history.store(batches.batch([b"beat"], base_offset=history.next_offset, base_timestamp=1), shown=True)
+        history.plain(1)
+    brokers.run()
+    brokers.source.log("topic").delete_records(20)
+    for group in (brokers.settings.group, "none"):
+        report = partition(brokers, group=group)
+        assert (report.outcome, report.destination_skipped) == (Outcome.EQUAL, (0, 20))

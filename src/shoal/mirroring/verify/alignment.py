@@ -11,30 +11,27 @@ later start of the copy, are no differences.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 from ...client.offsets import list_offsets
-from ...records import Record
 from ..pair import Pair
 from .common_start import (
     MOST_HEAD_RECORDS,
     CommonStart,
     Found,
     Head,
-    Neighbourhood,
     SeenRecord,
     are_alike,
     are_same,
     begin_alike,
     common_starts,
 )
-from .decoded import Decoded
-from .digest import Digest
-from .errors import DamagedLog, NotComparable, NotDecodable
+from .errors import NotComparable
 from .reading import LogReader
-from .report import Aligned, Alignment, OffsetRange, Side
+from .report import Aligned, Alignment, OffsetRange
+from .seen_records import seen_records
 
 __all__ = ["LogPair", "ProposedAlignment", "alignments", "meet_again"]
 
@@ -135,7 +132,7 @@ def _by_pair(logs: LogPair, pair: Pair, note: str) -> Iterator[ProposedAlignment
     elif _is_all_that_is_left(left, position):
         yield _final(Aligned.BY_PAIR, position, f"{why}; only what lies behind {note} is left")
     else:
-        yield from _by_records(left, heads, why)
+        yield from _byseen_records(left, heads, why)
 
 
 def _final(by: Aligned, place: CommonStart, why: str) -> ProposedAlignment:
@@ -172,7 +169,7 @@ _LAST_OFFSETS = 64
 def _last_record(reader: LogReader, log: OffsetRange) -> SeenRecord | None:
     near = OffsetRange(max(log.start, log.end - _LAST_OFFSETS), log.end)
     last = None
-    for record in _records(reader, near):
+    for record in seen_records(reader, near):
         last = record if record.offset < log.end else last
     return last
 
@@ -184,16 +181,16 @@ def _by_content(logs: LogPair, note: str) -> Iterator[ProposedAlignment]:
     elif not destination_head.records:
         raise NotComparable(f"{note}, and the destination is empty: nothing says that it was mirrored at all")
     elif source_head.records:
-        yield from _by_records(logs, heads, note)
+        yield from _byseen_records(logs, heads, note)
     elif logs.start.source > 0:
         raise NotComparable(f"{note}, and the source is empty: retention has deleted what was mirrored")
     else:
         yield _final(Aligned.BY_CONTENT, logs.start, f"{note}; the source never held a record")
 
 
-def _by_records(logs: LogPair, heads: tuple[Head, Head], why: str) -> Iterator[ProposedAlignment]:
+def _byseen_records(logs: LogPair, heads: tuple[Head, Head], why: str) -> Iterator[ProposedAlignment]:
     tried = set()
-    for found in _found_by_records(logs, heads):
+    for found in _found_byseen_records(logs, heads):
         if found.place not in tried:
             tried.add(found.place)
             yield ProposedAlignment(Alignment(Aligned.BY_CONTENT, *found.place, why), found.is_proven)
@@ -205,7 +202,7 @@ def _by_records(logs: LogPair, heads: tuple[Head, Head], why: str) -> Iterator[P
         )
 
 
-def _found_by_records(logs: LogPair, heads: tuple[Head, Head]) -> Iterator[Found]:
+def _found_byseen_records(logs: LogPair, heads: tuple[Head, Head]) -> Iterator[Found]:
     together = begin_alike(*heads)
     if together is not None:
         yield together
@@ -246,8 +243,8 @@ def _search_between(
 ) -> list[Found]:
     part = logs.between(begins, ends)
     with ExitStack() as streams:
-        source = streams.enter_context(closing(_records(part.source, part.source_log)))
-        destination = streams.enter_context(closing(_records(part.destination, part.destination_log)))
+        source = streams.enter_context(closing(seen_records(part.source, part.source_log)))
+        destination = streams.enter_context(closing(seen_records(part.destination, part.destination_log)))
         return common_starts(heads, source, destination, logs.start, source_is_whole=logs.start.source == 0)
 
 
@@ -256,43 +253,8 @@ def _heads(logs: LogPair) -> tuple[Head, Head]:
 
 
 def _head(reader: LogReader, log: OffsetRange) -> Head:
-    with closing(_records(reader, log)) as records:
+    with closing(seen_records(reader, log)) as records:
         return Head(records)
-
-
-def _records(reader: LogReader, log: OffsetRange) -> Generator[SeenRecord]:
-    """Yield records up to where the log cannot be read any further, which the comparison reports."""
-    before = Neighbourhood()
-    with suppress(DamagedLog), closing(reader.digests(*log, crop_at=log.start)) as batches:
-        for batch in batches:
-            try:
-                decoded = _decode(reader, batch)
-            except NotDecodable:
-                for offset in range(
-                    batch.base_offset, batch.base_offset + min(batch.records, MOST_HEAD_RECORDS)
-                ):
-                    yield SeenRecord(offset, (), before.contexts(None))
-                continue
-            for record in decoded.records:
-                yield _seen(record, decoded.append_time, reader.side, before)
-
-
-def _decode(reader: LogReader, batch: Digest) -> Decoded:
-    if batch.damage:
-        raise NotDecodable(batch.damage)
-    return reader.decode(batch)
-
-
-def _seen(record: Record, append_time: int | None, side: Side, before: Neighbourhood) -> SeenRecord:
-    """Summarise a record; ``append_time`` is that of its batch."""
-    body = hash(bytes(record.body))
-    times: tuple[int | None, ...] = (record.timestamp,)
-    if side is Side.SOURCE:
-        # A copy has the create time, or the append time, or one of its own.
-        times = (record.timestamp, append_time, None) if append_time is not None else (record.timestamp, None)
-    elif append_time is not None:
-        times = (None,)
-    return SeenRecord(record.offset, tuple((body, time) for time in times), before.contexts(body))
 
 
 def _first_at(reader: LogReader, log: OffsetRange, head: Head) -> int:

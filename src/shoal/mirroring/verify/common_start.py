@@ -354,8 +354,16 @@ class _Search:
         if self._best is not None:
             yield self._best
         if self._pattern is not None:
-            for offset in self._pattern.places():
+            for offset in (*self._pattern.places(), *self._at_the_end()):
                 yield _Chain(0, 0, offset, self._head.records[0].offset, is_head_behind=False)
+
+    def _at_the_end(self) -> Iterator[int]:
+        """Yield the offset from which the stream's last records are the head's, but for a few."""
+        head = self._head.records
+        if len(head) <= len(self._passed):
+            last = list(self._passed)[-len(head) :]
+            if sum(map(are_same, head, last)) * 2 > len(head):
+                yield last[0].offset
 
     def see(self, record: SeenRecord) -> None:
         """Take the next record of the stream."""

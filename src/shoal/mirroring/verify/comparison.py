@@ -14,11 +14,13 @@ from ...errors import BrokerError, ErrorCode, ShoalError, Stopped
 from .alignment import LogPair, alignments, meet_again
 from .common_start import CommonStart
 from .diff import LOOK_AHEAD_BATCHES, diff
+from .doubled import doubled_before
 from .errors import DamagedLog
 from .finding import Finding, Kind
 from .plan import PartitionPlan
 from .reading import LogReader
 from .report import (
+    Aligned,
     Alignment,
     Difference,
     DifferenceKind,
@@ -183,6 +185,16 @@ class PartitionComparison:
                 break
         if best is not None:
             self._attempt = best
+            self._add_doubled(logs)
+
+    def _add_doubled(self, logs: LogPair) -> None:
+        """Count what the destination has before the comparison, and the source as well."""
+        alignment = self._attempt.alignment
+        if alignment is None or alignment.by is Aligned.NOTHING:
+            return
+        place = CommonStart(alignment.source_offset, alignment.destination_offset)
+        for difference in doubled_before(logs, place):
+            self.tally.add_difference(difference, (place.source, difference.destination.start))
 
     def _compare_aligned(self, alignment: Alignment, logs: LogPair) -> None:
         place: CommonStart | None = CommonStart(alignment.source_offset, alignment.destination_offset)

@@ -1,0 +1,55 @@
+"""The records of a log without their bytes, to look for them in another log."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import closing, suppress
+
+from ...records import Record
+from .common_start import MOST_HEAD_RECORDS, Neighbourhood, SeenRecord
+from .decoded import Decoded
+from .digest import Digest
+from .errors import DamagedLog, NotDecodable
+from .reading import LogReader
+from .report import OffsetRange, Side
+
+__all__ = ["seen_records"]
+
+
+def seen_records(reader: LogReader, log: OffsetRange) -> Generator[SeenRecord]:
+    """
+    Yield the records of a part of a log, up to where it cannot be read any further.
+
+    What cannot be read is for the comparison to report.
+    """
+    before = Neighbourhood()
+    with suppress(DamagedLog), closing(reader.digests(*log, crop_at=log.start)) as batches:
+        for batch in batches:
+            try:
+                decoded = _decode(reader, batch)
+            except NotDecodable:
+                for offset in range(
+                    batch.base_offset, batch.base_offset + min(batch.records, MOST_HEAD_RECORDS)
+                ):
+                    yield SeenRecord(offset, (), before.contexts(None))
+                continue
+            for record in decoded.records:
+                yield _seen(record, decoded.append_time, reader.side, before)
+
+
+def _decode(reader: LogReader, batch: Digest) -> Decoded:
+    if batch.damage:
+        raise NotDecodable(batch.damage)
+    return reader.decode(batch)
+
+
+def _seen(record: Record, append_time: int | None, side: Side, before: Neighbourhood) -> SeenRecord:
+    """Summarise a record; ``append_time`` is that of its batch."""
+    body = hash(bytes(record.body))
+    times: tuple[int | None, ...] = (record.timestamp,)
+    if side is Side.SOURCE:
+        # A copy has the create time, or the append time, or one of its own.
+        times = (record.timestamp, append_time, None) if append_time is not None else (record.timestamp, None)
+    elif append_time is not None:
+        times = (None,)
+    return SeenRecord(record.offset, tuple((body, time) for time in times), before.contexts(body))
