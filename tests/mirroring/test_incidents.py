@@ -343,30 +343,59 @@ def test_a_tail_that_may_not_be_decoded_is_known_by_its_bytes(
     assert brokers.copied() == history.committed
 
 
-@pytest.mark.parametrize("start", [10, 40])
-@pytest.mark.parametrize("changed", ["source", "configured", "destination"])
-def test_a_dead_lane_s_run_that_compaction_changed_is_not_taken_for_deleted(
-    brokers: TwoBrokers, history: History, start: int, changed: str
-) -> None:
-    """What was dropped among it makes it longer at the source: its records do not say where it ended."""
+def write_and_die_behind_aborted_records(brokers: TwoBrokers, history: History) -> None:
+    """Mirror 10 records that take 71 offsets; only the pair before them is committed."""
     brokers.run()
     history.plain(5).transaction(30, 30, ends=ABORT).plain(5)
     let_pass(brokers.destination, ApiKey.PRODUCE, 1)
     brokers.destination.faults.add(ApiKey.PRODUCE, drop="after")
     with pytest.raises(Killed):
         brokers.run(control=Mortal())
-    broker, begins = (brokers.destination, 5) if changed == "destination" else (brokers.source, 66)
-    last = batches_of(broker.log("topic"))[-1]
-    log = lose_tail(broker, "topic", begins)
-    if changed == "configured":
-        broker.topics.alter(broker.topics.topic("topic"), {"cleanup.policy": "compact,delete"})
-        log._log_end_offset = last.header.next_offset  # taken whole: it leaves no trace in the log
-    else:
-        log.store(memoryview(compacted(last, lambda offset: offset % 2 == 0)))
-    brokers.source.log("topic").delete_records(start)
+    brokers.destination.faults.clear()
+
+
+@pytest.mark.parametrize("start", [10, 40])
+def test_a_dead_lane_s_run_is_found_by_what_deletion_and_compaction_left_of_it(
+    brokers: TwoBrokers, history: History, start: int
+) -> None:
+    """What was dropped among it makes it longer at the source: its records do not say where it ended."""
+    write_and_die_behind_aborted_records(brokers, history)
+    last = batches_of(history.log)[-1]
+    history.log = lose_tail(brokers.source, "topic", 66)
+    history.log.store(memoryview(compacted(last, lambda offset: offset % 2 == 0)))
+    history.log.delete_records(start)
+    history.plain(2)
+    run(going_on(brokers, *IncidentKind))
+    assert brokers.copied() == history.committed
+
+
+@pytest.mark.parametrize(("start", "incident"), [(10, []), (40, [["source-retention", 30, True]])])
+def test_a_dead_lane_s_run_of_which_nothing_is_left_ends_before_all_that_is_left(
+    brokers: TwoBrokers, history: History, start: int, incident: list[list[object]]
+) -> None:
+    """Its end lies where compaction took the last batch, or where retention may have taken more than it."""
+    write_and_die_behind_aborted_records(brokers, history)
+    history.log = lose_tail(brokers.source, "topic", 66)
+    brokers.source.topics.alter(brokers.source.topics.topic("topic"), {"cleanup.policy": "compact,delete"})
+    history.log._log_end_offset = history.next_offset  # taken whole: it leaves no trace in the log
+    history.log.delete_records(start)
+    history.plain(2)
+    run(going_on(brokers, *IncidentKind), *incident)
+    assert brokers.copied() == history.committed
+
+
+@pytest.mark.parametrize("start", [10, 40])
+def test_a_dead_lane_s_run_that_both_sides_changed_stops_the_partition_where_nothing_shows_its_end(
+    brokers: TwoBrokers, history: History, start: int
+) -> None:
+    write_and_die_behind_aborted_records(brokers, history)
+    last = batches_of(brokers.destination.log("topic"))[-1]
+    log = lose_tail(brokers.destination, "topic", 5)
+    log.store(memoryview(compacted(last, lambda offset: offset % 2 == 0)))
+    history.log.delete_records(start)
     before = brokers.copied()
     (stopped,) = going_on(brokers, *IncidentKind).run().stopped
-    assert "not to be found in the source now" in stopped.reason
+    assert "nothing shows whether it goes on at offset 10 or as late as 71" in stopped.reason
     assert brokers.copied() == before
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 from ..client.cluster import Cluster
 from ..client.config import IsolationLevel
@@ -33,7 +33,7 @@ def read_decided(
     buffer_bytes: int = 4 * 1024 * 1024,
     *,
     keep_append_time: bool = False,
-) -> Iterator[tuple[Decision, RecordBatch]]:
+) -> Generator[tuple[Decision, RecordBatch]]:
     """
     Yield each batch from an offset to the end of what may be read, and what becomes of it.
 

@@ -87,7 +87,7 @@ def realign(
             copy.incidents += [each for each in incidents if not each.continued]
         else:
             aligned.append((copy, pair, incidents))
-            if known is None or incidents or known.rules != pair.rules:
+            if known is None or incidents or (known.rules, known.identity) != (pair.rules, pair.identity):
                 to_commit[copy.source] = pair
     if to_commit:
         errors.update(positions.commit(to_commit))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...client.cluster import Cluster
+from ...client.config import IsolationLevel
 from ...client.metadata import TopicPartition
 from ...client.offsets import EARLIEST, LATEST, epoch_end_offsets, list_offsets, log_end_offsets
 from ...errors import BrokerError, ErrorCode, ShoalError
@@ -13,7 +14,7 @@ from ..pair import Pair
 from ..partition_copy import PartitionCopy
 from ..settings import CopySettings
 
-__all__ = ["Clusters", "DestinationLog", "SourceLog", "destination_logs", "source_logs"]
+__all__ = ["Clusters", "DestinationLog", "SourceLog", "destination_logs", "source_end", "source_logs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,3 +111,40 @@ def source_logs(
         else:
             logs[copy.source] = SourceLog(start, end)
     return logs
+
+
+def source_end(clusters: Clusters, partition: TopicPartition) -> int:
+    """
+    Return up to where a partition of the source can be read.
+
+    A new leader learns only after a moment how far its followers are. Until then it shows less than the
+    leader before it did, and what was mirrored may lie behind that (KIP-207).
+
+    Raises:
+        BrokerError: Retriable: the high watermark has not reached yet where the leader's log ended when it
+            was elected.
+
+    """
+    source = clusters.source
+    high_watermark = _offset(list_offsets(source, {partition: LATEST})[partition])
+    leader_epoch = source.partition(partition).leader_epoch
+    if leader_epoch > 0:
+        elected_at = epoch_end_offsets(source, {partition: leader_epoch - 1})[partition]
+        if isinstance(elected_at, ShoalError):
+            raise elected_at
+        if elected_at is not None and high_watermark < elected_at:
+            raise BrokerError(
+                ErrorCode.OFFSET_NOT_AVAILABLE,
+                f"{partition} on {source}: its new leader shows the log up to offset {high_watermark}, and "
+                f"has it up to {elected_at}",
+            )
+    level = clusters.settings.source.isolation_level
+    if level is IsolationLevel.READ_UNCOMMITTED:
+        return high_watermark
+    return _offset(list_offsets(source, {partition: LATEST}, level)[partition])
+
+
+def _offset(answer: int | ShoalError) -> int:
+    if isinstance(answer, ShoalError):
+        raise answer
+    return answer

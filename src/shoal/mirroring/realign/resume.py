@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from ...client.admin import describe_topic_configs
 from ...errors import BrokerError, ErrorCode, PartitionStopped
-from ...records import fingerprint
+from ...records import BatchHeader, RecordBatch, fingerprint
 from ..incidents import Delivery, Incident, IncidentKind
 from ..pair import SEQUENCES, Pair
 from ..partition_copy import PartitionCopy
-from ..reading import read_batches
 from .begin import new_identity, topic_id
-from .logs import Clusters, DestinationLog, SourceLog
+from .logs import Clusters, DestinationLog, SourceLog, source_end
+from .merge import Merge
+from .survivors import Survivors
 from .tail import (
     Found,
     Place,
     Tail,
+    batches_at,
     count_records,
     find,
     follow,
@@ -28,6 +32,7 @@ from .tail import (
     last_batch,
     last_batch_by,
 )
+from .written import OutOfSight, WrittenBatch
 
 __all__ = ["Resumption"]
 
@@ -285,10 +290,20 @@ class Resumption:
                 "committed: retention or compaction took it, so nothing shows whose it was; mirror it with a "
                 "new --group (--start says from where)"
             )
-        tail_index = tail.header.base_offset - self.pair.destination_offset
-        place = self._place_behind(self._written, tail, tail_index)
+        place = self._place_behind(
+            _Ours(
+                self._written,
+                tail,
+                tail.header.base_offset - self.pair.destination_offset,
+                partial(self._batches_from, self.pair),
+            )
+        )
         if place:
             self._settle(place, tail, landed=self.pair.destination_offset)
+            if not is_ours(tail.header, self.pair.identity):
+                # Another mirror of this topic went on behind ours. The broker would refuse our next
+                # sequence: it is not the one behind the last that we wrote.
+                self.pair = replace(self.pair, identity=new_identity(self._clusters))
         elif is_ours(tail.header, self.pair.identity):
             self._meet(
                 IncidentKind.SOURCE_RESET,
@@ -302,39 +317,73 @@ class Resumption:
         else:
             self._meet_foreign_records(tail)
 
-    def _place_behind(self, written: int, tail: Tail, tail_index: int) -> Place | None:
-        """Return where the source goes on behind so many records of ours; None where nothing shows it."""
+    def _place_behind(self, ours: _Ours) -> Place | None:
+        """Return where the source goes on behind so many records of ours; None if there is no such place."""
+        tail, tail_index = ours.tail, ours.tail_index
         identity, landed = self.pair.identity, self.pair.destination_offset + tail_index
         if is_by(tail.header, identity) and tail.header.base_sequence != identity.sequence(landed):
             # A request of a dead process that came late, to a broker that had forgotten the writer, may
             # have left the right records in a wrong place: the sequence tells.
             return None
         if self._source.start <= self.pair.source_offset:
-            place = self._follow(self.pair, written, tail, tail_index)
+            place = self._follow(self.pair, ours.written, tail, tail_index)
             if place:
                 return place
-        if not is_by(tail.header, self.pair.identity):
-            return None
-        # The source changed since, by compaction or retention: is our last batch still there?
-        found = find(self._clusters, self._copy, tail)
-        places = [place for place in found.places if place.source_offset > self.pair.source_offset]
-        if len(places) == 1 and self._records_before(places[0]) <= written:
-            return places[0]
-        # So many records had at least as many offsets.
-        behind = self.pair.source_offset + written
-        if behind <= self._source.start and self._is_deleted(found, tail):
-            return Place(behind)
-        return None
+        # The source may have changed since, by compaction or retention: then their number says nothing.
+        return self._place_among_survivors(ours)
+
+    def _place_among_survivors(self, ours: _Ours) -> Place | None:
+        """Compare all that was written with what the source still has."""
+        with self._retention_is_faster():
+            survivors = Survivors(
+                self._clusters,
+                self._copy,
+                self.pair.source_offset,
+                self._source.start,
+                source_end(self._clusters, self._copy.source),
+                ours.batches,
+                ours.written,
+            )
+            try:
+                return self._only_place(survivors)
+            except OutOfSight:
+                raise self._undecided(
+                    "the source lost so many records since that there is too much to compare"
+                ) from None
+
+    def _only_place(self, survivors: Survivors) -> Place | None:
+        only_deletes = self._only_deletes()
+        if only_deletes and self._source.start <= self.pair.source_offset:
+            place = _place_of(survivors.merge(is_unchanged=True))
+            if place:
+                return place
+            # It was a compacted topic until lately.
+        merge = survivors.merge(is_unchanged=False)
+        first, last = merge.first, merge.last
+        if first and last and first.survivors != last.survivors:
+            if survivors.are_written(first, last, is_compacted=not only_deletes):
+                return _place_of(merge)
+            raise self._undecided(
+                f"the source lost records since, and nothing shows whether it goes on at offset "
+                f"{first.source_offset} or as late as {last.source_offset}"
+            )
+        return _place_of(merge)
+
+    def _undecided(self, why: str) -> PartitionStopped:
+        """Return the error for a place that is not certain: a wrong one loses or doubles records."""
+        kind = IncidentKind.SOURCE_RESET
+        reason = (
+            f"{self._copy.destination} on {self._clusters.destination} holds from offset "
+            f"{self.pair.destination_offset} to {self._log.end} what was mirrored from source offset "
+            f"{self.pair.source_offset} on and not committed; {why}"
+        )
+        self._incidents.append(Incident(kind, reason))
+        return self._stop(f"{reason}; mirror it with a new --group into an empty topic")
 
     def _is_deleted(self, found: Found, tail: Tail) -> bool:
         """Whether the source deleted what was looked for and not found, rather than changed it."""
         is_changed = found.compacted or tail.header.has_holes
         return not found.places and not is_changed and self._only_deletes()
-
-    def _records_before(self, place: Place) -> int:
-        """Return how many records the source has now from the pair to a place: not more than it had then."""
-        start_offset = max(self.pair.source_offset, self._source.start)
-        return count_records(self._clusters, self._copy, start_offset, place.source_offset)
 
     def _only_deletes(self) -> bool:
         """Whether the source never changes a batch: what is not to be found was deleted whole."""
@@ -349,12 +398,18 @@ class Resumption:
         return policy is not None and policy.value == "delete"
 
     def _follow(self, pair: Pair, written: int, tail: Tail, tail_index: int) -> Place | None:
-        try:
+        with self._retention_is_faster():
             return follow(self._clusters, self._copy, pair, written, tail, tail_index)
+
+    @contextmanager
+    def _retention_is_faster(self) -> Iterator[None]:
+        """Let the source delete what is being read."""
+        try:
+            yield
         except BrokerError as error:
             if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
-            # Retention was faster than this: the next try sees where the log begins now.
+            # The next try sees where the log begins now.
             raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, error.where, error.detail) from error
 
     def _settle(self, place: Place, tail: Tail, *, landed: int | None) -> None:
@@ -414,61 +469,112 @@ class Resumption:
 
     def _go_on_behind_others(self) -> int:
         """Find what we wrote among what others wrote; our sequences go on behind all of it."""
-        ours = self._ours()
+        among, tail = self._ours_among_others()
         # The same writer goes on: a new one could not tell a request of a dead process, if it still
         # arrives, from its own.
-        identity = replace(self.pair.identity, base=self._log.end - ours.next_sequence)
-        if ours.tail is None:
+        identity = replace(self.pair.identity, base=self._log.end - among.next_sequence)
+        if tail is None:
             self._go_to_the_end(identity=identity)
             return 0
-        tail_index = ours.written - (ours.tail.header.last_offset_delta + 1)
-        place = self._place_behind(ours.written, ours.tail, tail_index)
+        tail_index = among.written - (tail.header.last_offset_delta + 1)
+        place = self._place_behind(_Ours(among.written, tail, tail_index, self._batches_among_others))
         if place is None:
             raise self._stop(
                 f"{self._copy.destination} on {self._clusters.destination} holds records of others from "
                 f"offset {self.pair.destination_offset} to {self._log.end}, and those that were mirrored "
-                f"among them, up to offset {ours.tail.header.last_offset}, are not what follows source "
+                f"among them, up to offset {tail.header.last_offset}, are not what follows source "
                 f"offset {self.pair.source_offset}; mirror it with a new --group into an empty topic"
             )
-        self._settle(place, ours.tail, landed=None)
+        self._settle(place, tail, landed=None)
         self.pair = replace(self.pair, identity=identity, last_batch=None)
         return 0
 
-    def _ours(self) -> _Ours:
-        """Look for what our writer wrote past the pair."""
-        identity = self.pair.identity
-        expected = identity.sequence(self.pair.destination_offset)
-        ours = _Ours(0, None, expected)
-        for batch in read_batches(
-            self._clusters.destination, self._copy.destination, self.pair.destination_offset
-        ):
-            header = batch.header
-            if header.base_offset >= self._log.end:
-                break
-            if not is_by(header, identity):
-                continue
-            size = header.last_offset_delta + 1
-            next_sequence = (header.base_sequence + size) % SEQUENCES
-            if header.base_sequence == expected:
-                tail = Tail.of(batch, self._clusters.settings.max_decompressed_bytes)
-                ours, expected = _Ours(ours.written + size, tail, next_sequence), next_sequence
-            else:
-                # It came late, from a dead process, to a broker that had forgotten us: a double.
-                ours = ours._replace(next_sequence=next_sequence)
-        return ours
+    def _batches_from(self, pair: Pair) -> Generator[WrittenBatch]:
+        """Yield what the destination has from a pair on."""
+        for batch in self._destination_batches(pair.destination_offset):
+            number = batch.header.base_offset - pair.destination_offset
+            yield WrittenBatch(number, batch, is_ours(batch.header, pair.identity))
+
+    def _destination_batches(self, offset: int) -> Iterator[RecordBatch]:
+        """Yield what the destination has from an offset on, up to where its log ended."""
+        start = max(offset, self._log.start)
+        for batch in batches_at(self._clusters, self._copy, start):
+            if batch.header.base_offset >= self._log.end:
+                return
+            yield batch
+
+    def _ours_among_others(self) -> tuple[_Among, Tail | None]:
+        """Look for what our writer wrote past the pair; return its last batch, too."""
+        tail: Tail | None = None
+        among = _Among.none_behind(self.pair)
+        for batch in self._destination_batches(self.pair.destination_offset):
+            if is_by(batch.header, self.pair.identity):
+                among, follows = among.behind(batch.header)
+                if follows:
+                    tail = Tail.of(batch, self._clusters.settings.max_decompressed_bytes)
+        return among, tail
+
+    def _batches_among_others(self) -> Generator[WrittenBatch]:
+        """Yield what our writer wrote past the pair, without a double."""
+        among = _Among.none_behind(self.pair)
+        for batch in self._destination_batches(self.pair.destination_offset):
+            if is_by(batch.header, self.pair.identity):
+                number = among.written
+                among, follows = among.behind(batch.header)
+                if follows:
+                    yield WrittenBatch(number, batch, is_ours=True)
+
+
+def _place_of(merge: Merge) -> Place | None:
+    """Return the last place where the mirror may have stood."""
+    last = merge.last
+    return Place(last.source_offset, last.source_leader_epoch, merge.runs) if last else None
 
 
 class _Ours(NamedTuple):
     """
-    What our writer wrote past a pair.
+    What was written past a pair.
 
     Attributes:
-        written: So many offsets, without a double.
-        tail: The last batch of them.
-        next_sequence: The only one that a broker takes next, if it knows the writer.
+        written: So many records.
+        tail: The last batch of them that the destination still has.
+        tail_index: The number of the record that its first offset stands for.
+        batches: Begins to read all of them.
 
     """
 
     written: int
-    tail: Tail | None
+    tail: Tail
+    tail_index: int
+    batches: Callable[[], Generator[WrittenBatch]]
+
+
+class _Among(NamedTuple):
+    """
+    What our writer wrote among others.
+
+    Attributes:
+        written: So many offsets, without a double.
+        next_sequence: The only one that a broker takes next, if it knows the writer.
+        expected: The one behind the last that is no double.
+
+    """
+
+    written: int
     next_sequence: int
+    expected: int
+
+    @classmethod
+    def none_behind(cls, pair: Pair) -> _Among:
+        """Begin at a pair."""
+        sequence = pair.identity.sequence(pair.destination_offset)
+        return cls(0, sequence, sequence)
+
+    def behind(self, header: BatchHeader) -> tuple[_Among, bool]:
+        """Go on behind a batch of our writer; return whether it follows the one before."""
+        size = header.last_offset_delta + 1
+        next_sequence = (header.base_sequence + size) % SEQUENCES
+        if header.base_sequence == self.expected:
+            return _Among(self.written + size, next_sequence, next_sequence), True
+        # It came late, from a dead process, to a broker that had forgotten us: a double.
+        return self._replace(next_sequence=next_sequence), False

@@ -29,6 +29,7 @@ __all__ = [
     "Found",
     "Place",
     "Tail",
+    "batches_at",
     "count_records",
     "find",
     "follow",
@@ -142,7 +143,7 @@ def _last(
             break
         looked_from, upper = max(log.start, log.end - distance), looked_from
         found: Tail | None = None
-        for batch in _read(clusters, copy, looked_from):
+        for batch in batches_at(clusters, copy, looked_from):
             if batch.header.base_offset >= upper:
                 break
             if batch.header.next_offset > log.end:
@@ -159,12 +160,12 @@ def holds_at(clusters: Clusters, copy: PartitionCopy, log: DestinationLog, offse
     """Return the destination's batch that has an offset; None where compaction or deletion took it."""
     if not log.start <= offset < log.end:
         return None
-    for batch in _read(clusters, copy, offset):
+    for batch in batches_at(clusters, copy, offset):
         return batch if batch.header.base_offset <= offset else None
     return None
 
 
-def _read(clusters: Clusters, copy: PartitionCopy, offset: int) -> Iterator[RecordBatch]:
+def batches_at(clusters: Clusters, copy: PartitionCopy, offset: int) -> Iterator[RecordBatch]:
     """Yield the destination's batches from an offset on that was in its log a moment ago."""
     try:
         yield from read_batches(clusters.destination, copy.destination, offset)
@@ -206,7 +207,8 @@ def follow(
             it begins before the pair.
 
     Returns:
-        Where the source goes on; None where the tail is not what it has there.
+        Where the source goes on. None if the tail is not what it has there, or if offsets are missing on
+        the way: compaction may have taken records since, so that their number says nothing.
 
     """
     walk = _Walk(clusters, pair, written, tail, tail_index)
@@ -218,8 +220,6 @@ def follow(
         level,
         keep_append_time=clusters.settings.keep_append_time,
     ):
-        if decision.is_drop:
-            continue
         if walk.take(decision, batch):
             return walk.end()
     return None
@@ -255,6 +255,8 @@ class _Walk:
         self._expected: dict[int, Record] = {}
         self._is_copy = False
         self._runs: list[list[int]] = []
+        self._offset = pair.source_offset
+        self._has_gap = False
 
     def take(self, decision: Decision, batch: RecordBatch) -> bool:
         """
@@ -262,11 +264,17 @@ class _Walk:
 
         Returns:
             Whether that is all: as many records as there should be, or a batch
-            that cannot be there in part.
+            that cannot be there in part, or offsets that are missing.
 
         """
         header = batch.header
-        records = self._decode(decision, batch)
+        records = None if decision.is_drop else self._decode(decision, batch)
+        if self._is_behind_gap(decision, header, records):
+            self._has_gap = True
+            return True
+        self._offset = header.next_offset
+        if decision.is_drop:
+            return False
         count = header.records_count if records is None else len(records)
         if records is None and count > self._left:
             return True  # what cannot have been decoded is there whole, or not at all
@@ -286,6 +294,13 @@ class _Walk:
         self._count += count
         self._left -= count
         return self._left == 0
+
+    def _is_behind_gap(self, decision: Decision, header: BatchHeader, records: list[Record] | None) -> bool:
+        """Whether offsets are missing that may have had records to mirror: before a batch, or in it."""
+        if header.magic != 2 and records:
+            return records[-1].offset - self._offset + 1 != len(records)
+        has_holes = decision is Decision.DROP_EMPTY or (not decision.is_drop and header.has_holes)
+        return has_holes or header.base_offset > self._offset
 
     def _decode(self, decision: Decision, batch: RecordBatch) -> list[Record] | None:
         """Return a batch's records where it is not copied as it is: it may be there in part."""
@@ -312,7 +327,7 @@ class _Walk:
 
     def end(self) -> Place | None:
         """Return where the walk ended, if it is long enough and the tail is what the source has."""
-        if self._left or not (self._is_copy or self._matches()):
+        if self._has_gap or self._left or not (self._is_copy or self._matches()):
             return None
         runs = tuple((start, end, before) for start, end, before in self._runs)
         return Place(self._position, self._source_leader_epoch, runs)
