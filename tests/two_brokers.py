@@ -552,6 +552,10 @@ class Lagging(Log):
     def high_watermark(self) -> int:
         return self.log_end_offset if self._slow is None else self._slow
 
+    def _last_stable_offset(self) -> int:
+        shown = super()._last_stable_offset()
+        return shown if self._slow is None else min(shown, self._slow)
+
 
 def lagging(broker: Broker, topic: str, high_watermark: int, partition: int = 0) -> Lagging:
     """Let a partition's high watermark lag behind its end."""

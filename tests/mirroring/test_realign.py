@@ -328,6 +328,50 @@ def test_a_lane_waits_until_the_high_watermark_reaches_the_log_end(
     assert brokers.copied() == history.committed
 
 
+@pytest.mark.parametrize("mirrored", [9, 4])
+def test_a_source_whose_new_leader_does_not_show_what_was_mirrored_is_waited_for(
+    brokers: TwoBrokers, history: History, mirrored: int
+) -> None:
+    history.plain(*[1] * 10)
+    die_after(brokers, mirrored)
+    ranges = brokers.ranges()
+    log = lagging(brokers.source, "topic", high_watermark=mirrored - 1)
+    log.begin_leader_epoch(1)
+    control = Watched()
+    running = brokers.start(ranges, control=control)
+    wait_until(lambda: len(control.waits) > 3)
+    assert running.is_running
+    log.lag_ends()
+    result = running.result()
+    assert (result.complete, result.stopped) == (True, ())
+    assert brokers.copied() == history.committed
+
+
+def test_a_group_goes_on_behind_what_another_group_mirrored(brokers: TwoBrokers, history: History) -> None:
+    one, other = brokers.with_settings(group="one"), brokers.with_settings(group="other")
+    for group in (one, other, one, one, other, one):
+        history.plain(2, 2)
+        result = group.start().result()
+        assert (result.complete, result.stopped) == (True, ())
+        assert brokers.copied() == history.committed
+
+
+@pytest.mark.parametrize("requests", range(3))
+def test_a_group_that_died_behind_another_group_is_continued(
+    brokers: TwoBrokers, history: History, requests: int
+) -> None:
+    """Its new writer is committed before it writes."""
+    one, other = brokers.with_settings(group="one"), brokers.with_settings(group="other")
+    for group in (one, other):
+        history.plain(2, 2)
+        group.run()
+    history.plain(1, 2, 1)
+    die_after(one, requests)
+    result = one.start().result()
+    assert (result.complete, result.stopped) == (True, ())
+    assert brokers.copied() == history.committed
+
+
 # Without a pair
 
 
