@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from two_brokers import ABORT, COMMIT, TwoBrokers
 
 import shoal
+from shoal.errors import ConfigError
 from shoal.spark.rows import BY_REFERENCE, BYTES
 from shoal.spark.session import spark_session
+from shoal.spark.speculation import refuse_speculation_in_task
 
 #: Of a stream, on a machine that does much else.
 TIMEOUT_S = 120
@@ -47,6 +52,32 @@ def write(rows: DataFrame, brokers: TwoBrokers, **options: str) -> None:
 
 def copy_options(brokers: TwoBrokers) -> dict[str, str]:
     return {"source.kafka.bootstrap.servers": brokers.source.bootstrap, "group": "group"}
+
+
+def test_write_under_speculation_is_refused_before_anything_is_written(
+    spark: SparkSession, brokers: TwoBrokers
+) -> None:
+    brokers.topic()[0].plain(3)
+    spark.sparkContext.setLocalProperty("spark.speculation", "TRUE")  # as Spark passes settings to its tasks
+    try:
+        with pytest.raises(PySparkException, match=r"spark\.speculation .* set it to false"):
+            write(read(spark, brokers, rows="bytes"), brokers)
+    finally:
+        spark.sparkContext.setLocalProperty("spark.speculation", None)  # type: ignore[arg-type]
+    assert brokers.copied() == []
+
+
+@pytest.mark.parametrize(
+    ("value", "is_refused"),
+    [("true", True), ("TRUE", True), (" True ", True), ("false", False), (None, False)],
+)
+def test_refuse_speculation_reads_the_setting_as_spark_does(
+    value: str | None, is_refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = SimpleNamespace(getLocalProperty={"spark.speculation": value}.get)
+    monkeypatch.setattr(TaskContext, "get", lambda: task)
+    with pytest.raises(ConfigError) if is_refused else nullcontext():
+        refuse_speculation_in_task()
 
 
 def test_a_row_by_reference_is_a_run_of_offsets(spark: SparkSession, brokers: TwoBrokers) -> None:

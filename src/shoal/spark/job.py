@@ -32,7 +32,7 @@ from shoal.client.cluster import Cluster, patiently
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.groups import Membership
 from shoal.client.metadata import TopicPartition
-from shoal.errors import ConfigError, PartitionStopped, ShoalError
+from shoal.errors import PartitionStopped, ShoalError
 from shoal.mirroring.control import ControlServer
 from shoal.mirroring.copies import CopyWatch, stops_of_deleted
 from shoal.mirroring.credentials import PROCESS_KEY, Credentials
@@ -57,6 +57,7 @@ from shoal.mirroring.work import Work
 from shoal.spark.datasource import keyed_data_source
 from shoal.spark.options import ControlAddress
 from shoal.spark.session import driver_host, is_on_this_machine, spark_session
+from shoal.spark.speculation import refuse_speculation
 
 __all__ = ["Place", "Run", "letter_of", "listening_host", "mirror", "signals_set", "state_dir"]
 
@@ -310,7 +311,7 @@ class Run:
             _Watcher(self._stop, control, lock, self._metrics, self._on_progress, self.ends_when_stopped),
         ):
             try:
-                _refuse_speculation(spark)
+                refuse_speculation(spark)
                 self._spark_is_there()
                 job = _Job(self._options, prepared, control, spark)
                 if self._stop.is_set():
@@ -509,13 +510,6 @@ def _rebatch(options: MirrorOptions) -> dict[str, str]:
 def letter_of(options: MirrorOptions) -> str:
     credentials = Credentials.of(options.source, options.destination)
     return credentials.seal(PROCESS_KEY) if credentials else ""
-
-
-def _refuse_speculation(spark: SparkSession) -> None:
-    if spark.conf.get("spark.speculation", "false") == "true":
-        raise ConfigError(
-            "spark.speculation=true lets two tasks write the same partition at a time; set it to false"
-        )
 
 
 def _prefixed(prefix: str, config: ClientConfig) -> dict[str, str]:

@@ -19,6 +19,7 @@ from shoal.mirroring.write import write_rows
 from shoal.spark.first_sentence import sentence_first
 from shoal.spark.options import WriteOptions
 from shoal.spark.rows import is_by_reference
+from shoal.spark.speculation import refuse_speculation_in_task
 from shoal.spark.unlocking import unlocked
 
 __all__ = ["StreamWriter", "Writer"]
@@ -46,6 +47,7 @@ class _Sink:
 
     def write(self, iterator: Iterator[Row]) -> WriterCommitMessage:
         """Copy what the rows of one task refer to, or write what they hold. Runs in the task."""
+        refuse_speculation_in_task()
         if self._by_reference:
             return self._copy(list(iterator))
         destination = unlocked(self._options).destination
