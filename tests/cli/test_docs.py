@@ -110,6 +110,7 @@ SAID_ELSEWHERE = (
         "shoal does not know the property",
         "missing for this principal: ",
         "committing the positions of group",
+        "an older attempt of its task to end",
     ),
 )
 

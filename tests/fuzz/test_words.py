@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import json
 import socket
 import struct
@@ -17,7 +18,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.client.groups import Committed, Membership
-from shoal.client.metadata import TopicPartition
 from shoal.errors import ConfigError, Stopped
 from shoal.mirroring.control import ControlConnection, ControlServer
 from shoal.mirroring.pair import Identity, Pair
@@ -84,11 +84,12 @@ def test_a_commit_that_goes_on_and_on_is_refused(piece: str, times: int) -> None
 
 
 STATE = {
+    "shoal": importlib.metadata.version("shoal"),
     "stop": False,
+    "clock_s": 0.0,
     "lease_s": 20.0,
     "membership": ["member-id", 7, "instance-id"],
-    "excluded": [["topic", 3]],
-    "waiting": False,
+    "ends_in_s": None,
 }
 
 
@@ -159,7 +160,6 @@ def test_a_task_believes_what_is_well_formed_and_takes_itself_for_an_orphan_else
         with pytest.raises(Stopped):
             task.check_lease()
         assert isinstance(task.membership(), Membership)
-        assert all(isinstance(each, TopicPartition) for each in task.excluded)
         task.report({"partitions": []})
 
 
@@ -189,7 +189,7 @@ def test_a_driver_hears_reports_and_hangs_up_on_all_else(
 ) -> None:
     server, heard = driver
     heard.clear()
-    lines = [b'{"hello": "token"}', *words] if knows_token else words
+    lines = [b'{"hello": "token", "clock_s": 1.0}', *words] if knows_token else words
     with socket.create_connection(server.address, timeout=5) as stranger, contextlib.suppress(OSError):
         stranger.sendall(b"".join(line + b"\n" for line in lines))
         stranger.shutdown(socket.SHUT_WR)

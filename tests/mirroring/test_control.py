@@ -7,22 +7,26 @@ import importlib.metadata
 import json
 import logging
 import math
+import re
 import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
 import pytest
-from two_brokers import History, TwoBrokers, leads_elsewhere, wait_until
+from two_brokers import NOW_MS, History, TwoBrokers, leads_elsewhere, wait_until
 
 from shoal.client.backoff import Backoff
 from shoal.client.cluster import Cluster
 from shoal.client.groups import GroupMember, Membership
+from shoal.client.metadata import TopicPartition
 from shoal.errors import BrokerError, Stopped
 from shoal.mirroring import partition_copy
 from shoal.mirroring.control import CarrierControl, ControlConnection, ControlServer, Uncontrolled
+from shoal.mirroring.handover import Handover
 from shoal.protocol.apis import ApiKey
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
@@ -93,6 +97,42 @@ def test_a_lease_lapses_by_itself(driver: Driver) -> None:
         assert control.interruptions == 1
 
 
+def test_lease_line_that_waited_in_the_socket_gives_no_further_lease() -> None:
+    """As in a task that was stopped (SIGSTOP) for longer than its lease."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        read_on = threading.Event()
+
+        def serve() -> None:
+            client, _ = listener.accept()
+            with client:
+                hello = json.loads(client.makefile("rb").readline())
+                given = STATE % (json.dumps(hello["clock_s"]).encode(), b"0.05", b'["m", 1, null]', b"null")
+                client.sendall(given)
+                assert read_on.wait(20)
+                client.sendall(given * 3)
+                client.recv(1000)  # until the task ends
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with ControlConnection(listener.getsockname(), "secret") as control:
+            wait_until(lambda: lapses(control))
+            read_on.set()
+            wait_until(lambda: control.interruptions >= 3)
+            assert lapses(control)
+        thread.join()
+
+
+def test_lease_counts_from_the_newest_clock_that_the_driver_has_read(driver: Driver) -> None:
+    driver.server.renew(Membership(), 0.5)
+    with driver.connect() as control:
+        began = time.monotonic()
+        while time.monotonic() < began + 1.0:
+            driver.server.renew(Membership(), 0.5)  # each line is answered with the task's clock
+            assert not lapses(control)
+            control.wait(0.05)
+        assert control.interruptions == 0
+
+
 def test_a_task_whose_driver_is_gone_has_no_lease_and_was_not_asked_to_stop(driver: Driver) -> None:
     with driver.connect() as control:
         control.check_lease()
@@ -125,8 +165,9 @@ def test_nobody_at_the_address_means_that_the_task_is_an_orphan() -> None:
         ControlConnection(address, "secret")
 
 
-STATE = b'{"shoal": "%s", "stop": false, "lease_s": %%s, "membership": %%s, "ends_in_s": %%s}\n' % (
-    importlib.metadata.version("shoal").encode()
+STATE = (
+    b'{"shoal": "%s", "stop": false, "clock_s": %%s, "lease_s": %%s, "membership": %%s, "ends_in_s": %%s}\n'
+    % importlib.metadata.version("shoal").encode()
 )
 
 
@@ -139,13 +180,15 @@ STATE = b'{"shoal": "%s", "stop": false, "lease_s": %%s, "membership": %%s, "end
         b"7\n",
         b'{"stop": false}\n',
         b"[" * 50_000 + b"\n",
-        STATE % (b"NaN", b'["member", 7, null]', b"null"),
-        STATE % (b"1e300", b'["member", 7, null]', b"null"),
-        STATE % (b"-1.0", b'["member", 7, null]', b"null"),
-        STATE % (b"1.0", b"[7, 7, 7]", b"null"),
-        STATE % (b"1.0", b'["member"]', b"null"),
-        STATE % (b"1.0", b'["member", 7, null]', b'"3"'),
-        STATE % (b"1.0", b'["member", 7, null]', b"NaN"),
+        STATE % (b"0.0", b"NaN", b'["member", 7, null]', b"null"),
+        STATE % (b"0.0", b"1e300", b'["member", 7, null]', b"null"),
+        STATE % (b"0.0", b"-1.0", b'["member", 7, null]', b"null"),
+        STATE % (b"0.0", b"1.0", b"[7, 7, 7]", b"null"),
+        STATE % (b"0.0", b"1.0", b'["member"]', b"null"),
+        STATE % (b"0.0", b"1.0", b'["member", 7, null]', b'"3"'),
+        STATE % (b"0.0", b"1.0", b'["member", 7, null]', b"NaN"),
+        STATE % (b"NaN", b"1.0", b'["member", 7, null]', b"null"),
+        STATE % (b"1e9", b"1.0", b'["member", 7, null]', b"null"),
     ],
 )
 def test_somebody_else_at_the_address_means_that_the_task_is_an_orphan(answer: bytes) -> None:
@@ -208,7 +251,7 @@ def test_a_task_that_does_not_listen_holds_up_no_other(
 ) -> None:
     monkeypatch.setattr("shoal.mirroring.control.driver._TELL_TIMEOUT_S", 1)
     with socket.create_connection(driver.server.address) as deaf:
-        deaf.sendall(json.dumps({"hello": "secret"}).encode() + b"\n")
+        deaf.sendall(json.dumps({"hello": "secret", "clock_s": 1.0}).encode() + b"\n")
         assert deaf.recv(1)
         with driver.connect() as control:
             # More than the buffers between the two can hold.
@@ -216,6 +259,126 @@ def test_a_task_that_does_not_listen_holds_up_no_other(
             wait_until(lambda: len(control.membership().member_id) == 20_000_000)
             driver.server.renew(Membership("later", 1), 60.0)
             wait_until(lambda: control.membership().generation == 1)
+
+
+# Two attempts of a task
+
+ORDERS = TopicPartition("orders", 0)
+CLICKS = TopicPartition("clicks", 0)
+
+
+def taking(control: ControlConnection, *partitions: TopicPartition) -> Future[Handover]:
+    """Ask for partitions in a thread: the driver may let the task wait."""
+    outcome: Future[Handover] = Future()
+    threading.Thread(target=lambda: outcome.set_result(control.take(partitions)), daemon=True).start()
+    return outcome
+
+
+def test_second_attempt_begins_when_the_first_has_said_goodbye(driver: Driver) -> None:
+    with driver.connect() as first, driver.connect() as second:
+        first.take([ORDERS])
+        taken = taking(second, ORDERS)
+        wait_until(lambda: first.stop_requested)
+        assert not first.mirror_ends
+        first.check_lease()  # it ends in good order
+        assert not taken.done()
+        first.close()
+        assert taken.result(20).given_up == frozenset()
+        second.check_lease()
+        assert not second.stop_requested
+
+
+def test_second_attempt_begins_when_the_lease_of_a_silent_first_has_run_out(driver: Driver) -> None:
+    driver.server.renew(Membership(), 0.5)
+    with driver.connect() as first, driver.connect() as second:
+        first.take([ORDERS])
+        taken = taking(second, ORDERS)
+        wait_until(lambda: first.stop_requested)
+        for _ in range(10):
+            driver.server.renew(Membership(), 60.0)  # not for the first
+        assert not taken.done()
+        assert taken.result(20).given_up == frozenset()
+        assert lapses(first)
+        second.check_lease()
+
+
+def test_second_attempt_waits_for_a_first_that_the_driver_hung_up_on(driver: Driver) -> None:
+    """A first that is paused finds its connection closed only when it wakes, and may have its lease then."""
+    driver.server.renew(Membership(), 1.0)
+    until = time.monotonic() + 1.0
+    with driver.connect() as first:
+        first.take([ORDERS])
+        assert not driver.server.end_tasks(0.0)
+        with driver.connect() as second:
+            second.take([ORDERS])
+            assert time.monotonic() >= until
+
+
+def test_third_attempt_waits_for_both_before_it(driver: Driver) -> None:
+    with driver.connect() as first, driver.connect() as second, driver.connect() as third:
+        first.take([ORDERS])
+        second_taken = taking(second, ORDERS)
+        wait_until(lambda: first.stop_requested)
+        third_taken = taking(third, ORDERS)
+        assert second_taken.result(20).given_up == {ORDERS}  # it was fenced while it waited
+        assert second.stop_requested
+        second.close()
+        assert not third_taken.done()
+        first.close()
+        assert third_taken.result(20).given_up == frozenset()
+
+
+def test_attempts_of_different_partitions_do_not_wait_for_each_other(driver: Driver) -> None:
+    with driver.connect() as first, driver.connect() as second:
+        first.take([ORDERS])
+        assert second.take([CLICKS]).given_up == frozenset()
+        assert not first.stop_requested
+
+
+def test_partitions_of_an_attempt_that_waits_are_named(driver: Driver) -> None:
+    with driver.connect() as first, driver.connect() as second:
+        first.take([ORDERS])
+        taken = taking(second, ORDERS)
+        wait_until(lambda: bool(driver.reports))
+        (partition,) = driver.reports[0]["partitions"]
+        assert (partition["topic"], partition["partition"]) == ORDERS
+        assert re.match(
+            r"an older attempt of its task to end, which may write for \d+ s more", partition["waiting_for"]
+        )
+        driver.server.request_stop()
+        assert taken.result(20).given_up == {ORDERS}
+
+
+def test_two_live_attempts_of_one_task_double_nothing(
+    brokers: TwoBrokers, history: History, driver: Driver
+) -> None:
+    """Records older than producer.id.expiration.ms, and a destination that forgets their producer."""
+    day_ms = 86_400_000
+    history.base_timestamp = NOW_MS - 30 * day_ms
+    history.plain(1)
+    assert brokers.run().complete
+    history.plain(*[1, 2, 3] * 50)
+    brokers.destination.faults.add(ApiKey.PRODUCE, times=None, delay_s=0.002)
+    log = brokers.destination.log("topic")
+    over = threading.Event()
+
+    def forget() -> None:
+        while not over.wait(0.05):
+            log.forget_expired_producers(NOW_MS, day_ms)
+
+    threading.Thread(target=forget, daemon=True).start()
+    try:
+        with driver.connect() as first, driver.connect() as second:
+            older = brokers.with_settings(fetch_buffer_bytes=65_836).start(control=first)
+            wait_until(lambda: log.log_end_offset > 10)
+            newer = brokers.with_settings(fetch_buffer_bytes=66_236).start(control=second)
+            assert older.result().stopped == ()
+            first.close()
+            result = newer.result()
+    finally:
+        over.set()
+    assert (result.complete, result.stopped) == (True, ())
+    assert brokers.copied() == history.committed
 
 
 # A lane under control

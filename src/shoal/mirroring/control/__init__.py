@@ -6,11 +6,17 @@ TCP connection serves for all: the driver says who commits, renews the lease,
 says when the slice of time is over, and asks for an end; the task reports
 what it did. When it breaks, the task is an orphan and stops producing.
 
-Lines of JSON. The first one is ``{"hello": token}``, and the driver answers with its
+Lines of JSON. The first one is ``{"hello": token, "clock_s": 12.5}``, and the driver answers with its
 state, and again whenever that changes::
 
-    {"shoal": "0.1.0", "stop": false, "lease_s": 20.0, "membership": ["member-id", 7, "instance-id"],
-     "ends_in_s": 14.9}
+    {"shoal": "0.1.0", "stop": false, "clock_s": 12.5, "lease_s": 20.0,
+     "membership": ["member-id", 7, "instance-id"], "ends_in_s": 14.9}
+
+A lease counts from when the driver gave it, and not from when the task reads of it: a task that was stopped
+finds old lines in its socket. The two may be on different machines, so the task sends a reading of its own
+clock (``clock_s``) with each line, and a line with nothing else after each line that it reads. The driver
+sends the newest reading back, and the task counts ``lease_s`` from that reading: the driver gave the lease
+after it.
 
 ``{"takes": [["topic", 3], …]}`` from a task is answered with what former tasks know of these
 partitions (:class:`~shoal.mirroring.handover.Handover`); every other line of a task is a report.

@@ -12,7 +12,7 @@ import socketserver
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ...client.groups import Membership
@@ -20,8 +20,10 @@ from ...client.metadata import TopicPartition
 from ...errors import Disconnected
 from ..handover import Handovers
 from ..pair import Pair
+from ..reports import left_out_report
 from ..slices import SliceClock, SlicePlan
-from .lines import INSTALLED, NOT_UNDERSTOOD, lease_clock_s, line, partition_of
+from .attempts import Attempt, Attempts
+from .lines import INSTALLED, NOT_UNDERSTOOD, lease_clock_s, line, of, partition_of
 
 __all__ = ["ControlServer"]
 
@@ -29,6 +31,9 @@ __all__ = ["ControlServer"]
 _TELL_TIMEOUT_S = 5
 
 _IDLE_LOOK_S = 0.02
+
+#: How soon an attempt begins after the lease of an older one has run out.
+_FENCE_LOOK_S = 0.25
 
 #: So long the end of the server may take.
 _POLL_INTERVAL_S = 0.1
@@ -95,9 +100,11 @@ class ControlServer:
         self._is_ours = is_ours
         self._slices = slices
         self._handovers = Handovers()
-        self._lock = threading.Lock()
-        self._tasks: set[socket.socket] = set()
-        self._idle_at: dict[socket.socket, float] = {}
+        #: Held wherever state changes; notified when a task has ended, or all have to.
+        self._changed = threading.Condition()
+        self._tasks: set[Attempt] = set()
+        self._attempts = Attempts()
+        self._idle_at: dict[Attempt, float] = {}
         self._starts: Any = None
         self._stop = False
         self._membership = Membership()
@@ -126,6 +133,7 @@ class ControlServer:
 
     def _serve(self, connection: socket.socket, lines: Any) -> None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(_TELL_TIMEOUT_S, 0))
+        attempt = Attempt(connection, 0.0)
         try:
             connection.settimeout(_HELLO_TIMEOUT_S)
             words = json.loads(lines.readline(_LONGEST_HELLO))
@@ -135,16 +143,20 @@ class ControlServer:
             if subject is not None:
                 connection.sendall(line({subject: self._answer(subject)}))
             else:
-                self._begin(connection)
+                attempt.clock_s = of(float, words["clock_s"])
+                self._begin(attempt)
             connection.settimeout(None)
             for each in lines:
-                self._hear(connection, json.loads(each))
+                if each.endswith(b"\n"):  # else the task was killed while it wrote
+                    self._hear(attempt, json.loads(each))
+            attempt.end()
         except NOT_UNDERSTOOD:
             return  # a stranger, or a task that went away; Spark knows what to do about it
         finally:
-            with self._lock:
-                self._tasks.discard(connection)
-                self._idle_at.pop(connection, None)
+            with self._changed:
+                self._tasks.discard(attempt)
+                self._idle_at.pop(attempt, None)
+                self._changed.notify_all()
 
     def _answer(self, subject: str) -> Any:
         if subject == "credentials":
@@ -154,68 +166,132 @@ class ControlServer:
         if self._stop:
             return None
         if self._slices:
-            with self._lock:
+            with self._changed:
                 # Before the driver is asked: what it learns from now on is not in the plan.
                 self._slices.plan()
         return self._on_plan().to_json_object()
 
-    def _begin(self, connection: socket.socket) -> None:
-        with self._lock:
+    def _begin(self, attempt: Attempt) -> None:
+        with self._changed:
             if self._slices:
                 self._slices.begin()
-            self._tasks.add(connection)
-            connection.sendall(self._state())
+            self._tasks.add(attempt)
+            attempt.connection.sendall(self._state(attempt))
 
-    def _hear(self, connection: socket.socket, said: dict[str, Any]) -> None:
+    def _hear(self, attempt: Attempt, said: dict[str, Any]) -> None:
         if "starts" in said:
             self._starts = said["starts"]
             return
+        if "clock_s" in said:
+            attempt.clock_s = of(float, said.pop("clock_s"))
+            if not said:
+                return
         if "takes" in said:
-            asked = [partition_of(each) for each in said["takes"]]
-            wanted = [each for each in asked if self._is_ours(each)]
-            in_trouble = self._in_trouble()
-            answer = {
-                "given_up": [each for each in asked if each not in wanted],
-                "left": self._handovers.take(wanted, connection),
-                "in_trouble": [[*each, in_trouble[each]] for each in wanted if each in in_trouble],
-            }
-            with self._lock:
-                connection.sendall(line({"handover": answer}))
+            self._take(attempt, [partition_of(each) for each in said["takes"]])
             return
-        self._handovers.leave(said.get("leaves", ()), connection)
+        self._handovers.leave(said.get("leaves", ()), attempt)
         if said.get("deal_anew"):
             self.end_slice()
         if said.get("aligns"):
-            with self._lock:
+            with self._changed:
                 if self._slices and self._slices.prolong(for_ever=True):
                     self._tell_all()
         if said.get("idle"):
-            self._hear_idle(connection)
+            self._hear_idle(attempt)
+        self._report(said)
+
+    def _report(self, said: dict[str, Any]) -> None:
         try:
             self._on_report(said)
         except Exception:
             # Somebody's callback: the task that reports has no part in it, and goes on.
             _log.exception("a report of a task could not be handled")
 
-    def _hear_idle(self, connection: socket.socket) -> None:
+    def _take(self, attempt: Attempt, asked: Sequence[TopicPartition]) -> None:
+        """Give an attempt its partitions, once no older attempt can write them."""
+        in_trouble = self._in_trouble()
+        with self._changed:
+            rivals = self._attempts.begin(attempt, asked)
+            for each in rivals:
+                if each in self._tasks:
+                    self._tell(each)
+        if not rivals:
+            self._hand_over(attempt, asked, in_trouble)
+            return
+        # In a thread: the connection is read meanwhile, or the clock that the lease counts from would stand.
+        threading.Thread(
+            target=self._hand_over_when_alone,
+            args=(attempt, asked, in_trouble, rivals),
+            name="shoal-fence",
+            daemon=True,
+        ).start()
+
+    def _hand_over_when_alone(
+        self,
+        attempt: Attempt,
+        asked: Sequence[TopicPartition],
+        in_trouble: Mapping[TopicPartition, str],
+        rivals: Sequence[Attempt],
+    ) -> None:
+        waits_s = max(each.lease_s for each in rivals)
+        reason = f"an older attempt of its task to end, which may write for {waits_s:.0f} s more"
+        self._report(left_out_report(dict.fromkeys(asked, reason), deal_anew=False))
+        with self._changed:
+            while self._may_wait(attempt) and any(each.lease_s for each in rivals):
+                self._changed.wait(_FENCE_LOOK_S)
+            is_alone = not attempt.is_fenced and not any(each.lease_s for each in rivals)
+        with contextlib.suppress(OSError):  # it has gone meanwhile
+            self._hand_over(
+                attempt, asked if is_alone else (), in_trouble, given_up=() if is_alone else asked
+            )
+
+    def _may_wait(self, attempt: Attempt) -> bool:
+        """Whether an attempt still waits for its partitions: its slice, or the mirror, may end before."""
+        slice_is_over = self._slices is not None and self._slices.remaining_s <= 0
+        return attempt in self._tasks and not (attempt.is_fenced or self._stop or slice_is_over)
+
+    def _hand_over(
+        self,
+        attempt: Attempt,
+        asked: Sequence[TopicPartition],
+        in_trouble: Mapping[TopicPartition, str],
+        given_up: Sequence[TopicPartition] = (),
+    ) -> None:
+        wanted = [each for each in asked if self._is_ours(each)]
+        answer = {
+            "given_up": [*given_up, *(each for each in asked if each not in wanted)],
+            "left": self._handovers.take(wanted, attempt),
+            "in_trouble": [[*each, in_trouble[each]] for each in wanted if each in in_trouble],
+        }
+        with self._changed:
+            attempt.connection.sendall(line({"handover": answer}))
+
+    def _hear_idle(self, attempt: Attempt) -> None:
         """A slice in whose last moments all tasks say that nothing happens goes on."""
         now = time.monotonic()
-        with self._lock:
-            self._idle_at[connection] = now
+        with self._changed:
+            self._idle_at[attempt] = now
             all_idle = all(now - self._idle_at.get(task, -math.inf) < _IDLE_FOR_S for task in self._tasks)
             if all_idle and self._slices and self._slices.prolong():
                 self._idle_at.clear()
                 self._tell_all()
 
-    def _state(self) -> bytes:
+    def _state(self, attempt: Attempt) -> bytes:
+        """Return what a task has to know; the lease in it is given from now on."""
         membership = self._membership
+        ends_in_s = self._slices.remaining_s if self._slices else None
+        lease_until = self._lease_until
+        if attempt.is_fenced:
+            ends_in_s, lease_until = 0.0, min(lease_until, attempt.lease_until)
+        attempt.lease_until = max(attempt.lease_until, lease_until)
         return line(
             {
                 "shoal": INSTALLED,
                 "stop": self._stop,
-                "lease_s": max(0.0, self._lease_until - lease_clock_s()),
+                "clock_s": attempt.clock_s,
+                "lease_s": max(0.0, lease_until - lease_clock_s()),
                 "membership": [membership.member_id, membership.generation, membership.instance_id],
-                "ends_in_s": self._slices.remaining_s if self._slices else None,
+                "ends_in_s": ends_in_s,
             }
         )
 
@@ -223,7 +299,7 @@ class ControlServer:
 
     def renew(self, membership: Membership, lease_s: float) -> None:
         """Let the tasks produce for so long, and commit as this member."""
-        with self._lock:
+        with self._changed:
             if membership != self._membership or lease_clock_s() >= self._lease_until:
                 self._handovers.forget()
             self._membership = membership
@@ -232,7 +308,7 @@ class ControlServer:
 
     def end_slice(self) -> None:
         """Let the tasks end soon: there is something to deal anew."""
-        with self._lock:
+        with self._changed:
             if self._slices and self._slices.end():
                 self._tell_all()
 
@@ -244,21 +320,20 @@ class ControlServer:
         be taken by those that come meanwhile, ``is_ours`` says.
 
         """
-        with self._lock:
+        with self._changed:
             tasks = set(self._tasks)
             if self._slices and self._slices.end(at_once=True):
                 self._tell_all()
         deadline = time.monotonic() + seconds
         while (left := tasks & self._tasks) and time.monotonic() < deadline:
             time.sleep(_IDLE_LOOK_S)
-        for connection in left:
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
+        for attempt in left:
+            attempt.cut()
         return not left
 
     def end_lease(self) -> None:
         """Nobody may produce from now on, until the lease is renewed."""
-        with self._lock:
+        with self._changed:
             self._lease_until = lease_clock_s()
             self._tell_all()
 
@@ -272,18 +347,20 @@ class ControlServer:
 
     def request_stop(self) -> None:
         """Ask all tasks, and those to come, to finish what is in flight, commit and end."""
-        with self._lock:
+        with self._changed:
             self._stop = True
             self._tell_all()
+            self._changed.notify_all()
 
     def _tell_all(self) -> None:
-        for connection in self._tasks:
-            try:
-                connection.sendall(self._state())
-            except OSError:
-                # It may have half a line: nothing more can be said to it.
-                with contextlib.suppress(OSError):
-                    connection.shutdown(socket.SHUT_RDWR)
+        for attempt in self._tasks:
+            self._tell(attempt)
+
+    def _tell(self, attempt: Attempt) -> None:
+        try:
+            attempt.connection.sendall(self._state(attempt))
+        except OSError:
+            attempt.cut()  # it may have half a line: nothing more can be said to it
 
     def wait_until_idle(self, seconds: float) -> bool:
         """Wait until no task is connected; return whether that came true in time."""
@@ -300,8 +377,7 @@ class ControlServer:
         """Stop listening; tasks that still run are orphans then."""
         self._server.shutdown()
         self._server.server_close()
-        with self._lock:
-            for connection in self._tasks:
-                with contextlib.suppress(OSError):
-                    connection.shutdown(socket.SHUT_RDWR)
+        with self._changed:
+            for attempt in self._tasks:
+                attempt.cut()
         self._thread.join()

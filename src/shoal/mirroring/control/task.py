@@ -191,7 +191,7 @@ class ControlConnection:
             raise Stopped(f"{self._where} is gone: {error}") from error
         self._lines = self._socket.makefile("rb")
         try:
-            self._socket.sendall(line({"hello": token}))
+            self._socket.sendall(line({"hello": token, "clock_s": lease_clock_s()}))
             said = json.loads(self._lines.readline(LONGEST_LINE))
             _check_version(said)
             self._hear(said)
@@ -208,10 +208,19 @@ class ControlConnection:
         with contextlib.suppress(*NOT_UNDERSTOOD):
             while words := self._lines.readline(LONGEST_LINE):
                 self._hear(json.loads(words))
+                self._send_clock()
         with self._changed:
             # No stop: who ends early for want of a driver has failed.
             self._orphan = True
             self._changed.notify_all()
+
+    def _send_clock(self) -> None:
+        """Let the driver count the next lease from now; a report that is being sent does that, too."""
+        if self._sending.acquire(blocking=False):
+            try:
+                self._socket.sendall(line({"clock_s": lease_clock_s()}))
+            finally:
+                self._sending.release()
 
     def _hear(self, said: dict[str, Any]) -> None:
         if "handover" in said:
@@ -229,10 +238,15 @@ class ControlConnection:
         stop, lease_s = of(bool, state["stop"]), seconds_of(state["lease_s"])
         ends_in_s = math.inf if state["ends_in_s"] is None else seconds_of(state["ends_in_s"])
         now = lease_clock_s()
+        # The driver's word may have waited in the socket while this process was stopped. It was said after
+        # the driver had heard this reading of our clock: so the lease does not end before this.
+        given_at = of(float, state["clock_s"])
+        if not 0 <= given_at <= now:
+            raise ValueError(f"a lease given at {given_at} s, and it is {now} s now")
         with self._changed:
             self._stop = stop
             self._interruptions += now >= self._lease_until or membership != self._membership
-            self._lease_until = now + lease_s
+            self._lease_until = given_at + lease_s
             self._ends_at = now + ends_in_s
             self._membership = membership
             self._changed.notify_all()
@@ -277,7 +291,7 @@ class ControlConnection:
 
     def report(self, message: dict[str, Any]) -> None:
         with contextlib.suppress(OSError), self._sending:
-            self._socket.sendall(line(message))
+            self._socket.sendall(line({**message, "clock_s": lease_clock_s()}))
 
     def wait(self, seconds: float) -> None:
         with self._changed:
