@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import batches
 import pytest
@@ -15,7 +16,16 @@ from rich.console import Console
 from shoal.broker import Broker
 from shoal.cli import main
 from shoal.cli.verify_report import line, print_report, progress_to
-from shoal.mirroring.verify import Outcome, PartitionReport, VerifyProgress, VerifyReport
+from shoal.client.metadata import TopicPartition
+from shoal.mirroring.verify import (
+    Difference,
+    DifferenceKind,
+    OffsetRange,
+    Outcome,
+    PartitionReport,
+    VerifyProgress,
+    VerifyReport,
+)
 from shoal.records import Codec
 
 
@@ -71,12 +81,13 @@ def test_equal_topics_are_told_line_by_line_on_a_pipe(
     lines = out.splitlines()
     assert lines[:-1] == [
         f"orders-{number}: equal: 3 records in 3 batches are the same; aligned by content, from source "
-        "offset 0 and destination offset 0 on: group 'shoal.source.destination' has committed no position "
-        "for it"
+        "offset 0 and destination offset 0 on: the group has committed no position for it"
         for number in range(2)
     ]
     assert re.fullmatch(
-        r"equal: 6 records in 6 batches are the same, 2 partitions, [0-9.]+ MB read in [0-9.]+ s", lines[-1]
+        r"equal: 6 records in 6 batches are the same, 2 partitions, group shoal.source.destination, "
+        r"[0-9.]+ MB read in [0-9.]+ s",
+        lines[-1],
     )
 
 
@@ -258,7 +269,7 @@ def test_on_a_terminal_progress_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.usefixtures("orders", "invoices")
 def test_on_a_terminal_the_result_is_a_table(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[VerifyReport] = []
-    monkeypatch.setattr("shoal.cli.verify.print_report", shown.append)
+    monkeypatch.setattr("shoal.cli.verify.print_report", lambda report, **_: shown.append(report))
     main([*command, "--topics", ".*"])
     console = Console(file=io.StringIO(), force_terminal=True, width=100, color_system=None)
     print_report(shown[0], console)
@@ -281,8 +292,6 @@ def test_on_a_terminal_the_result_is_a_table(command: list[str], monkeypatch: py
 
 
 def test_brackets_in_a_reason_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    from shoal.client.metadata import TopicPartition
-
     partition = TopicPartition("a", 0)
     report = VerifyReport(
         None,
@@ -292,3 +301,71 @@ def test_brackets_in_a_reason_are_shown_as_they_are(capsys: pytest.CaptureFixtur
     )
     print_report(report)
     assert "a-0: not compared: [Errno 1] nothing" in capsys.readouterr().out
+
+
+def report_of(*differences: Difference, omitted: int = 0) -> VerifyReport:
+    partition = TopicPartition("a-topic-with-a-name", 0)
+    found = PartitionReport(
+        partition, partition, Outcome.DIFFERENT, differences=differences, differences_omitted=omitted
+    )
+    return VerifyReport("mine", (found,), (), 1.0)
+
+
+def missing(offset: int) -> Difference:
+    return Difference(DifferenceKind.MISSING, OffsetRange(offset, offset + 1), OffsetRange(0, 0), 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("most", "lines", "rest"),
+    [
+        (5, 5, "and 27 more ranges that differ (--all-ranges prints up to 100)"),
+        (100, 12, "and 20 more ranges that differ"),
+    ],
+)
+def test_report_with_many_ranges_prints_some_and_counts_the_rest(
+    capsys: pytest.CaptureFixture[str], most: int, lines: int, rest: str
+) -> None:
+    print_report(report_of(*map(missing, range(12)), omitted=20), most_ranges=most)
+    out = capsys.readouterr().out.splitlines()
+    assert [" missing: " in each for each in out].count(True) == lines
+    assert out[-2] == f"a-topic-with-a-name-0: {rest}"
+
+
+@pytest.mark.parametrize("width", [40, 60, 79])
+def test_table_on_a_narrow_terminal_breaks_no_word(width: int) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None)
+    print_report(report_of(missing(1)), console)
+    assert isinstance(console.file, io.StringIO)
+    table = console.file.getvalue().split("a-topic-with-a-name-0:")[0]
+    assert {"outcome", "records", "differences", "different"} <= set(table.split())
+
+
+def test_extra_records_of_aborted_transactions_come_with_the_isolation_level(
+    brokers: tuple[Broker, Broker], command: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for broker in brokers:
+        broker.create_topic("payments")
+        copied = broker is brokers[1]
+        log = broker.log("payments")
+        for number, value in enumerate([b"a", b"aborted", b"b"]):
+            flags = batches.TRANSACTIONAL if value == b"aborted" and not copied else 0
+            log.store(
+                bytes(
+                    batches.batch(
+                        [value],
+                        base_offset=log.log_end_offset,
+                        base_timestamp=number,
+                        flags=flags,
+                        producer_id=7 if flags else -1,
+                    )
+                )
+            )
+            if flags:
+                log.store(bytes(batches.marker(0, 7, base_offset=log.log_end_offset)))
+    assert main([*command, "--topics", "payments"]) == 1
+    out, err = capsys.readouterr()
+    assert "extra: destination offsets 1 (1 batch, 1 record): aborted transactions of the source" in out
+    assert "set isolation.level=read_uncommitted in the file of --from-config" in err
+    config = tmp_path / "from.properties"
+    config.write_text("isolation.level=read_uncommitted\n")
+    assert main([*command, "--topics", "payments", "--from-config", str(config)]) == 0

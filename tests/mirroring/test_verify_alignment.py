@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import batches
 import pytest
-from two_brokers import COMMIT, History, TwoBrokers
+from two_brokers import COMMIT, History, TwoBrokers, batches_of
 from verifying import Item, cut, flip, lay_out, partition, rewrite
 
 from shoal.mirroring.ranges import CopyRange
-from shoal.mirroring.verify import Aligned, DifferenceKind, Outcome, PartitionReport
+from shoal.mirroring.verify import Aligned, DifferenceKind, Outcome, PartitionReport, verify
 from shoal.records import Codec
 
 pytestmark = pytest.mark.timeout(30)
@@ -252,6 +252,19 @@ def test_a_pair_of_a_topic_that_was_created_anew_is_no_pair(brokers: TwoBrokers,
     assert aligned(report) == (Aligned.BY_CONTENT, 0, 0)
     assert report.alignment is not None
     assert "deleted and created again" in report.alignment.why
+
+
+def test_a_position_of_a_copy_under_another_name_is_named_so(brokers: TwoBrokers, loaded: History) -> None:
+    brokers.run()
+    brokers.destination.create_topic("other")
+    for batch in batches_of(brokers.destination.log("topic")):
+        brokers.destination.log("other").store(batch.view)
+    (report,) = verify(
+        brokers.settings.source, brokers.settings.destination, {"topic": "other"}, group="mirror"
+    ).partitions
+    assert report.alignment is not None
+    assert report.alignment.why.endswith("that of the copy topic (another --rename)")
+    assert report.outcome is Outcome.EQUAL
 
 
 def test_a_transaction_before_the_origin_does_not_disturb(brokers: TwoBrokers, history: History) -> None:

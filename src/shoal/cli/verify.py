@@ -13,7 +13,7 @@ from ..mirroring.options import MirrorOptions
 from ..mirroring.sizes import parse_bytes
 from ..mirroring.topics import TopicSelection
 from ..mirroring.unmatched import why_nothing_matches
-from ..mirroring.verify import DEFAULT_PATIENCE_S, verify
+from ..mirroring.verify import DEFAULT_PATIENCE_S, MOST_RANGES, verify
 from .options import (
     Subparsers,
     add_cluster_options,
@@ -24,7 +24,7 @@ from .options import (
     parse_topics,
 )
 from .report import print_json, warn
-from .verify_report import print_report, progress_to
+from .verify_report import DEFAULT_RANGES, print_report, progress_to
 
 __all__ = ["add_parser", "run"]
 
@@ -51,6 +51,11 @@ def add_parser(verbs: Subparsers) -> None:
         default="64m",
         metavar="BYTES",
         help="of a batch that has to be decoded; a larger one is not compared (default: 64m)",
+    )
+    mirror.add_argument(
+        "--all-ranges",
+        action="store_true",
+        help="print all ranges that differ, at most 100 a partition (default: the first 5, and a count)",
     )
     add_output_options(
         parser, exit_code_of_failure=EXIT_NOT_COMPARED, exit_code_of_interrupt=EXIT_NOT_COMPARED
@@ -87,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(report.to_json_object())
     else:
-        print_report(report)
+        print_report(report, most_ranges=MOST_RANGES if args.all_ranges else DEFAULT_RANGES)
     return report.exit_code
 
 

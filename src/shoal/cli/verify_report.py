@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple
 
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 from rich.table import Table
@@ -15,12 +15,29 @@ from rich.table import Table
 from ..mirroring.verify import Outcome, PartitionReport, VerifyProgress, VerifyReport
 from .report import say
 
-__all__ = ["line", "print_report", "progress_to"]
+__all__ = ["DEFAULT_RANGES", "line", "print_report", "progress_to"]
 
 #: Between two plain lines.
 _PLAIN_INTERVAL_S = 10.0
 
 _STYLES = {Outcome.EQUAL: "green", Outcome.DIFFERENT: "red", Outcome.NOT_COMPARED: "yellow"}
+
+#: So many ranges of a partition are printed by default.
+DEFAULT_RANGES = 5
+
+#: A terminal with fewer columns gets a narrow table.
+_NARROW = 80
+
+_COLUMNS: dict[str, JustifyMethod] = {
+    "outcome": "left",
+    "records": "right",
+    "batches": "right",
+    "behind": "right",
+    "differences": "right",
+    "aligned by": "left",
+}
+
+_LEFT_OUT_IF_NARROW = {"batches", "behind", "aligned by"}
 
 OnProgress = Callable[[VerifyProgress], object]
 
@@ -78,15 +95,25 @@ def _count(number: int, noun: str) -> str:
 # The result
 
 
-def print_report(report: VerifyReport, console: Console | None = None) -> None:
-    """Print a result to stdout: a table and what differs on a terminal, plain lines elsewhere."""
+def print_report(
+    report: VerifyReport, console: Console | None = None, *, most_ranges: int = DEFAULT_RANGES
+) -> None:
+    """
+    Print a result to stdout: a table and what differs on a terminal, plain lines elsewhere.
+
+    Args:
+        report: The result.
+        console: Where to; stdout by default.
+        most_ranges: So many ranges of a partition are printed; the others are counted.
+
+    """
     console = console or Console()
     if console.is_terminal:
-        console.print(_table(report))
+        console.print(_table(report, is_narrow=console.width < _NARROW))
     for partition in report.partitions:
         if not console.is_terminal:
             _print(console, _summary(partition))
-        for detail in _details(partition):
+        for detail in _details(partition, most_ranges):
             _print(console, f"{partition.source}: {detail}")
     _print(console, _total(report), style=_STYLES[report.outcome])
 
@@ -96,23 +123,23 @@ def _print(console: Console, text: str, style: str | None = None) -> None:
     console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
-def _table(report: VerifyReport) -> Table:
+def _table(report: VerifyReport, *, is_narrow: bool) -> Table:
+    """Make a line of each partition; a narrow one leaves out what the details repeat or few ask for."""
+    headings = [heading for heading in _COLUMNS if not (is_narrow and heading in _LEFT_OUT_IF_NARROW)]
     table = Table(box=None, pad_edge=False)
-    for heading in ("partition", "outcome"):
-        table.add_column(heading, overflow="fold")
-    for heading in ("records", "batches", "behind", "differences"):
-        table.add_column(heading, justify="right")
-    table.add_column("aligned by", overflow="fold")
+    table.add_column("partition", overflow="fold")
+    for heading in headings:
+        table.add_column(heading, justify=_COLUMNS[heading], no_wrap=True)
     for partition in report.partitions:
-        table.add_row(*_row(partition))
+        cells = dict(zip(_COLUMNS, _cells(partition), strict=True))
+        table.add_row(_name(partition), *(cells[heading] for heading in headings))
     return table
 
 
-def _row(partition: PartitionReport) -> Sequence[str]:
+def _cells(partition: PartitionReport) -> Sequence[str]:
     style = _STYLES[partition.outcome]
     behind = partition.not_mirrored
     return (
-        _name(partition),
         f"[{style}]{partition.outcome.value}[/{style}]",
         f"{partition.records:,}",
         f"{partition.batches:,}",
@@ -153,14 +180,12 @@ def _batches(count: int) -> str:
     return f"{count:,} {'batch' if count == 1 else 'batches'}"
 
 
-def _details(partition: PartitionReport) -> list[str]:
+def _details(partition: PartitionReport, most_ranges: int) -> list[str]:
     """Return what else there is to say of a partition, a line each."""
-    details = [str(difference) for difference in partition.differences]
-    if partition.differences_omitted:
-        details.append(f"and {partition.differences_omitted:,} more ranges that differ")
-    details += [str(not_compared) for not_compared in partition.not_compared]
-    if partition.not_compared_omitted:
-        details.append(f"and {partition.not_compared_omitted:,} more ranges that could not be compared")
+    differing = len(partition.differences) + partition.differences_omitted
+    not_compared = len(partition.not_compared) + partition.not_compared_omitted
+    details = _first(partition.differences, differing, most_ranges, "that differ")
+    details += _first(partition.not_compared, not_compared, most_ranges, "that could not be compared")
     if partition.reason:
         details.append(f"not compared: {partition.reason}")
     for what, offsets in (
@@ -173,6 +198,15 @@ def _details(partition: PartitionReport) -> list[str]:
     return details
 
 
+def _first(ranges: Sequence[object], count: int, most: int, what: str) -> list[str]:
+    """Return the first ranges, and how many more there are."""
+    lines = [str(each) for each in ranges[:most]]
+    if count <= len(lines):
+        return lines
+    remedy = " (--all-ranges prints up to 100)" if most < len(ranges) else ""
+    return [*lines, f"and {_count(count - len(lines), 'more range')} {what}{remedy}"]
+
+
 def _total(report: VerifyReport) -> str:
     parts = [_the_same(report)]
     for outcome in (Outcome.DIFFERENT, Outcome.NOT_COMPARED):
@@ -181,5 +215,7 @@ def _total(report: VerifyReport) -> str:
             parts.append(f"{count:,} of {len(report.partitions):,} partitions {outcome.value}")
     if report.equal:
         parts.append(f"{len(report.partitions):,} partitions")
+    if report.group and any(partition.alignment for partition in report.partitions):
+        parts.append(f"group {report.group}")
     parts.append(f"{report.bytes_read / 1e6:,.1f} MB read in {report.elapsed_s:.1f} s")
     return f"{report.outcome.value}: {', '.join(parts)}"

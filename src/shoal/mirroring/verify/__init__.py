@@ -23,9 +23,11 @@ from .report import (
     VerifyReport,
 )
 from .run import DEFAULT_PATIENCE_S, verify
+from .tally import MOST_RANGES
 
 __all__ = [
     "DEFAULT_PATIENCE_S",
+    "MOST_RANGES",
     "Aligned",
     "Alignment",
     "Difference",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ...client.cluster import Cluster
 from ...client.config import IsolationLevel
 from ...client.metadata import TopicPartition
 from ...client.offsets import EARLIEST, list_offsets
 from ...errors import BrokerError, ErrorCode, ShoalError, Stopped
+from .aborted import aborted_among
 from .alignment import LogPair, alignments, meet_again
 from .common_start import CommonStart
 from .diff import LOOK_AHEAD_BATCHES, diff
@@ -20,6 +21,7 @@ from .finding import Finding, Kind
 from .plan import PartitionPlan
 from .reading import LogReader
 from .report import (
+    ABORTED,
     Aligned,
     Alignment,
     Difference,
@@ -51,6 +53,7 @@ class _Attempt:
         skipped: What lies before that place on either side.
         not_mirrored: What lies behind the copy in the source.
         reason: Why the rest was not compared.
+        aborted: The destination offsets of extra ranges that are aborted transactions of the source.
 
     """
 
@@ -59,6 +62,7 @@ class _Attempt:
     skipped: LogPair | None = None
     not_mirrored: OffsetRange | None = None
     reason: str | None = None
+    aborted: set[OffsetRange] = field(default_factory=set)
 
     @property
     def differing(self) -> int:
@@ -186,6 +190,7 @@ class PartitionComparison:
         if best is not None:
             self._attempt = best
             self._add_doubled(logs)
+            self._find_aborted(logs)
 
     def _add_doubled(self, logs: LogPair) -> None:
         """Count what the destination has before the comparison, and the source as well."""
@@ -195,6 +200,18 @@ class PartitionComparison:
         place = CommonStart(alignment.source_offset, alignment.destination_offset)
         for difference in doubled_before(logs, place):
             self.tally.add_difference(difference, (place.source, difference.destination.start))
+
+    def _find_aborted(self, logs: LogPair) -> None:
+        """Find out which extra records are aborted transactions of the source."""
+        level = logs.source.cluster.config.isolation_level
+        differences = self.tally.differences.listed()
+        if level is not IsolationLevel.READ_COMMITTED or not differences:
+            return
+        uncommitted = self._reader(
+            Side.SOURCE, logs.source.cluster, self.plan.source, IsolationLevel.READ_UNCOMMITTED
+        )
+        with closing(uncommitted):
+            self._attempt.aborted = aborted_among(differences, logs, uncommitted)
 
     def _compare_aligned(self, alignment: Alignment, logs: LogPair) -> None:
         place: CommonStart | None = CommonStart(alignment.source_offset, alignment.destination_offset)
@@ -294,7 +311,11 @@ class PartitionComparison:
 
     def _report(self) -> PartitionReport:
         attempt, tally, skipped = self._attempt, self.tally, self._attempt.skipped
-        differences, not_compared = tally.differences.listed(), tally.not_compared.listed()
+        differences = tuple(
+            replace(each, detail=ABORTED) if each.destination in attempt.aborted else each
+            for each in tally.differences.listed()
+        )
+        not_compared = tally.not_compared.listed()
         if differences:
             outcome = Outcome.DIFFERENT
         else:

@@ -42,6 +42,7 @@ class CommittedPairs:
         self._rules = rules
         self._patience_s = patience_s
         self._committed: dict[TopicPartition, Committed] = {}
+        self._destination_names: dict[str, str] | None = None
         self.group = group or self._default_group()
 
     def _default_group(self) -> str | None:
@@ -92,20 +93,30 @@ class CommittedPairs:
         """
         committed = self._committed.get(source)
         if committed is None:
-            return None, f"group {self.group!r} has committed no position for it"
+            return None, "the group has committed no position for it"
         pair = Pair.from_committed(committed)
         if pair is None:
-            return None, f"the position that group {self.group!r} committed is no pair of shoal's"
+            return None, "the group's committed position is not one of shoal's"
         if self._is_another(self._source, source, pair.source_topic_id):
             return None, _RECREATED.format(source.topic, self._source)
         if not copy_is_empty and self._is_another(self._destination, destination, pair.destination_topic_id):
-            return None, _RECREATED.format(destination.topic, self._destination)
+            return None, self._why_another_copy(destination, pair.destination_topic_id)
         if self._rules is not None and pair.rules not in self._rules:
             raise NotComparable(
                 f"group {self.group!r} mirrored {source} by other rules (isolation.level and the like decide "
                 "what is copied); verify with the options of the mirror"
             )
-        return pair, f"the pair of group {self.group!r}"
+        return pair, "the group's committed position"
+
+    def _why_another_copy(self, destination: TopicPartition, then: str | None) -> str:
+        """Explain a position of another destination topic: one of another name, or an earlier one."""
+        if self._destination_names is None:
+            topics = self._destination.refresh().topics
+            self._destination_names = {str(topic.topic_id): name for name, topic in topics.items()}
+        name = self._destination_names.get(str(then))
+        if name is None:
+            return _RECREATED.format(destination.topic, self._destination)
+        return f"the group's committed position is that of the copy {name} (another --rename)"
 
     @staticmethod
     def _is_another(cluster: Cluster, partition: TopicPartition, then: str | None) -> bool:

@@ -11,6 +11,7 @@ from ...client.metadata import TopicPartition
 from ...exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_NOT_COMPARED
 
 __all__ = [
+    "ABORTED",
     "Aligned",
     "Alignment",
     "Difference",
@@ -23,6 +24,10 @@ __all__ = [
     "VerifyProgress",
     "VerifyReport",
 ]
+
+
+#: The detail of an extra range that a copy by a reader with ``read_uncommitted`` has.
+ABORTED = "aborted transactions of the source"
 
 
 class Side(enum.Enum):
@@ -237,6 +242,11 @@ class PartitionReport:
     reached: tuple[int, int] | None = None
     reason: str | None = None
     bytes_read: int = 0
+
+    @property
+    def aborted(self) -> int:
+        """How many of the listed extra records are aborted transactions of the source."""
+        return sum(each.records for each in self.differences if each.detail == ABORTED)
 
     def of_kind(self, kind: DifferenceKind) -> list[Difference]:
         return [each for each in self.differences if each.kind is kind]

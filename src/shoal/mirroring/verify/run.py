@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor, wait
 
 from ...client.cluster import Cluster, patiently
@@ -94,9 +94,19 @@ def verify(
     return VerifyReport(
         plan.group,
         tuple(sorted(reports, key=lambda report: report.source)),
-        plan.warnings,
+        (*plan.warnings, *_isolation_warning(reports)),
         time.monotonic() - started,
     )
+
+
+def _isolation_warning(reports: Sequence[PartitionReport]) -> Iterator[str]:
+    aborted = sum(report.aborted for report in reports)
+    if aborted:
+        yield (
+            f"at least {aborted:,} extra records are aborted transactions of the source: a reader with "
+            "isolation.level=read_uncommitted copies them, and that is MirrorMaker 2's default; to compare "
+            "such a copy, set isolation.level=read_uncommitted in the file of --from-config"
+        )
 
 
 def _compare_all(
