@@ -30,6 +30,7 @@ from shoal.client.metadata import TopicPartition
 from shoal.errors import ErrorCode
 from shoal.mirroring.lane import LaneResult
 from shoal.mirroring.positions import GroupPositions
+from shoal.mirroring.ranges import OPEN_END
 from shoal.mirroring.verify import Outcome
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
@@ -137,6 +138,14 @@ def test_a_copy_of_transactions_goes_on_behind_the_last_committed_record(
     mirrors_exactly(adopting, history)
 
 
+def test_a_copy_with_append_times_of_the_destination_goes_on(adopting: TwoBrokers, history: History) -> None:
+    varied(history, 4, 4, 4)
+    items = [Item(*each) for each in history.committed[:9]]
+    lay_out(adopting, [encode(items[:5], append_time=NOW_MS), encode(items[5:], append_time=NOW_MS + 1)])
+    completes(adopting)
+    assert [each[1:] for each in adopting.copied()] == [each[1:] for each in history.committed]
+
+
 def test_an_adopted_copy_is_verified_as_a_whole(adopting: TwoBrokers, history: History) -> None:
     varied(history, 4, 4, 4)
     recut(adopting, history.committed[:9], 3, 2)
@@ -153,6 +162,20 @@ def test_an_adopted_copy_needs_no_second_comparison(adopting: TwoBrokers, histor
     varied(history, 3)
     completes(adopting.with_settings(adopt=False))
     assert adopting.copied() == history.committed
+
+
+def test_an_adopted_copy_is_mirrored_on_while_records_come(adopting: TwoBrokers, history: History) -> None:
+    varied(history, 4, 4)
+    recut(adopting, history.committed[:5], 3)
+    control = Watched()
+    ranges = [each._replace(end_offset=OPEN_END) for each in adopting.ranges()]
+    running = adopting.start(ranges, control)
+    for _ in range(3):
+        wait_until(lambda: adopting.copied() == history.committed)
+        varied(history, 2)
+    control.request_stop()
+    assert running.result().stopped == ()
+    assert control.waited_for == set()
 
 
 def test_an_empty_destination_begins_as_without_the_option(adopting: TwoBrokers, history: History) -> None:

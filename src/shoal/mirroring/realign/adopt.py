@@ -123,7 +123,7 @@ class _Adoption:
         assert report.reached is not None
         origin = report.alignment.source_offset, report.alignment.destination_offset
         self._check_unique(origin, source_log, report.records)
-        return self._pair(report.reached[0], origin)
+        return self._pair(report.reached[0])
 
     def _stop(self, reason: str) -> PartitionStopped:
         return PartitionStopped(*self._copy.source, self._copy.range.start_offset, f"--adopt: {reason}")
@@ -254,16 +254,11 @@ class _Adoption:
 
     # The pair
 
-    def _pair(self, position: int, origin: tuple[int, int]) -> Pair:
+    def _pair(self, position: int) -> Pair:
+        place = Place(position, self._leader_epoch_before(position))
         tail = last_batch(self._clusters, self._copy, self._log)
-        return first_pair(
-            self._clusters,
-            self._copy,
-            self._log,
-            Place(position, self._leader_epoch_before(position)),
-            origin=origin,
-            last_batch=tail.fingerprint.crc if tail else None,
-        )
+        crc = tail.fingerprint.crc if tail else None
+        return first_pair(self._clusters, self._copy, self._log, place, crc)
 
     def _leader_epoch_before(self, position: int) -> int:
         for batch in read_batches(self._clusters.source, self._copy.source, position - 1):

@@ -47,7 +47,7 @@ def begin(
     place, crc = Place(copy.range.start_offset if consumed is None else consumed), None
     if consumed is None and clusters.settings.delivery is Delivery.EXACTLY_ONCE and log.end > 0:
         place, crc = behind_what_is_there(clusters, copy, log, incidents, others)
-    return first_pair(clusters, copy, log, place, origin=(place.source_offset, log.end), last_batch=crc)
+    return first_pair(clusters, copy, log, place, crc)
 
 
 def first_pair(
@@ -55,8 +55,6 @@ def first_pair(
     copy: PartitionCopy,
     log: DestinationLog,
     place: Place,
-    *,
-    origin: tuple[int, int],
     last_batch: int | None,
 ) -> Pair:
     """
@@ -67,7 +65,6 @@ def first_pair(
         copy: The partition.
         log: Its log at the destination.
         place: Where the source goes on at the end of that log.
-        origin: Where the copy began; see :class:`~shoal.mirroring.pair.Pair`.
         last_batch: The CRC of the fingerprint of the destination's last batch, if the source has it.
 
     """
@@ -75,7 +72,7 @@ def first_pair(
         source_offset=place.source_offset,
         destination_offset=log.end,
         identity=new_identity(clusters),
-        origin=origin,
+        origin=(place.source_offset, log.end),
         last_batch=last_batch,
         source_topic_id=topic_id(clusters.source, copy.source),
         destination_topic_id=topic_id(clusters.destination, copy.destination),
