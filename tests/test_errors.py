@@ -26,6 +26,7 @@ from shoal.errors import (
     ProtocolError,
     ShoalError,
     Stopped,
+    Unreachable,
     UnsupportedBatch,
     UnsupportedCompression,
     named_code,
@@ -52,6 +53,7 @@ EXAMPLES = [
     ),
     (ProtocolError("a response of 3 bytes"), "a response of 3 bytes"),
     (Disconnected("kafka:9092", "no answer in time"), "no connection to kafka:9092: no answer in time"),
+    (Unreachable("kafka:9092", "Connection refused"), "no connection to kafka:9092: Connection refused"),
     (
         BrokerError(6, "Produce to orders-3"),
         "Produce to orders-3: error 6 NOT_LEADER_OR_FOLLOWER",

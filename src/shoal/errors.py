@@ -11,6 +11,7 @@
     ├── NotConvertible              a record set that cannot be had in another format
     ├── ProtocolError               a message that is not what the protocol allows here
     ├── Disconnected                a connection could not be made, or went away
+    │   └── Unreachable             an address that does not resolve, refuses or does not answer
     ├── BrokerError                 an error code in a response
     ├── GroupHeld                   another mirror is at work in the same consumer group
     ├── NoPosition                  nothing says where a consumer is to begin
@@ -44,6 +45,7 @@ __all__ = [
     "ProtocolError",
     "ShoalError",
     "Stopped",
+    "Unreachable",
     "UnsupportedBatch",
     "UnsupportedCompression",
     "named_code",
@@ -350,6 +352,21 @@ class Disconnected(ShoalError):
 
     def __str__(self) -> str:
         return f"no connection to {self.address}: {self.reason}"
+
+
+class Unreachable(Disconnected):
+    """
+    No TCP connection to an address: its name does not resolve, it refuses, or it does not answer.
+
+    Attributes:
+        unresolved: Whether its name does not resolve.
+
+    """
+
+    def __init__(self, address: str, reason: str, unresolved: bool = False) -> None:
+        super().__init__(address, reason)
+        self.args = (address, reason, unresolved)
+        self.unresolved = unresolved
 
 
 #: What a principal that may not do something needs (Kafka's security documentation, "Operations").

@@ -149,5 +149,5 @@ def test_a_cluster_that_does_not_answer_is_one_sentence_and_exit_code_1() -> Non
     with gateway("--listen", "127.0.0.1:0", "--upstream", "127.0.0.1:1") as process:
         out, err = process.communicate(timeout=PATIENCE_S)
     assert (out, process.returncode) == ("", EXIT_FAILED)
-    assert "the upstream cluster at 127.0.0.1:1 does not answer: Connection refused" in err
+    assert "no connection to the upstream cluster at 127.0.0.1:1: Connection refused" in err
     assert err.count("\n") == 1

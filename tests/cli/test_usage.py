@@ -95,7 +95,10 @@ def assert_one_sentence(run: subprocess.CompletedProcess[str], exit_code: int, *
         ),
         (("mirror", *CLUSTERS, "--topics", "a", "--ui", "8080"), ("--ui 8080: not HOST:PORT",)),
         (("mirror", "--from", "a:1", "--topics", "a"), ("--to is missing",)),
-        (("mirror", "--from", "a", "--to", "b:1", "--topics", "a"), ("--from: 'a' is no HOST:PORT",)),
+        (
+            ("mirror", "--from", "a", "--to", "b:1", "--topics", "a"),
+            ("--from: 'a' is no HOST:PORT; is it a:9092?",),
+        ),
         (("mirror", "--from", "a:1", "--to", "b:1,c:0", "--topics", "a"), ("--to: 'c:0' is no HOST:PORT",)),
         (("broker", "--listen", "9092"), ("--listen 9092: not HOST:PORT",)),
         (("broker", "--listen", "192.0.2.1:0"), ("loopback",)),

@@ -19,7 +19,7 @@ __all__ = ["print_dry_run"]
 
 def print_dry_run(options: MirrorOptions, *, as_json: bool) -> int:
     """Look at both clusters, print what was found, and return the exit code."""
-    found = dry_run(options)
+    found = dry_run(options, on_warning=warn)
     for warning in found.warnings:
         warn(warning)
     for sentence in acl_sentences(found.missing_acls):

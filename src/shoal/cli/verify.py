@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ..client.cluster import Cluster, patiently
 from ..client.config import ClientConfig
+from ..client.reachable import check_advertised
 from ..errors import ConfigError
 from ..exit_codes import EXIT_NOT_COMPARED
 from ..mirroring.options import MirrorOptions
@@ -76,6 +77,7 @@ def run(args: argparse.Namespace) -> int:
     )
     # Which time records got does not matter here.
     rules = {options.rules(), replace(options, keep_append_time=True).rules()}
+    _warn_of_unreachable(source, destination)
     topics = _select(source, selection)
     with progress_to(as_json=args.json) as on_progress:
         report = verify(
@@ -94,6 +96,13 @@ def run(args: argparse.Namespace) -> int:
     else:
         print_report(report, most_ranges=MOST_RANGES if args.all_ranges else DEFAULT_RANGES)
     return report.exit_code
+
+
+def _warn_of_unreachable(*clusters: ClientConfig) -> None:
+    for config in clusters:
+        with Cluster(config) as cluster:
+            for warning in check_advertised(cluster):
+                warn(warning)
 
 
 def _select(source: ClientConfig, selection: TopicSelection) -> dict[str, str]:

@@ -6,9 +6,18 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from ..errors import AccessRefused, BrokerError, Disconnected, ErrorCode, ProtocolError, ShoalError
+from ..errors import (
+    AccessRefused,
+    BrokerError,
+    Disconnected,
+    ErrorCode,
+    ProtocolError,
+    ShoalError,
+    Unreachable,
+)
 from ..protocol.apis import ApiKey
 from ..protocol.codec import request_class
+from .advertised import with_advertiser
 from .backoff import Backoff
 from .config import ClientConfig
 from .connection import Address, Connection, raise_for
@@ -26,6 +35,10 @@ _ANYONE_PATIENCE_S = 1.0
 #: Who of a bootstrap list answered last. A broker that stalls is met once in a process then, not by
 #: each Cluster anew. Only a hint, so threads may share it.
 _answered: dict[tuple[Address, ...], Address] = {}
+
+#: Addresses that were connected to in this process. If one of them refuses later, its broker is down, and
+#: its listener is not at fault.
+_reached: set[Address] = set()
 
 
 def is_transient(error: ShoalError) -> bool:
@@ -87,6 +100,8 @@ class Cluster:
         self._given: list[Connection] = []
         self._metadata = known
         self._coordinators: dict[str, int] = {}
+        #: The server whose metadata this is, if it was asked for here.
+        self._told_by: Address | None = None
         self._connecting: Address | None = None
         self._begun: Connection | None = None
 
@@ -116,6 +131,7 @@ class Cluster:
         asked = None if topics is None else [topic(name=name) for name in topics]
         response = self.ask_anyone(ApiKey.METADATA, topics=asked, allow_auto_topic_creation=False)
         answer = read_metadata(response)
+        self._told_by = self._anybody.address if self._anybody else None
         if topics is not None and self._metadata:
             answer = answer.with_others_from(self._metadata)
         self._metadata = answer
@@ -187,8 +203,10 @@ class Cluster:
             _answered.pop(self.config.bootstrap, None)
 
     def _nobody_answers(self, errors: Sequence[ShoalError]) -> Disconnected:
-        reasons = dict.fromkeys(map(_reason, errors)) or ["nobody is known"]
-        return Disconnected(self.config.servers, f"{self} does not answer: {'; '.join(reasons)}")
+        reasons = "; ".join(dict.fromkeys(map(_reason, errors))) or "no broker is known"
+        if errors and all(isinstance(each, Unreachable) and each.unresolved for each in errors):
+            return Unreachable(str(self), reasons, unresolved=True)
+        return Disconnected(str(self), reasons)
 
     @property
     def known(self) -> Metadata | None:
@@ -240,10 +258,19 @@ class Cluster:
         except AccessRefused as error:
             where = f"the {self.name} cluster's broker {address}"
             raise AccessRefused(where, error.reason) from error
+        except Unreachable as error:
+            raise self.explain(address, error) from error
         finally:
             self._connecting = self._begun = None
 
+    def explain(self, address: Address, error: Unreachable) -> Unreachable:
+        """Add to an error which server advertises the address, unless it was given, or worked before."""
+        if address in self.config.bootstrap or (address in _reached and not error.unresolved):
+            return error
+        return with_advertiser(error, self.name, str(self._told_by or self.config.servers))
+
     def _begin(self, connection: Connection) -> None:
+        _reached.add(connection.address)
         self._begun = connection
 
     def connect(

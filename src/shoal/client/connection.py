@@ -20,13 +20,21 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..errors import AccessRefused, BrokerError, Disconnected, ErrorCode, ProtocolError
+from ..errors import AccessRefused, BrokerError, Disconnected, ErrorCode, ProtocolError, Unreachable
 from ..protocol import codec
 from ..protocol.apis import ApiKey, pick_version
 from ..protocol.primitives import INT32
 from .security import TLS_ADVICE, SaslExchange, Security, connect_tls, tls_refusal
 
-__all__ = ["Address", "Connection", "FetchedBytes", "FreshMemory", "ReceiveBuffer", "parse_bootstrap"]
+__all__ = [
+    "Address",
+    "Connection",
+    "FetchedBytes",
+    "FreshMemory",
+    "ReceiveBuffer",
+    "open_socket",
+    "parse_bootstrap",
+]
 
 #: More parts than this a kernel refuses in one sendmsg (IOV_MAX on Linux).
 _MOST_PARTS = 1024
@@ -61,6 +69,10 @@ _HANGS_UP = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionResetError, Brok
 #: Java's clients draw a number from 0.85 to 0.95.
 _SESSION_USED = 0.85
 
+#: The longest a connection may take, like Java's socket.connection.setup.timeout.ms, but shorter: an operator
+#: who starts a mirror waits for it. SYNs go out at 0, 1 and 3 s; those who connect try again.
+_CONNECT_S = 4.0
+
 _TIMEVAL = struct.Struct("@ll")
 _LINGER = struct.Struct("@ii")
 
@@ -72,6 +84,8 @@ class Address(NamedTuple):
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
+
+_KAFKA_S_PORT = 9092
 
 _HOST_AND_PORT = re.compile(r"(\[(?P<ipv6>[0-9a-fA-F:.%]+)\]|(?P<host>[^\s:;/\[\]]+)):(?P<port>[0-9]{1,5})")
 
@@ -88,11 +102,17 @@ def parse_bootstrap(servers: str) -> list[Address]:
     for server in filter(None, (part.strip() for part in servers.split(","))):
         parts = _HOST_AND_PORT.fullmatch(server)
         if not parts or not 0 < int(parts["port"]) < 65536:
-            raise ValueError(f"{server!r} is no HOST:PORT")
+            raise ValueError(f"{server!r} is no HOST:PORT{_with_port(server)}")
         addresses.append(Address(parts["ipv6"] or parts["host"], int(parts["port"])))
     if not addresses:
         raise ValueError(f"{servers!r} names no HOST:PORT")
     return addresses
+
+
+def _with_port(server: str) -> str:
+    """Return Kafka's port as a suggestion for a server that lacks one."""
+    suggested = f"{server}:{_KAFKA_S_PORT}"
+    return f"; is it {suggested}?" if _HOST_AND_PORT.fullmatch(suggested) else ""
 
 
 class ReceiveBuffer:
@@ -136,6 +156,30 @@ class FreshMemory:
         return memoryview(FetchedBytes(size))
 
 
+def open_socket(address: Address, timeout_s: float) -> socket.socket:
+    """
+    Connect to an address.
+
+    Raises:
+        Unreachable: Its name does not resolve, it refuses, or it does not answer in time.
+        Disconnected: It is no address.
+
+    """
+    try:
+        return socket.create_connection(address, timeout_s)
+    except (ValueError, OverflowError) as error:
+        # Metadata may name anything: labels too long for DNS, a NUL, ports that there are not.
+        raise Disconnected(str(address), "that is no host's name and port") from error
+    except socket.gaierror as error:
+        here = socket.gethostname()
+        reason = f"the name {address.host!r} does not resolve on host {here} ({error.strerror})"
+        raise Unreachable(str(address), reason, unresolved=True) from error
+    except OSError as error:
+        too_late = isinstance(error, TimeoutError) and error.errno is None
+        reason = f"no answer in {timeout_s:g} s" if too_late else error.strerror or str(error)
+        raise Unreachable(str(address), reason) from error
+
+
 class Connection:
     """
     A TCP connection that speaks Kafka's protocol, handshakes and login done.
@@ -165,8 +209,8 @@ class Connection:
         Args:
             address: The broker's.
             client_id: Shown in the broker's logs, metrics and quotas.
-            timeout_s: For the connection, and for each wait on it; an answer that
-                comes in pieces gets a second more for each 64 KiB.
+            timeout_s: For the connection (at most 4 s of it), and for each wait on it; an answer
+                that comes in pieces gets a second more for each 64 KiB.
             abort_on_close: Throw away what is still to be sent when the
                 socket is closed, also by the death of the process: a produce
                 request must not arrive after its sender is gone.
@@ -195,13 +239,7 @@ class Connection:
         #: When the broker answered last, or was connected to; of the monotonic clock.
         self.heard_at = time.monotonic()
         self._socket: socket.socket
-        try:
-            self._socket = socket.create_connection(address, timeout_s)
-        except (ValueError, OverflowError) as error:
-            # Metadata may name anything: labels too long for DNS, a NUL, ports that there are not.
-            raise Disconnected(str(address), "that is no host's name and port") from error
-        except OSError as error:
-            raise Disconnected(str(address), error.strerror or str(error)) from error
+        self._socket = open_socket(address, min(timeout_s, _CONNECT_S))
         self._prepare_socket(timeout_s, abort_on_close)
         if on_begun is not None:
             on_begun(self)

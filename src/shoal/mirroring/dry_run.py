@@ -8,7 +8,7 @@ no group joined, nothing committed, no file made, and Spark is not started.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..client.authorized import group_operations, topic_operations
@@ -16,6 +16,7 @@ from ..client.cluster import Cluster, patiently
 from ..client.groups import Membership, describe_holder, has_coordinator
 from ..client.metadata import TopicPartition
 from ..client.offsets import EARLIEST, LATEST, list_offsets
+from ..client.reachable import check_advertised
 from ..errors import AccessRefused, ConfigError, ShoalError
 from ..protocol.apis import ApiKey
 from .acls import Acl, needed_acls
@@ -101,19 +102,28 @@ class DryRun:
     refusal: str | None
 
 
-def dry_run(options: MirrorOptions, *, patience_s: float = _PATIENCE_S) -> DryRun:
+def dry_run(
+    options: MirrorOptions,
+    *,
+    patience_s: float = _PATIENCE_S,
+    on_warning: Callable[[str], object] = lambda _: None,
+) -> DryRun:
     """
     Look at both clusters, as a mirror with these options would.
 
     Args:
         options: Of the mirror.
         patience_s: How long brokers that do not answer are asked again.
+        on_warning: Called at once for each broker that cannot be reached.
 
     Raises:
         ShoalError: A cluster does not answer, or nothing is selected.
 
     """
     with Cluster(options.source) as source, Cluster(options.destination) as destination:
+        for cluster in (source, destination):
+            for warning in check_advertised(cluster):
+                on_warning(warning)
         return _DryRun(options, source, destination, patience_s).run()
 
 

@@ -32,6 +32,7 @@ from shoal.client.cluster import Cluster, patiently
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.groups import Membership
 from shoal.client.metadata import TopicPartition
+from shoal.client.reachable import check_advertised
 from shoal.errors import PartitionStopped, ShoalError
 from shoal.mirroring.control import ControlServer
 from shoal.mirroring.copies import CopyWatch, stops_of_deleted
@@ -188,10 +189,16 @@ class Run:
 
     def _prepare(self) -> Prepared:
         with Cluster(self._options.source) as source, Cluster(self._options.destination) as destination:
+            self._warn_of_unreachable(source, destination)
             prepared = prepare(self._options, source, destination, patience_s=_START_PATIENCE_S)
         for warning in prepared.warnings:
             self._on_warning(warning)
         return prepared
+
+    def _warn_of_unreachable(self, *clusters: Cluster) -> None:
+        for cluster in clusters:
+            for warning in check_advertised(cluster):
+                self._on_warning(warning)
 
     def _show(self, resources: contextlib.ExitStack) -> Watch:
         """Listen where somebody may look; before anything is created, since an address may be taken."""

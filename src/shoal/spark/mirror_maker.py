@@ -137,6 +137,7 @@ class _MirrorMaker(Run):
     def _look(self) -> Prepared:
         """Ask both clusters who they are; which topics, the group will say."""
         with Cluster(self._options.source) as source, Cluster(self._options.destination) as destination:
+            self._warn_of_unreachable(source, destination)
             patiently(source.refresh, patience_s=_PATIENCE_S)
             patiently(destination.refresh, patience_s=_PATIENCE_S)
             cluster_id = source.metadata.cluster_id

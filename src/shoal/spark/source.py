@@ -17,6 +17,7 @@ from pyspark.sql.datasource import (
 from shoal.client.cluster import Cluster, patiently
 from shoal.client.metadata import TopicPartition
 from shoal.client.offsets import EARLIEST
+from shoal.client.reachable import check_advertised
 from shoal.errors import ConfigError
 from shoal.mirroring.plan import end_offsets, partitions_of, start_offsets
 from shoal.mirroring.ranges import CopyRange
@@ -91,6 +92,7 @@ class BatchReader(DataSourceReader):
         options = self._options
         planner = Planner(options)
         with Cluster(unlocked(options).source) as cluster:
+            check_advertised(cluster)  # for the error; brokers that are down now may come back meanwhile
 
             def plan() -> list[Lane]:
                 partitions = planner.partitions(cluster)

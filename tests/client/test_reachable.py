@@ -1,0 +1,175 @@
+"""A cluster that advertises addresses which cannot be reached: the error says who advertises what."""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from two_brokers import config_of
+
+from shoal.broker import Broker
+from shoal.broker.call import Call
+from shoal.client.cluster import Cluster
+from shoal.client.config import ClientConfig
+from shoal.client.connection import Address
+from shoal.client.reachable import check_advertised
+from shoal.errors import Disconnected, Unreachable
+from shoal.protocol.apis import ApiKey
+
+pytestmark = pytest.mark.timeout(30)
+
+UNKNOWN = Address("kafka-internal.invalid", 65092)
+
+HERE = socket.gethostname()
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as started:
+        started.create_topic("topic", 1)
+        yield started
+
+
+@pytest.fixture
+def refusing() -> Iterator[Address]:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # and not listened at
+        yield Address(*bound.getsockname())
+
+
+@pytest.fixture
+def silent() -> Iterator[Address]:
+    """An address that drops SYNs: its backlog is full."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(0)
+        address = Address(*listening.getsockname())
+        waiting = []
+        for _ in range(3):
+            each = socket.socket()
+            each.setblocking(False)
+            each.connect_ex(address)
+            waiting.append(each)
+        yield address
+        for each in waiting:
+            each.close()
+
+
+def advertise(broker: Broker, *addresses: Address, also_itself: bool = False) -> None:
+    """Let a broker advertise other addresses, the first of them as its own unless it is also there."""
+    before = broker.apis[ApiKey.METADATA]
+
+    def handle(broker: Broker, call: Call, request: Any) -> Any:
+        response = before.handle(broker, call, request)
+        (here,) = response.brokers
+        others = [
+            type(here)(node_id=here.node_id + also_itself + number, host=host, port=port, rack=None)
+            for number, (host, port) in enumerate(addresses)
+        ]
+        response.brokers[:] = [here, *others] if also_itself else others
+        return response
+
+    broker.apis = {**broker.apis, ApiKey.METADATA: replace(before, handle=handle)}
+
+
+def failing(broker: Broker) -> str:
+    began = time.monotonic()
+    with Cluster(config_of("source", broker)) as cluster, pytest.raises(Unreachable) as raised:
+        check_advertised(cluster, patience_s=1.0)
+    assert time.monotonic() - began < 5
+    return str(raised.value)
+
+
+def test_a_name_that_does_not_resolve_is_named_with_the_server_that_advertises_it(broker: Broker) -> None:
+    advertise(broker, UNKNOWN)
+    sentence = failing(broker)
+    assert sentence.startswith(
+        f"no connection to {UNKNOWN}: the name 'kafka-internal.invalid' does not resolve on host {HERE} ("
+    )
+    assert sentence.endswith(
+        f"Server {broker.bootstrap} of the source cluster advertises that name: set advertised.listeners of "
+        f"its brokers to names that {HERE} can resolve, or add the name to /etc/hosts on {HERE}"
+    )
+
+
+def test_an_address_that_refuses_is_named_likewise(broker: Broker, refusing: Address) -> None:
+    advertise(broker, refusing)
+    assert failing(broker) == (
+        f"no connection to {refusing}: Connection refused. Server {broker.bootstrap} of the source cluster "
+        "advertises that address: if a broker runs there, set its advertised.listeners to an address that "
+        f"{HERE} can reach, or open the firewall to it"
+    )
+
+
+def test_an_address_that_does_not_answer_is_named_likewise(broker: Broker, silent: Address) -> None:
+    advertise(broker, silent)
+    assert failing(broker).startswith(
+        f"no connection to {silent}: no answer in 1 s. Server {broker.bootstrap} of the source cluster"
+    )
+
+
+def test_brokers_that_cannot_be_reached_beside_one_that_can_are_warnings(
+    broker: Broker, refusing: Address
+) -> None:
+    advertise(broker, UNKNOWN, refusing, also_itself=True)
+    with Cluster(config_of("destination", broker)) as cluster:
+        warnings = check_advertised(cluster)
+    assert [each.partition(": ")[0] for each in warnings] == [
+        f"no connection to {UNKNOWN}",
+        f"no connection to {refusing}",
+    ]
+    assert all(f"Server {broker.bootstrap} of the destination cluster" in each for each in warnings)
+
+
+def test_a_cluster_that_can_be_reached_gives_no_warning(broker: Broker) -> None:
+    with Cluster(config_of("source", broker)) as cluster:
+        assert check_advertised(cluster) == []
+
+
+def test_a_server_whose_name_does_not_resolve_ends_the_check_and_one_that_refuses_does_not(
+    refusing: Address,
+) -> None:
+    with Cluster(ClientConfig("source", (UNKNOWN,))) as cluster, pytest.raises(Unreachable) as raised:
+        check_advertised(cluster)
+    assert str(raised.value).startswith(f"no connection to the source cluster at {UNKNOWN}: the name")
+    with Cluster(ClientConfig("source", (refusing,))) as cluster:
+        assert check_advertised(cluster) == []
+        with pytest.raises(Disconnected) as refused:
+            cluster.refresh()
+    assert str(refused.value) == f"no connection to the source cluster at {refusing}: Connection refused"
+
+
+@pytest.mark.parametrize("connect", [Cluster.connection, Cluster.connect])
+def test_a_request_to_an_advertised_address_names_who_advertises_it(
+    broker: Broker, connect: Callable[[Cluster, int], object]
+) -> None:
+    advertise(broker, UNKNOWN)
+    with Cluster(config_of("source", broker)) as cluster:
+        cluster.refresh()
+        with pytest.raises(Unreachable, match=f"Server {broker.bootstrap} of the source cluster advertises"):
+            connect(cluster, broker.node_id)
+
+
+def test_a_broker_that_was_reached_before_and_is_down_is_no_matter_of_its_listener(broker: Broker) -> None:
+    with Broker() as bootstrap:
+        with Broker() as second:
+            there = Address(second.host, second.port)
+            advertise(bootstrap, there, also_itself=True)
+            with Cluster(config_of("source", bootstrap)) as cluster:
+                cluster.refresh()
+                cluster.connection(bootstrap.node_id + 1)
+        with Cluster(config_of("source", bootstrap)) as cluster:
+            cluster.refresh()
+            with pytest.raises(Unreachable) as raised:
+                cluster.connection(bootstrap.node_id + 1)
+    assert str(raised.value) == f"no connection to {there}: Connection refused"
+
+
+def test_the_error_can_be_pickled() -> None:
+    error = pickle.loads(pickle.dumps(Unreachable("a:1", "gone", unresolved=True)))
+    assert (str(error), error.unresolved) == ("no connection to a:1: gone", True)
