@@ -290,7 +290,7 @@ def test_a_copy_with_aborted_records_is_refused_with_the_isolation_level_that_ta
     varied(history, 4)
     recut(adopting, history.uncommitted, 3, 6)
     said = refused(adopting)
-    assert "extra: destination offsets 4 to 6" in said
+    assert "extra: destination offsets 4 to 6 (3 records): aborted transactions of the source" in said
     assert "isolation.level=read_uncommitted" in said
     uncommitted = adopting.read_uncommitted()
     completes(uncommitted)

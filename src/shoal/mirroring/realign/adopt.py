@@ -28,7 +28,7 @@ from ..pair import Pair
 from ..partition_copy import PartitionCopy
 from ..reading import read_batches
 from ..settings import CopySettings
-from ..verify import DEFAULT_PATIENCE_S, DifferenceKind, OffsetRange, Outcome, PartitionReport
+from ..verify import DEFAULT_PATIENCE_S, OffsetRange, Outcome, PartitionReport
 from ..verify.comparison import PartitionComparison
 from ..verify.plan import PartitionPlan
 from .begin import first_pair
@@ -227,18 +227,8 @@ class _Adoption:
             return
         raise self._stop(
             f"{self._name} is not shown to be a faithful copy: {_first_of(report)}. Nothing was written. "
-            f"{self._advice(report)}"
+            f"{_advice(report)}"
         )
-
-    def _advice(self, report: PartitionReport) -> str:
-        committed = self._clusters.settings.source.isolation_level is IsolationLevel.READ_COMMITTED
-        if committed and report.counts.keys() == {DifferenceKind.EXTRA}:
-            return (
-                "If these are aborted records, which MirrorMaker 2 copies by default, give "
-                "isolation.level=read_uncommitted in --from-config. Otherwise mirror into an empty topic "
-                "(--rename)"
-            )
-        return "shoal verify lists all that differs. Mirror into an empty topic (--rename)"
 
     def _check_unique(self, origin: tuple[int, int], source_log: OffsetRange, records: int) -> None:
         """Make sure that the source has the copy's records in no other place, if that could be."""
@@ -269,6 +259,15 @@ class _Adoption:
 def _can_heal(failure: ShoalError) -> bool:
     is_retention = isinstance(failure, BrokerError) and failure.code is ErrorCode.OFFSET_OUT_OF_RANGE
     return is_retention or is_transient(failure)
+
+
+def _advice(report: PartitionReport) -> str:
+    if report.aborted:
+        return (
+            "MirrorMaker 2 copies aborted transactions by default. To take over such a copy, set "
+            "isolation.level=read_uncommitted in the file of --from-config"
+        )
+    return "shoal verify lists all that differs. Mirror into an empty topic (--rename)"
 
 
 def _first_of(report: PartitionReport) -> str:
