@@ -9,9 +9,12 @@ from __future__ import annotations
 import itertools
 import socket
 import time
+import uuid
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
+
+from topic_ids import NAMES
 
 from shoal.errors import ErrorCode
 from shoal.protocol.apis import ApiKey
@@ -29,6 +32,11 @@ _COORDINATOR_BUSY = (
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.CONCURRENT_TRANSACTIONS,
 )
+
+
+def listed(topic: str | uuid.UUID, name: str) -> dict[str, Any]:
+    """Return the field that lists a topic: its id, as from v13 of Fetch and Produce on, or its name."""
+    return {"topic_id": topic} if isinstance(topic, uuid.UUID) else {name: topic}
 
 
 class Wire:
@@ -112,7 +120,7 @@ class Wire:
 
     def produce_all(
         self,
-        entries: list[tuple[str, int, bytes | bytearray | None]],
+        entries: Sequence[tuple[str | uuid.UUID, int, bytes | bytearray | None]],
         *,
         version: int = 11,
         acks: int = -1,
@@ -124,7 +132,7 @@ class Wire:
 
     @staticmethod
     def produce_fields(
-        entries: list[tuple[str, int, bytes | bytearray | None]],
+        entries: Sequence[tuple[str | uuid.UUID, int, bytes | bytearray | None]],
         *,
         acks: int = -1,
         transactional_id: str | None = None,
@@ -137,7 +145,7 @@ class Wire:
             "timeout_ms": 5000,
             "topic_data": [
                 topic_data(
-                    name=topic,
+                    **listed(topic, "name"),
                     partition_data=[
                         partition_data(index=partition, records=None if data is None else bytes(data))
                     ],
@@ -151,17 +159,19 @@ class Wire:
         (fetched,) = self.fetch_all([(topic, partition, offset)], **options).partitions
         return fetched
 
-    def fetch_all(self, wanted: list[tuple[str, int, int]], **options: Any) -> FetchResponse:
+    def fetch_all(self, wanted: Sequence[tuple[str | uuid.UUID, int, int]], **options: Any) -> FetchResponse:
         """Fetch ``(topic, partition, offset)`` entries, each in an entry of its own."""
-        version = options.get("version", 12)
         self.send_fetch(wanted, **options)
+        return self.receive_fetch(options.get("version", 12))
+
+    def receive_fetch(self, version: int) -> FetchResponse:
         frame = self.receive_frame()
         assert frame is not None
-        return decode_fetch_response(memoryview(frame), version)
+        return decode_fetch_response(memoryview(frame), version, NAMES)
 
     def send_fetch(
         self,
-        wanted: list[tuple[str, int, int]],
+        wanted: Sequence[tuple[str | uuid.UUID, int, int]],
         *,
         version: int = 12,
         max_bytes: int = 1 << 20,
@@ -172,7 +182,7 @@ class Wire:
         leader_epoch: int = -1,
         session_id: int = 0,
         session_epoch: int = -1,
-        forgotten: Sequence[tuple[str, int]] = (),
+        forgotten: Sequence[tuple[str | uuid.UUID, int]] = (),
     ) -> None:
         fetch_topic = request_class(ApiKey.FETCH).FetchTopic
         forgotten_topic = request_class(ApiKey.FETCH).ForgottenTopic
@@ -188,7 +198,7 @@ class Wire:
             session_epoch=session_epoch,
             topics=[
                 fetch_topic(
-                    topic=topic,
+                    **listed(topic, "topic"),
                     partitions=[
                         fetch_topic.FetchPartition(
                             partition=partition,
@@ -203,7 +213,8 @@ class Wire:
                 for topic, partition, offset in wanted
             ],
             forgotten_topics_data=[
-                forgotten_topic(topic=topic, partitions=[partition]) for topic, partition in forgotten
+                forgotten_topic(**listed(topic, "topic"), partitions=[partition])
+                for topic, partition in forgotten
             ],
             rack_id="",
         )

@@ -54,7 +54,9 @@ def _recorded() -> list[bytes]:
         bytes(fetched.record_set)
         for vector in [*vectors(), *old_vectors()]
         if vector.api == "Fetch" and vector.direction == "response"
-        for fetched in decode_fetch_response(memoryview(vector.frame), vector.version).partitions
+        for fetched in decode_fetch_response(
+            memoryview(vector.frame), vector.version, vector.names
+        ).partitions
     }
     return sorted(each for each in found if 0 < len(each) < 20_000)
 

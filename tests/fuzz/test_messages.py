@@ -48,11 +48,11 @@ def read_all(vector: Vector, frame: bytes) -> None:
             decode_response(ApiKey(vector.api_key), vector.version, view)
     if vector in FETCHED:
         with contextlib.suppress(ProtocolError):
-            decode_fetch_response(view, vector.version)
+            decode_fetch_response(view, vector.version, vector.names)
     elif vector in PRODUCED:
         decode: Any = decode_produce_response if vector.direction == "response" else decode_produce_request
         with contextlib.suppress(ProtocolError):
-            decode(view, vector.version)
+            decode(view, vector.version, names=vector.names)
 
 
 @DECODERS
@@ -98,7 +98,7 @@ def test_garbage_is_read_or_refused_as_any_message(
                 decode_response(api_key, version, frame)
 
 
-@given(st.integers(4, 12), garbage())
+@given(st.integers(4, 13), garbage())
 @effort(300)
 def test_garbage_is_read_or_refused_by_what_reads_by_hand(version: int, body: bytes) -> None:
     frame = memoryview(b"\0\0\0\1" + body)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import random
+from dataclasses import replace
 from typing import Any
 
 import kio_messages
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import INT32, INT64, damaged
+from topic_ids import NAMES, id_of
 
 from shoal.errors import ErrorCode, ProtocolError
 from shoal.protocol.apis import ApiKey
@@ -22,8 +24,9 @@ from shoal.protocol.fetch import (
     decode_fetch_response,
     encode_fetch_response,
 )
+from shoal.protocol.topic_ids import NO_TOPIC_ID
 
-VERSIONS = range(13)
+VERSIONS = range(14)
 OLD_VERSIONS = range(4)
 EVERY_VERSION = pytest.mark.parametrize("version", VERSIONS)
 
@@ -78,6 +81,8 @@ LITERAL = {
         b"\6batch" + b"\0" + b"\0" + b"\0"
     ),
 }
+ORDERS = id_of("orders")
+LITERAL[13] = LITERAL[12].replace(b"\7orders", ORDERS.bytes)
 LITERAL[3] = LITERAL[2] = LITERAL[1]
 LITERAL_RESPONSE = {
     0: FetchResponse(0, 0, 0, [FetchedPartition("orders", 3, 0, 10, -1, -1, [], memoryview(b"batch"))]),
@@ -91,19 +96,25 @@ LITERAL_RESPONSE = {
 }
 LITERAL_RESPONSE[3] = LITERAL_RESPONSE[2] = LITERAL_RESPONSE[1]
 LITERAL_RESPONSE[12] = LITERAL_RESPONSE[11]
+LITERAL_RESPONSE[13] = replace(
+    LITERAL_RESPONSE[12],
+    partitions=[
+        replace(each, topic=str(ORDERS), topic_id=ORDERS) for each in LITERAL_RESPONSE[12].partitions
+    ],
+)
 
 
 @pytest.mark.parametrize("version", LITERAL)
 def test_literal_bytes_both_ways(version: int) -> None:
     frame, response = LITERAL[version], LITERAL_RESPONSE[version]
-    assert decode_fetch_response(memoryview(frame), version) == response
+    assert decode_fetch_response(memoryview(frame), version, NAMES) == response
     parts = encode_fetch_response(response, version, 7)
     assert b"".join(parts) == len(frame).to_bytes(4) + frame
 
 
 def partitions(version: int) -> st.SearchStrategy[FetchedPartition]:
     """Draw what a version can carry; the rest is as decoding leaves it."""
-    return st.builds(
+    drawn = st.builds(
         FetchedPartition,
         topic=st.sampled_from(["", "orders", "κ", "x" * 200]),
         partition=INT32,
@@ -115,6 +126,12 @@ def partitions(version: int) -> st.SearchStrategy[FetchedPartition]:
         record_set=st.sampled_from([NOTHING, memoryview(b"batch"), memoryview(b"x" * 300)]),
         preferred_read_replica=INT32 if version >= 11 else st.just(-1),
     )
+    return drawn.map(by_id) if version >= 13 else drawn
+
+
+def by_id(fetched: FetchedPartition) -> FetchedPartition:
+    topic_id = id_of(fetched.topic)
+    return replace(fetched, topic=str(topic_id), topic_id=topic_id)
 
 
 def by_topic(fetched: list[FetchedPartition]) -> list[FetchedPartition]:
@@ -152,18 +169,20 @@ def frame_of(response: FetchResponse, version: int) -> bytes:
 @given(RESPONSES)
 def test_a_response_is_decoded_as_it_was_encoded(drawn: tuple[int, FetchResponse]) -> None:
     version, response = drawn
-    assert decode_fetch_response(memoryview(frame_of(response, version)), version) == response
+    assert decode_fetch_response(memoryview(frame_of(response, version)), version, NAMES) == response
 
 
 def from_kio(message: Any) -> FetchResponse:
-    """Say in our words what kio read; a null array or record set is an empty one."""
+    """Say in our words what kio read; a null array or record set is an empty one, a null id one of zeros."""
+    by_id = message.__version__ >= 13
     return FetchResponse(
         throttle_time_ms=message.throttle_time // datetime.timedelta(milliseconds=1),
         error_code=getattr(message, "error_code", 0),
         session_id=getattr(message, "session_id", 0),
         partitions=[
             FetchedPartition(
-                topic=topic.topic,
+                topic=str(topic.topic_id or NO_TOPIC_ID) if by_id else topic.topic,
+                topic_id=(topic.topic_id or NO_TOPIC_ID) if by_id else None,
                 partition=each.partition_index,
                 error_code=each.error_code,
                 high_watermark=each.high_watermark,
@@ -210,7 +229,7 @@ def test_what_another_library_wrote_is_read_as_it_reads_it(version: int) -> None
     draw = random.Random(version)
     for _ in range(100):
         response, frame = another_librarys(version, draw)
-        assert decode_fetch_response(memoryview(frame), version) == response
+        assert decode_fetch_response(memoryview(frame), version, NAMES) == response
 
 
 @pytest.mark.parametrize("version", OLD_VERSIONS)
@@ -247,19 +266,19 @@ def test_a_frame_that_is_cut_anywhere_is_refused(version: int) -> None:
         _, frame = another_librarys(version, draw)
         for cut in range(len(frame)):
             with pytest.raises(ProtocolError):
-                decode_fetch_response(memoryview(frame[:cut]), version)
+                decode_fetch_response(memoryview(frame[:cut]), version, NAMES)
 
 
 @EVERY_VERSION
 def test_a_frame_with_bytes_after_the_message_is_refused(version: int) -> None:
-    frame = frame_of(LITERAL_RESPONSE[4], version)
+    frame = frame_of(LITERAL_RESPONSE[13 if version >= 13 else 4], version)
     with pytest.raises(ProtocolError, match=f"{len(frame) + 1} bytes whose fields end at {len(frame)}"):
-        decode_fetch_response(memoryview(frame + b"\0"), version)
+        decode_fetch_response(memoryview(frame + b"\0"), version, NAMES)
 
 
 def read_or_refuse(frame: bytes, version: int) -> None:
     with contextlib.suppress(ProtocolError):
-        response = decode_fetch_response(memoryview(frame), version)
+        response = decode_fetch_response(memoryview(frame), version, NAMES)
         assert sum(len(each.record_set) for each in response.partitions) <= len(frame)
 
 
@@ -273,6 +292,18 @@ def test_damaged_bytes_are_read_or_refused(drawn: tuple[int, FetchResponse], dat
 @given(st.sampled_from(VERSIONS), st.binary(max_size=100))
 def test_arbitrary_bytes_are_read_or_refused(version: int, frame: bytes) -> None:
     read_or_refuse(frame, version)
+
+
+def test_a_topic_id_that_was_not_asked_for_is_refused() -> None:
+    with pytest.raises(
+        ProtocolError, match=f"an answer for topic id {ORDERS}, which the request does not list"
+    ):
+        decode_fetch_response(memoryview(LITERAL[13]), 13, {id_of("x"): "x"})
+
+
+def test_a_topic_id_becomes_the_name_that_was_asked_for() -> None:
+    (fetched,) = decode_fetch_response(memoryview(LITERAL[13]), 13, {ORDERS: "orders"}).partitions
+    assert (fetched.topic, fetched.topic_id) == ("orders", ORDERS)
 
 
 def test_null_arrays_and_record_sets_are_empty() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import random
+import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import INT16, INT32, damaged
+from topic_ids import NAMES, id_of
 
 from shoal.errors import ProtocolError
 from shoal.protocol.apis import ApiKey
@@ -26,10 +29,11 @@ from shoal.protocol.produce import (
     decode_produce_response,
     encode_produce_request,
 )
+from shoal.protocol.topic_ids import NO_TOPIC_ID, TOPIC_IDS_FROM
 
-VERSIONS = range(13)
+VERSIONS = range(14)
 OLD_VERSIONS = range(3)
-KIO_VERSIONS = range(3, 13)
+KIO_VERSIONS = range(3, 14)
 
 Topics = dict[str, list[tuple[int, list[memoryview]]]]
 
@@ -65,6 +69,12 @@ LITERAL: dict[int, bytes] = {
         b"\0\0\0\1" + b"\1" + b"\0" + b"\0" + b"\0"
     ),
 }
+LITERAL[13] = (
+    LITERAL[9]
+    .replace(b"\0\0\0\x09", b"\0\0\0\x0d", 1)
+    .replace(b"\7orders", id_of("orders").bytes)
+    .replace(b"\2x", id_of("x").bytes)
+)
 LITERAL_TOPICS: Topics = {
     "orders": [(0, [memoryview(b"first")]), (3, [memoryview(b"one"), memoryview(b"twothre")])],
     "x": [(1, [])],
@@ -84,8 +94,14 @@ LITERAL_REQUEST = ProduceRequest(
 def encode(
     topics: Topics, version: int, client_id: str = "shoal", acks: int = -1, timeout_ms: int = 30_000
 ) -> list[bytes | memoryview]:
+    by_id = {id_of(name): partitions for name, partitions in topics.items()}
     return encode_produce_request(
-        topics, version=version, correlation_id=9, client_id=client_id, acks=acks, timeout_ms=timeout_ms
+        by_id if version >= TOPIC_IDS_FROM else topics,
+        version=version,
+        correlation_id=9,
+        client_id=client_id,
+        acks=acks,
+        timeout_ms=timeout_ms,
     )
 
 
@@ -98,7 +114,21 @@ def frame_of(parts: list[bytes | memoryview]) -> bytes:
 @pytest.mark.parametrize("version", LITERAL)
 def test_a_request_of_literal_bytes_both_ways(version: int) -> None:
     assert frame_of(encode(LITERAL_TOPICS, version)) == LITERAL[version]
-    assert decode_produce_request(memoryview(LITERAL[version]), version) == LITERAL_REQUEST
+    names = {id_of(name): name for name in LITERAL_TOPICS}
+    read = decode_produce_request(memoryview(LITERAL[version]), version, names=names)
+    by_name = [replace(each, topic_id=None) for each in read.partitions]
+    assert replace(read, partitions=by_name) == LITERAL_REQUEST
+    ids = [id_of(each.topic) if version >= TOPIC_IDS_FROM else None for each in read.partitions]
+    assert [each.topic_id for each in read.partitions] == ids
+
+
+def test_a_topic_id_that_the_broker_does_not_have_has_no_name() -> None:
+    request = decode_produce_request(memoryview(LITERAL[13]), 13, names={id_of("x"): "x"})
+    assert [(each.topic, each.topic_id) for each in request.partitions] == [
+        ("", id_of("orders")),
+        ("", id_of("orders")),
+        ("x", id_of("x")),
+    ]
 
 
 def all_topics() -> st.SearchStrategy[Topics]:
@@ -119,7 +149,7 @@ def by_kio(topics: Topics, version: int, client_id: str, acks: int, timeout_ms: 
             timeout=timedelta(milliseconds=timeout_ms),
             topic_data=tuple(
                 nested.TopicProduceData(
-                    name=name,
+                    **({"topic_id": id_of(name)} if version >= TOPIC_IDS_FROM else {"name": name}),
                     partition_data=tuple(
                         nested.PartitionProduceData(index=partition, records=b"".join(batches))
                         for partition, batches in partitions
@@ -144,7 +174,7 @@ def by_kafka_python(topics: Topics, version: int, client_id: str, acks: int, tim
         topic_data=[
             topic(
                 version=version,
-                name=name,
+                **({"topic_id": id_of(name)} if version >= TOPIC_IDS_FROM else {"name": name}),
                 partition_data=[
                     topic.PartitionProduceData(version=version, index=partition, records=b"".join(batches))
                     for partition, batches in partitions
@@ -196,7 +226,8 @@ def test_batches_are_not_copied(version: int) -> None:
 def test_a_partition_that_is_listed_twice_is_refused(version: int) -> None:
     """A broker keeps the last of them, drops the other and reports success."""
     twice: Topics = {"orders": [(0, [memoryview(b"lost")]), (1, []), (0, [memoryview(b"kept")])]}
-    with pytest.raises(ValueError, match="a partition of 'orders' is listed twice"):
+    topic = id_of("orders") if version >= TOPIC_IDS_FROM else "orders"
+    with pytest.raises(ValueError, match=f"a partition of '{topic}' is listed twice"):
         encode(twice, version)
 
 
@@ -206,13 +237,22 @@ def test_the_same_partition_number_of_two_topics_is_no_repetition() -> None:
     assert [(each.topic, each.partition) for each in decoded.partitions] == [("a", 0), ("b", 0)]
 
 
+def _topic_id(topic: Any) -> uuid.UUID | None:
+    """Return the id of a topic of kio's, which reads one of zeros as null."""
+    return (topic.topic_id or NO_TOPIC_ID) if hasattr(topic, "topic_id") else None
+
+
+def _name(topic: Any) -> str:
+    return str(_topic_id(topic) or topic.name)
+
+
 def request_from_kio(message: Any) -> ProduceRequest:
     return ProduceRequest(
         message.transactional_id,
         message.acks,
         message.timeout // timedelta(milliseconds=1),
         [
-            ProducedPartition(topic.name, each.index, memoryview(each.records or b""))
+            ProducedPartition(_name(topic), each.index, memoryview(each.records or b""), _topic_id(topic))
             for topic in message.topic_data
             for each in topic.partition_data
         ],
@@ -250,7 +290,7 @@ def other_requests(version: int, count: int) -> list[tuple[ProduceRequest, bytes
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_request_of_another_library_is_read_as_it_reads_it(version: int) -> None:
     for request, frame in other_requests(version, 100):
-        assert decode_produce_request(memoryview(frame), version) == request
+        assert decode_produce_request(memoryview(frame), version, names=NAMES) == request
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -259,9 +299,9 @@ def test_a_request_that_is_cut_anywhere_is_refused_and_one_that_goes_on_is_read(
     for _, frame in other_requests(version, 5):
         for cut in range(len(frame)):
             with pytest.raises(ProtocolError):
-                decode_produce_request(memoryview(frame[:cut]), version)
-        whole = decode_produce_request(memoryview(frame), version)
-        assert decode_produce_request(memoryview(frame + b"\0"), version) == whole
+                decode_produce_request(memoryview(frame[:cut]), version, names=NAMES)
+        whole = decode_produce_request(memoryview(frame), version, names=NAMES)
+        assert decode_produce_request(memoryview(frame + b"\0"), version, names=NAMES) == whole
 
 
 def test_a_requests_record_set_is_a_view_of_its_frame() -> None:
@@ -314,6 +354,9 @@ OUTCOME: dict[int, bytes] = {
 }
 
 
+OUTCOME[13] = OUTCOME[9].replace(b"\7orders", id_of("orders").bytes)
+
+
 def test_a_response_of_literal_bytes() -> None:
     for version in (0, 1):
         assert decode_produce_response(memoryview(OUTCOME[version]), version) == [
@@ -325,15 +368,21 @@ def test_a_response_of_literal_bytes() -> None:
     assert decode_produce_response(memoryview(OUTCOME[7]), 7) == [
         ProduceOutcome("orders", 3, 0, 1000, -1, 2, None)
     ]
-    assert decode_produce_response(memoryview(OUTCOME[9]), 9) == [
-        ProduceOutcome("orders", 3, 87, -1, -1, 2, "text")
-    ]
+    for version in (9, 13):
+        assert decode_produce_response(
+            memoryview(OUTCOME[version]), version, {id_of("orders"): "orders"}
+        ) == [ProduceOutcome("orders", 3, 87, -1, -1, 2, "text")]
+
+
+def test_an_answer_for_a_topic_id_that_was_not_sent_is_refused() -> None:
+    with pytest.raises(ProtocolError, match=f"topic id {id_of('orders')}, which the request does not list"):
+        decode_produce_response(memoryview(OUTCOME[13]), 13, {})
 
 
 def outcomes_from_kio(message: Any) -> list[ProduceOutcome]:
     return [
         ProduceOutcome(
-            topic.name,
+            _name(topic),
             each.index,
             each.error_code,
             each.base_offset,
@@ -369,7 +418,7 @@ def other_responses(version: int, count: int) -> list[tuple[list[ProduceOutcome]
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_response_of_another_library_is_read_as_it_reads_it(version: int) -> None:
     for outcomes, frame in other_responses(version, 100):
-        assert decode_produce_response(memoryview(frame), version) == outcomes
+        assert decode_produce_response(memoryview(frame), version, names=NAMES) == outcomes
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -377,9 +426,9 @@ def test_a_response_that_is_cut_anywhere_or_goes_on_is_refused(version: int) -> 
     for _, frame in other_responses(version, 5):
         for cut in range(len(frame)):
             with pytest.raises(ProtocolError):
-                decode_produce_response(memoryview(frame[:cut]), version)
+                decode_produce_response(memoryview(frame[:cut]), version, names=NAMES)
         with pytest.raises(ProtocolError, match="whose fields end at"):
-            decode_produce_response(memoryview(frame + b"\0"), version)
+            decode_produce_response(memoryview(frame + b"\0"), version, names=NAMES)
 
 
 @given(st.sampled_from(VERSIONS), st.integers(0, 19), st.data())
@@ -389,7 +438,11 @@ def test_damaged_and_arbitrary_bytes_are_read_or_refused(
     arbitrary = st.binary(max_size=100)
     request = other_requests(version, 20)[number][1]
     with contextlib.suppress(ProtocolError):
-        decode_produce_request(memoryview(data.draw(damaged(st.just(request)) | arbitrary)), version)
+        decode_produce_request(
+            memoryview(data.draw(damaged(st.just(request)) | arbitrary)), version, names=NAMES
+        )
     response = other_responses(version, 20)[number][1]
     with contextlib.suppress(ProtocolError):
-        decode_produce_response(memoryview(data.draw(damaged(st.just(response)) | arbitrary)), version)
+        decode_produce_response(
+            memoryview(data.draw(damaged(st.just(response)) | arbitrary)), version, names=NAMES
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from shoal.protocol.codec import (
     read_correlation_id,
     read_request_header,
 )
-from shoal.protocol.fetch import FetchedPartition, decode_fetch_response, encode_fetch_response
+from shoal.protocol.fetch import FetchedPartition, FetchResponse, decode_fetch_response, encode_fetch_response
 from shoal.protocol.produce import (
     decode_produce_request,
     decode_produce_response,
@@ -110,14 +111,18 @@ def test_a_frame_that_is_cut_is_refused(vector: Vector) -> None:
 
 @recorded(api="Fetch", direction="response")
 def test_a_fetch_response_is_read_as_the_index_says(vector: Vector) -> None:
-    response = decode_fetch_response(memoryview(vector.frame), vector.version)
+    response = decode_fetch_response(memoryview(vector.frame), vector.version, vector.names)
     fields = vector.fields
     assert response.throttle_time_ms == fields.get("throttle_time_ms", 0)
     assert (response.error_code, response.session_id) == (
         fields.get("error_code", 0),
         fields.get("session_id", 0),
     )
-    expected = [(topic["topic"], each) for topic in fields["responses"] for each in topic["partitions"]]
+    expected = [
+        (topic.get("topic") or topic["topic_id"], each)
+        for topic in fields["responses"]
+        for each in topic["partitions"]
+    ]
     assert len(response.partitions) == len(expected)
     for found, (topic, each) in zip(response.partitions, expected, strict=True):
         assert (found.topic, found.partition) == (topic, each["partition_index"])
@@ -134,20 +139,28 @@ def test_a_fetch_response_is_read_as_the_index_says(vector: Vector) -> None:
 
 @recorded(api="Fetch", direction="response")
 def test_a_fetch_response_is_written_as_it_was_recorded(vector: Vector) -> None:
-    """But for what we leave out, and for nulls and empty arrays, which mean the same."""
-    response = decode_fetch_response(memoryview(vector.frame), vector.version)
+    """But for what we leave out, for nulls and empty arrays, and for a topic that is listed twice."""
+    response = decode_fetch_response(memoryview(vector.frame), vector.version, vector.names)
     details = [each for topic in vector.fields["responses"] for each in topic["partitions"]]
     size, *parts = encode_fetch_response(response, vector.version, vector.correlation_id)
     written = b"".join(parts)
     assert int.from_bytes(size) == len(written)
-    assert decode_fetch_response(memoryview(written), vector.version) == response
-    if all(each.get("aborted_transactions") != [] and each["records"] is not None for each in details):
+    read = decode_fetch_response(memoryview(written), vector.version, vector.names)
+    assert replace(read, partitions=_sorted(read)) == replace(response, partitions=_sorted(response))
+    listed = [topic.get("topic") or topic["topic_id"] for topic in vector.fields["responses"]]
+    if len(set(listed)) == len(listed) and all(
+        each.get("aborted_transactions") != [] and each["records"] is not None for each in details
+    ):
         assert written == vector.frame
+
+
+def _sorted(response: FetchResponse) -> list[FetchedPartition]:
+    return sorted(response.partitions, key=lambda each: (each.topic, each.partition))
 
 
 @recorded(api="Produce", direction="request")
 def test_a_produce_request_is_read_and_written_as_it_was_recorded(vector: Vector) -> None:
-    request = decode_produce_request(memoryview(vector.frame), vector.version)
+    request = decode_produce_request(memoryview(vector.frame), vector.version, names=vector.names)
     fields = vector.fields
     assert (request.transactional_id, request.acks, request.timeout_ms) == (
         fields.get("transactional_id"),
@@ -155,15 +168,15 @@ def test_a_produce_request_is_read_and_written_as_it_was_recorded(vector: Vector
         fields["timeout_ms"],
     )
     assert [(each.topic, each.partition, len(each.record_set)) for each in request.partitions] == [
-        (topic["name"], each["index"], each["records"]["bytes"])
+        (topic.get("name") or topic["topic_id"], each["index"], each["records"]["bytes"])
         for topic in fields["topic_data"]
         for each in topic["partition_data"]
     ]
     if request.transactional_id is not None:
         return  # which the client does not write
-    topics: dict[str, list[tuple[int, list[memoryview]]]] = {}
+    topics: dict[Any, list[tuple[int, list[memoryview]]]] = {}
     for each in request.partitions:
-        topics.setdefault(each.topic, []).append((each.partition, [each.record_set]))
+        topics.setdefault(each.topic_id or each.topic, []).append((each.partition, [each.record_set]))
     parts = encode_produce_request(
         topics,
         version=vector.version,
@@ -177,7 +190,7 @@ def test_a_produce_request_is_read_and_written_as_it_was_recorded(vector: Vector
 
 @recorded(api="Produce", direction="response")
 def test_a_produce_response_is_read_as_the_index_says(vector: Vector) -> None:
-    outcomes = decode_produce_response(memoryview(vector.frame), vector.version)
+    outcomes = decode_produce_response(memoryview(vector.frame), vector.version, vector.names)
     assert [
         {
             "name": each.topic,
@@ -191,7 +204,7 @@ def test_a_produce_response_is_read_as_the_index_says(vector: Vector) -> None:
         for each in outcomes
     ] == [
         {
-            "name": topic["name"],
+            "name": topic.get("name") or topic["topic_id"],
             "index": each["index"],
             "error_code": each["error_code"],
             "base_offset": each["base_offset"],
@@ -209,9 +222,9 @@ def record_sets(vector: Vector) -> dict[str, memoryview]:
     """Return what a frame carries, by "topic-partition", writable."""
     frame = memoryview(bytearray(vector.frame))
     if vector.api == "Fetch":
-        fetched = decode_fetch_response(frame, vector.version).partitions
+        fetched = decode_fetch_response(frame, vector.version, vector.names).partitions
         return {f"{each.topic}-{each.partition}": each.record_set for each in fetched}
-    produced = decode_produce_request(frame, vector.version).partitions
+    produced = decode_produce_request(frame, vector.version, names=vector.names).partitions
     return {f"{each.topic}-{each.partition}": each.record_set for each in produced}
 
 
@@ -278,7 +291,7 @@ COMPLETE = pytest.mark.parametrize(
 @COMPLETE
 def test_what_is_kept_of_a_partition_is_what_a_read_committed_consumer_reads(vector: Vector) -> None:
     assert vector.records is not None
-    for each in decode_fetch_response(memoryview(vector.frame), vector.version).partitions:
+    for each in decode_fetch_response(memoryview(vector.frame), vector.version, vector.names).partitions:
         consumed = {record["offset"] for record in vector.records[f"{each.topic}-{each.partition}"]}
         for batch, decision in decided(each):
             header = batch.header
@@ -304,7 +317,9 @@ def test_the_recorded_batches_lead_to_every_decision_that_a_modern_broker_can_ca
     decisions = {
         decision
         for vector in responses
-        for fetched in decode_fetch_response(memoryview(vector.frame), vector.version).partitions
+        for fetched in decode_fetch_response(
+            memoryview(vector.frame), vector.version, vector.names
+        ).partitions
         for _, decision in decided(fetched)
     }
     elsewhere = {Decision.CROP, Decision.REBUILD_MAGIC, Decision.REBUILD_APPEND_TIME, Decision.JOIN}

@@ -75,7 +75,7 @@ def _recorded() -> Iterator[tuple[Vector, FetchedPartition]]:
     """Every partition that a real broker answered with, and the response that it was in."""
     for vector in vectors():
         if vector.api == "Fetch" and vector.direction == "response":
-            response = decode_fetch_response(memoryview(vector.frame), vector.version)
+            response = decode_fetch_response(memoryview(vector.frame), vector.version, vector.names)
             for partition in response.partitions:
                 yield vector, partition
 

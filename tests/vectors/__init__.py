@@ -6,6 +6,7 @@ Frames of a real Kafka broker, byte by byte; see README.md.
 """
 
 import json
+import uuid
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -60,6 +61,13 @@ class Vector:
     def frame(self) -> bytes:
         """The frame, header included, without the four bytes of its size."""
         return (_DIRECTORY / f"{self.name}.bin").read_bytes()
+
+    @property
+    def names(self) -> dict[uuid.UUID, str]:
+        """A name for each topic that it lists by id, as the index has it: the id as text."""
+        listed = self.fields.get("responses") or self.fields.get("topic_data") or ()
+        ids = [topic["topic_id"] for topic in listed if topic.get("topic_id")]
+        return {uuid.UUID(each): each for each in ids}
 
 
 @cache

@@ -7,7 +7,8 @@ the files are replaced only when all of them did.
 
 import itertools
 import struct
-from collections.abc import Sequence
+import uuid
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ from rig import (
     create_topic,
     load_batch,
     read_topic,
+    recreate_topic,
     start_in_parallel,
     wait_until,
 )
@@ -67,6 +69,7 @@ With protocol type "consumer" the coordinator parses it; what it cannot parse (s
 inside a timer, and the join is never answered.
 """
 GROUP = "recorded-group"
+NOBODYS_TOPIC_ID = uuid.UUID("6e6f2074-6f70-6963-2068-617320746869")
 FETCH_VERSIONS = range(4, 13)
 PRODUCE_VERSIONS = range(3, 13)
 
@@ -97,6 +100,7 @@ class Scenarios:
         self.fetch_limits()
         self.fetch_errors()
         self.fetch_sessions()
+        self.fetch_topic_ids()
         self.fetch_transactions()
         self.fetch_log_append_time()
         self.fetch_compacted()
@@ -104,6 +108,7 @@ class Scenarios:
         self.producer_ids()
         self.produce()
         self.produce_versions()
+        self.produce_topic_ids()
         self.produce_refusals()
         self.produce_sequences()
         self.group()
@@ -261,6 +266,71 @@ class Scenarios:
                 f"error {error}",
             )
             assert response.error_code == error
+
+    def fetch_topic_ids(self) -> None:
+        """From version 13 on topics are listed by id (KIP-516)."""
+        ids = self.topic_ids("codec-lz4", "codec-none", "codec-gzip")
+        nobody = {"nobody": NOBODYS_TOPIC_ID}
+        self.record(
+            fetch({"codec-lz4": {0: 0}}, version=13, ids=ids),
+            "fetch-v13",
+            "the same three batches as in the versions before; the topic is listed by id",
+            codec="lz4",
+        )
+        response = self.record(
+            fetch({"nobody": {0: 0}, "codec-none": {0: 0, 7: 0}}, version=13, ids=ids | nobody),
+            "fetch-v13-unknown-topic-id",
+            "a topic id that no topic has, error 100; a partition that its topic does not have, error 3",
+        )
+        assert fetch_errors(response) == {0: {0, 100}, 7: {3}}
+        first = self.record(
+            fetch({"codec-none": {0: 26}, "codec-gzip": {0: 27}}, version=13, ids=ids, session_epoch=0),
+            "fetch-v13-session-start",
+            "a full fetch that asks for a session, by id",
+        )
+        load_batch(self.bootstrap, "codec-gzip", 0, records(1), "gzip")
+        response = self.record(
+            fetch({}, version=13, session_id=first.session_id, session_epoch=1),
+            "fetch-v13-session-one-changed",
+            "an incremental fetch: only the partition with something new is in the response",
+        )
+        assert [topic.topic_id for topic in response.responses] == [ids["codec-gzip"]]
+        forgotten = [{"topic_id": ids["codec-gzip"], "partitions": [0]}]
+        session = {"session_id": first.session_id, "session_epoch": 2}
+        response = self.record(
+            fetch({}, version=13, **session, forgotten=forgotten, max_wait_ms=50),
+            "fetch-v13-session-forget",
+            "an incremental fetch that removes a partition by its topic's id; nothing new",
+        )
+        assert response.responses == []
+        response = self.record(
+            fetch({}, session_id=first.session_id, session_epoch=3),
+            "fetch-v12-session-by-name",
+            "a request by name in a session by id: error 106",
+        )
+        assert response.error_code == 106
+        self.fetch_recreated_topic()
+
+    def fetch_recreated_topic(self) -> None:
+        create_topic(self.bootstrap, "recreated")
+        load_batch(self.bootstrap, "recreated", 0, records(5))
+        former = self.topic_ids("recreated")
+        first = self.ask(fetch({"recreated": {0: 5}}, version=13, ids=former, session_epoch=0, max_wait_ms=0))
+        recreate_topic(self.bootstrap, "recreated")
+        load_batch(self.bootstrap, "recreated", 0, records(20))
+        assert self.topic_ids("recreated") != former
+        response = self.record(
+            fetch({"recreated": {0: 5}}, version=13, ids=former),
+            "fetch-v13-recreated",
+            "the id of a topic that was deleted, and created again under its name: error 100",
+        )
+        assert fetch_errors(response) == {0: {100}}
+        response = self.record(
+            fetch({}, version=13, session_id=first.session_id, session_epoch=1),
+            "fetch-v13-session-recreated",
+            "the same in a session, which knows the topic by its former id: error 103",
+        )
+        assert fetch_errors(response) == {0: {103}}
 
     def fetch_transactions(self) -> None:
         """
@@ -437,6 +507,38 @@ class Scenarios:
                 codec="gzip",
             )
             assert_produced(response, error=0, base_offset=2 * number)
+
+    def produce_topic_ids(self) -> None:
+        """From version 13 on topics are listed by id (KIP-516)."""
+        create_topic(self.bootstrap, "produced-by-id", partitions=2)
+        ids = self.topic_ids("produced-by-id") | {"nobody": NOBODYS_TOPIC_ID}
+        sent = batch([b"one", b"two"], codec=1)
+        response = self.record(
+            produce({"produced-by-id": {0: sent, 1: sent}}, version=13, ids=ids),
+            "produce-v13",
+            "a gzip batch of two records to two partitions of a topic that is listed by id",
+            codec="gzip",
+        )
+        assert_produced(response, error=0, base_offset=0)
+        response = self.record(
+            produce({"nobody": {0: sent}}, version=13, ids=ids),
+            "produce-v13-unknown-topic-id",
+            "a topic id that no topic has: error 100",
+        )
+        assert_produced(response, error=100)
+        response = self.record(
+            produce({"produced-by-id": {7: sent}}, version=13, ids=ids),
+            "produce-v13-unknown-partition",
+            "a partition that the topic does not have: error 3",
+        )
+        assert_produced(response, error=3)
+        recreate_topic(self.bootstrap, "produced-by-id")
+        response = self.record(
+            produce({"produced-by-id": {0: sent}}, version=13, ids=ids),
+            "produce-v13-recreated",
+            "the id of a topic that was deleted, and created again under its name: error 100",
+        )
+        assert_produced(response, error=100)
 
     def produce_refusals(self) -> None:
         create_topic(self.bootstrap, "refused", config={"max.message.bytes": "2000"})
@@ -670,6 +772,12 @@ class Scenarios:
         )
         assert response.topics[0].partitions[0].end_offset == 3
 
+    def topic_ids(self, *topics: str) -> dict[str, uuid.UUID]:
+        asked = message(
+            MetadataRequest, 12, topics=[{"name": each} for each in topics], allow_auto_topic_creation=False
+        )
+        return {topic.name: topic.topic_id for topic in self.ask(asked).topics}
+
     def record(self, request: Any, name: str, what: str, **more: Any) -> Any:
         return self.recorder.record(self.bootstrap, request, name, what, **more)
 
@@ -737,11 +845,12 @@ def fetch(
     session_epoch: int = -1,
     forgotten: Sequence[dict[str, Any]] = (),
     max_wait_ms: int = 500,
+    ids: Mapping[str, uuid.UUID] | None = None,
 ) -> Any:
-    """Build a Fetch request for ``{topic: {partition: offset}}``."""
+    """Build a Fetch request for ``{topic: {partition: offset}}``; with ``ids``, topics are listed by id."""
     topics = [
         {
-            "topic": topic,
+            **({"topic": topic} if ids is None else {"topic_id": ids[topic]}),
             "partitions": [
                 {
                     "partition": partition,
@@ -768,11 +877,17 @@ def fetch(
     )
 
 
-def produce(record_sets: dict[str, dict[int, bytes]], *, version: int = 12, acks: int = -1) -> Any:
-    """Build a Produce request for ``{topic: {partition: record set}}``."""
+def produce(
+    record_sets: dict[str, dict[int, bytes]],
+    *,
+    version: int = 12,
+    acks: int = -1,
+    ids: Mapping[str, uuid.UUID] | None = None,
+) -> Any:
+    """Build a Produce request for ``{topic: {partition: record set}}``; with ``ids``, it lists these."""
     topics = [
         {
-            "name": topic,
+            **({"name": topic} if ids is None else {"topic_id": ids[topic]}),
             "partition_data": [{"index": p, "records": record_set} for p, record_set in of_topic.items()],
         }
         for topic, of_topic in record_sets.items()
@@ -789,6 +904,15 @@ def init_producer_id(version: int) -> Any:
 def assert_produced(response: Any, error: int, base_offset: int = -1) -> None:
     partition = response.responses[0].partition_responses[0]
     assert (partition.error_code, partition.base_offset) == (error, base_offset), response
+
+
+def fetch_errors(response: Any) -> dict[int, set[int]]:
+    """Return the error codes by partition number."""
+    errors: dict[int, set[int]] = {}
+    for topic in response.responses:
+        for partition in topic.partitions:
+            errors.setdefault(partition.partition_index, set()).add(partition.error_code)
+    return errors
 
 
 def only_records(response: Any) -> bytes:

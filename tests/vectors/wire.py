@@ -207,13 +207,15 @@ def _record_set_size(records: bytes | None) -> Any:
 def _batches_in(decoded: ApiMessage) -> dict[str, list[dict[str, Any]]]:
     if decoded.name == "FetchResponse":
         return {
-            f"{topic.topic}-{partition.partition_index}": batch_headers(bytes(partition.records or b""))
+            f"{topic.topic or topic.topic_id}-{partition.partition_index}": batch_headers(
+                bytes(partition.records or b"")
+            )
             for topic in decoded.responses
             for partition in topic.partitions
         }
     if decoded.name == "ProduceRequest":
         return {
-            f"{topic.name}-{partition.index}": batch_headers(bytes(partition.records))
+            f"{topic.name or topic.topic_id}-{partition.index}": batch_headers(bytes(partition.records))
             for topic in decoded.topic_data
             for partition in topic.partition_data
         }

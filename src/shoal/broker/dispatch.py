@@ -62,7 +62,7 @@ def answer(broker: Broker, frame: memoryview, client_host: str) -> Sequence[byte
         api = broker.apis.get(header.api_key)  # type: ignore[call-overload]
         if api is None or not api.oldest <= header.api_version <= api.newest:
             return _without_api(broker, header)
-        request = _decode(header, frame)
+        request = _decode(broker, header, frame)
     except ProtocolError as error:
         raise CloseConnection(str(error)) from error
     return _serve(broker, api, header, request, client_host)
@@ -75,9 +75,9 @@ def _without_api(broker: Broker, header: RequestHeader) -> Sequence[bytes | memo
     return [encode_response(unsupported_version(broker), header.correlation_id)]
 
 
-def _decode(header: RequestHeader, frame: memoryview) -> Any:
+def _decode(broker: Broker, header: RequestHeader, frame: memoryview) -> Any:
     if header.api_key == ApiKey.PRODUCE:
-        return decode_produce_request(frame, header.api_version)
+        return decode_produce_request(frame, header.api_version, names=broker.topics.names)
     return decode_request(header, frame)
 
 
@@ -130,13 +130,17 @@ def _partitions_of(broker: Broker, request: Any) -> set[tuple[str, int]]:
         return {(entry.topic, entry.partition) for entry in request.partitions}
     found = broker.fetch_sessions.partitions(getattr(request, "session_id", 0) or 0)
     for topic in _field(request, "topics") or ():
-        name = topic if isinstance(topic, str) else _field(topic, "name", "topic")
+        name = topic if isinstance(topic, str) else _name_of(broker, topic)
         for partition in _field(topic, "partitions", "partition_indexes") or (-1,):
             number = (
                 partition if isinstance(partition, int) else _field(partition, "partition_index", "partition")
             )
             found.add((name, number))
     return found
+
+
+def _name_of(broker: Broker, topic: Any) -> str:
+    return _field(topic, "name", "topic") or broker.topics.names.get(_field(topic, "topic_id"), "")
 
 
 def _field(message: Any, *names: str) -> Any:

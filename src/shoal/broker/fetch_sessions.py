@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from ..errors import ErrorCode
@@ -32,22 +33,39 @@ _FINAL_EPOCH = -1
 #: MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS.
 _EVICTION_MS = 120_000
 
-_Key = tuple[str, int]
+#: With the topic's id if the request has it, else with its name.
+_Key = tuple[str | uuid.UUID, int]
+
+_Names = Mapping[uuid.UUID, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a request asks of a partition, or an earlier one of the session did."""
+    """
+    What a request asks of a partition, or an earlier one of the session did.
+
+    Attributes:
+        topic: Its name; empty as long as no topic has the id.
+        topic_id: None if the request lists topics by name.
+
+    """
 
     topic: str
     partition: int
     fetch_offset: int
     max_bytes: int
     leader_epoch: int
+    topic_id: uuid.UUID | None = None
 
     @property
     def key(self) -> _Key:
-        return self.topic, self.partition
+        return self.topic_id or self.topic, self.partition
+
+    def resolved(self, names: _Names | None) -> Wanted:
+        """Return it with the name of a topic that was created meanwhile (``maybeResolveUnknownName``)."""
+        if self.topic or not names or self.topic_id is None:
+            return self
+        return replace(self, topic=names.get(self.topic_id, ""))
 
 
 class FetchContext(Protocol):
@@ -85,8 +103,9 @@ class _Kept:
 
 
 class _Session:
-    def __init__(self, session_id: int, partitions: dict[_Key, _Kept]) -> None:
+    def __init__(self, session_id: int, partitions: dict[_Key, _Kept], *, uses_ids: bool) -> None:
         self.id = session_id
+        self.uses_ids = uses_ids
         self.next_epoch = 1
         self.partitions = partitions
         self.created_ms = self.used_ms = now_ms()
@@ -104,12 +123,16 @@ class _Session:
     def news(self, partitions: Iterable[FetchedPartition]) -> Iterator[FetchedPartition]:
         """Yield what the client does not know; who got records goes behind the others."""
         for fetched in partitions:
-            key = fetched.topic, fetched.partition
+            key = _key_of(fetched)
             kept = self.partitions[key]
             if kept.is_news(fetched):
                 if len(fetched.record_set):
                     self.partitions[key] = self.partitions.pop(key)
                 yield fetched
+
+
+def _key_of(fetched: FetchedPartition) -> _Key:
+    return fetched.topic_id or fetched.topic, fetched.partition
 
 
 class _Sessionless:
@@ -123,22 +146,24 @@ class _Sessionless:
 class _Full(_Sessionless):
     """A request that asks for a session."""
 
-    def __init__(self, sessions: FetchSessions, wanted: Sequence[Wanted]) -> None:
+    def __init__(self, sessions: FetchSessions, wanted: Sequence[Wanted], *, uses_ids: bool) -> None:
         super().__init__(wanted)
         self._sessions = sessions
+        self._uses_ids = uses_ids
 
     def answer(self, partitions: Sequence[FetchedPartition]) -> FetchResponse:
         kept = {each.key: _Kept(each) for each in self.wanted}
         for fetched in partitions:
-            kept[fetched.topic, fetched.partition].is_news(fetched)
-        return FetchResponse(0, ErrorCode.NONE, self._sessions.create(kept), partitions)
+            kept[_key_of(fetched)].is_news(fetched)
+        session_id = self._sessions.create(kept, uses_ids=self._uses_ids)
+        return FetchResponse(0, ErrorCode.NONE, session_id, partitions)
 
 
 class _Incremental:
     """A request of a session."""
 
-    def __init__(self, sessions: FetchSessions, session: _Session) -> None:
-        self.wanted = [kept.wanted for kept in session.partitions.values()]
+    def __init__(self, sessions: FetchSessions, session: _Session, names: _Names | None) -> None:
+        self.wanted = [kept.wanted.resolved(names) for kept in session.partitions.values()]
         self._sessions = sessions
         self._session = session
         self._expected_epoch = session.next_epoch
@@ -169,21 +194,27 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def begin(self, request: Any) -> FetchContext:
+    def begin(self, request: Any, names: _Names | None = None) -> FetchContext:
         """
         Find out what a request asks for.
 
+        Args:
+            request: The request.
+            names: The names of all topics by id, if the request lists topics by id.
+
         Raises:
-            Refused: With FETCH_SESSION_ID_NOT_FOUND or INVALID_FETCH_SESSION_EPOCH.
+            Refused: With FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or
+                FETCH_SESSION_TOPIC_ID_ERROR.
 
         """
         # A map in Kafka too: a partition that is listed again is asked for once, as the last entry says.
-        wanted = list({each.key: each for each in _wanted(request)}.values())
+        wanted = list({each.key: each for each in _wanted(request, names)}.values())
+        uses_ids = names is not None
         with self.lock:
             if request.session_epoch in _FULL_EPOCHS:
                 self._sessions.pop(request.session_id, None)
                 is_final = request.session_epoch == _FINAL_EPOCH
-                return _Sessionless(wanted) if is_final else _Full(self, wanted)
+                return _Sessionless(wanted) if is_final else _Full(self, wanted, uses_ids=uses_ids)
             session = self._sessions.get(request.session_id)
             if session is None:
                 raise Refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"no session {request.session_id}")
@@ -192,21 +223,27 @@ class FetchSessions:
                     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
                     f"session {session.id} is at epoch {session.next_epoch}, not {request.session_epoch}",
                 )
+            if session.uses_ids != uses_ids:
+                raise Refused(
+                    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+                    f"session {session.id} lists topics {'by id' if session.uses_ids else 'by name'}",
+                )
             session.update(wanted, _forgotten(request))
             if not session.partitions:
                 del self._sessions[session.id]
                 return _Sessionless(wanted)
             session.used_ms = now_ms()
             session.next_epoch = session.next_epoch % _LARGEST + 1
-            return _Incremental(self, session)
+            return _Incremental(self, session, names)
 
-    def partitions(self, session_id: int) -> set[_Key]:
+    def partitions(self, session_id: int) -> set[tuple[str, int]]:
         """Return the partitions of a session; none where there is no such session."""
         with self.lock:
             session = self._sessions.get(session_id)
-            return set(session.partitions) if session else set()
+            kept = session.partitions.values() if session else ()
+            return {(each.wanted.topic, each.wanted.partition) for each in kept}
 
-    def create(self, partitions: dict[_Key, _Kept]) -> int:
+    def create(self, partitions: dict[_Key, _Kept], *, uses_ids: bool) -> int:
         """Make a session if there is room; return its id, or 0."""
         with self.lock:
             if len(self._sessions) >= self.slots and not self._evict(len(partitions)):
@@ -214,7 +251,7 @@ class FetchSessions:
             session_id = random.randint(1, _LARGEST)
             while session_id in self._sessions:
                 session_id = random.randint(1, _LARGEST)
-            self._sessions[session_id] = _Session(session_id, partitions)
+            self._sessions[session_id] = _Session(session_id, partitions, uses_ids=uses_ids)
             return session_id
 
     def _evict(self, size: int) -> bool:
@@ -239,19 +276,21 @@ class FetchSessions:
             self._sessions.clear()
 
 
-def _wanted(request: Any) -> Iterator[Wanted]:
+def _wanted(request: Any, names: _Names | None) -> Iterator[Wanted]:
     for topic in request.topics:
+        name = topic.topic if names is None else names.get(topic.topic_id, "")
         for each in topic.partitions:
             yield Wanted(
-                topic.topic,
+                name,
                 each.partition,
                 each.fetch_offset,
                 each.partition_max_bytes,
                 each.current_leader_epoch,
+                None if names is None else topic.topic_id,
             )
 
 
 def _forgotten(request: Any) -> Iterator[_Key]:
     for topic in request.forgotten_topics_data:
         for partition in topic.partitions:
-            yield topic.topic, partition
+            yield topic.topic_id or topic.topic, partition

@@ -83,6 +83,7 @@ class Topics:
         self._data = data
         self._lock = threading.RLock()
         self._by_name: dict[str, Topic] = {}
+        self._names: dict[uuid.UUID, str] = {}
         if data is not None:
             self._recover(data)
 
@@ -96,8 +97,12 @@ class Topics:
             for number, log in enumerate(topic.logs):
                 log.recover(starts.get((name, str(number)), 0), verify=not data.was_clean)
                 log.begin_leader_epoch(max(log.leader_epoch, fact["leader_epoch"]) + 1)
-            self._by_name[name] = topic
+            self._add(topic)
             self._keep(topic)
+
+    def _add(self, topic: Topic) -> None:
+        self._by_name[topic.name] = topic
+        self._names[topic.topic_id] = topic.name
 
     def _keep(self, topic: Topic, *, flushed: bool = False) -> None:
         if self._data is not None:
@@ -120,7 +125,13 @@ class Topics:
         return self._by_name.get(name)
 
     def with_id(self, topic_id: uuid.UUID) -> Topic | None:
-        return next((topic for topic in self if topic.topic_id == topic_id), None)
+        name = self._names.get(topic_id)
+        return self._by_name.get(name) if name is not None else None
+
+    @property
+    def names(self) -> Mapping[uuid.UUID, str]:
+        """The name of each topic, by its id."""
+        return self._names
 
     def topic(self, name: str) -> Topic:
         """
@@ -181,7 +192,7 @@ class Topics:
             topic = Topic(name, uuid.uuid4(), [], dict(overrides))
             self._add_logs(topic, partitions)
             self._keep(topic, flushed=True)
-            self._by_name[name] = topic
+            self._add(topic)
             return topic
 
     def grow(self, topic: Topic, partitions: int) -> None:
@@ -213,6 +224,7 @@ class Topics:
 
     def delete(self, topic: Topic) -> None:
         with self._lock:
+            self._names.pop(topic.topic_id, None)
             if self._by_name.pop(topic.name, None) is None or self._data is None:
                 return
             self._data.journal.put("topic", topic.name, value=None)

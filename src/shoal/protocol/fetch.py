@@ -1,17 +1,18 @@
 """
-Fetch responses, v0 to v12, by hand: record sets stay views of the frame.
+Fetch responses, v0 to v13, by hand: record sets stay views of the frame.
 
 Per version (``FetchResponse.json``): v1 adds the throttle time, v4 the last
 stable offset and the aborted transactions, v5 log_start_offset, v7 an error
-code and a session id, v11 a preferred read replica; v12 is flexible. Topics
-go by name up to v12. v0 to v3 carry messages of magic 0 and 1; Kafka 4 has
-removed them.
+code and a session id, v11 a preferred read replica; v12 is flexible. From v13
+on a topic's id replaces its name (KIP-516). v0 to v3 carry messages of magic 0
+and 1; Kafka 4 has removed them.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .primitives import (
@@ -24,9 +25,9 @@ from .primitives import (
     skip_tagged_fields,
     unpack,
     write_array_length,
-    write_string,
     write_unsigned_varint,
 )
+from .topic_ids import NO_TOPIC_ID, TOPIC_IDS_FROM, name_of, read_topic_id, write_topic
 
 __all__ = [
     "LIMITED_FROM",
@@ -56,6 +57,7 @@ class FetchedPartition:
     One partition's part of a Fetch response.
 
     Attributes:
+        topic: Its name; empty if the broker that answers has no topic with this id.
         error_code: Kafka's code, 0 for none.
         high_watermark: Offset after the last record that all in-sync replicas have.
         last_stable_offset: Offset of the first open transaction's first
@@ -67,6 +69,7 @@ class FetchedPartition:
             To be encoded, it is whatever has a length and whoever sends the
             parts knows how to send.
         preferred_read_replica: A broker to ask instead (KIP-392), or -1.
+        topic_id: None before v13.
 
     """
 
@@ -79,6 +82,7 @@ class FetchedPartition:
     aborted_transactions: Sequence[tuple[int, int]]
     record_set: memoryview
     preferred_read_replica: int = -1
+    topic_id: uuid.UUID | None = None
 
     def end_offset(self, *, committed: bool) -> int:
         """Return the offset up to which this fetch may read: with ``committed``, the last stable one."""
@@ -95,15 +99,23 @@ class FetchResponse:
     partitions: Sequence[FetchedPartition]
 
 
-def decode_fetch_response(frame: memoryview, version: int) -> FetchResponse:
+def decode_fetch_response(
+    frame: memoryview, version: int, names: Mapping[uuid.UUID, str] | None = None
+) -> FetchResponse:
     """
     Decode a response from its correlation id on.
+
+    Args:
+        frame: The response without its size.
+        version: 0 to 13.
+        names: From v13 on: the names of the topics that the request lists by id.
 
     Returns:
         Record sets as views of ``frame``: valid until its buffer is reused.
 
     Raises:
-        ProtocolError: It is cut short, malformed or longer than its fields.
+        ProtocolError: It is cut short, malformed or longer than its fields, or has a topic id without a
+            name.
 
     """
     flexible = version >= FLEXIBLE_FROM
@@ -120,10 +132,15 @@ def decode_fetch_response(frame: memoryview, version: int) -> FetchResponse:
     partitions: list[FetchedPartition] = []
     topics, position = read_array_length(frame, position, flexible)
     for _ in range(topics):
-        topic, position = read_string(frame, position, flexible)
+        topic_id = None
+        if version >= TOPIC_IDS_FROM:
+            topic_id, position = read_topic_id(frame, position)
+            topic = name_of(topic_id, names)
+        else:
+            topic, position = read_string(frame, position, flexible)
         count, position = read_array_length(frame, position, flexible)
         for _ in range(count):
-            fetched, position = _decode_partition(frame, position, version, topic)
+            fetched, position = _decode_partition(frame, position, version, topic, topic_id)
             partitions.append(fetched)
         if flexible:
             position = skip_tagged_fields(frame, position)
@@ -134,7 +151,7 @@ def decode_fetch_response(frame: memoryview, version: int) -> FetchResponse:
 
 
 def _decode_partition(
-    frame: memoryview, position: int, version: int, topic: str
+    frame: memoryview, position: int, version: int, topic: str, topic_id: uuid.UUID | None
 ) -> tuple[FetchedPartition, int]:
     flexible = version >= FLEXIBLE_FROM
     partition, error_code, high_watermark = unpack(_PARTITION, frame, position)
@@ -165,6 +182,7 @@ def _decode_partition(
         aborted,
         record_set,
         preferred_read_replica,
+        topic_id,
     )
     return fetched, position
 
@@ -201,13 +219,15 @@ def encode_fetch_response(
         head.append(INT32.pack(response.throttle_time_ms))
     if version >= 7:
         head.append(_SESSION.pack(response.error_code, response.session_id))
-    by_topic: dict[str, list[FetchedPartition]] = {}
+    by_id = version >= TOPIC_IDS_FROM
+    by_topic: dict[str | uuid.UUID, list[FetchedPartition]] = {}
     for fetched in response.partitions:
-        by_topic.setdefault(fetched.topic, []).append(fetched)
+        topic = (fetched.topic_id or NO_TOPIC_ID) if by_id else fetched.topic
+        by_topic.setdefault(topic, []).append(fetched)
     head.append(write_array_length(len(by_topic), flexible))
     parts: list[bytes | memoryview] = [b"".join(head)]
     for topic, partitions in by_topic.items():
-        parts.append(write_string(topic, flexible) + write_array_length(len(partitions), flexible))
+        parts.append(write_topic(topic, flexible) + write_array_length(len(partitions), flexible))
         for fetched in partitions:
             parts += _encode_partition(fetched, version)
         parts.append(tags)

@@ -1,19 +1,21 @@
 """
-Produce, v0 to v12, by hand: record sets go out as the views they came in, and come in as views.
+Produce, v0 to v13, by hand: record sets go out as the views they came in, and come in as views.
 
 The request gained the transactional id in v3, and with it batches of magic 2;
 before, it has messages of magic 0 and 1, which Kafka 4 has removed. v9 made it
 flexible (``ProduceRequest.json``). The response gained the throttle time in
 v1, the append time in v2, the log's start in v5, record errors and a message
-in v8 (``ProduceResponse.json``). Topics go by name up to v12.
+in v8 (``ProduceResponse.json``). From v13 on a topic's id replaces its name
+(KIP-516).
 """
 
 from __future__ import annotations
 
 import struct
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from ..errors import ProtocolError
 from .apis import ApiKey
@@ -30,6 +32,7 @@ from .primitives import (
     write_string,
     write_unsigned_varint,
 )
+from .topic_ids import TOPIC_IDS_FROM, name_of, read_topic_id, write_topic
 
 __all__ = [
     "ProduceOutcome",
@@ -44,12 +47,14 @@ __all__ = [
 TRANSACTIONAL_FROM = 3
 FLEXIBLE_FROM = 9
 
+_Partitions: TypeAlias = Iterable[tuple[int, Sequence[memoryview]]]
+
 _HEADER = struct.Struct(">hhi")
 _ACKS_AND_TIMEOUT = struct.Struct(">hi")
 
 
 def encode_produce_request(
-    topics: Mapping[str, Iterable[tuple[int, Sequence[memoryview]]]],
+    topics: Mapping[str, _Partitions] | Mapping[uuid.UUID, _Partitions],
     *,
     version: int,
     correlation_id: int,
@@ -62,9 +67,10 @@ def encode_produce_request(
 
     Args:
         topics: For each topic ``(partition, batches)``, the batches in order.
-            A partition must be listed once only: a broker keeps the last of
-            two, drops the other and reports success. So that is refused.
-        version: 0 to 12. Before 3 the batches are messages of magic 0 or 1.
+            Its keys are names, and from v13 on ids. A partition must be
+            listed once only: a broker keeps the last of two, drops the other
+            and reports success. So that is refused.
+        version: 0 to 13. Before 3 the batches are messages of magic 0 or 1.
         correlation_id: Comes back in the response.
         client_id: Of the request header.
         acks: -1 for all in-sync replicas.
@@ -93,8 +99,8 @@ def encode_produce_request(
     for topic, partitions in topics.items():
         entries = list(partitions)
         if len({partition for partition, _ in entries}) != len(entries):
-            raise ValueError(f"a partition of {topic!r} is listed twice in one Produce request")
-        head += write_string(topic, flexible) + write_array_length(len(entries), flexible)
+            raise ValueError(f"a partition of {str(topic)!r} is listed twice in one Produce request")
+        head += write_topic(topic, flexible) + write_array_length(len(entries), flexible)
         for partition, batches in entries:
             size = sum(map(len, batches))
             length = write_unsigned_varint(size + 1) if flexible else INT32.pack(size)
@@ -114,11 +120,19 @@ def _no_transactional_id(version: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ProducedPartition:
-    """One partition's part of a Produce request; a null record set is an empty one."""
+    """
+    One partition's part of a Produce request; a null record set is an empty one.
+
+    Attributes:
+        topic: Its name; empty if the broker has no topic with this id.
+        topic_id: None before v13.
+
+    """
 
     topic: str
     partition: int
     record_set: memoryview
+    topic_id: uuid.UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,15 +151,19 @@ class ProduceRequest:
 
 
 def decode_produce_request(
-    frame: memoryview, version: int, most_partitions: int | None = None
+    frame: memoryview,
+    version: int,
+    most_partitions: int | None = None,
+    names: Mapping[uuid.UUID, str] | None = None,
 ) -> ProduceRequest:
     """
     Decode a request from its API key on; bytes after its last field are ignored, as a broker does.
 
     Args:
         frame: The request without its size.
-        version: 0 to 12.
+        version: 0 to 13.
         most_partitions: More are refused: an empty one has eight bytes, and takes hundreds here.
+        names: From v13 on: the names of all topics that the broker has.
 
     Returns:
         Record sets as views of ``frame``: valid until its buffer is reused.
@@ -159,14 +177,19 @@ def decode_produce_request(
     partitions: list[ProducedPartition] = []
     topics, position = read_array_length(frame, position, flexible)
     for _ in range(topics):
-        topic, position = read_string(frame, position, flexible)
+        topic_id = None
+        if version >= TOPIC_IDS_FROM:
+            topic_id, position = read_topic_id(frame, position)
+            topic = names.get(topic_id, "") if names is not None else ""
+        else:
+            topic, position = read_string(frame, position, flexible)
         count, position = read_array_length(frame, position, flexible)
         for _ in range(count):
             (partition,) = unpack(INT32, frame, position)
             record_set, position = read_record_set(frame, position + INT32.size, flexible)
             if flexible:
                 position = skip_tagged_fields(frame, position)
-            partitions.append(ProducedPartition(topic, partition, record_set))
+            partitions.append(ProducedPartition(topic, partition, record_set, topic_id))
             if most_partitions is not None and len(partitions) > most_partitions:
                 raise ProtocolError(f"a Produce request of more than {most_partitions} partitions")
         if flexible:
@@ -231,15 +254,23 @@ class ProduceOutcome(NamedTuple):
 _NOTHING_MORE = b"\1\0\0"
 
 
-def decode_produce_response(frame: memoryview, version: int) -> list[ProduceOutcome]:
+def decode_produce_response(
+    frame: memoryview, version: int, names: Mapping[uuid.UUID, str] | None = None
+) -> list[ProduceOutcome]:
     """
     Decode a response from its correlation id on.
 
     The throttle time is not returned: the broker itself stops reading from a
     connection that it throttles (KIP-219).
 
+    Args:
+        frame: The response without its size.
+        version: 0 to 13.
+        names: From v13 on: the names of the topics that the request lists by id.
+
     Raises:
-        ProtocolError: It is cut short, malformed or longer than its fields.
+        ProtocolError: It is cut short, malformed or longer than its fields, or has a topic id without a
+            name.
 
     """
     flexible = version >= FLEXIBLE_FROM
@@ -251,7 +282,11 @@ def decode_produce_response(frame: memoryview, version: int) -> list[ProduceOutc
     produced: list[ProduceOutcome] = []
     topics, position = read_array_length(frame, position, flexible)
     for _ in range(topics):
-        topic, position = read_string(frame, position, flexible)
+        if version >= TOPIC_IDS_FROM:
+            topic_id, position = read_topic_id(frame, position)
+            topic = name_of(topic_id, names)
+        else:
+            topic, position = read_string(frame, position, flexible)
         count, position = read_array_length(frame, position, flexible)
         for _ in range(count):
             fields = unpack(layout, frame, position) + missing

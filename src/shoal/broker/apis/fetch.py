@@ -1,5 +1,5 @@
 """
-Fetch (API key 1), v0 to v12: read from partitions, waiting for data if need be.
+Fetch (API key 1), v0 to v13: read from partitions, waiting for data if need be.
 
 - Batches are sent as they are stored, from the one that holds the fetch
   offset on; the last one of a partition may be cut.
@@ -8,6 +8,8 @@ Fetch (API key 1), v0 to v12: read from partitions, waiting for data if need be.
 - ``read_committed`` stops at the last stable offset and names the aborted
   transactions.
 - In a fetch session (``fetch_sessions``) an answer has only what is new.
+- v13 lists topics by id: one that no topic has is UNKNOWN_TOPIC_ID. A session
+  remembers the name; if a topic created since has it, that is INCONSISTENT_TOPIC_ID.
 
 Record sets go to the socket as views of the log, or as ranges of its files;
 nothing is copied.
@@ -33,6 +35,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ...errors import ErrorCode
 from ...protocol.fetch import LIMITED_FROM, MAGIC_1_FROM, MAGIC_2_FROM, FetchedPartition, FetchResponse
+from ...protocol.topic_ids import TOPIC_IDS_FROM
 from ...records import Codec
 from ..call import Call
 from ..down_converted import DownConverted
@@ -40,6 +43,7 @@ from ..fetch_sessions import Wanted
 from ..file_segment import FileRange
 from ..log import Log, ReadInfo
 from ..refusal import Refused
+from ..topics import Topic
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -52,13 +56,17 @@ _NO_RECORDS = memoryview(b"")
 #: From this version on clients read zstd.
 _ZSTD_FROM = 10
 
+#: Nobody waits for what is not there.
+_NOT_THERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+
 
 def handle(broker: Broker, call: Call, request: Any) -> FetchResponse:
     try:
-        context = broker.fetch_sessions.begin(request)
+        names = broker.topics.names if call.version >= TOPIC_IDS_FROM else None
+        context = broker.fetch_sessions.begin(request, names)
     except Refused as refused:
         return FetchResponse(0, refused.code, 0, [])
-    wanted = [(each, _log(broker, each)) for each in context.wanted]
+    wanted = [(each, broker.topics.get(each.topic)) for each in context.wanted]
     committed = request.isolation_level == _READ_COMMITTED or call.version < MAGIC_2_FROM
     max_bytes = min(request.max_bytes, int(broker.config["fetch.max.bytes"]))
     partitions: list[FetchedPartition] = []
@@ -68,36 +76,38 @@ def handle(broker: Broker, call: Call, request: Any) -> FetchResponse:
         partitions.extend(_read_all(broker, call, wanted, max_bytes, committed))
         return _is_enough(partitions, request.min_bytes)
 
-    logs = [log for _, log in wanted if log is not None]
+    logs = [log for each, topic in wanted if (log := _log(each, topic)) is not None]
     broker.purgatory.wait_for(satisfied, logs, max(request.max_wait_ms, 0) / 1000 if logs else 0)
     return context.answer(partitions)
 
 
-def _log(broker: Broker, wanted: Wanted) -> Log | None:
-    known = broker.topics.get(wanted.topic)
-    exists = known is not None and 0 <= wanted.partition < len(known.logs)
-    return known.logs[wanted.partition] if known is not None and exists else None
+def _log(wanted: Wanted, topic: Topic | None) -> Log | None:
+    exists = topic is not None and 0 <= wanted.partition < len(topic.logs)
+    return topic.logs[wanted.partition] if topic is not None and exists else None
 
 
 def _is_enough(partitions: list[FetchedPartition], min_bytes: int) -> bool:
     """Whether there is nothing to wait for: enough to read, or an error of a log that is there."""
     size = sum(len(fetched.record_set) for fetched in partitions)
     return size >= min_bytes or any(
-        fetched.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        for fetched in partitions
+        fetched.error_code and fetched.error_code not in _NOT_THERE for fetched in partitions
     )
 
 
 def _read_all(
-    broker: Broker, call: Call, wanted: Sequence[tuple[Wanted, Log | None]], max_bytes: int, committed: bool
+    broker: Broker,
+    call: Call,
+    wanted: Sequence[tuple[Wanted, Topic | None]],
+    max_bytes: int,
+    committed: bool,
 ) -> Iterator[FetchedPartition]:
     left = max_bytes
     nothing_yet = True
-    for each, log in wanted:
+    for each, topic in wanted:
         limits = _Limits(
             min(each.max_bytes, left), committed, nothing_yet, call.version < LIMITED_FROM and left > 0
         )
-        fetched = _read(broker, call, each, log, limits)
+        fetched = _read(broker, call, each, topic, limits)
         size = len(fetched.record_set)
         left = max(left - size, 0)
         nothing_yet = nothing_yet and size == 0
@@ -131,11 +141,12 @@ class _Limits:
         )
 
 
-def _read(broker: Broker, call: Call, wanted: Wanted, log: Log | None, limits: _Limits) -> FetchedPartition:
+def _read(
+    broker: Broker, call: Call, wanted: Wanted, topic: Topic | None, limits: _Limits
+) -> FetchedPartition:
     try:
         call.check_before(wanted.topic, wanted.partition)
-        if log is None:
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
+        log = _wanted_log(broker, wanted, topic)
         broker.leaders.check(broker.node_id, wanted.topic, wanted.partition)
         log.check_leader_epoch(wanted.leader_epoch)
         _check_version(call.version, log)
@@ -145,7 +156,17 @@ def _read(broker: Broker, call: Call, wanted: Wanted, log: Log | None, limits: _
             read = limits.read(log, wanted.fetch_offset)
             record_set = read.record_set
     except Refused as refused:
-        return FetchedPartition(wanted.topic, wanted.partition, refused.code, -1, -1, -1, (), _NO_RECORDS)
+        return FetchedPartition(
+            wanted.topic,
+            wanted.partition,
+            refused.code,
+            -1,
+            -1,
+            -1,
+            (),
+            _NO_RECORDS,
+            topic_id=wanted.topic_id,
+        )
     return FetchedPartition(
         wanted.topic,
         wanted.partition,
@@ -156,7 +177,31 @@ def _read(broker: Broker, call: Call, wanted: Wanted, log: Log | None, limits: _
         read.aborted_transactions,
         # The codec takes its length and hands it on; the server knows what to do with the others.
         cast(memoryview, record_set),
+        topic_id=wanted.topic_id,
     )
+
+
+def _wanted_log(broker: Broker, wanted: Wanted, topic: Topic | None) -> Log:
+    """
+    Return the log of the topic that is wanted, not of another one of its name.
+
+    Args:
+        broker: Who is asked.
+        wanted: The partition.
+        topic: The one that had the name when the request came: it may be deleted while a fetch waits.
+
+    Raises:
+        Refused: With UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION or INCONSISTENT_TOPIC_ID.
+
+    """
+    if not wanted.topic:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {wanted.topic_id}")
+    log = _log(wanted, topic)
+    if topic is None or log is None or broker.topics.get(wanted.topic) is not topic:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
+    if wanted.topic_id not in (None, topic.topic_id):
+        raise Refused(ErrorCode.INCONSISTENT_TOPIC_ID, f"{wanted.topic} has another id")
+    return log
 
 
 def _check_version(version: int, log: Log) -> None:

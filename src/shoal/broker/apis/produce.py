@@ -1,5 +1,5 @@
 """
-Produce (API key 0), v0 to v12: append batches to partitions.
+Produce (API key 0), v0 to v13: append batches to partitions.
 
 As in ``KafkaApis.handleProduceRequest``:
 
@@ -15,20 +15,23 @@ is checked as later versions' are. No whole message is a success then, at offset
 -1. Zstd from v7, and before v3; record errors and messages in the answer from v8;
 flexible from v9; from v11 a partition that is not part of the transaction is
 TRANSACTION_ABORTABLE and not INVALID_TXN_STATE; v12 adds the partition to the
-transaction by itself (KIP-890). Topic ids, v13, are not spoken.
+transaction by itself (KIP-890); v13 lists topics by id, and an id that no topic
+has is UNKNOWN_TOPIC_ID (KIP-516).
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
 from ...protocol.produce import ProduceRequest
+from ...protocol.topic_ids import NO_TOPIC_ID, TOPIC_IDS_FROM
 from ...records import BatchHeader, RecordBatch
 from ..call import Call
 from ..clock import now_ms
@@ -61,10 +64,17 @@ _ADDS_PARTITION_FROM = 12
 _TO_PRODUCERS = {ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH}
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
+class _Place(NamedTuple):
+    """A partition as the request lists it; the name is empty if no topic has the id."""
+
     topic: str
     partition: int
+    topic_id: uuid.UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    place: _Place
     base_offset: int = -1
     log_append_time_ms: int = -1
     log_start_offset: int = -1
@@ -73,17 +83,19 @@ class _Outcome:
 
 def handle(broker: Broker, call: Call, request: ProduceRequest) -> Any:
     # A dict keeps the last of two entries, like the map in Kafka.
-    record_sets = {(entry.topic, entry.partition): entry.record_set for entry in request.partitions}
+    record_sets = {
+        _Place(entry.topic, entry.partition, entry.topic_id): entry.record_set for entry in request.partitions
+    }
     if request.transactional_id is None and any(map(_is_transactional, record_sets.values())):
         refused = Refused(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             "a transactional batch without a transactional id",
         )
-        outcomes = [_Outcome(topic, partition, refused=refused) for topic, partition in record_sets]
+        outcomes = [_Outcome(place, refused=refused) for place in record_sets]
     else:
         outcomes = [
-            _append_or_refuse(broker, call, request, topic, partition, record_set)
-            for (topic, partition), record_set in record_sets.items()
+            _append_or_refuse(broker, call, request, place, record_set)
+            for place, record_set in record_sets.items()
         ]
     return _response(call, outcomes)
 
@@ -98,10 +110,13 @@ def _is_transactional(record_set: memoryview) -> bool:
 
 
 def _append_or_refuse(
-    broker: Broker, call: Call, request: ProduceRequest, topic: str, partition: int, record_set: memoryview
+    broker: Broker, call: Call, request: ProduceRequest, place: _Place, record_set: memoryview
 ) -> _Outcome:
+    topic, partition, topic_id = place
     try:
         call.check_before(topic, partition)
+        if call.version >= TOPIC_IDS_FROM and broker.topics.with_id(topic_id or NO_TOPIC_ID) is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id}")
         log = broker.led_log(topic, partition)
         if call.version < _MAGIC_2_FROM and is_message_set(record_set):
             _check_acks(request)
@@ -110,8 +125,8 @@ def _append_or_refuse(
             info = _append_batches(broker, call, request, topic, partition, record_set)
         call.check_after(topic, partition)
     except Refused as refused:
-        return _Outcome(topic, partition, refused=refused)
-    return _Outcome(topic, partition, info.base_offset, info.log_append_time_ms, log.log_start_offset)
+        return _Outcome(place, refused=refused)
+    return _Outcome(place, info.base_offset, info.log_append_time_ms, log.log_start_offset)
 
 
 def _check_acks(request: ProduceRequest) -> None:
@@ -192,13 +207,15 @@ def _check_transaction(
 
 
 def _response(call: Call, outcomes: list[_Outcome]) -> Any:
-    by_topic: dict[str, list[Any]] = {}
+    by_topic: dict[tuple[str, uuid.UUID], list[Any]] = {}
     for outcome in outcomes:
-        by_topic.setdefault(outcome.topic, []).append(_partition_response(outcome))
+        key = outcome.place.topic, outcome.place.topic_id or NO_TOPIC_ID
+        by_topic.setdefault(key, []).append(_partition_response(outcome))
     return _Response(
         version=call.version,
         responses=[
-            _Topic(name=topic, partition_responses=partitions) for topic, partitions in by_topic.items()
+            _Topic(name=topic, topic_id=topic_id, partition_responses=partitions)
+            for (topic, topic_id), partitions in by_topic.items()
         ],
     )
 
@@ -206,7 +223,7 @@ def _response(call: Call, outcomes: list[_Outcome]) -> Any:
 def _partition_response(outcome: _Outcome) -> Any:
     refused = outcome.refused
     return _Partition(
-        index=outcome.partition,
+        index=outcome.place.partition,
         error_code=ErrorCode.NONE if refused is None else refused.code,
         base_offset=outcome.base_offset,
         log_append_time_ms=outcome.log_append_time_ms,

@@ -92,8 +92,8 @@ def _table(*apis: Api) -> Mapping[ApiKey, Api]:
 
 
 APIS = _table(
-    Api(ApiKey.PRODUCE, 3, 12, produce.handle),
-    Api(ApiKey.FETCH, 4, 12, fetch.handle),
+    Api(ApiKey.PRODUCE, 3, 13, produce.handle),
+    Api(ApiKey.FETCH, 4, 13, fetch.handle),
     Api(ApiKey.LIST_OFFSETS, 1, 8, list_offsets.handle),
     Api(ApiKey.METADATA, 0, 12, metadata.handle),
     Api(ApiKey.OFFSET_COMMIT, 2, 9, offset_commit.handle),
