@@ -114,7 +114,7 @@ def to(broker: Broker) -> Connection:
 def test_the_newest_common_version_is_spoken(broker: Broker) -> None:
     with to(broker) as connection:
         assert connection.version(ApiKey.METADATA) == 12
-        assert connection.version(ApiKey.PRODUCE) == 12
+        assert connection.version(ApiKey.PRODUCE) == 13
         assert connection.request(ApiKey.METADATA, topics=[]).cluster_id == broker.cluster_id
 
 

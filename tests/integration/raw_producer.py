@@ -13,6 +13,7 @@ from shoal.client.connection import Address, Connection, parse_bootstrap
 from shoal.client.security import Security
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.produce import ProduceOutcome, decode_produce_response, encode_produce_request
+from shoal.protocol.topic_ids import TOPIC_IDS_FROM
 from shoal.records import Codec, read_header
 
 __all__ = ["ALL_CODECS", "MARKED", "PRODUCER_ID", "Identity", "RawProducer", "following", "records_in"]
@@ -82,13 +83,14 @@ class RawProducer:
         Args:
             bootstrap: Of one broker.
             client_id: By default one that the agent takes for marked.
-            version: Of Produce, 7 to 12; by default the newest that both speak.
+            version: Of Produce, 7 to 12; by default the newest that lists topics by name.
             security: For a listener that is not PLAINTEXT.
 
         """
         (address,) = parse_bootstrap(bootstrap)
         self.connection = Connection(address, client_id=client_id, timeout_s=60, security=security)
-        self.version = version or self.connection.version(ApiKey.PRODUCE)
+        newest = self.connection.version(ApiKey.PRODUCE)
+        self.version = version or min(newest, TOPIC_IDS_FROM - 1)
 
     def __enter__(self) -> Self:
         return self

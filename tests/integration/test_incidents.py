@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import threading
+from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -10,7 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from integration.mirror_process import shoal
+from integration.mirror_process import MirrorProcess, shoal
 
 from rig import KafkaCluster
 from rig.load import create_topic, load_batch, random_records
@@ -126,6 +129,45 @@ def test_each_kind_of_incident_stops_its_partition_until_it_may_go_on(
 
     code, summary = mirror()
     assert (code, summary["records"], summary["incidents"]) == (0, 0, [])
+
+
+@pytest.mark.timeout(600)
+def test_a_source_topic_recreated_while_the_workers_pause_is_copied_whole_or_not_at_all(
+    source_cluster: KafkaCluster, destination_cluster: KafkaCluster, topic: str, tmp_path: Path
+) -> None:
+    create_topic(source_cluster.bootstrap, topic, config={"retention.ms": "-1"})
+    former = load(source_cluster, topic, 0, batches=2)
+    clusters = ["--from", source_cluster.bootstrap, "--to", destination_cluster.bootstrap]
+    copies = {policy: f"{policy}.{topic}" for policy in ("fail", "continue")}
+
+    def start(policy: str) -> MirrorProcess:
+        options = ["--topics", topic, "--rename", f"(.*)={policy}.\\1", "--group", copies[policy]]
+        return MirrorProcess(
+            *clusters, *options, f"--on-source-reset={policy}", state=tmp_path / policy
+        )  # fmt: skip
+
+    with ExitStack() as stack:
+        mirrors = {policy: stack.enter_context(start(policy)) for policy in copies}
+        for mirror in mirrors.values():
+            mirror.wait_for(lambda line: line.get("records", 0) >= len(former))
+        workers = [worker for mirror in mirrors.values() for worker in mirror.python_workers()]
+        assert workers
+        for worker in workers:
+            worker.suspend()
+        recreate(source_cluster, topic)
+        new = load(source_cluster, topic, 1, batches=5)
+        threading.Event().wait(1.5)  # the pause itself: longer than any fetch waits
+        for worker in workers:
+            worker.resume()
+        stopped = mirrors["fail"].wait_for(lambda line: bool(line.get("stopped")))["stopped"]
+        assert "was deleted and created again" in stopped[f"{topic}-0"]
+        whole = len(former) + len(new)
+        mirrors["continue"].wait_for(lambda line: line.get("records", 0) >= whole)
+        for mirror in mirrors.values():
+            mirror.send_signal(signal.SIGTERM)
+            mirror.wait()
+    assert values(destination_cluster, copies["fail"]) == [each.value for each in former]
+    assert values(destination_cluster, copies["continue"]) == [each.value for each in former + new]
 
 
 @pytest.mark.timeout(300)

@@ -71,8 +71,8 @@ class Sent:
         sent = self
 
         class WatchedProducer(Producer):
-            def __init__(self, connection: Connection, *, timeout_ms: int) -> None:
-                super().__init__(connection, timeout_ms=timeout_ms)
+            def __init__(self, connection: Connection, **options: Any) -> None:
+                super().__init__(connection, **options)
                 self.is_marked = connection.client_id.startswith("shoal-multi-batch")
 
             def prepare(self, batches: Mapping[TopicPartition, Sequence[memoryview]]) -> None:

@@ -205,8 +205,8 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Sent]:
     everything: list[Sent] = []
 
     class WatchedProducer(Producer):
-        def __init__(self, connection: Connection, *, timeout_ms: int) -> None:
-            super().__init__(connection, timeout_ms=timeout_ms)
+        def __init__(self, connection: Connection, **options: Any) -> None:
+            super().__init__(connection, **options)
             self.requests: deque[list[Sent]] = deque()
 
         def prepare(self, batches: Mapping[TopicPartition, Sequence[memoryview]]) -> None:

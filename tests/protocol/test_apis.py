@@ -9,6 +9,7 @@ from vectors import vector
 from shoal.errors import ProtocolError
 from shoal.protocol.apis import CLIENT_VERSIONS, ApiKey, pick_version
 from shoal.protocol.codec import request_class, response_class
+from shoal.protocol.topic_ids import TOPIC_IDS_FROM
 
 
 def test_the_keys_are_those_of_another_library() -> None:
@@ -34,8 +35,8 @@ def test_the_codec_knows_each_version_that_the_client_speaks(api_key: ApiKey) ->
         assert message_class.min_version <= oldest <= newest <= message_class.max_version
 
 
-def test_topics_go_by_name_in_the_versions_of_produce_and_fetch() -> None:
-    assert CLIENT_VERSIONS[ApiKey.PRODUCE][1] == CLIENT_VERSIONS[ApiKey.FETCH][1] == 12
+def test_produce_and_fetch_end_at_the_first_version_that_lists_topics_by_id() -> None:
+    assert CLIENT_VERSIONS[ApiKey.PRODUCE][1] == CLIENT_VERSIONS[ApiKey.FETCH][1] == TOPIC_IDS_FROM
 
 
 def test_a_real_broker_speaks_every_api_of_the_client() -> None:
@@ -47,22 +48,22 @@ def test_a_real_broker_speaks_every_api_of_the_client() -> None:
     assert all(
         announced[api_key][0] <= version <= announced[api_key][1] for api_key, version in picked.items()
     )
-    assert picked[ApiKey.PRODUCE] == picked[ApiKey.FETCH] == 12
+    assert picked[ApiKey.PRODUCE] == picked[ApiKey.FETCH] == 13
 
 
 @pytest.mark.parametrize(
-    ("broker", "expected"), [((4, 18), 12), ((0, 4), 4), ((4, 4), 4), ((12, 99), 12), ((0, 11), 11)]
+    ("broker", "expected"), [((4, 18), 13), ((0, 4), 4), ((4, 4), 4), ((13, 99), 13), ((0, 11), 11)]
 )
 def test_the_newest_version_that_both_speak_is_picked(broker: tuple[int, int], expected: int) -> None:
     assert pick_version(ApiKey.FETCH, {ApiKey.FETCH: broker}, "kafka:9092") == expected
 
 
-@pytest.mark.parametrize("broker", [(0, 3), (13, 18)])
+@pytest.mark.parametrize("broker", [(0, 3), (14, 18)])
 def test_ranges_that_do_not_meet_are_named(broker: tuple[int, int]) -> None:
     with pytest.raises(ProtocolError) as caught:
         pick_version(ApiKey.FETCH, {ApiKey.FETCH: broker}, "kafka:9092")
     assert str(caught.value) == (
-        f"the broker at kafka:9092 speaks FETCH {broker[0]} to {broker[1]}, shoal 4 to 12"
+        f"the broker at kafka:9092 speaks FETCH {broker[0]} to {broker[1]}, shoal 4 to 13"
     )
 
 

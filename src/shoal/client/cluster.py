@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -234,6 +235,11 @@ class Cluster:
         if found.leader not in self.metadata.brokers:
             raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition} on {self}")
         return found
+
+    def topic_id(self, topic: str) -> uuid.UUID | None:
+        """Return a topic's id as the metadata have it; None if they have none."""
+        found = self.metadata.topics.get(topic)
+        return found.topic_id if found else None
 
     # Connections
 

@@ -376,9 +376,17 @@ class Connection:
             self.close()
             raise
 
-    def send(self, api_key: ApiKey, **fields: Any) -> None:
-        """Send a request; :meth:`receive` returns its response after those before it."""
-        self._send(api_key, self.version(api_key), fields)
+    def send(self, api_key: ApiKey, version: int | None = None, /, **fields: Any) -> None:
+        """
+        Send a request; :meth:`receive` returns its response after those before it.
+
+        Args:
+            api_key: The API.
+            version: By default the newest that both sides support.
+            **fields: The request's.
+
+        """
+        self._send(api_key, self.version(api_key) if version is None else version, fields)
 
     def _send(self, api_key: ApiKey, version: int, fields: Mapping[str, Any]) -> None:
         correlation_id = next(self._correlation_ids)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import time
+import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -20,6 +21,7 @@ from ..errors import ErrorCode, ProtocolError, ShoalError
 from ..protocol.apis import ApiKey
 from ..protocol.codec import request_class
 from ..protocol.fetch import FetchResponse, decode_fetch_response
+from ..protocol.topic_ids import TOPIC_IDS_FROM
 from .config import IsolationLevel
 from .connection import Connection, FreshMemory, ReceiveBuffer, version_or_close
 from .metadata import TopicPartition
@@ -34,7 +36,13 @@ _RESPONSE_OVERHEAD = 64 * 1024
 _SMALLEST_PARTITION_MAX_BYTES = 1024 * 1024 + 4096
 
 _FIRST_VERSION_WITH_SESSIONS = 7
-_SESSION_ERRORS = frozenset({ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH})
+_SESSION_ERRORS = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
 
 # FetchMetadata: what a request does with its session.
 _NO_SESSION = 0
@@ -56,9 +64,13 @@ class FetchFrom(NamedTuple):
     With the leader's epoch, a broker that leads it in another epoch refuses
     (KIP-320): who asks then finds out whether the log is still the same.
 
+    With the topic's id, a broker that has another topic of this name now
+    refuses (KIP-516).
+
     Attributes:
         known_end: Up to where there has to be something, whatever the broker
             said of the partition's end; -1 where that is not known.
+        topic_id: None if it is not known.
 
     """
 
@@ -66,6 +78,7 @@ class FetchFrom(NamedTuple):
     offset: int
     leader_epoch: int = -1
     known_end: int = -1
+    topic_id: uuid.UUID | None = None
 
 
 class Fetcher:
@@ -84,6 +97,9 @@ class Fetcher:
     that were left out for the longest time, when an answer brings nothing
     although there should be something, and when a partition that has
     something is left out for too long.
+
+    A request lists topics by id if the broker supports it and all of them
+    have one, else by name. The requests of a session are all of one kind.
 
     """
 
@@ -126,7 +142,9 @@ class Fetcher:
         self._max_bytes = buffer_bytes - _RESPONSE_OVERHEAD
         self._isolation_level = isolation_level
         self._max_wait_ms = max_wait_ms
-        self._version = version_or_close(connection, ApiKey.FETCH)
+        self._newest_version = version_or_close(connection, ApiKey.FETCH)
+        self._version = self._newest_version
+        self._names: dict[uuid.UUID, str] = {}
         self._in_session = in_session and self._version >= _FIRST_VERSION_WITH_SESSIONS
         self._session_id = _NO_SESSION
         self._next_epoch = _NEW_SESSION_EPOCH
@@ -177,10 +195,10 @@ class Fetcher:
         self._next_epoch = _NEW_SESSION_EPOCH
         self._begin_with = begin_with
 
-    def _apply_changes(self) -> tuple[list[FetchFrom], list[TopicPartition]]:
+    def _apply_changes(self) -> tuple[list[FetchFrom], list[FetchFrom]]:
         """Return what has to be listed in the session's next request, and what has to be forgotten."""
         listed: list[FetchFrom] = []
-        forgotten: list[TopicPartition] = []
+        forgotten: list[FetchFrom] = []
         now = time.monotonic()
         for partition, wanted in self._changes.items():
             before = self._wanted.pop(partition, None)
@@ -188,9 +206,15 @@ class Fetcher:
                 self._behind.pop(partition, None)
                 self._busy.pop(partition, None)
                 if before is not None:
-                    forgotten.append(partition)
+                    forgotten.append(before)
                 continue
             self._wanted[partition] = wanted
+            if (
+                before is not None
+                and before.topic_id is not wanted.topic_id
+                and before.topic_id != wanted.topic_id
+            ):
+                self.start_over(self._begin_with)  # to the session it is another partition
             if before is None or (before.offset, before.leader_epoch) != wanted[1:3]:
                 listed.append(wanted)
                 self._behind.pop(partition, None)
@@ -223,8 +247,11 @@ class Fetcher:
         if not self._wanted:
             self.start_over()
             return False
+        if self._lists_ids and any(each.topic_id is None for each in listed):
+            self.start_over(self._begin_with)
         if self._next_epoch == _NEW_SESSION_EPOCH:
             listed, forgotten = self._everything(), []
+            self._choose_version(listed)
             self._first_of_request = listed[0].partition
             # Everyone gets the same time from here on.
             self._behind = dict.fromkeys(self._behind, time.monotonic())
@@ -234,6 +261,16 @@ class Fetcher:
         self._send(listed, forgotten, epoch, int(min(self._max_wait_ms, at_most_ms)))
         return True
 
+    @property
+    def _lists_ids(self) -> bool:
+        return self._version >= TOPIC_IDS_FROM
+
+    def _choose_version(self, listed: Iterable[FetchFrom]) -> None:
+        """List topics by id if each has one, until the next full request."""
+        self._version = self._newest_version
+        if self._lists_ids and any(each.topic_id is None for each in listed):
+            self._version = TOPIC_IDS_FROM - 1
+
     def _everything(self) -> list[FetchFrom]:
         """Return all that is wanted: who is to be first, who was left out the longest, then the rest."""
         first = [self._begin_with] if self._begin_with in self._wanted else []
@@ -241,37 +278,47 @@ class Fetcher:
         return [self._wanted[each] for each in dict.fromkeys([*first, *self._behind, *self._wanted])]
 
     def _send(
-        self, listed: Iterable[FetchFrom], forgotten: Iterable[TopicPartition], epoch: int, max_wait_ms: int
+        self, listed: Iterable[FetchFrom], forgotten: Iterable[FetchFrom], epoch: int, max_wait_ms: int
     ) -> None:
         request = request_class(ApiKey.FETCH)
         partition_max_bytes = self._partition_max_bytes()
         entries = defaultdict(list)
-        for (name, number), offset, leader_epoch, _ in listed:
-            entries[name].append(
+        for each in listed:
+            entries[self._topic_of(each)].append(
                 request.FetchTopic.FetchPartition(
-                    partition=number,
-                    current_leader_epoch=leader_epoch,
-                    fetch_offset=offset,
+                    partition=each.partition.partition,
+                    current_leader_epoch=each.leader_epoch,
+                    fetch_offset=each.offset,
                     partition_max_bytes=partition_max_bytes,
                 )
             )
         numbers = defaultdict(list)
-        for name, number in forgotten:
-            numbers[name].append(number)
+        for each in forgotten:
+            numbers[self._topic_of(each)].append(each.partition.partition)
+        topic = "topic_id" if self._lists_ids else "topic"
         self._connection.send(
             ApiKey.FETCH,
+            self._version,
             max_wait_ms=max_wait_ms,
             min_bytes=self._min_bytes,
             max_bytes=self._max_bytes,
             isolation_level=self._isolation_level.value,
             session_id=self._session_id,
             session_epoch=epoch,
-            topics=[request.FetchTopic(topic=name, partitions=each) for name, each in entries.items()],
+            topics=[request.FetchTopic(**{topic: key}, partitions=each) for key, each in entries.items()],
             forgotten_topics_data=[
-                request.ForgottenTopic(topic=name, partitions=each) for name, each in numbers.items()
+                request.ForgottenTopic(**{topic: key}, partitions=each) for key, each in numbers.items()
             ],
             rack_id="",
         )
+
+    def _topic_of(self, wanted: FetchFrom) -> str | uuid.UUID:
+        """Return what the request lists the topic by."""
+        if not self._lists_ids:
+            return wanted.partition.topic
+        assert wanted.topic_id is not None, "a request without all ids is sent by name"
+        self._names[wanted.topic_id] = wanted.partition.topic
+        return wanted.topic_id
 
     def _partition_max_bytes(self) -> int:
         """Divide a response among those that have something to send, or had it lately."""
@@ -296,7 +343,7 @@ class Fetcher:
         """
         frame = self._connection.receive(self._buffer)
         try:
-            response = decode_fetch_response(frame, self._version)
+            response = decode_fetch_response(frame, self._version, self._names)
         except ProtocolError:
             self._connection.close()
             raise

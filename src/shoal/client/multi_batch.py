@@ -29,7 +29,6 @@ acks=2 for something, the checksums of both batches are wrong.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Sequence
 
 from ..errors import ErrorCode, ProtocolError
@@ -40,6 +39,7 @@ from ..records.checksum import CRC_OFFSET
 from ..records.record import write_body
 from .connection import Connection
 from .metadata import TopicPartition
+from .topic_listing import TopicListing
 
 __all__ = ["MARK", "ask_for_several", "marked"]
 
@@ -60,6 +60,8 @@ _ASK_LATER = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.LEADER_NOT_AVAILABLE,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     }
 )
@@ -71,7 +73,7 @@ def marked(client_id: str) -> str:
 
 
 def ask_for_several(
-    connection: Connection, partitions: Collection[TopicPartition], version: int
+    connection: Connection, partitions: Collection[TopicPartition], listing: TopicListing
 ) -> dict[TopicPartition, bool]:
     """
     Find out which partitions take several batches in a request from this client.
@@ -79,7 +81,7 @@ def ask_for_several(
     Args:
         connection: Nothing is in flight on it.
         partitions: A broker may answer for each topic otherwise.
-        version: Of Produce.
+        listing: How the requests list topics.
 
     Returns:
         An answer for each partition that the broker had one for.
@@ -89,8 +91,8 @@ def ask_for_several(
 
     """
     for sequences in (_FOLLOWING, _NOT_FOLLOWING):
-        _send(connection, partitions, version, sequences)
-    following, not_following = _receive(connection, version), _receive(connection, version)
+        _send(connection, partitions, listing, sequences)
+    following, not_following = _receive(connection, listing), _receive(connection, listing)
     return {
         partition: following[partition] is ErrorCode.INVALID_REQUIRED_ACKS
         and not_following[partition] is ErrorCode.INVALID_RECORD
@@ -102,22 +104,22 @@ def ask_for_several(
 
 
 def _send(
-    connection: Connection, partitions: Collection[TopicPartition], version: int, sequences: Sequence[int]
+    connection: Connection,
+    partitions: Collection[TopicPartition],
+    listing: TopicListing,
+    sequences: Sequence[int],
 ) -> None:
     batches = [_unwritable_batch(sequence) for sequence in sequences]
-    topics: dict[str, list[tuple[int, Sequence[memoryview]]]] = defaultdict(list)
-    for topic, partition in partitions:
-        topics[topic].append((partition, batches))
     correlation_id = connection.next_correlation_id()
     parts = encode_produce_request(
-        topics,
-        version=version,
+        listing.by_topic(dict.fromkeys(partitions, batches)),
+        version=listing.version,
         correlation_id=correlation_id,
         client_id=connection.client_id,
         acks=_NO_ACKS,
         timeout_ms=0,
     )
-    connection.send_parts(parts, ApiKey.PRODUCE, version, correlation_id)
+    connection.send_parts(parts, ApiKey.PRODUCE, listing.version, correlation_id)
 
 
 def _unwritable_batch(sequence: int) -> memoryview:
@@ -128,9 +130,11 @@ def _unwritable_batch(sequence: int) -> memoryview:
     return batch.view
 
 
-def _receive(connection: Connection, version: int) -> dict[TopicPartition, ErrorCode]:
+def _receive(connection: Connection, listing: TopicListing) -> dict[TopicPartition, ErrorCode]:
     try:
-        outcomes: list[ProduceOutcome] = decode_produce_response(connection.receive(), version)
+        outcomes: list[ProduceOutcome] = decode_produce_response(
+            connection.receive(), listing.version, listing.names
+        )
     except ProtocolError:
         connection.close()
         raise

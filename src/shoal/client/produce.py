@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+import uuid
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 
 from ..errors import ProtocolError
@@ -11,6 +12,7 @@ from ..protocol.produce import ProduceOutcome, decode_produce_response, encode_p
 from .connection import Connection, version_or_close
 from .metadata import TopicPartition
 from .multi_batch import ask_for_several
+from .topic_listing import TopicListing
 
 __all__ = ["ACKS_ALL", "NO_ACKS", "Producer"]
 
@@ -27,7 +29,14 @@ class Producer:
 
     """
 
-    def __init__(self, connection: Connection, *, timeout_ms: int, acks: int = ACKS_ALL) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        timeout_ms: int,
+        acks: int = ACKS_ALL,
+        topic_ids: Mapping[TopicPartition, uuid.UUID | None] | None = None,
+    ) -> None:
         """
         Take over a connection.
 
@@ -35,6 +44,8 @@ class Producer:
             connection: To the partitions' leader; closed with :meth:`close`.
             timeout_ms: How long the broker may wait for its in-sync replicas.
             acks: Whom it waits for; with :data:`NO_ACKS` nothing is answered.
+            topic_ids: The topic's id of each partition that will be sent to. If all are known and the
+                broker supports it, requests list topics by id: one that was created again is refused.
 
         Raises:
             ProtocolError: The broker speaks no version of Produce that we do; the connection is closed.
@@ -43,13 +54,18 @@ class Producer:
         self._connection = connection
         self._timeout_ms = timeout_ms
         self._acks = acks
-        self._version = version_or_close(connection, ApiKey.PRODUCE)
+        self._listing = TopicListing.of(version_or_close(connection, ApiKey.PRODUCE), topic_ids)
         self._sent: deque[frozenset[TopicPartition]] = deque()
 
     @property
     def connection(self) -> Connection:
         """What is to be waited on."""
         return self._connection
+
+    @property
+    def lists_ids(self) -> bool:
+        """Whether requests list topics by id, so that a topic created again under its name is refused."""
+        return bool(self._listing.ids)
 
     @property
     def in_flight(self) -> int:
@@ -59,7 +75,7 @@ class Producer:
     def takes_several(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, bool]:
         """Ask whether a request may have several batches of a partition; see :func:`ask_for_several`."""
         assert not self._sent, "the answers would be taken for others"
-        return ask_for_several(self._connection, partitions, self._version)
+        return ask_for_several(self._connection, partitions, self._listing)
 
     def send(self, batches: Mapping[TopicPartition, Sequence[memoryview]]) -> None:
         """Send one request; a mapping cannot list a partition twice."""
@@ -68,13 +84,11 @@ class Producer:
 
     def prepare(self, batches: Mapping[TopicPartition, Sequence[memoryview]]) -> None:
         """Count a request as sent; it goes out with :meth:`send_prepared`."""
-        topics: dict[str, list[tuple[int, Sequence[memoryview]]]] = defaultdict(list)
-        for (topic, partition), views in batches.items():
-            topics[topic].append((partition, views))
+        version = self._listing.version
         correlation_id = self._connection.next_correlation_id()
         parts = encode_produce_request(
-            topics,
-            version=self._version,
+            self._listing.by_topic(batches),
+            version=version,
             correlation_id=correlation_id,
             client_id=self._connection.client_id,
             acks=self._acks,
@@ -84,7 +98,7 @@ class Producer:
         if is_answered:
             self._sent.append(frozenset(batches))
         self._connection.prepare_parts(
-            parts, ApiKey.PRODUCE, self._version, correlation_id, is_answered=is_answered
+            parts, ApiKey.PRODUCE, version, correlation_id, is_answered=is_answered
         )
 
     def send_prepared(self) -> None:
@@ -105,7 +119,7 @@ class Producer:
         """
         frame = self._connection.receive()
         try:
-            outcomes = decode_produce_response(frame, self._version)
+            outcomes = decode_produce_response(frame, self._listing.version, self._listing.names)
         except ProtocolError:
             self._connection.close()
             raise

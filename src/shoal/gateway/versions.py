@@ -10,7 +10,8 @@ __all__ = ["OLDEST_TRANSLATED", "REWRITTEN", "name_of", "served_versions"]
 
 #: The newest version of each API that is served. Up to these, no answer names a broker's address, but
 #: those of :data:`REWRITTEN`; so Produce ends at 9 and Fetch at 15 (KIP-951 put the new leader's address
-#: into what follows), and what brokers ask of each other is not served at all: it is none of a client's
+#: into what follows). So Fetch lists topics by id through the gateway, and Produce, which does from 13 on,
+#: lists them by name. And what brokers ask of each other is not served at all: it is none of a client's
 #: business, and a gateway's principal may be allowed it. Share groups name addresses as well.
 _NEWEST: Mapping[int, int] = {
     ApiKey.PRODUCE: 9,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import queue
 import time
+import uuid
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
@@ -21,6 +22,7 @@ from typing import Any
 from ..client.cluster import Cluster, is_transient
 from ..client.connection import Connection
 from ..client.fetch import Fetcher
+from ..client.metadata import TopicPartition
 from ..client.multi_batch import marked
 from ..client.produce import Producer
 from ..errors import BrokerError, CorruptBatch, PartitionStopped, ProtocolError, ShoalError
@@ -28,7 +30,8 @@ from .commits import Commits, can_heal
 from .control import CarrierControl
 from .handover import Left
 from .partition_copy import PartitionCopy
-from .realign import Watch, leader_epochs_of, realign, take_over
+from .plan import end_offsets
+from .realign import Watch, leader_epochs_of, realign, still_aligned, take_over
 from .reports import partition_report
 from .route import FETCH_MAX_WAIT_MS, Route
 from .settings import CopySettings
@@ -53,6 +56,9 @@ _TURN_S = 1.0
 
 #: How often it is looked for partitions that failed, or have waited long enough, while others are copied.
 _LOOK_INTERVAL_S = 0.05
+
+#: A route does not begin with older knowledge of which topics there are.
+_METADATA_FRESH_S = 1.0
 
 #: How long a broker may wait for its in-sync replicas before it answers error 7; Kafka's producers' default.
 _PRODUCE_TIMEOUT_MS = 30_000
@@ -111,6 +117,7 @@ class Carrier:
         self._fetched_bytes = 0
         self._fetched_at = time.monotonic()
         self._metadata_is_stale = False
+        self._metadata_seen_at = time.monotonic()
         self._routes = 0
         #: Destination leaders that took several batches in a request when they were asked last.
         self._take_several: set[int] = set()
@@ -271,7 +278,9 @@ class Carrier:
         routes = list(self._by_route(due).values())
         self._routes = len(routes)
         for copies in routes:
-            self._attempt(partial(self._run_route, alone=len(routes) == 1), copies)
+            self._attempt(self._look_before_a_route, copies)
+            same = [copy for copy in copies if copy.aligned and copy.is_due]
+            self._attempt(partial(self._run_route, alone=len(routes) == 1), same)
         self._report_now_and_then()
 
     def _take_admitted(self) -> None:
@@ -321,20 +330,29 @@ class Carrier:
     # Aligning
 
     def _refresh(self, due: Sequence[PartitionCopy]) -> None:
-        """Ask for the leaders anew where any may have changed."""
+        """Refresh the metadata if leaders or topics may have changed."""
         if self._metadata_is_stale or any(copy.pair and not copy.aligned for copy in due):
-            self._source.refresh({copy.source.topic for copy in self._unfinished()})
-            self._destination.refresh({copy.destination.topic for copy in self._unfinished()})
-            self._metadata_is_stale = False
-            self._look_for_elections()
+            self._look_for_changes()
 
-    def _look_for_elections(self) -> None:
-        """Where another leader was elected, the log may be another: what is aligned is aligned with one."""
-        for copy in self._unfinished():
-            with suppress(ShoalError):  # without a leader: whoever looks for its route finds that, too
-                if copy.aligned and copy.leader_epochs != leader_epochs_of(
-                    copy, self._source, self._destination
-                ):
+    def _look_before_a_route(self, copies: Sequence[PartitionCopy]) -> None:
+        """Refresh the metadata if a topic may have been created again since nothing was fetched."""
+        if self._metadata_is_stale or time.monotonic() - self._metadata_seen_at > _METADATA_FRESH_S:
+            self._look_for_changes()
+
+    def _look_for_changes(self) -> None:
+        """Refresh all metadata; align again what is aligned with another topic or another leader's log."""
+        copies = self._unfinished()
+        self._source.refresh({copy.source.topic for copy in copies})
+        self._look_for_changes_at_destination(copies)
+        self._metadata_is_stale = False
+        self._metadata_seen_at = time.monotonic()
+
+    def _look_for_changes_at_destination(self, copies: Sequence[PartitionCopy]) -> None:
+        """Refresh the destination's metadata of some partitions; compare what is known of both sides."""
+        self._destination.refresh({copy.destination.topic for copy in copies})
+        for copy in copies:
+            with suppress(ShoalError):  # without a leader: looking for its route finds that, too
+                if copy.aligned and not still_aligned(copy, self._source, self._destination):
                     copy.lose_track()
 
     def _align(self, copies: Sequence[PartitionCopy]) -> None:
@@ -370,8 +388,25 @@ class Carrier:
                 if copy.position >= copy.end_offset:
                     copy.waiting_for = None  # else the next batch has to be acknowledged first
                 copy.leader_epochs = leader_epochs_of(copy, self._source, self._destination)
+        self._end_with_the_logs(copies)
         if any(copy.incidents for copy in copies):
             self._report()  # what was gone on from is committed, and met no second time
+
+    def _end_with_the_logs(self, copies: Sequence[PartitionCopy]) -> None:
+        """Let ranges that were made for a former topic end where the new topic's logs do."""
+        former = [copy for copy in copies if copy.aligned and copy.end_is_former and not copy.range.is_open]
+        if not former:
+            return
+        try:
+            ends = end_offsets(
+                self._source, [copy.source for copy in former], self._settings.source.isolation_level
+            )
+        except ShoalError:
+            for copy in former:
+                copy.lose_track()
+            raise
+        for copy in former:
+            copy.end_at(ends[copy.source])
 
     # Copying
 
@@ -405,12 +440,13 @@ class Carrier:
             max_wait_ms=FETCH_MAX_WAIT_MS,
         )
         several = destination_leader in self._take_several and all(copy.sequence_is_offset for copy in copies)
+        topic_ids = {copy.destination: copy.destination_topic_id for copy in copies}
         try:
             with closing(
                 Route(
                     copies,
                     fetcher,
-                    partial(self._connect_producer, destination_leader),
+                    partial(self._connect_producer, destination_leader, topic_ids),
                     marked=several,
                     source=self._source,
                     destination=self._destination,
@@ -418,6 +454,8 @@ class Carrier:
                     control=self._control,
                     on_progress=self._progress,
                     should_yield=self._yield_rule(copies, alone=alone),
+                    look_at_topics=self._look_for_changes,
+                    look_at_destination=self._look_for_changes_at_destination,
                 )
             ) as route:
                 try:
@@ -430,11 +468,13 @@ class Carrier:
         finally:
             fetcher.close()
 
-    def _connect_producer(self, node_id: int, asks_for_several: bool) -> Producer:
+    def _connect_producer(
+        self, node_id: int, topic_ids: Mapping[TopicPartition, uuid.UUID | None], asks_for_several: bool
+    ) -> Producer:
         client_id = marked(self._destination.config.client_id) if asks_for_several else None
         # A produce request must not outlive its sender: aborted on close.
         connection = self._destination.connect(node_id, abort_on_close=True, client_id=client_id)
-        return Producer(connection, timeout_ms=_PRODUCE_TIMEOUT_MS)
+        return Producer(connection, timeout_ms=_PRODUCE_TIMEOUT_MS, topic_ids=topic_ids)
 
     def _yield_rule(self, copies: Sequence[PartitionCopy], *, alone: bool) -> Callable[[], bool]:
         """Let a route end when its turn is over, or when a partition that waits has waited long enough."""

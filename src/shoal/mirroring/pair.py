@@ -9,13 +9,14 @@ All else is in the commit's metadata: ``shoal1`` and a JSON object. At most
 from __future__ import annotations
 
 import json
+import uuid
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from ..client.groups import Committed
 from ..errors import ConfigError
 
-__all__ = ["SEQUENCES", "Identity", "Pair"]
+__all__ = ["SEQUENCES", "Identity", "Pair", "topic_id_of"]
 
 #: In front of the JSON; the number is the version of its layout.
 _ANY_VERSION = "shoal"
@@ -145,6 +146,14 @@ class Pair:
             _of(str, values["rules"]),
             _number(values.get("source_epoch", -1), -1, 31),
         )
+
+
+def topic_id_of(text: str | None) -> uuid.UUID | None:
+    """Return the topic id that a pair has; None if it has none, or a text that is no id."""
+    try:
+        return None if text is None else uuid.UUID(text)
+    except ValueError:
+        return None
 
 
 def _of(kind: type[T], value: Any) -> T:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -30,7 +31,7 @@ from ..records import (
 from .handover import Left
 from .incidents import Incident, IncidentKind
 from .outgoing import Outgoing, Rebuilder, copy_of, copy_of_run
-from .pair import Pair
+from .pair import Pair, topic_id_of
 from .ranges import CopyRange
 from .runs import add_run
 from .settings import CopySettings
@@ -87,6 +88,10 @@ class PartitionCopy:
         left: Where a former task left it, until that was looked at.
         leader_epochs: Of source and destination, in which it was aligned last.
         commit_waits_for: Why its position could not be committed at the last try; None where it could.
+        source_topic_id: Of the topic that it is aligned with, and that may be fetched from; None if the
+            cluster has no topic ids.
+        destination_topic_id: Likewise, of the topic that may be written to.
+        end_is_former: Whether the range ends where the log of a former topic did.
         committed_offset: The source offset that this task committed last; None before the first.
         departed: Whether another copy of this partition goes on (:meth:`hand_on`).
         told: What the driver was told last of where it stands.
@@ -116,6 +121,9 @@ class PartitionCopy:
         self.left: Left | None = None
         self.leader_epochs = (-1, -1)
         self.commit_waits_for: str | None = None
+        self.source_topic_id: uuid.UUID | None = None
+        self.destination_topic_id: uuid.UUID | None = None
+        self.end_is_former = False
         self.committed_offset: int | None = None
         self.departed = False
         self.told: object = None
@@ -194,6 +202,8 @@ class PartitionCopy:
     def align(self, pair: Pair) -> None:
         """Go on from a pair that was found to be what the destination holds."""
         self.pair = pair
+        self.source_topic_id = topic_id_of(pair.source_topic_id)
+        self.destination_topic_id = topic_id_of(pair.destination_topic_id)
         self.aligned = True
         # An identity's first request goes alone: a broker that does not know
         # the producer id accepts any sequence, so a second request could
@@ -201,6 +211,11 @@ class PartitionCopy:
         self._established = False
         self.out_of_range = False
         self._rewind()
+
+    def end_at(self, offset: int) -> None:
+        """Let the range end where the log of the new topic does."""
+        self.range = self.range._replace(end_offset=offset)
+        self.end_is_former = False
 
     def _rewind(self) -> None:
         assert self.pair is not None
@@ -257,6 +272,7 @@ class PartitionCopy:
         heir._heard_end = self._heard_end
         heir._suspicions = self._suspicions
         heir.left_out = self.left_out
+        heir.end_is_former = self.end_is_former
         heir._backoff = self._backoff
         heir._retry_at = self._retry_at
         heir._rebuilder.most_bytes = self._rebuilder.most_bytes

@@ -54,6 +54,7 @@ def read_decided(
     where = f"fetching {partition} at offset {offset} from {cluster}"
     empty_answers = throttled = 0
     connection = cluster.connect(cluster.partition(partition).leader)
+    topic_id = cluster.topic_id(partition.topic)
     fetcher = Fetcher(
         connection,
         buffer_bytes=buffer_bytes,
@@ -63,7 +64,7 @@ def read_decided(
     )
     try:
         while True:
-            fetcher.ask(FetchFrom(partition, offset))
+            fetcher.ask(FetchFrom(partition, offset, topic_id=topic_id))
             fetcher.send()
             response = fetcher.receive()
             raise_for(response.error_code, where)

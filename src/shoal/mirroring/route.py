@@ -47,6 +47,10 @@ _REQUEST_BYTES = 8 * 1024 * 1024
 
 FETCH_MAX_WAIT_MS = 500
 
+#: After so long without a fetch, or without a request to a topic by name, a topic may have been deleted and
+#: created again. A fetch without data is answered in half a second.
+_PAUSE_S = 1.0
+
 #: What the destination's brokers know of a producer id is checked every
 #: 10 minutes (producer.id.expiration.check.interval.ms) and may be forgotten
 #: at once by a restart; clocks differ too.
@@ -64,6 +68,7 @@ _NOT_WRITTEN = frozenset(
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.UNKNOWN_LEADER_EPOCH,
         ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     }
 )
@@ -130,6 +135,8 @@ class Route:
         control: CarrierControl,
         on_progress: Callable[[int], None],
         should_yield: Callable[[], bool],
+        look_at_topics: Callable[[], None],
+        look_at_destination: Callable[[Sequence[PartitionCopy]], None],
     ) -> None:
         """
         Args:
@@ -146,6 +153,9 @@ class Route:
                 that nothing is in flight and the pairs are up to date.
             should_yield: Whether others of the lane wait for their turn;
                 asked before each fetch.
+            look_at_topics: Compares the topics of both sides, as they are now, with those that the
+                partitions are aligned with; a partition whose topic is another loses track.
+            look_at_destination: The same for some partitions and at the destination alone.
         """
         self._copies = {copy.source: copy for copy in copies}
         self._by_destination = {copy.destination: copy for copy in copies}
@@ -166,6 +176,11 @@ class Route:
         self._control = control
         self._on_progress = on_progress
         self._should_yield = should_yield
+        self._look_at_topics = look_at_topics
+        self._look_at_destination = look_at_destination
+        self._asked_at = 0.0
+        #: When batches were sent last to the partitions of topics that are listed by name.
+        self._sent_at: dict[PartitionCopy, float] = dict.fromkeys(copies, time.monotonic())
         self._remembered_for_ms = max(0, settings.producer_id_expiration_ms - _FORGETTING_MARGIN_MS)
 
     @property
@@ -192,6 +207,7 @@ class Route:
             while self._fetcher.is_waiting and not self._control.stop_requested:
                 self._control.check_lease()
                 response = self._fetcher.receive()
+                self._look_after_a_pause()
                 self._find_out(response)
                 touched = self._take(response)
                 if not (self._control.stop_requested or self._must_yield or self._should_yield()):
@@ -214,6 +230,13 @@ class Route:
         self._changed.clear()
         # A slice ends together: who waits longer keeps the others from the next one.
         self._fetcher.send(self._control.remaining_s * 1000)
+        self._asked_at = time.monotonic()
+
+    def _look_after_a_pause(self) -> None:
+        """Do not take an answer that may be another topic's, or ask for more of it."""
+        if time.monotonic() - self._asked_at > _PAUSE_S:
+            self._look_at_topics()
+            self._changed.update((copy, None) for copy in self._copies.values() if not copy.aligned)
 
     def _ask(self, copy: PartitionCopy) -> None:
         """Let the next request ask for what follows in a partition, or for nothing of it."""
@@ -226,7 +249,11 @@ class Route:
         else:
             leader_epoch = self._source.partition(copy.source).leader_epoch
             known_end = -1 if copy.range.is_open else copy.range.end_offset
-            self._fetcher.ask(FetchFrom(copy.source, copy.fetch_offset, leader_epoch, known_end))
+            self._fetcher.ask(
+                FetchFrom(
+                    copy.source, copy.fetch_offset, leader_epoch, known_end, topic_id=copy.source_topic_id
+                )
+            )
             if copy.empty_answers:
                 # Only the answer to the first in a full request says something.
                 self._fetcher.start_over(copy.source)
@@ -346,6 +373,8 @@ class Route:
         """Send all that is queued, and wait until nothing is in flight."""
         if self._settings.multi_batch is MultiBatch.REQUIRED:
             self._hold_back(touched)
+        if not self._producer.lists_ids:
+            self._look_before_sending(touched)
         ready = deque(copy for copy in touched if copy.queue)
         while True:
             if self._producer.in_flight <= _REFILL_AT:
@@ -354,6 +383,15 @@ class Route:
                 return
             for partition, outcome in self._producer.receive().items():
                 self._acknowledge(self._by_destination[partition], outcome)
+
+    def _look_before_sending(self, copies: Sequence[PartitionCopy]) -> None:
+        """Do not send by name to a topic that may have been created again since the last request to it."""
+        now = time.monotonic()
+        paused = [copy for copy in copies if copy.queue and now - self._sent_at[copy] > _PAUSE_S]
+        if paused:
+            self._look_at_destination(paused)
+            self._changed.update((copy, None) for copy in paused if not copy.aligned)
+        self._sent_at.update((copy, now) for copy in copies if copy.queue)
 
     def _hold_back(self, copies: Sequence[PartitionCopy]) -> None:
         """Where several batches in a request are required, send none where they are not taken."""

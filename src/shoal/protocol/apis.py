@@ -49,11 +49,11 @@ class ApiKey(enum.IntEnum):
 
 
 #: The oldest and newest version of each API that the client speaks.
-#: Produce and Fetch end at 12: from 13 on they name topics by id only.
+#: Produce and Fetch end at 13, the first that lists topics by id.
 #: Produce begins at 7, the first that takes zstd.
 CLIENT_VERSIONS: Mapping[ApiKey, tuple[int, int]] = {
-    ApiKey.PRODUCE: (7, 12),
-    ApiKey.FETCH: (4, 12),
+    ApiKey.PRODUCE: (7, 13),
+    ApiKey.FETCH: (4, 13),
     ApiKey.LIST_OFFSETS: (1, 8),
     ApiKey.METADATA: (1, 12),
     ApiKey.OFFSET_COMMIT: (2, 8),

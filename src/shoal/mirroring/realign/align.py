@@ -14,7 +14,7 @@ from ..partition_copy import PartitionCopy
 from ..positions import Positions
 from ..settings import CopySettings
 from .adopt import Watch, adopt, is_to_adopt
-from .begin import begin
+from .begin import begin, topic_id
 from .logs import Clusters, destination_logs, source_logs
 from .other_groups import OtherGroups
 from .resume import Resumption
@@ -80,7 +80,7 @@ def realign(
                 if isinstance(source_log, ShoalError):
                     raise source_log
                 pair = Resumption(clusters, copy, known, source_log, log, incidents).run()
-                pair = _leave_out(copy, pair, incidents)
+                pair = _leave_out(copy, _with_topic_ids(clusters, copy, pair), incidents)
         except ShoalError as error:
             errors[copy.source] = error
             # Those that did not stop it are met again the next time.
@@ -116,6 +116,15 @@ def _adopt(
     except ShoalError as error:
         return {copy.source: error}
     return errors
+
+
+def _with_topic_ids(clusters: Clusters, copy: PartitionCopy, pair: Pair) -> Pair:
+    """Complete a pair of clusters that had no topic ids, and were upgraded since."""
+    return replace(
+        pair,
+        source_topic_id=pair.source_topic_id or topic_id(clusters.source, copy.source),
+        destination_topic_id=pair.destination_topic_id or topic_id(clusters.destination, copy.destination),
+    )
 
 
 def _leave_out(copy: PartitionCopy, pair: Pair, incidents: list[Incident]) -> Pair:

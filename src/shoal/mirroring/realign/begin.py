@@ -90,5 +90,5 @@ def new_identity(clusters: Clusters, base: int = 0) -> Identity:
 
 def topic_id(cluster: Cluster, partition: TopicPartition) -> str | None:
     """Return a topic's id as text; None where the cluster has none."""
-    topic = cluster.metadata.topics.get(partition.topic)
-    return str(topic.topic_id) if topic and topic.topic_id else None
+    found = cluster.topic_id(partition.topic)
+    return str(found) if found else None

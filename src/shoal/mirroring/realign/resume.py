@@ -233,7 +233,7 @@ class Resumption:
                 IncidentKind.SOURCE_RESET,
                 f"topic {partition.topic} on {source} was deleted and created again since it was mirrored up "
                 f"to offset {self.pair.source_offset} (its id was {then} and is {now})",
-                lambda: self._go_on_at_source(self._source.start, lost=None),
+                self._go_on_in_new_topic,
                 f"{IncidentKind.SOURCE_RESET.option} continue mirrors the new topic behind the old one's "
                 "records; or mirror it with a new --group, or under another name",
                 self._source.start,
@@ -250,6 +250,10 @@ class Resumption:
                 "there then; or mirror it with a new --group into an empty topic",
                 same_up_to,
             )
+
+    def _go_on_in_new_topic(self) -> None:
+        self._copy.end_is_former = True
+        self._go_on_at_source(self._source.start, lost=None)
 
     def _go_on_at_source(self, offset: int, *, lost: int | None) -> int | None:
         self._go_to_the_end(

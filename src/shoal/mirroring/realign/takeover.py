@@ -11,7 +11,7 @@ from ..partition_copy import PartitionCopy
 from ..settings import CopySettings
 from .begin import topic_id
 
-__all__ = ["leader_epochs_of", "take_over"]
+__all__ = ["leader_epochs_of", "still_aligned", "take_over"]
 
 
 def take_over(
@@ -39,6 +39,27 @@ def take_over(
 def leader_epochs_of(copy: PartitionCopy, source: Cluster, destination: Cluster) -> tuple[int, int]:
     """Return both sides' leader epochs, as the metadata have them; raises where there is no leader."""
     return source.partition(copy.source).leader_epoch, destination.partition(copy.destination).leader_epoch
+
+
+def still_aligned(copy: PartitionCopy, source: Cluster, destination: Cluster) -> bool:
+    """
+    Return whether both topics, and both leaders' epochs, are those that a copy is aligned with.
+
+    Raises:
+        BrokerError: A partition has no leader, or its topic does not exist.
+
+    """
+    assert copy.pair is not None, "it is aligned"
+    return (
+        copy.leader_epochs == leader_epochs_of(copy, source, destination)
+        and _is_same(copy.pair.source_topic_id, topic_id(source, copy.source))
+        and _is_same(copy.pair.destination_topic_id, topic_id(destination, copy.destination))
+    )
+
+
+def _is_same(then: str | None, now: str | None) -> bool:
+    """Compare topic ids; a broker that is too old to send any proves nothing."""
+    return then is None or now is None or then == now
 
 
 def _still_holds(

@@ -261,7 +261,8 @@ class LogReader:
         )
 
     def _ask(self, fetcher: Fetcher, offset: int) -> None:
-        fetcher.ask(FetchFrom(self.partition, offset))
+        topic_id = self.cluster.topic_id(self.partition.topic)
+        fetcher.ask(FetchFrom(self.partition, offset, topic_id=topic_id))
         fetcher.send()
 
     def _receive(self, fetcher: Fetcher, offset: int) -> FetchedPartition:

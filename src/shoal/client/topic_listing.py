@@ -1,0 +1,62 @@
+"""Whether Produce requests list topics by name or by id."""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ..protocol.topic_ids import TOPIC_IDS_FROM
+from .metadata import TopicPartition
+
+__all__ = ["TopicListing"]
+
+_Batches: TypeAlias = "list[tuple[int, Sequence[memoryview]]]"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicListing:
+    """
+    How the requests of a connection list topics.
+
+    Attributes:
+        version: The version of the requests.
+        ids: The topic's id of each partition; empty if requests list topics by name.
+        names: The name of each of these ids.
+
+    """
+
+    version: int
+    ids: Mapping[TopicPartition, uuid.UUID]
+    names: Mapping[uuid.UUID, str]
+
+    @classmethod
+    def of(cls, newest_version: int, ids: Mapping[TopicPartition, uuid.UUID | None] | None) -> TopicListing:
+        """
+        List topics by id if the broker supports it and all ids are known.
+
+        Args:
+            newest_version: The newest that client and broker support.
+            ids: For all partitions that will be listed.
+
+        """
+        known = {partition: each for partition, each in (ids or {}).items() if each is not None}
+        if newest_version < TOPIC_IDS_FROM or not ids or len(known) < len(ids):
+            return cls(min(newest_version, TOPIC_IDS_FROM - 1), {}, {})
+        return cls(newest_version, known, {each: partition.topic for partition, each in known.items()})
+
+    def by_topic(
+        self, batches: Mapping[TopicPartition, Sequence[memoryview]]
+    ) -> Mapping[str, _Batches] | Mapping[uuid.UUID, _Batches]:
+        """Group batches by topic, under what the request lists it by."""
+        if self.ids:
+            by_id: dict[uuid.UUID, _Batches] = defaultdict(list)
+            for partition, views in batches.items():
+                by_id[self.ids[partition]].append((partition.partition, views))
+            return by_id
+        by_name: dict[str, _Batches] = defaultdict(list)
+        for (topic, number), views in batches.items():
+            by_name[topic].append((number, views))
+        return by_name

@@ -1,0 +1,228 @@
+"""Fetcher and Producer list topics by id, if all of them have one and the broker supports it (KIP-516)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import batches
+import pytest
+from two_brokers import History, answers
+
+from shoal.broker import Broker
+from shoal.broker.call import Call
+from shoal.client.cluster import Cluster
+from shoal.client.config import IsolationLevel
+from shoal.client.fetch import Fetcher, FetchFrom
+from shoal.client.metadata import TopicPartition
+from shoal.client.produce import Producer
+from shoal.errors import ErrorCode, ProtocolError
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.fetch import FetchedPartition, FetchResponse
+from shoal.records import split, stamp
+
+pytestmark = pytest.mark.timeout(30)
+
+FIRST, OTHER = TopicPartition("topic", 0), TopicPartition("other", 0)
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        running.create_topic("topic", 3)
+        running.create_topic("other")
+        yield running
+
+
+@pytest.fixture
+def versions(broker: Broker) -> list[tuple[ApiKey, int]]:
+    """The versions of the requests that reach the broker."""
+    seen: list[tuple[ApiKey, int]] = []
+
+    def watched(key: ApiKey) -> Any:
+        before = broker.apis[key]
+
+        def handle(broker: Broker, call: Call, request: Any) -> Any:
+            seen.append((key, call.version))
+            return before.handle(broker, call, request)
+
+        return replace(before, handle=handle)
+
+    broker.apis = {**broker.apis, **{key: watched(key) for key in (ApiKey.FETCH, ApiKey.PRODUCE)}}
+    return seen
+
+
+@pytest.fixture
+def fetcher(broker: Broker, cluster: Cluster) -> Iterator[Fetcher]:
+    opened = Fetcher(
+        cluster.connect(broker.node_id),
+        buffer_bytes=4 * 1024 * 1024,
+        isolation_level=IsolationLevel.READ_UNCOMMITTED,
+        max_wait_ms=10,
+    )
+    yield opened
+    opened.close()
+
+
+def id_in(broker: Broker, partition: TopicPartition) -> uuid.UUID:
+    return broker.topics.topic(partition.topic).topic_id
+
+
+def recreate(broker: Broker, topic: str) -> None:
+    broker.topics.delete(broker.topics.topic(topic))
+    broker.create_topic(topic)
+
+
+def turn(fetcher: Fetcher, *wanted: FetchFrom) -> dict[TopicPartition, FetchedPartition]:
+    for each in wanted:
+        fetcher.ask(each)
+    assert fetcher.send()
+    response = fetcher.receive()
+    assert response.error_code == ErrorCode.NONE
+    return {TopicPartition(each.topic, each.partition): each for each in response.partitions}
+
+
+def by_id(broker: Broker, partition: TopicPartition, offset: int = 0) -> FetchFrom:
+    return FetchFrom(partition, offset, topic_id=id_in(broker, partition))
+
+
+# Fetch
+
+
+def test_topics_with_ids_are_fetched_by_id(
+    fetcher: Fetcher, broker: Broker, versions: list[tuple[ApiKey, int]]
+) -> None:
+    History(broker.log(*FIRST)).plain(3)
+    fetched = turn(fetcher, by_id(broker, FIRST), by_id(broker, OTHER))
+    assert {partition: each.high_watermark for partition, each in fetched.items()} == {FIRST: 3, OTHER: 0}
+    assert len(fetched[FIRST].record_set)
+    assert turn(fetcher, by_id(broker, FIRST, 3)) == {}
+    fetcher.forget(OTHER)
+    History(broker.log(*OTHER)).plain(1)
+    assert turn(fetcher) == {}
+    assert versions == [(ApiKey.FETCH, 13)] * 3
+
+
+def test_one_topic_without_an_id_makes_the_session_go_by_name(
+    fetcher: Fetcher, broker: Broker, versions: list[tuple[ApiKey, int]]
+) -> None:
+    turn(fetcher, by_id(broker, FIRST))
+    assert turn(fetcher, FetchFrom(OTHER, 0)).keys() == {FIRST, OTHER}, "a new session, asked for in full"
+    turn(fetcher, FetchFrom(OTHER, 1))
+    fetcher.forget(OTHER)
+    turn(fetcher)
+    fetcher.start_over()
+    assert turn(fetcher).keys() == {FIRST}
+    assert [version for _, version in versions] == [13, 12, 12, 12, 13]
+
+
+def test_a_broker_that_is_too_old_is_asked_by_name(
+    broker: Broker, cluster: Cluster, versions: list[tuple[ApiKey, int]]
+) -> None:
+    broker.apis = {**broker.apis, ApiKey.FETCH: replace(broker.apis[ApiKey.FETCH], newest=12)}
+    fetcher = Fetcher(
+        cluster.connect(broker.node_id),
+        buffer_bytes=4 * 1024 * 1024,
+        isolation_level=IsolationLevel.READ_UNCOMMITTED,
+        max_wait_ms=10,
+    )
+    assert turn(fetcher, by_id(broker, FIRST)).keys() == {FIRST}
+    fetcher.close()
+    assert versions[0] == (ApiKey.FETCH, 12)
+
+
+def test_a_former_topic_is_refused_and_its_successor_is_fetched_by_its_own_id(
+    fetcher: Fetcher, broker: Broker
+) -> None:
+    turn(fetcher, by_id(broker, FIRST), by_id(broker, OTHER))
+    recreate(broker, "topic")
+    History(broker.log(*FIRST)).plain(3)
+    History(broker.log(*OTHER)).plain(2)
+    fetched = turn(fetcher)
+    assert fetched[FIRST].error_code == ErrorCode.INCONSISTENT_TOPIC_ID
+    assert (fetched[OTHER].error_code, fetched[OTHER].high_watermark) == (ErrorCode.NONE, 2)
+    fetcher.start_over()
+    assert turn(fetcher)[FIRST].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    found = turn(fetcher, by_id(broker, FIRST))[FIRST]
+    assert (found.error_code, found.high_watermark, len(found.record_set) > 0) == (ErrorCode.NONE, 3, True)
+
+
+def test_a_session_refused_for_its_topic_ids_begins_anew(fetcher: Fetcher, broker: Broker) -> None:
+    turn(fetcher, by_id(broker, FIRST))
+    answers(
+        broker,
+        ApiKey.FETCH,
+        lambda _: FetchResponse(0, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, 0, ()),
+    )
+    assert turn(fetcher) == {}
+    assert turn(fetcher).keys() == {FIRST}
+
+
+def test_an_answer_for_a_topic_id_that_was_not_asked_for_ends_the_connection(
+    fetcher: Fetcher, broker: Broker
+) -> None:
+    def of_another(response: FetchResponse) -> FetchResponse:
+        changed = [replace(each, topic_id=uuid.UUID(int=7)) for each in response.partitions]
+        return replace(response, partitions=changed)
+
+    answers(broker, ApiKey.FETCH, of_another)
+    fetcher.ask(by_id(broker, FIRST))
+    fetcher.send()
+    with pytest.raises(ProtocolError, match="which the request does not list"):
+        fetcher.receive()
+    assert fetcher.connection.closed
+
+
+# Produce
+
+
+def stamped(sequence: int) -> memoryview:
+    data = memoryview(batches.batch(1))
+    (batch,) = split(data)
+    stamp(batch, 9, 0, sequence)
+    return data
+
+
+def producer_of(
+    broker: Broker, cluster: Cluster, topic_ids: dict[TopicPartition, uuid.UUID | None] | None
+) -> Producer:
+    return Producer(cluster.connect(broker.node_id), timeout_ms=1_000, topic_ids=topic_ids)
+
+
+def test_topics_with_ids_are_produced_by_id(
+    broker: Broker, cluster: Cluster, versions: list[tuple[ApiKey, int]]
+) -> None:
+    producer = producer_of(broker, cluster, {each: id_in(broker, each) for each in (FIRST, OTHER)})
+    assert producer.lists_ids
+    producer.send({FIRST: [stamped(0)], OTHER: [stamped(0)]})
+    assert {partition: each.base_offset for partition, each in producer.receive().items()} == {
+        FIRST: 0,
+        OTHER: 0,
+    }
+    assert producer.takes_several([FIRST]) == {FIRST: False}
+    recreate(broker, "topic")
+    producer.send({FIRST: [stamped(1)], OTHER: [stamped(1)]})
+    outcomes = producer.receive()
+    assert outcomes[FIRST].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert outcomes[OTHER].error_code == ErrorCode.NONE
+    assert broker.log(*FIRST).log_end_offset == 0
+    assert producer.takes_several([FIRST]) == {}, "to be asked again"
+    assert {version for _, version in versions} == {13}
+    producer.close()
+
+
+@pytest.mark.parametrize("ids", [None, {FIRST: None}, {FIRST: uuid.uuid4(), OTHER: None}])
+def test_one_topic_without_an_id_makes_a_producer_go_by_name(
+    broker: Broker,
+    cluster: Cluster,
+    versions: list[tuple[ApiKey, int]],
+    ids: dict[TopicPartition, uuid.UUID | None] | None,
+) -> None:
+    producer = producer_of(broker, cluster, ids)
+    assert not producer.lists_ids
+    producer.send({FIRST: [stamped(0)]})
+    assert producer.receive()[FIRST].error_code == ErrorCode.NONE
+    assert versions == [(ApiKey.PRODUCE, 12)]
+    producer.close()

@@ -1,0 +1,296 @@
+"""A topic is deleted and created again under its name, while a task has its partition aligned."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import batches
+import pytest
+from two_brokers import (
+    NOW_MS,
+    Held,
+    History,
+    RunningLane,
+    TwoBrokers,
+    Watched,
+    answers,
+    let_pass,
+    wait_until,
+)
+
+from shoal.broker import Broker
+from shoal.errors import ErrorCode
+from shoal.mirroring import carrier, route
+from shoal.mirroring.incidents import IncidentKind
+from shoal.mirroring.lane import LaneResult
+from shoal.mirroring.ranges import OPEN_END, CopyRange
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.fetch import FetchResponse
+
+pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
+
+OPEN = [CopyRange("topic", 0, "topic", 0, OPEN_END)]
+
+#: A pause must be longer than this to be noticed where topics are listed by name.
+PAUSE_S = 0.1
+
+
+@pytest.fixture(params=["by id", "by name"])
+def two(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[TwoBrokers]:
+    """Brokers that list topics by id, or that are too old for it; a fetch brings six batches."""
+    monkeypatch.setattr(route, "_PAUSE_S", PAUSE_S)
+    monkeypatch.setattr(carrier, "_METADATA_FRESH_S", PAUSE_S)
+    with TwoBrokers.started() as started:
+        if request.param == "by name":
+            for broker in (started.source, started.destination):
+                list_by_name(broker)
+        yield started.with_settings(fetch_buffer_bytes=65_536 + 300)
+
+
+def list_by_name(broker: Broker) -> None:
+    """Let a broker announce the versions of Kafka before 3.1, which list topics by name."""
+    broker.apis = {
+        **broker.apis,
+        **{key: replace(broker.apis[key], newest=12) for key in (ApiKey.FETCH, ApiKey.PRODUCE)},
+    }
+
+
+def going_on(brokers: TwoBrokers, *kinds: IncidentKind) -> TwoBrokers:
+    return brokers.with_settings(continue_on=frozenset(kinds))
+
+
+def fill(history: History, name: bytes, count: int) -> None:
+    for _ in range(count):
+        number = history.next_offset
+        history.store(
+            batches.batch([b"%s %d" % (name, number)], base_offset=number, base_timestamp=NOW_MS), shown=True
+        )
+
+
+def recreate(broker: Broker, count: int = 0) -> History:
+    """Delete the topic, create another one of its name, and put so many records into it."""
+    topics = broker.topics
+    topics.delete(topics.topic("topic"))
+    broker.groups.forget_topic("topic")
+    broker.leaders.forget("topic")
+    broker.create_topic("topic", 1)
+    history = History(broker.log("topic"))
+    fill(history, b"new", count)
+    return history
+
+
+def values(brokers: TwoBrokers) -> list[bytes]:
+    return [each.value or b"" for each in brokers.copied()]
+
+
+def numbered(name: bytes, count: int) -> list[bytes]:
+    return [b"%s %d" % (name, number) for number in range(count)]
+
+
+def split_values(brokers: TwoBrokers) -> tuple[list[bytes], list[bytes]]:
+    """Return what the destination holds of the former topic, and what it holds behind that."""
+    found = values(brokers)
+    of_former = sum(each.startswith(b"old") for each in found)
+    return found[:of_former], found[of_former:]
+
+
+def kinds(control: Watched) -> list[str]:
+    return [
+        incident[0]
+        for report in control.reports
+        for each in report["partitions"]
+        for incident in each["incidents"]
+    ]
+
+
+# The source, while a produce takes its time
+
+
+def recreated_during_a_produce(brokers: TwoBrokers, count: int, control: Watched) -> LaneResult:
+    """Copy 40 records; exchange the source topic before the sixth request is answered."""
+    fill(brokers.topic()[0], b"old", 40)
+    let_pass(brokers.destination, ApiKey.PRODUCE, 5)
+    slow = brokers.destination.faults.add(ApiKey.PRODUCE, delay_s=3 * PAUSE_S)
+    lane = brokers.start(control=control)
+    assert brokers.destination.faults.wait_for(slow)
+    recreate(brokers.source, count)
+    return lane.result()
+
+
+@pytest.mark.parametrize("count", [3, 40, 60])
+def test_a_source_topic_recreated_during_a_slow_produce_stops_the_partition(
+    two: TwoBrokers, count: int
+) -> None:
+    control = Watched()
+    (stopped,) = recreated_during_a_produce(two, count, control).stopped
+    assert "was deleted and created again" in stopped.reason
+    former, new = split_values(two)
+    assert former == numbered(b"old", len(former))
+    assert new == []
+    assert kinds(control) == ["source-reset"]
+
+
+@pytest.mark.parametrize("count", [3, 40, 60])
+def test_a_recreated_source_topic_is_copied_whole_behind_the_former_one(two: TwoBrokers, count: int) -> None:
+    control = Watched()
+    brokers = going_on(two, IncidentKind.SOURCE_RESET)
+    result = recreated_during_a_produce(brokers, count, control)
+    assert (result.complete, result.stopped) == (True, ())
+    former, new = split_values(two)
+    assert former == numbered(b"old", len(former))
+    assert new == numbered(b"new", count)
+    assert kinds(control) == ["source-reset"]
+    pair = two.pair()
+    assert (pair.source_offset, pair.destination_offset) == (count, len(former) + count)
+    assert pair.source_topic_id == str(two.source.topics.topic("topic").topic_id)
+    assert brokers.run().stopped == ()
+    assert split_values(two) == (former, new)
+
+
+# The source, in other circumstances
+
+
+def test_a_source_topic_recreated_while_the_connection_is_lost_stops_the_partition(two: TwoBrokers) -> None:
+    fill(two.topic()[0], b"old", 40)
+    let_pass(two.destination, ApiKey.PRODUCE, 5)
+    held = two.destination.faults.add(ApiKey.PRODUCE, delay_s=PAUSE_S / 2)
+    lane = two.start()
+    assert two.destination.faults.wait_for(held)
+    recreate(two.source, 40)
+    two.source.faults.add(ApiKey.FETCH, drop="before")
+    (stopped,) = lane.result().stopped
+    assert "was deleted and created again" in stopped.reason
+    assert split_values(two)[1] == []
+
+
+class Paused(Watched):
+    """A task's control under which its process pauses, as by SIGSTOP, before it takes a certain answer."""
+
+    def __init__(self, turn: int) -> None:
+        super().__init__()
+        self.pauses = threading.Event()
+        self.goes_on = threading.Event()
+        self._turns_left = turn
+
+    def check_lease(self) -> None:
+        """Is called at each turn of a lane and a route, and before each Produce request."""
+        self._turns_left -= 1
+        if self._turns_left == 0:
+            self.pauses.set()
+            assert self.goes_on.wait(30)
+
+    def go_on(self) -> None:
+        """End the pause once it was long enough to be noticed."""
+        threading.Timer(1.5 * PAUSE_S, self.goes_on.set).start()
+
+
+@pytest.mark.parametrize("turn", [2, 3, 4, 5, 9])
+def test_a_source_topic_recreated_while_the_task_pauses_stops_the_partition(
+    two: TwoBrokers, turn: int
+) -> None:
+    control = Paused(turn)
+    fill(two.topic()[0], b"old", 40)
+    lane = two.start(control=control)
+    assert control.pauses.wait(10)
+    recreate(two.source, 60)
+    control.go_on()
+    (stopped,) = lane.result().stopped
+    assert "was deleted and created again" in stopped.reason
+    former, new = split_values(two)
+    assert former == numbered(b"old", len(former))
+    assert new == []
+
+
+@pytest.mark.parametrize("two", ["by id"], indirect=True)
+def test_a_source_topic_recreated_between_two_fetches_is_copied_whole(two: TwoBrokers) -> None:
+    control = Watched()
+    brokers = going_on(two, IncidentKind.SOURCE_RESET)
+    fill(brokers.topic()[0], b"old", 5)
+    lane = brokers.start(OPEN, control)
+    wait_until(lambda: len(values(two)) == 5)
+    recreate(two.source, 20)
+    wait_until(lambda: len(values(two)) >= 25)
+    control.request_stop()
+    assert lane.result().stopped == ()
+    assert split_values(two) == (numbered(b"old", 5), numbered(b"new", 20))
+
+
+# The destination
+
+
+def recreated_while_nothing_comes(brokers: TwoBrokers, control: Watched) -> RunningLane:
+    """Copy five records; exchange the destination topic; let five more come."""
+    (history,) = brokers.topic()
+    fill(history, b"old", 5)
+    lane = brokers.start(OPEN, control)
+    wait_until(lambda: len(values(brokers)) == 5)
+    recreate(brokers.destination)
+    noticed_from = time.monotonic() + 1.5 * PAUSE_S
+    wait_until(lambda: time.monotonic() > noticed_from)
+    fill(history, b"old", 5)
+    return lane
+
+
+def test_nothing_is_written_to_a_destination_topic_that_was_recreated(two: TwoBrokers) -> None:
+    control = Watched()
+    lane = recreated_while_nothing_comes(two, control)
+    (stopped,) = lane.result().stopped
+    assert "on the destination cluster" in stopped.reason
+    assert "was deleted and created again" in stopped.reason
+    assert values(two) == []
+    assert kinds(control) == ["destination-loss"]
+
+
+def test_a_destination_topic_that_was_recreated_is_filled_again(two: TwoBrokers) -> None:
+    control = Watched()
+    lane = recreated_while_nothing_comes(going_on(two, IncidentKind.DESTINATION_LOSS), control)
+    wait_until(lambda: len(values(two)) >= 10)
+    control.request_stop()
+    assert lane.result().stopped == ()
+    assert values(two) == numbered(b"old", 10)
+    assert kinds(control) == ["destination-loss"]
+
+
+def test_a_request_under_way_is_not_written_to_a_destination_topic_recreated_meanwhile() -> None:
+    with TwoBrokers.started() as brokers:
+        fill(brokers.topic()[0], b"old", 5)
+        held = Held(brokers.destination, ApiKey.PRODUCE)
+        lane = going_on(brokers, IncidentKind.DESTINATION_LOSS).start()
+        held.wait_for_one()
+        recreate(brokers.destination)
+        held.release()
+        assert lane.result().stopped == ()
+        assert values(brokers) == numbered(b"old", 5)
+
+
+# What brokers answer about topic ids
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID])
+@pytest.mark.parametrize("api", [ApiKey.FETCH, ApiKey.PRODUCE])
+def test_a_partition_goes_on_after_an_error_about_its_topic_id(
+    brokers: TwoBrokers, history: History, api: ApiKey, code: ErrorCode
+) -> None:
+    """A broker may learn of a topic later than the one that answered for the metadata."""
+    fill(history, b"old", 5)
+    broker = brokers.source if api is ApiKey.FETCH else brokers.destination
+    broker.faults.add(api, error=code, times=3)
+    control = Watched()
+    assert brokers.start(control=control).result().stopped == ()
+    assert values(brokers) == numbered(b"old", 5)
+    assert any(code.name in reason for reason in control.waited_for)
+
+
+def test_a_partition_goes_on_after_a_session_was_refused_for_its_topic_ids(
+    brokers: TwoBrokers, history: History
+) -> None:
+    def refused(response: FetchResponse) -> FetchResponse:
+        return replace(response, error_code=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, partitions=())
+
+    fill(history, b"old", 5)
+    answers(brokers.source, ApiKey.FETCH, refused, times=2)
+    assert brokers.run().stopped == ()
+    assert values(brokers) == numbered(b"old", 5)
