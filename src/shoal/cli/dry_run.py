@@ -8,7 +8,7 @@ from typing import Any
 
 from ..client.config import ClientConfig
 from ..exit_codes import EXIT_DONE, EXIT_USAGE
-from ..mirroring.acls import acl_commands, acl_sentences
+from ..mirroring.acls import Acl, acl_commands, acl_sentences
 from ..mirroring.dry_run import DryRun, TopicOutlook, dry_run
 from ..mirroring.incidents import IncidentKind
 from ..mirroring.options import MirrorOptions
@@ -78,6 +78,15 @@ def _lines(options: MirrorOptions, found: DryRun) -> Iterator[str]:
     yield "To grant them (where a login is asked for, with an administrator's --command-config):"
     yield "  PRINCIPAL=User:..."
     yield from (f"  {command}" for command in acl_commands(found.acls, _servers(options)))
+    if commands := acl_commands(_later_acls(options, found), _servers(options)):
+        yield "  # later, once a topic of the source gets more partitions:"
+        yield from (f"  {command}" for command in commands)
+
+
+def _later_acls(options: MirrorOptions, found: DryRun) -> list[Acl]:
+    """Return what adding partitions to copies will need, and nothing needs yet."""
+    later = [Acl("destination", "topic", each.plan.destination, "ALTER") for each in found.topics]
+    return [] if options.once else [acl for acl in later if acl not in found.acls]
 
 
 def _acls_of_later(options: MirrorOptions, found: DryRun) -> Iterator[str]:
@@ -145,6 +154,7 @@ def _json_object(options: MirrorOptions, found: DryRun) -> dict[str, Any]:
         "acls": [asdict(acl) for acl in found.acls],
         "missing_acls": [asdict(acl) for acl in found.missing_acls],
         "acl_commands": acl_commands(found.acls, servers),
+        "later_acl_commands": acl_commands(_later_acls(options, found), servers),
         "warnings": list(found.warnings),
         "refusal": found.refusal,
     }

@@ -40,6 +40,9 @@ LEASE_S = 30.0
 _RELEASE_PATIENCE_S = 2.0
 
 
+_ANOTHER_DIRECTORY = "; make it writable, or name another with --checkpoint or XDG_STATE_HOME"
+
+
 class MirrorIdentity:
     """
     Which mirror this is: a name kept in its checkpoint directory, held by one process at a time.
@@ -52,38 +55,44 @@ class MirrorIdentity:
 
     """
 
-    def __init__(self, checkpoint: Path) -> None:
+    def __init__(self, checkpoint: Path, *, is_given: bool = True) -> None:
         """
         Read or make the name.
+
+        Args:
+            checkpoint: The directory.
+            is_given: Whether the user named it; if not, errors say how to name another.
 
         Raises:
             ConfigError: The directory cannot be used, or another process holds it.
 
         """
         self._path = checkpoint / "mirror-id"
+        where = f"--checkpoint {checkpoint}" if is_given else f"the state directory {checkpoint}"
+        advice = "" if is_given else _ANOTHER_DIRECTORY
         try:
             checkpoint.mkdir(parents=True, exist_ok=True)
             self._file = self._path.open("a+", encoding="ascii")
         except OSError as error:
-            raise ConfigError(f"--checkpoint {checkpoint}: {error.strerror}") from error
+            raise ConfigError(f"{where}: {error.strerror}{advice}") from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self._file.close()
             raise ConfigError(
-                f"--checkpoint {checkpoint}: another shoal on this machine is at work in it; "
+                f"{where}: another shoal on this machine is at work in it; "
                 "stop that mirror first. A mirror of other topics needs a --group of its own, and has a "
                 "--checkpoint of its own then"
             ) from None
         except OSError as error:
             self._file.close()
-            raise ConfigError(f"--checkpoint {checkpoint}: {error.strerror}") from error
+            raise ConfigError(f"{where}: {error.strerror}{advice}") from error
         try:
             self._file.seek(0)
             self.name = self._file.read().strip() or self._make()
         except (OSError, UnicodeDecodeError) as error:
             self._file.close()
-            raise ConfigError(f"--checkpoint {checkpoint}: mirror-id cannot be read or written") from error
+            raise ConfigError(f"{where}: mirror-id cannot be read or written{advice}") from error
 
     def _make(self) -> str:
         name = uuid.uuid4().hex

@@ -15,7 +15,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import ConfigError
@@ -38,12 +38,14 @@ class Java:
         home: What ``JAVA_HOME`` should be: it holds ``bin/java``.
         version: Its full version, such as ``17.0.15``.
         build: The virtual machine's own build, such as ``17.0.15+6-LTS``. Class data archives are tied to it.
+        instead_of: Why it is not the one of ``JAVA_HOME``; None if it is, or if that is not set.
 
     """
 
     home: Path
     version: str
     build: str
+    instead_of: str | None = None
 
     @property
     def executable(self) -> Path:
@@ -71,7 +73,7 @@ def find_java(environ: Mapping[str, str] = os.environ) -> Java:
         elif java.feature < OLDEST_JAVA:
             refused.append(f"{origin} is Java {java.version}")
         else:
-            return java
+            return replace(java, instead_of=refused[0]) if refused and environ.get("JAVA_HOME") else java
     found = "; ".join(refused) if refused else "JAVA_HOME is not set, and there is no java on the PATH"
     raise ConfigError(
         f"Spark needs Java {OLDEST_JAVA} or newer ({found}): install one, "

@@ -162,7 +162,7 @@ class Run:
             prepared = self._prepare()
             watch.know(prepared.group, prepared.warnings)
             checkpoint = self._checkpoint(prepared.group)
-            identity = MirrorIdentity(checkpoint)
+            identity = MirrorIdentity(checkpoint, is_given=bool(self._options.checkpoint))
             resources.callback(identity.release)
             work = Work(prepared.topics, self._metrics)
             control = ControlServer(
@@ -308,7 +308,13 @@ class Run:
     ) -> Summary:
         log_file = checkpoint / "spark.log"
         ours = SparkContext._active_spark_context is None
-        spark = spark_session(self._options.master, dict(self._options.spark_conf), log_file, state_dir())
+        spark = spark_session(
+            self._options.master,
+            dict(self._options.spark_conf),
+            log_file,
+            state_dir(),
+            on_warning=self._on_warning,
+        )
 
         def restarted(error: Exception) -> None:
             self._on_warning(f"Spark failed and was started again: {_first_line(error)}; see {log_file}")

@@ -165,7 +165,8 @@ class _MirrorMaker(Run):
             directories = [state_dir() / "mirror-makers" / name / str(n) for n in range(_MOST_ON_A_MACHINE)]
         for directory in directories:
             try:
-                resources.callback(MirrorIdentity(directory).release)
+                identity = MirrorIdentity(directory, is_given=bool(self._options.checkpoint))
+                resources.callback(identity.release)
             except ConfigError:
                 if directory is directories[-1]:
                     raise

@@ -29,7 +29,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import javaproperties
@@ -41,7 +41,7 @@ from pyspark.sql import SparkSession
 
 from ..errors import ConfigError, ShoalError
 from .gateway import Jvm, conf_dir, during, start_jvm
-from .java import find_java
+from .java import OLDEST_JAVA, find_java
 
 __all__ = ["driver_host", "is_on_this_machine", "spark_session"]
 
@@ -70,7 +70,14 @@ _EXECUTORS_SETTLE_S = 1.5
 _EXECUTORS_LOOK_S = 0.1
 
 
-def spark_session(master: str, conf: Mapping[str, str], log_file: Path, state_dir: Path) -> SparkSession:
+def spark_session(
+    master: str,
+    conf: Mapping[str, str],
+    log_file: Path,
+    state_dir: Path,
+    *,
+    on_warning: Callable[[str], object] = lambda _: None,
+) -> SparkSession:
     """
     Start Spark, or return the session that this process already has.
 
@@ -89,6 +96,7 @@ def spark_session(master: str, conf: Mapping[str, str], log_file: Path, state_di
         conf: ``spark.*`` settings; they win over every default. No secrets: settings show in UI and logs.
         log_file: Appended to; its directory is made where it is missing.
         state_dir: Where files that make the next start cheaper are kept.
+        on_warning: Called if ``JAVA_HOME`` cannot be used, and another Java is.
 
     Raises:
         ConfigError: No Java, a master or a setting that cannot work, or a directory that cannot be used.
@@ -105,6 +113,11 @@ def spark_session(master: str, conf: Mapping[str, str], log_file: Path, state_di
     jvm = None
     if SparkContext._gateway is None:
         java = find_java(environ)
+        if java.instead_of is not None:
+            on_warning(
+                f"{java.instead_of}; Spark runs on Java {java.version} in {java.home} instead. "
+                f"Set JAVA_HOME to a Java {OLDEST_JAVA} or newer, or unset it"
+            )
         environ["JAVA_HOME"] = str(java.home)
         jvm = start_jvm(java, settings, environ, log_file, state_dir.resolve())
     with during(PYSPARK_PYTHON=environ["PYSPARK_PYTHON"]):
