@@ -316,6 +316,22 @@ def test_a_foreign_batch_in_front_of_a_whole_history_is_extra(
     assert (report.extra, report.records, len(report.differences)) == ([(0, 2)], 30, 1)
 
 
+def test_a_later_start_is_found_without_reading_all_that_is_before_it(
+    brokers: TwoBrokers, history: History
+) -> None:
+    # Both sides are read by 4 MiB; 55 MB lie before the start.
+    for number in range(3000):
+        history.base_timestamp += 1000
+        value = number.to_bytes(4) * 5000
+        history.store(batches.batch([value], base_offset=number, base_timestamp=history.base_timestamp))
+    brokers.run(begin_at(brokers.ranges(), 2750))
+    brokers.forget_pairs()
+    report = partition(brokers)
+    assert (aligned(report), report.outcome) == ((Aligned.BY_CONTENT, 2750, 0), Outcome.EQUAL)
+    assert report.records == 250
+    assert report.bytes_read < 50_000_000
+
+
 # Doubles before the comparison
 
 

@@ -11,14 +11,13 @@ later start of the copy, are no differences.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 from ...client.offsets import list_offsets
 from ..pair import Pair
 from .common_start import (
-    MOST_HEAD_RECORDS,
     CommonStart,
     Found,
     Head,
@@ -34,6 +33,11 @@ from .report import Aligned, Alignment, OffsetRange
 from .seen_records import seen_records
 
 __all__ = ["LogPair", "ProposedAlignment", "alignments", "meet_again"]
+
+
+#: A head of large records ends after so many of them and so many bytes read.
+_ENOUGH_RECORDS = 64
+_HEAD_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,8 +257,18 @@ def _heads(logs: LogPair) -> tuple[Head, Head]:
 
 
 def _head(reader: LogReader, log: OffsetRange) -> Head:
-    with closing(seen_records(reader, log)) as records:
+    with closing(_first_records(reader, log)) as records:
         return Head(records)
+
+
+def _first_records(reader: LogReader, log: OffsetRange) -> Generator[SeenRecord]:
+    """Yield a log's first records, and no more large ones than a few fetches bring."""
+    read_before = reader.bytes_read
+    with closing(seen_records(reader, log)) as records:
+        for number, record in enumerate(records, 1):
+            yield record
+            if number >= _ENOUGH_RECORDS and reader.bytes_read - read_before > _HEAD_BYTES:
+                return
 
 
 def _first_at(reader: LogReader, log: OffsetRange, head: Head) -> int:
@@ -270,4 +284,4 @@ def _first_at(reader: LogReader, log: OffsetRange, head: Head) -> int:
     offset = list_offsets(reader.cluster, {reader.partition: min(times)})[reader.partition]
     if not isinstance(offset, int) or not log.start < offset < log.end:
         return log.start
-    return max(log.start, offset - MOST_HEAD_RECORDS)
+    return max(log.start, offset - 2 * len(head.records))

@@ -2,20 +2,20 @@
 What the destination holds before the comparison begins, and the source holds as well: it is there twice.
 
 So it is after a second copy behind the first, by another group or another
-tool. Windows of the destination are held against the part of the source that
-has the same timestamps, the window nearest to the comparison first, and no
-further back than they have doubles.
+tool. The destination's records are held against the part of the source that
+has the same timestamps.
 
 A record there may also be an older one that the source has deleted, or that a
-later start passed over, and look like one that the source still has. Where
-the source had older records, only those that it has once count, and only if
-they are many.
+later start passed over, and look like one that the source still has. If the
+source had older records, only those that it has once count, and only many of
+them in a row. Then the first and the last records are tried, and the others
+only if there are doubles among these: a copy may reach back years further than
+its source.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
@@ -32,7 +32,10 @@ __all__ = ["doubled_before"]
 #: So many offsets are looked at together: some 30 MB.
 _WINDOW_OFFSETS = 131_072
 
-#: So many doubles are no accident.
+#: So many of the first offsets, and of the last, are tried.
+_TRIED_OFFSETS = 4096
+
+#: So many doubles in a row are no accident.
 _TELLING = 16
 
 
@@ -45,14 +48,18 @@ def doubled_before(logs: LogPair, place: CommonStart) -> Iterator[Difference]:
         place: Where the comparison begins.
 
     """
-    end = place.destination
-    while end > logs.start.destination:
-        window = OffsetRange(max(logs.start.destination, end - _WINDOW_OFFSETS), end)
-        found = _doubled(logs, place, window)
-        yield from (each.difference(place) for each in reversed(found))
-        if not found:
-            return
-        end = window.start
+    before = OffsetRange(logs.start.destination, place.destination)
+    if place.source > 0 and not any(_doubled(logs, place, part) for part in _ends(before)):
+        return
+    for start in range(before.start, before.end, _WINDOW_OFFSETS):
+        window = OffsetRange(start, min(start + _WINDOW_OFFSETS, before.end))
+        yield from (run.difference(place) for run in _doubled(logs, place, window))
+
+
+def _ends(offsets: OffsetRange) -> Iterator[OffsetRange]:
+    """Yield the last part of some offsets and the first."""
+    yield OffsetRange(max(offsets.start, offsets.end - _TRIED_OFFSETS), offsets.end)
+    yield OffsetRange(offsets.start, min(offsets.end, offsets.start + _TRIED_OFFSETS))
 
 
 @dataclass(slots=True)
@@ -64,9 +71,9 @@ class _Run:
     records: int = 1
 
     def takes(self, there: int, likes: Sequence[int]) -> bool:
-        """Take one record more, unless something lies before it or all its likes are further back."""
+        """Take the next record of the destination, unless all its likes are further back."""
         here = next((like for like in likes if like >= self.source.end), None)
-        if there != self.destination.end or here is None:
+        if here is None:
             return False
         self.destination = OffsetRange(self.destination.start, there + 1)
         self.source = OffsetRange(self.source.start, here + 1)
@@ -90,24 +97,31 @@ def _doubled(logs: LogPair, place: CommonStart, window: OffsetRange) -> list[_Ru
     if not there:
         return []
     here = _likes(logs, place, there)
-    may_be_older = place.source > 0
-    found = [
-        (record.offset, here[record.keys[0]])
-        for record in there
-        if record.keys[0] in here and (not may_be_older or len(here[record.keys[0]]) == 1)
-    ]
-    if may_be_older and len(found) < _TELLING:
-        return []
+    if place.source == 0:
+        return _runs(there, here)
+    once = {key: likes for key, likes in here.items() if len(likes) == 1}
+    return [run for run in _runs(there, once) if run.records >= _TELLING]
+
+
+def _runs(there: Sequence[SeenRecord], here: Mapping[RecordKey, Sequence[int]]) -> list[_Run]:
+    """Return the destination's records that follow each other, and whose likes do."""
     runs: list[_Run] = []
-    for offset, likes in found:
-        if not runs or not runs[-1].takes(offset, likes):
-            runs.append(_Run(OffsetRange(offset, offset + 1), OffsetRange(likes[0], likes[0] + 1)))
+    open_run: _Run | None = None
+    for record in there:
+        likes = here.get(record.keys[0], ())
+        if open_run is not None and open_run.takes(record.offset, likes):
+            continue
+        open_run = None
+        if likes:
+            begin = OffsetRange(record.offset, record.offset + 1)
+            open_run = _Run(begin, OffsetRange(likes[0], likes[0] + 1))
+            runs.append(open_run)
     return runs
 
 
 def _likes(logs: LogPair, place: CommonStart, there: Sequence[SeenRecord]) -> dict[RecordKey, list[int]]:
     """Return up to two source offsets of each record that is the same as one at the destination."""
-    wanted = Counter(record.keys[0] for record in there)
+    wanted = {record.keys[0] for record in there}
     found: dict[RecordKey, list[int]] = {}
     for record in _between(logs.source, _in_their_time(logs, place, there)):
         for key in record.keys:
