@@ -17,9 +17,11 @@ from two_brokers import (
     batches_of,
     die_after,
     let_pass,
+    lose_tail,
 )
 
 from shoal.broker.log import Log
+from shoal.mirroring.incidents import IncidentKind
 from shoal.mirroring.settings import Rebatch
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec, read_key_value_headers, read_records
@@ -202,6 +204,21 @@ def test_a_place_that_nothing_shows_stops_the_partition(brokers: TwoBrokers) -> 
     assert "mirrored from source offset 0 on and not committed" in stopped.reason
     assert "nothing shows whether it goes on at offset 2 or as late as 3" in stopped.reason
     assert brokers.copied() == before
+
+
+def test_a_lost_tail_is_mirrored_again_from_before_a_later_copy_of_its_last_update(
+    brokers: TwoBrokers,
+) -> None:
+    """What is left at the destination ends with the first K=on, and the source has only the second."""
+    source = Compacted(brokers)
+    for update in updates_of("a=1 K=on b=1 c=1 K=on d=1", lambda number: NOW_MS):
+        source.write([update])
+    assert brokers.run().complete
+    lose_tail(brokers.destination, "topic", 2)
+    source.clean()
+    going_on = brokers.with_settings(continue_on=frozenset(IncidentKind))
+    assert going_on.start().result().stopped == ()
+    assert copied(brokers) == source.updates
 
 
 @pytest.fixture

@@ -323,6 +323,46 @@ def test_equal_records_are_told_apart_by_their_number(brokers: TwoBrokers, histo
     assert brokers.copied() == history.committed
 
 
+@pytest.mark.parametrize("further", [0, 5])
+@pytest.mark.parametrize("left", [6, 0])
+def test_what_a_writer_before_the_pair_s_mirrored_is_mirrored_again(
+    brokers: TwoBrokers, history: History, further: int, left: int
+) -> None:
+    """Its pair was deleted, and the mirror went on behind its records."""
+    history.plain(*[1] * 10)
+    brokers.run()
+    brokers.forget_pairs()
+    history.plain(*[1] * further)
+    brokers.run()
+    assert brokers.pair().origin == (10, 10)
+    if left:
+        lose_tail(brokers.destination, "topic", left)
+    else:
+        recreate(brokers.destination)
+    history.plain(1, 1)
+    run(going_on(brokers, IncidentKind.DESTINATION_LOSS), ["destination-loss", 0, True])
+    assert brokers.copied() == history.committed
+    lose_tail(brokers.destination, "topic", 3)
+    run(going_on(brokers, IncidentKind.DESTINATION_LOSS), ["destination-loss", 0, True])
+    assert brokers.copied() == history.committed
+
+
+@pytest.mark.parametrize("left", [4, 0])
+def test_what_is_lost_before_the_pair_s_writer_and_is_not_the_source_s_is_counted(
+    brokers: TwoBrokers, history: History, left: int
+) -> None:
+    foreign(brokers.destination, 4)
+    foreign(brokers.destination, 2)
+    history.plain(2, 2)
+    brokers.with_settings(allow_nonempty=True).run()
+    if left:
+        lose_tail(brokers.destination, "topic", left)
+    else:
+        recreate(brokers.destination)
+    run(going_on(brokers, IncidentKind.DESTINATION_LOSS), ["destination-loss", 6 - left, True])
+    assert ours(brokers) == history.committed
+
+
 @pytest.mark.parametrize("loses", [True, False])
 def test_a_tail_that_may_not_be_decoded_is_known_by_its_bytes(
     brokers: TwoBrokers, history: History, loses: bool

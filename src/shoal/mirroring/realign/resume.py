@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
-from ...client.admin import describe_topic_configs
-from ...errors import BrokerError, ErrorCode, PartitionStopped
-from ...records import BatchHeader, RecordBatch, fingerprint
+from ...errors import PartitionStopped
+from ...records import BatchHeader, fingerprint
 from ..incidents import Delivery, Incident, IncidentKind
 from ..pair import SEQUENCES, Pair
 from ..partition_copy import PartitionCopy
 from .begin import new_identity, topic_id
-from .logs import Clusters, DestinationLog, SourceLog, source_end
-from .merge import Merge
-from .survivors import Survivors
+from .logs import Clusters, DestinationLog, SourceLog
+from .lost_tail import again_behind, again_from_the_origin
+from .places import Places, Undecided, WrittenRun
 from .tail import (
-    Found,
     Place,
     Tail,
-    batches_at,
-    count_records,
-    find,
-    follow,
     holds_at,
     is_by,
     is_ours,
     last_batch,
     last_batch_by,
 )
-from .written import OutOfSight, WrittenBatch
+from .written import WrittenBatch
 
 __all__ = ["Resumption"]
 
@@ -62,6 +54,7 @@ class Resumption:
         self._log = log
         self.pair = pair
         self._incidents = incidents
+        self._places = Places(clusters, copy, source, log)
 
     def run(self) -> Pair:
         """
@@ -173,45 +166,28 @@ class Resumption:
         before = self.pair
         ours = last_batch_by(self._clusters, self._copy, self._log, before.identity)
         if ours is None:
+            again = again_from_the_origin(self._places, before, is_another_topic=self._is_another_topic())
             self._go_to_the_end()
-            if self._log.start == 0:  # nothing was deleted: there never was anything of ours in this log
-                self.pair = replace(self.pair, source_offset=before.origin[0], source_leader_epoch=-1)
-                return 0
-            return None
-        # Our sequences go on where they end now, whatever others have written behind.
-        next_sequence = ours.header.base_sequence + ours.header.last_offset_delta + 1
-        self._go_to_the_end(identity=replace(before.identity, base=self._log.end - next_sequence))
-        gone = max(0, before.destination_offset - ours.header.next_offset)
-        found = find(self._clusters, self._copy, ours)
-        place = self._place_of(found, ours, before)
-        if place is None and self._is_deleted(found, ours) and self._source.start <= before.source_offset:
-            # All that the source still has came after it.
-            start = self._source.start
-            self.pair = replace(self.pair, source_offset=start, source_leader_epoch=-1)
-            again = count_records(self._clusters, self._copy, start, before.source_offset)
-            return max(0, gone - again)
-        if place is None:
-            return gone
+        else:
+            again = again_behind(self._places, before, ours)
+            # Our sequences go on where they end now, whatever others have written behind.
+            next_sequence = ours.header.base_sequence + ours.header.last_offset_delta + 1
+            self._go_to_the_end(identity=replace(before.identity, base=self._log.end - next_sequence))
+        place = again.place
+        origin = (place.source_offset, self._log.end) if again.is_before_origin else before.origin
         self.pair = replace(
-            self.pair, source_offset=place.source_offset, source_leader_epoch=place.source_leader_epoch
+            self.pair,
+            source_offset=place.source_offset,
+            source_leader_epoch=place.source_leader_epoch,
+            origin=origin,
         )
-        if place.source_offset <= before.source_offset:
-            return 0
-        # It came after what was lost, which cannot be put in front of it any more.
-        return max(0, before.destination_offset - ours.header.base_offset)
+        return again.lost
 
-    def _place_of(self, found: Found, ours: Tail, pair: Pair) -> Place | None:
-        """Return where the source goes on behind a batch of ours; None where nothing shows it."""
-        places = found.places
-        if len(places) == 1:
-            return places[0]
-        source_origin, destination_origin = pair.origin
-        written = ours.header.next_offset - destination_origin
-        if not places or self._source.start > source_origin or not is_ours(ours.header, pair.identity):
-            return None
-        # The same records are in several places: count from where the mirror began.
-        origin = replace(pair, source_offset=source_origin, destination_offset=destination_origin)
-        return self._follow(origin, written, ours, written - (ours.header.last_offset_delta + 1))
+    def _is_another_topic(self) -> bool:
+        """Whether the destination topic was deleted and created again since it was mirrored."""
+        then = self.pair.destination_topic_id
+        now = topic_id(self._clusters.destination, self._copy.destination)
+        return bool(then and now and then != now)
 
     def _go_to_the_end(self, **changes: object) -> None:
         """Let the next record land at the destination's end, whatever lies before it."""
@@ -294,14 +270,7 @@ class Resumption:
                 "committed: retention or compaction took it, so nothing shows whose it was; mirror it with a "
                 "new --group (--start says from where)"
             )
-        place = self._place_behind(
-            _Ours(
-                self._written,
-                tail,
-                tail.header.base_offset - self.pair.destination_offset,
-                partial(self._batches_from, self.pair),
-            )
-        )
+        place = self._place_behind(self._places.run_behind(self.pair, tail, self._log.end))
         if place:
             self._settle(place, tail, landed=self.pair.destination_offset)
             if not is_ours(tail.header, self.pair.identity):
@@ -321,100 +290,19 @@ class Resumption:
         else:
             self._meet_foreign_records(tail)
 
-    def _place_behind(self, ours: _Ours) -> Place | None:
-        """Return where the source goes on behind so many records of ours; None if there is no such place."""
-        tail, tail_index = ours.tail, ours.tail_index
-        identity, landed = self.pair.identity, self.pair.destination_offset + tail_index
-        if is_by(tail.header, identity) and tail.header.base_sequence != identity.sequence(landed):
-            # A request of a dead process that came late, to a broker that had forgotten the writer, may
-            # have left the right records in a wrong place: the sequence tells.
-            return None
-        if self._source.start <= self.pair.source_offset:
-            place = self._follow(self.pair, ours.written, tail, tail_index)
-            if place:
-                return place
-        # The source may have changed since, by compaction or retention: then their number says nothing.
-        return self._place_among_survivors(ours)
-
-    def _place_among_survivors(self, ours: _Ours) -> Place | None:
-        """Compare all that was written with what the source still has."""
-        with self._retention_is_faster():
-            survivors = Survivors(
-                self._clusters,
-                self._copy,
-                self.pair.source_offset,
-                self._source.start,
-                source_end(self._clusters, self._copy.source),
-                ours.batches,
-                ours.written,
-            )
-            try:
-                return self._only_place(survivors)
-            except OutOfSight:
-                raise self._undecided(
-                    "the source lost so many records since that there is too much to compare"
-                ) from None
-
-    def _only_place(self, survivors: Survivors) -> Place | None:
-        only_deletes = self._only_deletes()
-        if only_deletes and self._source.start <= self.pair.source_offset:
-            place = _place_of(survivors.merge(is_unchanged=True))
-            if place:
-                return place
-            # It was a compacted topic until lately.
-        merge = survivors.merge(is_unchanged=False)
-        first, last = merge.first, merge.last
-        if first and last and first.survivors != last.survivors:
-            if survivors.are_written(first, last, is_compacted=not only_deletes):
-                return _place_of(merge)
-            raise self._undecided(
-                f"the source lost records since, and nothing shows whether it goes on at offset "
-                f"{first.source_offset} or as late as {last.source_offset}"
-            )
-        return _place_of(merge)
-
-    def _undecided(self, why: str) -> PartitionStopped:
-        """Return the error for a place that is not certain: a wrong one loses or doubles records."""
-        kind = IncidentKind.SOURCE_RESET
-        reason = (
-            f"{self._copy.destination} on {self._clusters.destination} holds from offset "
-            f"{self.pair.destination_offset} to {self._log.end} what was mirrored from source offset "
-            f"{self.pair.source_offset} on and not committed; {why}"
-        )
-        self._incidents.append(Incident(kind, reason))
-        return self._stop(f"{reason}; mirror it with a new --group into an empty topic")
-
-    def _is_deleted(self, found: Found, tail: Tail) -> bool:
-        """Whether the source deleted what was looked for and not found, rather than changed it."""
-        is_changed = found.compacted or tail.header.has_holes
-        return not found.places and not is_changed and self._only_deletes()
-
-    def _only_deletes(self) -> bool:
-        """Whether the source never changes a batch: what is not to be found was deleted whole."""
-        topic = self._copy.source.topic
+    def _place_behind(self, run: WrittenRun) -> Place | None:
+        """Return where the source goes on behind what was written past the pair."""
         try:
-            configs = describe_topic_configs(self._clusters.source, [topic])
-        except BrokerError as error:
-            if error.retriable:
-                raise
-            return False  # who may not know cannot tell
-        policy = configs[topic].get("cleanup.policy")
-        return policy is not None and policy.value == "delete"
-
-    def _follow(self, pair: Pair, written: int, tail: Tail, tail_index: int) -> Place | None:
-        with self._retention_is_faster():
-            return follow(self._clusters, self._copy, pair, written, tail, tail_index)
-
-    @contextmanager
-    def _retention_is_faster(self) -> Iterator[None]:
-        """Let the source delete what is being read."""
-        try:
-            yield
-        except BrokerError as error:
-            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
-                raise
-            # The next try sees where the log begins now.
-            raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, error.where, error.detail) from error
+            return self._places.behind(self.pair, run)
+        except Undecided as error:
+            kind = IncidentKind.SOURCE_RESET
+            reason = (
+                f"{self._copy.destination} on {self._clusters.destination} holds from offset "
+                f"{self.pair.destination_offset} to {self._log.end} what was mirrored from source offset "
+                f"{self.pair.source_offset} on and not committed; {error}"
+            )
+            self._incidents.append(Incident(kind, reason))
+            raise self._stop(f"{reason}; mirror it with a new --group into an empty topic") from None
 
     def _settle(self, place: Place, tail: Tail, *, landed: int | None) -> None:
         """Put the pair behind what was written; tell of its offsets where they are known."""
@@ -481,7 +369,7 @@ class Resumption:
             self._go_to_the_end(identity=identity)
             return 0
         tail_index = among.written - (tail.header.last_offset_delta + 1)
-        place = self._place_behind(_Ours(among.written, tail, tail_index, self._batches_among_others))
+        place = self._place_behind(WrittenRun(among.written, tail, tail_index, self._batches_among_others))
         if place is None:
             raise self._stop(
                 f"{self._copy.destination} on {self._clusters.destination} holds records of others from "
@@ -493,25 +381,11 @@ class Resumption:
         self.pair = replace(self.pair, identity=identity, last_batch=None)
         return 0
 
-    def _batches_from(self, pair: Pair) -> Generator[WrittenBatch]:
-        """Yield what the destination has from a pair on."""
-        for batch in self._destination_batches(pair.destination_offset):
-            number = batch.header.base_offset - pair.destination_offset
-            yield WrittenBatch(number, batch, is_ours(batch.header, pair.identity))
-
-    def _destination_batches(self, offset: int) -> Iterator[RecordBatch]:
-        """Yield what the destination has from an offset on, up to where its log ended."""
-        start = max(offset, self._log.start)
-        for batch in batches_at(self._clusters, self._copy, start):
-            if batch.header.base_offset >= self._log.end:
-                return
-            yield batch
-
     def _ours_among_others(self) -> tuple[_Among, Tail | None]:
         """Look for what our writer wrote past the pair; return its last batch, too."""
         tail: Tail | None = None
         among = _Among.none_behind(self.pair)
-        for batch in self._destination_batches(self.pair.destination_offset):
+        for batch in self._places.destination_batches(self.pair.destination_offset):
             if is_by(batch.header, self.pair.identity):
                 among, follows = among.behind(batch.header)
                 if follows:
@@ -521,36 +395,12 @@ class Resumption:
     def _batches_among_others(self) -> Generator[WrittenBatch]:
         """Yield what our writer wrote past the pair, without a double."""
         among = _Among.none_behind(self.pair)
-        for batch in self._destination_batches(self.pair.destination_offset):
+        for batch in self._places.destination_batches(self.pair.destination_offset):
             if is_by(batch.header, self.pair.identity):
                 number = among.written
                 among, follows = among.behind(batch.header)
                 if follows:
                     yield WrittenBatch(number, batch, is_ours=True)
-
-
-def _place_of(merge: Merge) -> Place | None:
-    """Return the last place where the mirror may have stood."""
-    last = merge.last
-    return Place(last.source_offset, last.source_leader_epoch, merge.runs) if last else None
-
-
-class _Ours(NamedTuple):
-    """
-    What was written past a pair.
-
-    Attributes:
-        written: So many records.
-        tail: The last batch of them that the destination still has.
-        tail_index: The number of the record that its first offset stands for.
-        batches: Begins to read all of them.
-
-    """
-
-    written: int
-    tail: Tail
-    tail_index: int
-    batches: Callable[[], Generator[WrittenBatch]]
 
 
 class _Among(NamedTuple):
