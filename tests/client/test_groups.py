@@ -154,6 +154,16 @@ def test_a_group_is_held_by_whoever_is_in_it(broker: Broker, cluster: Cluster) -
     member(cluster, "theirs").join()
 
 
+@pytest.mark.parametrize("user_data", [b"\x00\x00\x00\x01", b"\xff", b"shoal\n", None])
+def test_holder_that_does_not_describe_itself_is_named_by_its_client_id(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, user_data: bytes | None
+) -> None:
+    holder = member(cluster)
+    monkeypatch.setattr(holder, "_description", user_data)
+    holder.join()
+    assert describe_holder(cluster, "group") == "client 'shoal' at 127.0.0.1"
+
+
 def test_any_consumer_holds_its_group(broker: Broker, cluster: Cluster) -> None:
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "group", "client.id": "somebody"})
     consumer.subscribe(["topic"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ from two_brokers import config_of, second_node, wait_until
 
 from shoal.broker import Broker
 from shoal.client.cluster import Cluster
-from shoal.client.groups import Committed, Membership, commit_offsets
+from shoal.client.groups import Committed, Membership, commit_offsets, describe_holder
 from shoal.client.metadata import TopicPartition
 from shoal.errors import BrokerError, ConfigError, Disconnected, ErrorCode, GroupHeld
 from shoal.mirroring import lock
@@ -80,7 +81,9 @@ def test_a_mirror_subscribes_to_topics_that_came_later(broker: Broker) -> None:
 def test_a_second_mirror_is_refused_and_told_who_holds_the_group(broker: Broker) -> None:
     with Mirror(broker) as first:
         second = Mirror(broker, "second")
-        with pytest.raises(GroupHeld, match=r"client 'shoal@.+\[\d+\]' at 127.0.0.1.*--group") as refused:
+        with pytest.raises(
+            GroupHeld, match=rf"held by shoal process {os.getpid()} on .+, started .* UTC; .*--group"
+        ) as refused:
             second.lock.acquire([], patience_s=5.0)
         second.lock.release()
         assert refused.value.group == "group"
@@ -115,6 +118,18 @@ def test_the_same_mirror_takes_its_place_at_once_and_the_one_before_is_fenced(br
                 with pytest.raises(BrokerError, match="FENCED"):
                     commit(cluster, first.membership)
                 commit(cluster, again.membership)
+
+
+def test_group_is_held_by_the_process_that_took_a_dead_one_s_place(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock, "this_process", lambda: "shoal process 1 on there")
+    dead = Mirror(broker)
+    dead.lock.acquire([], patience_s=5.0)
+    monkeypatch.setattr(lock, "this_process", lambda: "shoal process 2 on here")
+    with Mirror(broker), Cluster(config_of("source", broker)) as cluster:
+        assert describe_holder(cluster, "group") == "shoal process 2 on here"
+    dead.lock.release()
 
 
 def commit(cluster: Cluster, membership: Membership) -> None:

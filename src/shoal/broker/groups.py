@@ -257,6 +257,7 @@ class Groups:
         """Let a restarted static member go on; a stable group is not disturbed (KIP-345)."""
         leader_before = group.leader
         group.replace_static(member, member_id)
+        # Client id and host stay those of the first process, as at Kafka (replaceStaticMember).
         _update(member, join, now)
         if group.state is not GroupState.STABLE or group.select_protocol() != group.protocol_name:
             return self._rebalance(group, member, now)
@@ -533,8 +534,6 @@ def _update(member: Member, join: Join, now: float) -> None:
     member.protocols = join.protocols
     member.session_timeout_s = join.session_timeout_ms / 1000
     member.rebalance_timeout_s = join.rebalance_timeout_ms / 1000
-    member.client_id = join.client_id
-    member.client_host = join.client_host
     member.heard_of(now)
 
 

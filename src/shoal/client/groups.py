@@ -13,13 +13,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..errors import BrokerError, Disconnected, ErrorCode, GroupHeld, ShoalError
+from ..errors import BrokerError, Disconnected, ErrorCode, GroupHeld, ProtocolError, ShoalError
 from ..protocol.apis import ApiKey
 from ..protocol.codec import request_class
 from ..protocol.consumer_protocol import (
     CONSUMER_PROTOCOL_TYPE,
     Subscription,
     decode_assignment,
+    decode_subscription,
     encode_assignment,
     encode_subscription,
 )
@@ -53,6 +54,9 @@ _OF_ONE_PARTITION = frozenset(
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     }
 )
+
+#: What a member's description of itself begins with: assignors of other clients keep other things there.
+_DESCRIPTION_PREFIX = "shoal"
 
 #: What a member is told that has to join again: it may be a member still, of a later generation.
 JOIN_AGAIN = frozenset(
@@ -201,14 +205,35 @@ def commit_offsets(
 
 
 def describe_holder(cluster: Cluster, group: str) -> str | None:
-    """Return who is in a group, as one phrase for a message; None where nobody is."""
+    """
+    Return the members of a group as one phrase for a message; None if there are none.
+
+    A member that describes itself (:class:`GroupMember`) is named by that: a static member that takes its
+    own place again, in another process, keeps the client id and the address of the first one at the broker
+    (Kafka's ``replaceStaticMember`` leaves everything but the member id as it is), and only what JoinGroup
+    carries is renewed.
+    """
     response = _ask_coordinator(
         cluster, group, ApiKey.DESCRIBE_GROUPS, groups=[group], include_authorized_operations=False
     )
     members = [member for described in response.groups for member in described.members]
     if not members:
         return None
-    return "; ".join(f"client {each.client_id!r} at {each.client_host.lstrip('/')}" for each in members)
+    return "; ".join(
+        _own_description(bytes(each.member_metadata))
+        or f"client {each.client_id!r} at {each.client_host.lstrip('/')}"
+        for each in members
+    )
+
+
+def _own_description(subscription: bytes) -> str | None:
+    """Return what a member says of itself; of other clients' user data nothing."""
+    try:
+        user_data = decode_subscription(subscription).user_data or b""
+        text = user_data.decode("utf-8")
+    except (ProtocolError, UnicodeDecodeError):
+        return None
+    return text if text.startswith(_DESCRIPTION_PREFIX) and text.isprintable() else None
 
 
 def group_assignment(cluster: Cluster, group: str) -> dict[str, list[TopicPartition]]:
@@ -477,9 +502,26 @@ class GroupMember:
     """
 
     def __init__(
-        self, cluster: Cluster, group: str, *, protocol: str, instance_id: str, session_timeout_ms: int
+        self,
+        cluster: Cluster,
+        group: str,
+        *,
+        protocol: str,
+        instance_id: str,
+        session_timeout_ms: int,
+        description: str = "",
     ) -> None:
+        """
+        Args:
+            cluster: The cluster whose group it is.
+            group: Its name.
+            protocol: The mirror's own.
+            instance_id: The same for each process of one mirror.
+            session_timeout_ms: Without a heartbeat for so long the group is free.
+            description: Names this process to :func:`describe_holder`; begins with ``shoal``.
+        """
         self._cluster = cluster
+        self._description = description.encode() or None
         self._coordinator = Coordinator(cluster, group)
         self._group = group
         self._protocol = protocol
@@ -500,7 +542,7 @@ class GroupMember:
         assignment = list(assignment)
         # A group's offsets of topics that nobody in it subscribes to expire.
         topics = sorted({partition.topic for partition in assignment})
-        joined = self._join(encode_subscription(Subscription(topics), version=0))
+        joined = self._join(encode_subscription(Subscription(topics, user_data=self._description), version=0))
         parts = {joined.member_id: encode_assignment(assignment, version=0)} if joined.is_leader else {}
         self._coordinator.sync(joined, self.membership.instance_id, parts)
         self.membership = replace(self.membership, member_id=joined.member_id, generation=joined.generation)

@@ -17,8 +17,11 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
+
+import psutil
 
 from ..client.cluster import Cluster, is_transient, patiently
 from ..client.config import ClientConfig
@@ -27,7 +30,7 @@ from ..client.metadata import TopicPartition
 from ..errors import BrokerError, ConfigError, GroupHeld, ShoalError
 from .control import lease_clock_s
 
-__all__ = ["GroupLock", "MirrorIdentity"]
+__all__ = ["GroupLock", "MirrorIdentity", "this_process"]
 
 #: As Kafka's consumers since 3.0 (KIP-735); within any broker's default bounds.
 SESSION_TIMEOUT_MS = 45_000
@@ -129,7 +132,7 @@ class GroupLock:
             on_renewed: Told of the membership and of the seconds that the
                 lease lasts from now; from the heartbeats' thread.
         """
-        # DescribeGroups shows the client id to who is refused.
+        # Other tools show the client id: of the process that was the first to have this mirror's place.
         client_id = f"{source.client_id}@{socket.gethostname()}[{os.getpid()}]"
         self._cluster = Cluster(replace(source.impatient(), client_id=client_id))
         self._member = GroupMember(
@@ -138,6 +141,7 @@ class GroupLock:
             protocol=f"shoal-{mirror_name}",
             instance_id=f"shoal-{mirror_name}",
             session_timeout_ms=SESSION_TIMEOUT_MS,
+            description=this_process(),
         )
         self._on_renewed = on_renewed
         self._released = threading.Event()
@@ -241,6 +245,13 @@ class GroupLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.release()
+
+
+def this_process() -> str:
+    """Return a phrase that names this process to the operator whose mirror finds the group held."""
+    process = psutil.Process()
+    started = datetime.fromtimestamp(process.create_time(), UTC)
+    return f"shoal process {process.pid} on {socket.gethostname()}, started {started:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _can_heal(error: ShoalError) -> bool:

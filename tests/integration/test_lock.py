@@ -1,0 +1,26 @@
+"""The group of a mirror on a real cluster: named by the process that has it now."""
+
+import pytest
+
+from rig import KafkaCluster
+from shoal.client.cluster import Cluster
+from shoal.client.config import ClientConfig
+from shoal.client.groups import describe_holder
+from shoal.mirroring import lock
+from shoal.mirroring.lock import GroupLock
+
+
+def test_group_is_held_by_the_process_that_took_a_dead_one_s_place(
+    source_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The coordinator of Kafka keeps the first process's client id for the place (KIP-345)."""
+    config, _ = ClientConfig.from_properties("source", {"bootstrap.servers": source_cluster.bootstrap})
+    monkeypatch.setattr(lock, "this_process", lambda: "shoal process 1 on there")
+    dead = GroupLock(config, "mirror.lock", "name", lambda *renewed: None)
+    dead.acquire([], patience_s=60.0)
+    monkeypatch.setattr(lock, "this_process", lambda: "shoal process 2 on here")
+    with GroupLock(config, "mirror.lock", "name", lambda *renewed: None) as again:
+        again.acquire([], patience_s=60.0)
+        with Cluster(config) as cluster:
+            assert describe_holder(cluster, "mirror.lock") == "shoal process 2 on here"
+    dead.release()
