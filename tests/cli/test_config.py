@@ -59,6 +59,7 @@ SAYINGS = {
     "commit-interval-ms": ("7", ["7"]),
     "slice": ("2.5", ["2.5"]),
     "refresh": ("60", ["60"]),
+    "retry-stopped": ("0", ["0"]),
     "delivery": ('"at-least-once"', ["at-least-once"]),
     "on-foreign-records": ('"continue"', ["continue"]),
     "on-destination-loss": ('"continue"', ["continue"]),

@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 from spark.mirror_command import complaints
 
 from shoal.broker import Broker
+from shoal.protocol.apis import ApiKey
 
 #: Longer than what it waits for itself, on a busy machine.
 pytestmark = pytest.mark.timeout(600)
@@ -81,13 +82,22 @@ def test_a_signal_ends_a_mirror_well(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
         assert process.stdout
+        phases = []
         for line in process.stdout:
-            if json.loads(line)["records"] == RECORDS:
+            progress = json.loads(line)
+            phases.append(progress["phase"])
+            if progress["records"] == RECORDS:
                 break
         interrupt(process)
         out, err = process.communicate(timeout=TIMEOUT_S)
     assert (process.returncode, complaints(err)) == (0, "")
-    assert objects(out)[-1]["records"] == RECORDS
+    assert "starting Java and Spark" in phases
+    assert phases[-1] == "copying"
+    name = "SIGINT" if interrupt is ctrl_c else "SIGTERM"
+    assert f"Z shoal: stopping on {name}: finishing what is in flight" in err
+    summary = objects(out)[-1]
+    assert (summary["records"], summary["ended"]) == (RECORDS, f"stopped by {name}")
+    assert (summary["up_to_date"], summary["lag_records"]) == (True, 0)
     assert copied(brokers[1]) == RECORDS
 
 
@@ -107,7 +117,7 @@ def test_a_cluster_that_cannot_be_reached_is_one_sentence_and_exit_code_1(comman
     command[command.index("--from") + 1] = "127.0.0.1:1"
     run = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert run.returncode == 1
-    (sentence,) = run.stderr.splitlines()
+    (sentence,) = complaints(run.stderr).splitlines()
     error = {"type": "error", "error": sentence.removeprefix("shoal: "), "exit_code": 1}
     assert objects(run.stdout) == [error]
     assert sentence == "shoal: no connection to the source cluster at 127.0.0.1:1: Connection refused"
@@ -136,7 +146,21 @@ def test_a_topic_that_is_not_there_is_exit_code_2(command: list[str]) -> None:
         [*command, "--verbose"], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
     assert run.returncode == 2
-    traceback, sentence = run.stderr.split("shoal: ")
+    traceback, sentence = complaints(run.stderr).split("shoal: ")
     assert traceback.startswith("Traceback")
     assert objects(run.stdout) == [{"type": "error", "error": sentence.strip(), "exit_code": 2}]
     assert sentence.startswith("--topics: there is no topic nonsense on the source cluster")
+
+
+def test_signal_while_the_clusters_are_checked_ends_at_once_and_says_so(command: list[str]) -> None:
+    with Broker() as silent:
+        silent.faults.add(ApiKey.METADATA, delay_s=60, times=None)
+        command[command.index("--from") + 1] = silent.bootstrap
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout
+            assert json.loads(process.stdout.readline())["phase"] == "checking the clusters"
+            process.terminate()
+            out, _ = process.communicate(timeout=10)
+    summary = objects(out)[-1]
+    assert (process.returncode, summary["type"], summary["records"]) == (0, "summary", 0)
+    assert summary["ended"] == "stopped by SIGTERM before anything was copied"

@@ -1,21 +1,25 @@
 import io
 import json
+import re
 import threading
+import time
 from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
+from shoal.cli.live_line import line
 from shoal.cli.report import (
     JsonReport,
     LiveReport,
+    News,
     PlainReport,
-    line,
     progress_until_unread,
+    report_to,
     summary_rows,
     table,
 )
-from shoal.mirroring.progress import PartitionIncident, Progress, Summary
+from shoal.mirroring.progress import HeldBack, PartitionIncident, Progress, Summary
 
 PROGRESS = Progress(
     elapsed_s=3.0,
@@ -93,21 +97,172 @@ def test_a_summary_counts_what_is_lost_and_says_so_by_its_exit_code(capsys):
     assert printed["incidents"][1]["lost"] is None
 
 
-def test_a_line_has_partitions_rates_lag_and_time_left():
-    assert line(PROGRESS) == "12/16 partitions, 1,234 records/s, 12.3 MB/s, lag 200 records, 1:02 left"
+def test_a_line_has_partitions_lag_rates_and_time_left():
+    assert line(PROGRESS) == "12/16 up to date, lag 200 records, 1,234 records/s, 12.3 MB/s, 1:02 left"
 
 
 @pytest.mark.parametrize(
     ("change", "end"),
     [
-        ({"remaining_s": None}, "lag 200 records"),
+        ({"remaining_s": None}, "12.3 MB/s"),
         ({"remaining_s": 3_723.0}, "1:02:03 left"),
-        ({"lag_records": 0}, "lag 0 records"),
-        ({"waiting": {"a-0": "x"}, "stopped": {"a-1": "y", "a-2": "y"}}, "1 waiting, 2 stopped"),
+        ({"lag_records": 0}, "lag 0 records, 1,234 records/s, 12.3 MB/s"),
     ],
 )
 def test_a_line_ends_with_what_there_is_to_say(change, end):
     assert line(replace(PROGRESS, **change)).endswith(end)
+
+
+TROUBLE = replace(
+    PROGRESS,
+    waiting={f"a-{number}": "x" for number in range(12)},
+    stopped={"a-13": "y", "a-14": "y"},
+    done=1,
+    states={"up to date": 1, "behind": 1, "waiting": 12, "stopped": 2, "unknown": 0},
+    lag_records=1_234_567,
+    held_back_records=20,
+)
+
+
+def test_line_begins_with_what_is_stopped_and_waits_and_its_counts_add_up():
+    shown = line(TROUBLE)
+    assert shown.startswith(
+        "2 stopped, 12 waiting, 1 behind, 1/16 up to date, lag 1,234,567 records, 20 in open transactions"
+    )
+    assert sum(TROUBLE.states.values()) == TROUBLE.partitions
+
+
+@pytest.mark.parametrize("width", [30, 60, 80, 120])
+def test_line_fits_the_terminal_and_never_loses_what_is_stopped_or_waits(width):
+    shown = line(TROUBLE, width)
+    assert len(shown) <= width
+    assert shown.startswith("2 stopped, 12 waiting")
+    assert not shown.endswith(","), "whole parts are left out"
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_terminal_shows_what_is_stopped_and_waits_however_narrow_it_is(width):
+    shown = screen_of(TROUBLE, width)
+    assert "2 stopped, 12 waiting" in shown
+    assert "…" not in shown
+    assert "%" not in shown, "a mirror without an end has no percentage"
+
+
+def test_terminal_has_a_bar_only_for_a_mirror_with_an_end_that_copies():
+    assert "80%" in screen_of(replace(PROGRESS, once=True), 120)
+    assert "%" not in screen_of(replace(PROGRESS, once=True), 60), "the line needs the room"
+    assert "%" not in screen_of(replace(PROGRESS, once=True, phase="finding positions"), 120)
+    assert "%" not in screen_of(PROGRESS, 120)
+
+
+def screen_of(progress, width):
+    """Return what a terminal of some width is sent of one report."""
+    screen = io.StringIO()
+    with LiveReport(Console(file=screen, force_terminal=True, width=width, height=20)) as report:
+        report._news = News(lambda sentence: None)
+        report.progress(progress)
+    lines = screen.getvalue().replace("\r", "\n").splitlines()
+    assert all(len(re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", "", each)) <= width for each in lines)
+    return screen.getvalue()
+
+
+def test_phases_of_the_start_are_told_once_each_with_and_without_json(capsys):
+    phases = ["checking the clusters", "starting Java and Spark", "starting Java and Spark", "copying"]
+    for report in (PlainReport(interval_s=100), JsonReport(interval_s=100)):
+        for number, phase in enumerate(phases):
+            report.progress(replace(PROGRESS, phase=phase, phase_s=float(number), elapsed_s=float(number)))
+    out, err = capsys.readouterr()
+    assert err.splitlines() == [
+        "shoal: checking the clusters",
+        "shoal: starting Java and Spark",
+        f"shoal: {line(PROGRESS)}",
+    ]
+    objects = [json.loads(text) for text in out.splitlines()]
+    assert [(each["phase"], each["phase_s"]) for each in objects] == [
+        ("checking the clusters", 0.0),
+        ("starting Java and Spark", 1.0),
+        ("copying", 3.0),
+    ]
+
+
+def test_terminal_shows_what_a_mirror_does_that_copies_nothing_yet():
+    assert "starting Java and Spark, 0:12" in screen_of(
+        replace(PROGRESS, phase="starting Java and Spark", phase_s=12.0), 60
+    )
+
+
+def test_partition_that_is_no_longer_stopped_is_told(capsys):
+    report = PlainReport()
+    report.progress(replace(PROGRESS, stopped={"a-1": "bad batch", "a-2": "bad batch"}))
+    report.progress(replace(PROGRESS, stopped={"a-2": "bad batch"}))
+    assert capsys.readouterr().err.splitlines()[1:] == ["shoal: a-1 no longer stopped"]
+
+
+def test_transaction_that_stays_open_is_told_once_with_what_it_holds_back(capsys):
+    report = PlainReport()
+    since = time.time() - 61
+    report.progress(
+        replace(PROGRESS, held_back={"a-1": HeldBack(20, since), "a-2": HeldBack(1, time.time())})
+    )
+    report.progress(replace(PROGRESS, held_back={"a-1": HeldBack(25, since)}))
+    (told,) = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(
+        r"shoal: a-1: an open transaction of the source, seen since .* UTC, holds back 20 records", told
+    )
+
+
+def test_lines_of_a_service_have_their_times_but_not_on_a_terminal(capsys, monkeypatch):
+    monkeypatch.setattr("shoal.cli.report._stamps", True)  # undone at the end
+    monkeypatch.delenv("JOURNAL_STREAM", raising=False)
+    report_to(as_json=False, is_service=False).warning("beware")
+    report_to(as_json=False, is_service=True).warning("beware")
+    monkeypatch.setenv("JOURNAL_STREAM", "8:1234")
+    report_to(as_json=False, is_service=True).warning("beware")
+    plain, stamped, journal = capsys.readouterr().err.splitlines()
+    assert plain == journal == "shoal: warning: beware"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ shoal: warning: beware", stamped)
+
+
+def test_summary_says_why_it_ended_whether_all_is_copied_and_what_is_missing():
+    states = {"up to date": 1, "behind": 0, "waiting": 1, "stopped": 1, "unknown": 0}
+    rows = dict(
+        summary_rows(
+            replace(
+                SUMMARY,
+                states=states,
+                lag_records=1_020,
+                lag_s=3.25,
+                held_back_records=7,
+                report="r.html",
+                ended="stopped by SIGTERM",
+            )
+        )
+    )
+    assert rows["ended"] == "stopped by SIGTERM"
+    assert rows["up to date"] == "no: 1 up to date, 1 waiting, 1 stopped"
+    assert rows["lag"] == "1,020 records, 3.2 s"
+    assert rows["held back"] == "7 records, by open transactions of the source"
+    assert rows["report"] == "r.html"
+    done = replace(SUMMARY, states={"up to date": 3, "stopped": 0})
+    assert dict(summary_rows(done))["up to date"] == "yes"
+    assert done.to_json_object()["up_to_date"] is True
+
+
+def test_partitions_that_wait_for_the_same_share_a_row_of_the_summary():
+    waiting = {f"a-{number}": "the destination does not answer" for number in range(12)}
+    rows = summary_rows(replace(SUMMARY, waiting=waiting, stopped={"b-0": "bad", "b-1": "bad"}))
+    assert rows[-2:] == [
+        ("stopped", "b-0, b-1: bad"),
+        ("waiting", "a-0, a-1, a-2, a-3, a-4 and 7 more: the destination does not answer"),
+    ]
+
+
+def test_summary_of_a_mirror_that_was_stopped_before_it_began_says_so():
+    ended = "stopped by SIGINT before anything was copied"
+    summary = Summary.of_nothing(None, 1.5, ended, once=False)
+    assert summary_rows(summary)[0] == ("ended", ended)
+    assert summary.exit_code == 0
+    assert Summary.of_nothing(None, 1.5, ended, once=True).exit_code == 1
 
 
 def test_on_a_pipe_a_line_comes_now_and_then(capsys):
@@ -211,7 +366,7 @@ def test_a_terminal_shows_a_live_line_and_keeps_what_must_not_be_missed():
     shown = screen.getvalue()
     assert "shoal: warning: [beware]\n" in shown.replace("\r", "").replace("\x1b[2K", "")
     assert "a-1 stopped: bad batch" in shown
-    assert "12/16 partitions" in shown
+    assert "12/16 up to date" in shown
 
 
 def test_the_live_report_ends_with_the_same_table(capsys):

@@ -208,6 +208,17 @@ def test_source_that_ends_before_the_position_counts_as_missing_whole() -> None:
     assert metrics.progress().lag_records == 20
 
 
+def test_task_that_has_not_asked_for_the_end_does_not_make_a_partition_up_to_date() -> None:
+    metrics = Metrics()
+    metrics.expect({FIRST: 0}, {FIRST: 400})
+    metrics.apply(report(source_offset=0, end_offset=None))
+    assert metrics.progress().states["behind"] == 1
+    metrics.apply(report(SECOND, source_offset=7, end_offset=None))
+    metrics.expect({}, {SECOND: 7})
+    metrics.apply(report(SECOND, source_offset=9, end_offset=None))
+    assert metrics.partitions()[SECOND].lag_records == 0
+
+
 def test_end_that_was_asked_for_before_the_position_moved_is_no_lag() -> None:
     metrics = Metrics()
     metrics.apply(report(source_offset=30, end_offset=30))

@@ -314,8 +314,9 @@ def copy_of(brokers: TwoBrokers) -> Copy:
 def test_the_end_of_an_open_range_is_what_the_source_said_last(copy_of: Copy) -> None:
     copy = copy_of()
     assert copy.end_offset == 3, "where it begins, as long as nothing is known"
+    assert copy.known_end_offset is None
     copy.hear(12)
-    assert copy.end_offset == 12
+    assert copy.end_offset == copy.known_end_offset == 12
     copy.hear(10)
     assert copy.end_offset == 10
     copy.hear(1)

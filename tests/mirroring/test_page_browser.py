@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +14,11 @@ from mirroring.page_reports import Told, expected, partition_of, report_of
 from two_brokers import ABORT, TwoBrokers, leads_elsewhere, wait_until
 
 from shoal.client.connection import Address
+from shoal.client.metadata import TopicPartition
 from shoal.mirroring.metrics import Metrics
 from shoal.mirroring.page import About, Watch
 from shoal.mirroring.processes import LocalProcesses
-from shoal.mirroring.progress import PartitionIncident, Summary
+from shoal.mirroring.progress import PartitionIncident, Phase, Summary
 from shoal.records import Codec
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("quick_retries")]
@@ -148,9 +150,11 @@ def test_the_figures_draw_what_was_copied(browser: Browser, brokers: TwoBrokers)
                 return False
             # The rates, each times the time for which it held, are what came in.
             drawn = browser.script(
-                "const {x, y} = document.getElementById('chart-throughput').data[0];"
+                "const {data: [{x, y}], layout} = document.getElementById('chart-throughput');"
+                "const unit = new Map(SPEEDS).get(layout.yaxis.title.text);"
                 "const times = [latest.history.at_ms[0], ...x.map(Number)];"
-                "return y.reduce((sum, rate, at) => sum + rate * 1000 * (times[at + 1] - times[at]), 0)"
+                "const seconds = (at) => (times[at + 1] - times[at]) / 1000;"
+                "return y.reduce((sum, rate, at) => sum + rate * unit * seconds(at), 0)"
             )
             return bool(abs(drawn - total) < 1)
 
@@ -256,6 +260,113 @@ def test_a_narrow_window_scrolls_only_down(browser: Browser, width: int) -> None
             "(svg) => svg.getBoundingClientRect().width)"
         )
         assert max(widths) <= width
+
+
+def test_a_phone_shows_names_and_reasons_whole(browser: Browser) -> None:
+    metrics, width = busy(), 400
+    with watch(metrics) as shown:
+        shown.know("shoal.6T2mNd54Q4ynrv90gIcyJQ.CC29KmyHThSI3pfkijjc3Q" * 2, ())
+        browser.resize(width)
+        browser.open(url(shown))
+        browser.wait_for(is_drawn)
+        assert browser.script("return document.documentElement.scrollWidth") <= width
+        for section in ("stopped", "waiting", "incidents"):
+            cells = browser.script(
+                "return [...document.querySelectorAll(`#${arguments[0]} td.reason`)].map((cell) => {"
+                " const {left, right} = cell.getBoundingClientRect();"
+                " return [left, right, cell.scrollWidth <= cell.clientWidth] })",
+                section,
+            )
+            assert cells
+            for left, right, fits in cells:
+                assert (left >= 0, right <= width, fits) == (True, True, True), section
+                assert right - left > width / 2
+        assert browser.script("return document.querySelector('#stopped table').getAttribute('role')")
+
+
+def test_what_stopped_heads_the_slowest_partitions_and_no_row_is_cut(browser: Browser) -> None:
+    with watch(busy()) as shown:
+        browser.open(url(shown))
+        browser.wait_for(is_drawn)
+        states = browser.script(
+            "const rows = [...document.querySelectorAll('#partitions tbody tr')];"
+            "return rows.map((row) => row.cells[7].innerText)"
+        )
+        assert states[:3] == ["stopped", "waiting", "behind"]
+        assert browser.script(
+            "const area = document.querySelector('#partitions .scroll');"
+            "return area.scrollHeight <= area.clientHeight"
+        )
+
+
+def test_counts_of_the_states_add_up_on_the_page(browser: Browser) -> None:
+    with watch(busy()) as shown:
+        browser.open(url(shown))
+        browser.wait_for_text("1,200", "#tiles")
+        assert "0 up to date, 1,198 behind, 1 waiting, 1 stopped" in browser.text("#tiles")
+
+
+def test_phase_of_the_start_is_shown_and_no_partition_copies_yet(browser: Browser) -> None:
+    metrics = Metrics()
+    metrics.expect({TopicPartition("topic", 0): 0}, {TopicPartition("topic", 0): 5})
+    metrics.enter(Phase.STARTING_SPARK)
+    with watch(metrics) as shown:
+        browser.open(url(shown))
+        browser.wait_for_text("Starting Java and Spark for ", "#headline")
+        assert "Starting" in browser.text("#state")
+        assert "behind" in browser.text("#partitions")
+        assert "copying" not in browser.text("#partitions")
+        figures = browser.text("#figures")
+        assert "No batch was copied yet." in figures
+        assert "µ" not in figures
+        assert browser.script("return document.getElementById('chart-decisions').hidden")
+
+
+def test_figures_tell_areas_apart_without_colours_and_name_the_time_zone(browser: Browser) -> None:
+    with watch(busy()) as shown:
+        browser.open(url(shown))
+        browser.wait_for(is_drawn)
+        patterns = browser.script(
+            "return document.getElementById('chart-memory').data.map((each) => each.fillpattern.shape)"
+        )
+        assert len(set(patterns)) == 3
+        dashes = browser.script(
+            "return document.getElementById('chart-lag').data.map((each) => each.line.dash || 'solid')"
+        )
+        assert len(set(dashes)) == 2
+        zone = browser.script("return document.getElementById('chart-lag').layout.xaxis.title.text")
+        assert zone
+        assert re.search(rf"since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d {re.escape(zone)}", browser.text("#about"))
+
+
+def test_small_rates_have_a_unit_in_which_they_can_be_read(browser: Browser) -> None:
+    with watch(Metrics()) as shown:
+        browser.open(url(shown))
+        browser.wait_for_text("Starting", "#state")
+        units = browser.script("return [[200], [0.5], [30000], [5e9], []].map((each) => speedUnit(each)[0])")
+    assert units == ["B/s", "B/s", "kB/s", "GB/s", "MB/s"]
+
+
+def test_transaction_that_stays_open_is_a_section_of_its_own(browser: Browser) -> None:
+    metrics = Metrics()
+    metrics.apply(report_of(partition_of("topic", 0, source_offset=1500, held_back=20)))
+    with watch(metrics) as shown:
+        browser.open(url(shown))
+        browser.wait_for_text("20 more in open transactions", "#tiles")
+        assert browser.script("return document.getElementById('held_back').hidden")
+        metrics._held_back_since["topic-0"] = (20, time.time() - 61)
+        browser.wait_for_text("topic-0", "#held_back")
+
+
+def test_warnings_do_not_come_before_the_numbers(browser: Browser) -> None:
+    with watch(busy(), None, None, "topic orders: append times cannot be copied") as shown:
+        browser.open(url(shown))
+        browser.wait_for_text("append times cannot be copied", "#warnings")
+        tops = browser.script(
+            "return ['tiles', 'figures', 'warnings', 'partitions'].map("
+            "(id) => document.getElementById(id).getBoundingClientRect().top)"
+        )
+        assert tops == sorted(tops)
 
 
 def test_a_mirror_of_1200_partitions_is_shown_whole_on_demand(browser: Browser) -> None:

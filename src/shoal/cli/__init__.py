@@ -23,7 +23,7 @@ from ..exit_codes import EXIT_USAGE
 from . import broker, demo, gateway, mirror, mirror_maker, verify
 from .config_file import with_config_file
 from .parser import Parser
-from .report import first_line, print_json, say
+from .report import first_line, print_json, say, stamp_lines
 
 __all__ = ["main", "make_parser"]
 
@@ -63,8 +63,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         ``--json``, an object on stdout as well.
 
     """
+    try:
+        return _main(sys.argv[1:] if argv is None else list(argv))
+    finally:
+        stamp_lines(is_service=False)
+
+
+def _main(arguments: list[str]) -> int:
     parser = make_parser()
-    arguments = sys.argv[1:] if argv is None else list(argv)
     if not arguments:
         parser.print_help(sys.stderr)
         return EXIT_USAGE

@@ -5,17 +5,21 @@ from __future__ import annotations
 import argparse
 import threading
 
+from ..errors import Stopped
 from ..mirroring.incidents import Delivery, IncidentKind
 from ..mirroring.options import (
     DEFAULT_COMMIT_INTERVAL_MS,
     DEFAULT_MASTER,
     DEFAULT_REFRESH_S,
+    DEFAULT_RETRY_STOPPED_S,
     DEFAULT_SLICE_S,
     MirrorOptions,
     Start,
     parse_listen,
 )
+from ..mirroring.progress import Summary
 from ..mirroring.settings import MultiBatch, Rebatch
+from ..mirroring.signals import Signals
 from ..mirroring.sizes import parse_bytes
 from .config_file import add_config_option
 from .dry_run import print_dry_run
@@ -146,6 +150,15 @@ def _add_mirror_options(group: argparse._ArgumentGroup) -> None:
         help="without --once: how often new topics and partitions are looked for "
         f"(default: {DEFAULT_REFRESH_S:g})",
     )
+    group.add_argument(
+        "--retry-stopped",
+        type=float,
+        default=DEFAULT_RETRY_STOPPED_S,
+        metavar="SECONDS",
+        help="without --once: how often a stopped partition is tried again if its reason can heal, such as a "
+        "missing ACL; 0 for never. SIGUSR1 tries every stopped partition at once "
+        f"(default: {DEFAULT_RETRY_STOPPED_S:g})",
+    )
 
 
 _INCIDENTS = {
@@ -253,6 +266,7 @@ def parse(args: argparse.Namespace) -> MirrorOptions:
         commit_interval_ms=args.commit_interval_ms,
         slice_s=args.slice,
         refresh_s=args.refresh,
+        retry_stopped_s=args.retry_stopped,
         adopt=args.adopt,
         allow_nonempty=args.allow_nonempty,
         delivery=Delivery(args.delivery),
@@ -278,17 +292,23 @@ def run(args: argparse.Namespace) -> int:
 
             check_report(options.report)
         return print_dry_run(options, as_json=args.json)
-    # Spark takes a second to import: not for who made a mistake, or asked for help.
-    from ..spark.job import mirror
-
     stop = threading.Event()
-    with report_to(as_json=args.json) as report:
-        summary = mirror(
-            options,
-            on_progress=progress_until_unread(report, stop),
-            on_warning=report.warning,
-            on_notice=report.notice,
-            stop=stop,
-        )
+    signals = Signals(stop, on_retry=lambda: None)
+    with signals, report_to(as_json=args.json, is_service=not options.once) as report:
+        try:
+            with signals.interrupting():
+                # Spark takes a second to import: not after a mistake, and not for --help.
+                from ..spark.job import mirror
+        except Stopped:
+            ended = f"stopped by {signals.received} before anything was copied"
+            summary = Summary.of_nothing(options.group, 0.0, ended, once=options.once)
+        else:
+            summary = mirror(
+                options,
+                on_progress=progress_until_unread(report, stop),
+                on_warning=report.warning,
+                on_notice=report.notice,
+                stop=stop,
+            )
         report.summary(summary)
     return summary.exit_code

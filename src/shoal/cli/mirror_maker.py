@@ -389,7 +389,7 @@ def run(args: argparse.Namespace) -> int:
     from ..spark.mirror_maker import mirror_maker
 
     stop = threading.Event()
-    with report_to(as_json=args.json) as report:
+    with report_to(as_json=args.json, is_service=True) as report:
         if options.mirror.handling is not None:
             report.notice(
                 "records pass through a handler, or are hashed anew: they are mirrored at least once, and "

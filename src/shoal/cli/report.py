@@ -1,28 +1,35 @@
 """
 What a user sees of a mirror at work, and of its end.
 
-A live line where stderr is a terminal; a plain line now and then where it is
-not; JSON objects on stdout with ``--json``. Warnings, stopped and waiting
-partitions are told once, on stderr, in all three.
+A live line if stderr is a terminal, else a plain line now and then; JSON objects
+on stdout with ``--json``. Warnings, stopped and waiting partitions are printed
+once, on stderr, in all three.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from rich.console import Console
-from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn
-from rich.progress import Progress as Bar
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
 
 from ..mirroring.incidents import IncidentKind
-from ..mirroring.progress import PartitionIncident, Progress, Summary
+from ..mirroring.progress import LONG_TRANSACTION_S, HeldBack, PartitionIncident, Phase, Progress, Summary
 from ..mirroring.sentences import first_few
+from .live_line import line
 
 __all__ = [
     "JsonReport",
@@ -34,6 +41,7 @@ __all__ = [
     "progress_until_unread",
     "report_to",
     "say",
+    "stamp_lines",
     "table",
     "warn",
 ]
@@ -44,9 +52,24 @@ _PLAIN_INTERVAL_S = 10.0
 _JSON_INTERVAL_S = 1.0
 
 
+_stamps = False
+
+
+def stamp_lines(*, is_service: bool) -> None:
+    """
+    Begin each line on stderr with the time, or do not; from now on, to the line of the error that ends all.
+
+    Lines have times in the log of a service, but not if stderr is a terminal, or the systemd journal, which
+    has times of its own.
+    """
+    global _stamps  # of the process, as stderr is
+    _stamps = is_service and not sys.stderr.isatty() and "JOURNAL_STREAM" not in os.environ
+
+
 def say(sentence: str) -> None:
-    """Print one line to stderr: the first, where there are more (of an exception that is not ours)."""
-    print(f"shoal: {first_line(sentence)}", file=sys.stderr, flush=True)
+    """Print one line to stderr: the first, if there are more (of an exception that is not ours)."""
+    stamp = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} " if _stamps else ""
+    print(f"{stamp}shoal: {first_line(sentence)}", file=sys.stderr, flush=True)
 
 
 def first_line(text: str) -> str:
@@ -97,35 +120,58 @@ def progress_until_unread(report: Report, stop: threading.Event) -> Callable[[Pr
     return on_progress
 
 
-def report_to(*, as_json: bool) -> Report:
-    """Return the report for where stdout and stderr lead."""
+def report_to(*, as_json: bool, is_service: bool = False) -> Report:
+    """Return the report for where stdout and stderr lead; the lines of a service have their times."""
+    stamp_lines(is_service=is_service)
     if as_json:
         return JsonReport()
     return LiveReport() if sys.stderr.isatty() else PlainReport()
 
 
 class News:
-    """Tells of each stopped and each waiting partition once."""
+    """Prints what happens to partitions, each once: stops, waits, open transactions, incidents."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
         self._incidents = 0
         self._stopped: dict[str, str] = {}
         self._waiting: dict[str, str] = {}
+        self._held_back: dict[str, float] = {}
 
     def of(self, progress: Progress) -> None:
-        for reason, partitions in _by_reason(_new(progress.stopped, self._stopped)).items():
-            self._say(f"{first_few(partitions)} stopped: {reason}")
+        """Print what is new since the last report."""
+        self._say_stopped(progress.stopped)
         for reason, partitions in _by_reason(_new(progress.waiting, self._waiting)).items():
             self._say(f"{first_few(partitions)} waiting: {reason}")
-        happened = progress.incidents_before + len(progress.incidents)
+        self._waiting = dict(progress.waiting)
+        self._say_held_back(progress.held_back)
+        self._say_incidents(progress)
+
+    def _say_stopped(self, stopped: Mapping[str, str]) -> None:
+        for reason, partitions in _by_reason(_new(stopped, self._stopped)).items():
+            self._say(f"{first_few(partitions)} stopped: {reason}")
+        if healed := [each for each in self._stopped if each not in stopped]:
+            self._say(f"{first_few(healed)} no longer stopped")
+        self._stopped = dict(stopped)
+
+    def _say_held_back(self, held_back: Mapping[str, HeldBack]) -> None:
+        now = time.time()
+        open_long = {name: each for name, each in held_back.items() if now - each.since >= LONG_TRANSACTION_S}
+        for name, each in open_long.items():
+            if self._held_back.get(name) != each.since:
+                since = datetime.fromtimestamp(each.since, UTC)
+                self._say(
+                    f"{name}: an open transaction of the source, seen since {since:%Y-%m-%d %H:%M:%S} UTC, "
+                    f"holds back {each.records:,} records"
+                )
+        self._held_back = {name: each.since for name, each in open_long.items()}
+
+    def _say_incidents(self, progress: Progress) -> None:
         for incident in progress.incidents[max(0, self._incidents - progress.incidents_before) :]:
-            # Others are told as what stopped the partition; and each of what was left out, as it happens.
+            # Others are the reason why a partition stopped; each that was left out is printed as it happens.
             if incident.continued and incident.kind != IncidentKind.SEND_FAILURE.value:
                 self._say(f"{incident.partition} went on after {incident_text(incident)}")
-        self._incidents = happened
-        self._stopped = dict(progress.stopped)
-        self._waiting = dict(progress.waiting)
+        self._incidents = progress.incidents_before + len(progress.incidents)
 
 
 def _new(now: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
@@ -145,6 +191,7 @@ class PlainReport:
     def __init__(self, interval_s: float = _PLAIN_INTERVAL_S) -> None:
         self._interval_s = interval_s
         self._next_s = interval_s
+        self._phase = Phase.COPYING.value
         self._news = News(say)
 
     def __enter__(self) -> Self:
@@ -155,9 +202,17 @@ class PlainReport:
 
     def progress(self, progress: Progress) -> None:
         self._news.of(progress)
-        if progress.elapsed_s >= self._next_s:
+        is_news = self._enters(progress) and progress.phase != Phase.STOPPING.value
+        if is_news and progress.phase != Phase.COPYING.value:
+            say(progress.phase)
+        elif is_news or progress.elapsed_s >= self._next_s:
             say(line(progress))
             self._next_s = progress.elapsed_s + self._interval_s
+
+    def _enters(self, progress: Progress) -> bool:
+        """Whether the mirror is doing something else than at the last report."""
+        before, self._phase = self._phase, progress.phase
+        return progress.phase != before
 
     def warning(self, sentence: str) -> None:
         warn(sentence)
@@ -178,7 +233,7 @@ class JsonReport(PlainReport):
 
     def progress(self, progress: Progress) -> None:
         self._news.of(progress)
-        if progress.elapsed_s >= self._next_s:
+        if self._enters(progress) or progress.elapsed_s >= self._next_s:
             print_json(progress.to_json_object())
             self._next_s = progress.elapsed_s + self._interval_s
 
@@ -191,35 +246,20 @@ class LiveReport:
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)
-        self._bar = Bar(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=None),
-            TextColumn("{task.percentage:>3.0f}%"),
-            console=self._console,
-            expand=True,
-            transient=True,
-        )
-        self._task: TaskID = self._bar.add_task("starting Spark", total=None)
+        self._line = _LiveLine()
+        self._live = Live(self._line, console=self._console, transient=True)
         self._news = News(self._say)
 
     def __enter__(self) -> Self:
-        self._bar.start()
+        self._live.start()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._bar.stop()
+        self._live.stop()
 
     def progress(self, progress: Progress) -> None:
         self._news.of(progress)
-        if not progress.bytes_in and progress.done < progress.partitions:
-            return
-        self._bar.update(
-            self._task,
-            description=line(progress),
-            completed=progress.records,
-            total=(progress.records + progress.lag_records) or None,
-        )
+        self._line.progress = progress
 
     def warning(self, sentence: str) -> None:
         self._say(f"warning: {sentence}")
@@ -228,7 +268,7 @@ class LiveReport:
         self._say(sentence)
 
     def summary(self, summary: Summary) -> None:
-        self._bar.stop()
+        self._live.stop()
         print(table(summary_rows(summary)), flush=True)
 
     def _say(self, sentence: str) -> None:
@@ -236,34 +276,47 @@ class LiveReport:
         self._console.print(f"shoal: {first_line(sentence)}", markup=False, highlight=False, soft_wrap=True)
 
 
-def line(progress: Progress) -> str:
-    """``12/16 partitions, 812,004 records/s, 113.2 MB/s, lag 1,200,000 records, 0:02 left``"""
-    parts = [
-        f"{progress.done}/{progress.partitions} partitions",
-        f"{progress.records_per_s:,.0f} records/s",
-        f"{progress.bytes_per_s / 1e6:,.1f} MB/s",
-        f"lag {progress.lag_records:,} records",
-    ]
-    if progress.remaining_s is not None and progress.lag_records:
-        parts.append(f"{_clock(progress.remaining_s)} left")
-    if progress.waiting:
-        parts.append(f"{len(progress.waiting)} waiting")
-    if progress.stopped:
-        parts.append(f"{len(progress.stopped)} stopped")
-    return ", ".join(parts)
+class _LiveLine:
+    """
+    The line, drawn several times a second in the room that there is.
 
+    Only a mirror with an end has a bar: without one, a percentage would mean nothing.
+    """
 
-def _clock(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+    #: A bar that is shorter shows nothing.
+    _LEAST_BAR = 10
+
+    def __init__(self) -> None:
+        self.progress: Progress | None = None
+        self._spinner = Spinner("dots")
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        progress = self.progress
+        room = options.max_width - 2  # the spinner and a space
+        text = Phase.CHECKING.value if progress is None else line(progress, room)
+        cells: list[Spinner | Text | ProgressBar] = [self._spinner, Text(text, no_wrap=True)]
+        bar_width = room - len(text) - len(" 100% ")
+        if progress is not None and self._has_bar(progress) and bar_width >= self._LEAST_BAR:
+            total = progress.records + progress.lag_records
+            share = progress.records / total if total else 1.0
+            cells += [ProgressBar(total=1.0, completed=share, width=bar_width), Text(f"{share:4.0%}")]
+        grid = Table.grid(padding=(0, 1, 0, 0))
+        grid.add_row(*cells)
+        yield grid
+
+    def _has_bar(self, progress: Progress) -> bool:
+        return progress.once and progress.phase == Phase.COPYING.value
 
 
 def summary_rows(summary: Summary) -> list[tuple[str, str]]:
-    """Return what to tell of a mirror's end: names and values."""
+    """Return the rows about a mirror's end: names and values."""
+    if not summary.topics and summary.ended:
+        return [("ended", summary.ended), ("elapsed", _elapsed(summary))]
     decisions = ", ".join(f"{name} {count:,}" for name, count in sorted(summary.decisions.items()))
-    rows = [
+    rows = [("ended", summary.ended)] if summary.ended else []
+    rows += [
         ("topics", f"{len(summary.topics):,} ({summary.partitions:,} partitions)"),
+        *_state_rows(summary),
         ("records", f"{summary.records:,}"),
         ("batches", f"{summary.batches:,}"),
         ("bytes in", f"{summary.bytes_in:,}"),
@@ -277,8 +330,10 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     ]
     if summary.log_file:
         rows.append(("Spark's log", summary.log_file))
-    rows += [("stopped", f"{partition}: {reason}") for partition, reason in summary.stopped.items()]
-    rows += [("waiting", f"{partition}: {reason}") for partition, reason in summary.waiting.items()]
+    if summary.report:
+        rows.append(("report", summary.report))
+    for name, reasons in (("stopped", summary.stopped), ("waiting", summary.waiting)):
+        rows += [(name, f"{first_few(each)}: {reason}") for reason, each in _by_reason(reasons).items()]
     rows += [
         ("went on", f"{each.partition} after {incident_text(each)}")
         for each in summary.incidents
@@ -288,6 +343,23 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
         rows.append(("went on", f"after {summary.incidents_before:,} incidents before these"))
     if summary.interrupted:
         rows.append(("interrupted", "not everything was copied; run it again to go on"))
+    return rows
+
+
+def _state_rows(summary: Summary) -> list[tuple[str, str]]:
+    """Return whether everything is at the destination, and what is missing."""
+    if not summary.states:
+        return []
+    others = [f"{count:,} {state}" for state, count in summary.states.items() if count]
+    age = "" if not summary.lag_s else f", {summary.lag_s:,.1f} s"
+    rows = [
+        ("up to date", "yes" if summary.up_to_date else f"no: {', '.join(others)}"),
+        ("lag", f"{summary.lag_records:,} records{age}"),
+    ]
+    if summary.held_back_records:
+        rows.append(
+            ("held back", f"{summary.held_back_records:,} records, by open transactions of the source")
+        )
     return rows
 
 

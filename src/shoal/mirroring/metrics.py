@@ -20,7 +20,7 @@ from ..errors import PartitionStopped
 from .incidents import IncidentKind
 from .partition_metrics import DROPS, PartitionMetrics, PartitionState
 from .processes import ProcessRole, ProcessUsage
-from .progress import HeldBack, PartitionIncident, Progress, lost_of
+from .progress import HeldBack, PartitionIncident, Phase, Progress, lost_of
 from .runs import AcknowledgedRun
 
 __all__ = ["Metrics", "PartitionMetrics", "PartitionState"]
@@ -48,12 +48,21 @@ class _Worker:
 class Metrics:
     """The registry. All methods may be called from any thread."""
 
-    def __init__(self, on_run: Callable[[TopicPartition, AcknowledgedRun], object] | None = None) -> None:
+    def __init__(
+        self,
+        on_run: Callable[[TopicPartition, AcknowledgedRun], object] | None = None,
+        *,
+        once: bool = False,
+    ) -> None:
         """
         Args:
             on_run: Told of each acknowledged run, from the threads that hear the tasks.
+            once: Whether the mirror ends when everything is copied.
         """
         self._on_run = on_run
+        self._once = once
+        self._phase = Phase.CHECKING
+        self._phase_began = time.monotonic()
         self._lock = threading.Lock()
         self._started = time.monotonic()
         self._partitions: dict[TopicPartition, PartitionMetrics] = {}
@@ -78,6 +87,22 @@ class Metrics:
         self._waiting: dict[str, str] = {}
         self._unmirrored_since: dict[TopicPartition, float] = {}
         self._held_back_since: dict[str, tuple[int, float]] = {}
+
+    def enter(self, phase: Phase) -> None:
+        """Say what the mirror is doing from now on; it never does anything after stopping."""
+        with self._lock:
+            self._enter(phase)
+
+    def _enter(self, phase: Phase) -> None:
+        if phase is not self._phase and self._phase is not Phase.STOPPING:
+            self._phase = phase
+            self._phase_began = time.monotonic()
+
+    @property
+    def phase(self) -> Phase:
+        """What the mirror is doing."""
+        with self._lock:
+            return self._phase
 
     def expect(
         self,
@@ -127,6 +152,7 @@ class Metrics:
             self.task_peak_rss_bytes = max(self.task_peak_rss_bytes, report["peak_rss_bytes"])
             if process is not None:  # else it is the planner's
                 self._heard = (self._heard[0] if self._heard else monotonic, monotonic)
+                self._enter(Phase.COPYING)
                 self._apply_worker(process, report["cpu_s"], report["rss_bytes"], now)
             for each in report["partitions"]:
                 self._apply_partition(each, process, now)
@@ -273,6 +299,9 @@ class Metrics:
             incidents=tuple(self._incidents),
             incidents_before=self._incidents_before,
             lost_before=self._lost_before,
+            phase=self._phase.value,
+            phase_s=time.monotonic() - self._phase_began,
+            once=self._once,
             held_back_records=self._held_back,
             held_back={
                 partition: HeldBack(records, since)

@@ -26,6 +26,7 @@ __all__ = [
     "DEFAULT_FETCH_BUFFER_BYTES",
     "DEFAULT_MASTER",
     "DEFAULT_REFRESH_S",
+    "DEFAULT_RETRY_STOPPED_S",
     "DEFAULT_SLICE_S",
     "MirrorOptions",
     "Start",
@@ -38,6 +39,7 @@ DEFAULT_FETCH_BUFFER_BYTES = 16 * 1024 * 1024
 DEFAULT_COMMIT_INTERVAL_MS = 5_000
 DEFAULT_SLICE_S = 15.0
 DEFAULT_REFRESH_S = 30.0
+DEFAULT_RETRY_STOPPED_S = 300.0
 DEFAULT_MASTER = "local[*]"
 
 #: A batch larger than this cannot come: brokers and clients agree on 1 MiB
@@ -54,6 +56,8 @@ _SHORTEST_SLICE_S = 1
 _LONGEST_SLICE_S = 3600
 _SHORTEST_REFRESH_S = 1
 _LONGEST_REFRESH_S = 86_400
+#: An attempt ends the slice under way: partitions that are stopped must not hold up the others.
+_SHORTEST_RETRY_STOPPED_S = 10
 
 #: 9999-12-31T23:59:59.999Z, which is also the last that ISO-8601 can say.
 _LAST_TIMESTAMP_MS = 253_402_300_799_999
@@ -145,6 +149,8 @@ class MirrorOptions:
             positions are dealt anew.
         refresh_s: Without ``once``: between two looks for new topics and
             partitions.
+        retry_stopped_s: Without ``once``: between two attempts of a stopped
+            partition whose reason can heal; 0 for none.
         adopt: Take over copies without a committed pair that are the same as
             the source, whoever made them.
         allow_nonempty: Also copy into a destination partition that holds
@@ -183,6 +189,7 @@ class MirrorOptions:
     commit_interval_ms: int = DEFAULT_COMMIT_INTERVAL_MS
     slice_s: float = DEFAULT_SLICE_S
     refresh_s: float = DEFAULT_REFRESH_S
+    retry_stopped_s: float = DEFAULT_RETRY_STOPPED_S
     adopt: bool = False
     allow_nonempty: bool = False
     delivery: Delivery = Delivery.EXACTLY_ONCE
@@ -233,6 +240,13 @@ class MirrorOptions:
             raise ConfigError(
                 f"--refresh {self.refresh_s:g}: not between {_SHORTEST_REFRESH_S} and {_LONGEST_REFRESH_S} "
                 "seconds"
+            )
+        if self.retry_stopped_s and not (
+            _SHORTEST_RETRY_STOPPED_S <= self.retry_stopped_s <= _LONGEST_REFRESH_S
+        ):
+            raise ConfigError(
+                f"--retry-stopped: {self.retry_stopped_s:g} is neither 0 nor between "
+                f"{_SHORTEST_RETRY_STOPPED_S} and {_LONGEST_REFRESH_S} seconds"
             )
         if self.multi_batch is MultiBatch.REQUIRED and self.delivery is Delivery.AT_LEAST_ONCE:
             raise ConfigError(

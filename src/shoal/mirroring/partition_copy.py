@@ -183,6 +183,11 @@ class PartitionCopy:
         return max(self.position, self._heard_end) if self.range.is_open else self.range.end_offset
 
     @property
+    def known_end_offset(self) -> int | None:
+        """The same for reports: None for an open range before the source has answered a fetch."""
+        return None if self.range.is_open and self._heard_end < 0 else self.end_offset
+
+    @property
     def wants_data(self) -> bool:
         """Whether there is more to fetch."""
         return self.aligned and self._refusal is None and self.fetch_offset < self.range.end_offset

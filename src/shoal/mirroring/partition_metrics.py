@@ -189,7 +189,7 @@ class PartitionMetrics:
             replace(
                 self,
                 source_offset=newer(report["source_offset"], self.source_offset),
-                end_offset=newer(report["end_offset"], self.end_offset),
+                end_offset=self._end_after(report),
                 committed_offset=committed,
                 committed_at=self.committed_at if committed == self.committed_offset else now,
                 newest_ms=newer(newest_ms, self.newest_ms),
@@ -205,6 +205,12 @@ class PartitionMetrics:
             ._stopped_or_healed(stopped, report["source_offset"])
             .seen_at(now, report.get("held_back"), moved=report["end_offset"] != self.end_offset)
         )
+
+    def _end_after(self, report: Mapping[str, Any]) -> int | None:
+        """Return the end that a report tells; a task at work has found its position in the source's log."""
+        end, position = newer(report["end_offset"], self.end_offset), report["source_offset"]
+        is_at_work = position is not None and not report["waiting_for"] and not report["stopped"]
+        return max(end, position) if is_at_work and end is not None else end
 
     def _stopped_or_healed(self, stopped: PartitionStopped | None, position: int | None) -> PartitionMetrics:
         """Return it stopped; or healed, if it was tried again and has moved, or has nothing left to do."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -188,6 +188,7 @@ def prepare(
     *,
     patience_s: float = _PATIENCE_S,
     forbids: bool = True,
+    on_create: Callable[[], object] = lambda: None,
 ) -> Prepared:
     """
     Look, and create what the destination misses: topics, and partitions of topics.
@@ -201,6 +202,7 @@ def prepare(
         patience_s: How long to wait for leaders and other things that time can heal.
         forbids: Whether a topic is refused that may not take every batch of the source's; else it is
             warned of.
+        on_create: Called before anything is created.
 
     Raises:
         ConfigError: Nothing is selected, or the destination cannot take it; says what to do.
@@ -209,6 +211,8 @@ def prepare(
 
     """
     plan = _Look(options, source, destination, patience_s, forbids=forbids).run()
+    if any(topic.creation for topic in plan.topics.values()):
+        on_create()
     created = _carry_out(plan, destination, patience_s)
     if options.multi_batch is MultiBatch.REQUIRED:
         require_multi_batch(destination, created)  # the others were looked at

@@ -9,7 +9,11 @@ from typing import Any
 
 from ..exit_codes import EXIT_CONTINUED, EXIT_DONE, EXIT_FAILED
 
-__all__ = ["HeldBack", "PartitionIncident", "Phase", "Progress", "Summary", "lost_of"]
+__all__ = ["LONG_TRANSACTION_S", "HeldBack", "PartitionIncident", "Phase", "Progress", "Summary", "lost_of"]
+
+
+#: Transactions that are open for so long are named: producers' default transaction.timeout.ms.
+LONG_TRANSACTION_S = 60.0
 
 
 class Phase(enum.Enum):
@@ -146,7 +150,7 @@ class Summary:
         topics: The destination's names by the source's.
         elapsed_s: From start to end, Spark's own start included.
         copying_s: From the first task's begin to the last one's end; None
-            if no task began.
+            if nothing was copied.
         python_cpu_s: Of all of our Python processes, user and system.
         jvm_cpu_s: Of Spark's JVM, likewise.
         partitions: How many were mirrored.
@@ -200,6 +204,28 @@ class Summary:
     held_back_records: int = 0
     report: str | None = None
     ended: str = ""
+
+    @classmethod
+    def of_nothing(cls, group: str | None, elapsed_s: float, ended: str, *, once: bool) -> Summary:
+        """Return the summary of a mirror that was stopped before it began."""
+        return cls(
+            group=group or "",
+            topics={},
+            elapsed_s=elapsed_s,
+            python_cpu_s=0.0,
+            jvm_cpu_s=0.0,
+            partitions=0,
+            stopped={},
+            warnings=(),
+            records=0,
+            batches=0,
+            bytes_in=0,
+            bytes_out=0,
+            decisions={},
+            retries=0,
+            interrupted=once,
+            ended=ended,
+        )
 
     @property
     def up_to_date(self) -> bool:

@@ -21,7 +21,7 @@ def partition_report(copy: PartitionCopy) -> dict[str, Any] | None:
     """Take a partition's counts since the last report; None where there is nothing new to tell."""
     state = (
         copy.pair,
-        copy.end_offset,
+        copy.known_end_offset,
         copy.committed_offset,
         copy.newest_ms,
         copy.waiting_for,
@@ -37,7 +37,7 @@ def partition_report(copy: PartitionCopy) -> dict[str, Any] | None:
         "topic": copy.source.topic,
         "partition": copy.source.partition,
         "source_offset": copy.pair.source_offset if copy.pair else None,
-        "end_offset": copy.end_offset,
+        "end_offset": copy.known_end_offset,
         "committed_offset": copy.committed_offset,
         "newest_ms": copy.newest_ms,
         "waiting_for": copy.waiting_for,

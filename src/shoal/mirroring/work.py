@@ -89,7 +89,7 @@ class Work:
             share, streams = self._share, self._streams
         return SlicePlan(
             topics,
-            frozenset(partition for partition, each in now.items() if each.stopped),
+            frozenset(name for name, each in now.items() if each.stopped and not each.is_tried_again),
             {partition: weight for partition, weight in weights.items() if weight},
             share,
             streams,
@@ -104,6 +104,10 @@ class Work:
             for partition, each in partitions
             if not each.stopped and partition.topic in names and self.has(partition)
         }
+
+    def try_again(self, partitions: Iterable[TopicPartition]) -> None:
+        """Have stopped partitions copied again, from the next slice on."""
+        self._metrics.try_again(partitions)
 
     def held_up(self) -> list[TopicPartition]:
         """Return the partitions that wait or are stopped: no task hears where they end."""

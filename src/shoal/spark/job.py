@@ -11,14 +11,11 @@ from __future__ import annotations
 import contextlib
 import re
 import secrets
-import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import Protocol
 
 import platformdirs
 import psutil
@@ -33,11 +30,12 @@ from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.groups import Membership
 from shoal.client.metadata import TopicPartition
 from shoal.client.reachable import check_advertised
-from shoal.errors import PartitionStopped, ShoalError
+from shoal.errors import PartitionStopped, ShoalError, Stopped
 from shoal.mirroring.control import ControlServer
 from shoal.mirroring.copies import CopyWatch, stops_of_deleted
 from shoal.mirroring.credentials import PROCESS_KEY, Credentials
 from shoal.mirroring.discovery import Discovery
+from shoal.mirroring.driver_loop import AtWork, DriverLoop, Place
 from shoal.mirroring.exposition import MetricsServer
 from shoal.mirroring.incidents import Incident
 from shoal.mirroring.lock import GroupLock, MirrorIdentity
@@ -49,10 +47,12 @@ from shoal.mirroring.plan import end_offsets, partitions_of, start_offsets
 from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.prepare import Prepared, PreparedTopic, prepare, warning_of_others
 from shoal.mirroring.processes import LocalProcesses
-from shoal.mirroring.progress import Progress, Summary
+from shoal.mirroring.progress import Phase, Progress, Summary
 from shoal.mirroring.reports import left_out_report, stopped_report
+from shoal.mirroring.retrying import StoppedRetries
 from shoal.mirroring.runs import AcknowledgedRun
 from shoal.mirroring.sentences import first_few
+from shoal.mirroring.signals import Signals
 from shoal.mirroring.slices import SliceClock
 from shoal.mirroring.work import Work
 from shoal.spark.datasource import keyed_data_source
@@ -60,18 +60,13 @@ from shoal.spark.options import ControlAddress
 from shoal.spark.session import driver_host, is_on_this_machine, spark_session
 from shoal.spark.speculation import refuse_speculation
 
-__all__ = ["Place", "Run", "letter_of", "listening_host", "mirror", "signals_set", "state_dir"]
+__all__ = ["Run", "letter_of", "listening_host", "mirror", "state_dir"]
 
 #: How long brokers that do not answer at the start are asked again.
 _START_PATIENCE_S = 30.0
 
-_PROGRESS_INTERVAL_S = 0.5
-
 #: How long tasks that were told to end may take to commit.
 _END_PATIENCE_S = 30.0
-
-#: How soon a stop is passed on.
-_LOOK_INTERVAL_S = 0.1
 
 #: How soon it is noticed that a query has failed; each look is a call of the JVM.
 _QUERY_LOOK_INTERVAL_S = 1.0
@@ -101,8 +96,10 @@ def mirror(
             consumers' offsets can be translated.
         on_warning: Told of what is in the way of something, from any thread.
         stop: Set it to end the mirror: what is in flight is finished and
-            committed. In the main thread SIGINT and SIGTERM do the same.
-        on_notice: Told where there is something to look at, and of new topics and partitions.
+            committed. In the main thread SIGINT and SIGTERM do the same, and
+            SIGUSR1 tries stopped partitions again.
+        on_notice: Told where there is something to look at, of new topics and partitions, and that the
+            mirror begins to stop.
 
     Returns:
         What was done, when everything that ``once`` asks for is copied, or a stop was requested.
@@ -116,14 +113,6 @@ def mirror(
     return Run(
         options, on_progress, on_run, on_warning or _ignore, on_notice or _ignore, stop or threading.Event()
     ).run()
-
-
-class Place(Protocol):
-    """A mirror's place in its group."""
-
-    @property
-    def failure(self) -> ShoalError | None:
-        """Why the mirror has to end, once it has."""
 
 
 class Run:
@@ -147,50 +136,66 @@ class Run:
         stop: threading.Event,
     ) -> None:
         self._options = options
-        self._on_progress = on_progress
         self._on_warning = on_warning
         self._on_notice = on_notice
         self._stop = stop
-        self._metrics = Metrics(on_run)
+        self._metrics = Metrics(on_run, once=options.once)
+        self._retries = None if options.once else StoppedRetries(self._metrics, options.retry_stopped_s)
+        self._signals = Signals(stop, self._retry_stopped)
+        self._loop = DriverLoop(stop, self._signals, self._metrics, on_progress, on_notice)
         self._processes = LocalProcesses()
         self._started = time.monotonic()
         self._cpu_before = _cpu_seconds()
 
     def run(self) -> Summary:
-        with signals_set(self._stop), contextlib.ExitStack() as resources:
+        with self._signals, contextlib.ExitStack() as resources:
             watch = self._show(resources)
-            prepared = self._prepare()
-            watch.know(prepared.group, prepared.warnings)
-            checkpoint = self._checkpoint(prepared.group)
-            identity = MirrorIdentity(checkpoint, is_given=bool(self._options.checkpoint))
-            resources.callback(identity.release)
-            work = Work(prepared.topics, self._metrics)
-            control = ControlServer(
-                listening_host(self._options),
-                secrets.token_hex(16),
-                self._metrics.apply,
-                letter_of(self._options),
-                slices=None if self._options.once else SliceClock(self._options.slice_s),
-                on_plan=work.plan,
-                in_trouble=work.in_trouble,
-            )
-            resources.callback(control.close)
-            lock = GroupLock(self._options.source, prepared.group, identity.name, control.renew)
-            resources.callback(lock.release)
-            lock.acquire(self._expect(prepared), _START_PATIENCE_S)
-            if not self._options.once:
-                resources.enter_context(self._discover(prepared, work, control, lock, watch))
-                resources.enter_context(self._watch_copies(prepared.group, work, control))
-            summary = self._run_on_spark(prepared, work, checkpoint, control, lock)
+            try:
+                summary = self._mirror(resources, watch)
+            except Stopped:
+                summary = self._nothing_copied()
             watch.end(summary)
             return summary
+
+    def _mirror(self, resources: contextlib.ExitStack, watch: Watch) -> Summary:
+        with self._signals.interrupting():
+            prepared = self._prepare()
+        watch.know(prepared.group, prepared.warnings)
+        checkpoint = self._checkpoint(prepared.group)
+        identity = MirrorIdentity(checkpoint, is_given=bool(self._options.checkpoint))
+        resources.callback(identity.release)
+        work = Work(prepared.topics, self._metrics)
+        control = ControlServer(
+            listening_host(self._options),
+            secrets.token_hex(16),
+            self._metrics.apply,
+            letter_of(self._options),
+            slices=None if self._options.once else SliceClock(self._options.slice_s),
+            on_plan=work.plan,
+            in_trouble=work.in_trouble,
+        )
+        resources.callback(control.close)
+        lock = GroupLock(self._options.source, prepared.group, identity.name, control.renew)
+        resources.callback(lock.release)
+        with self._signals.interrupting():
+            lock.acquire(self._expect(prepared), _START_PATIENCE_S)
+        if not self._options.once:
+            resources.enter_context(self._discover(prepared, work, control, lock, watch))
+            resources.enter_context(self._watch_copies(prepared.group, work, control))
+        return self._run_on_spark(prepared, work, checkpoint, control, lock)
 
     # Before Spark
 
     def _prepare(self) -> Prepared:
         with Cluster(self._options.source) as source, Cluster(self._options.destination) as destination:
             self._warn_of_unreachable(source, destination)
-            prepared = prepare(self._options, source, destination, patience_s=_START_PATIENCE_S)
+            prepared = prepare(
+                self._options,
+                source,
+                destination,
+                patience_s=_START_PATIENCE_S,
+                on_create=lambda: self._metrics.enter(Phase.CREATING),
+            )
         for warning in prepared.warnings:
             self._on_warning(warning)
         return prepared
@@ -201,7 +206,7 @@ class Run:
                 self._on_warning(warning)
 
     def _show(self, resources: contextlib.ExitStack) -> Watch:
-        """Listen where somebody may look; before anything is created, since an address may be taken."""
+        """Report from now on, and listen; before anything is created, since an address may be taken."""
         options = self._options
         if options.metrics is not None:
             server = resources.enter_context(MetricsServer(options.metrics, self._metrics, self._processes))
@@ -212,7 +217,13 @@ class Run:
         )
         if watch.address is not None:
             self._on_notice(f"page at http://{watch.address}/")
+        resources.enter_context(self._loop)
         return watch
+
+    def _retry_stopped(self) -> None:
+        """React to SIGUSR1."""
+        if self._retries is not None:
+            self._retries.request()
 
     def _discover(
         self, prepared: Prepared, work: Work, control: ControlServer, lock: GroupLock, watch: Watch
@@ -286,6 +297,7 @@ class Run:
 
     def _expect(self, prepared: Prepared) -> list[TopicPartition]:
         """Tell the metrics what there is to do, before the first task can."""
+        self._metrics.enter(Phase.FINDING_POSITIONS)
         with Cluster(self._options.source) as cluster:
             level = cluster.config.isolation_level
             partitions = partitions_of(cluster, list(prepared.topics))
@@ -308,6 +320,7 @@ class Run:
     ) -> Summary:
         log_file = checkpoint / "spark.log"
         ours = SparkContext._active_spark_context is None
+        self._metrics.enter(Phase.STARTING_SPARK)
         spark = spark_session(
             self._options.master,
             dict(self._options.spark_conf),
@@ -319,11 +332,10 @@ class Run:
         def restarted(error: Exception) -> None:
             self._on_warning(f"Spark failed and was started again: {_first_line(error)}; see {log_file}")
 
-        with (
-            signals_set(self._stop),
-            _Watcher(self._stop, control, lock, self._metrics, self._on_progress, self.ends_when_stopped),
-        ):
+        with self._signals:
             try:
+                self._metrics.enter(Phase.STARTING_TASKS)
+                self._loop.begin_work(AtWork(control, lock, work, self._retries, self.ends_when_stopped))
                 refuse_speculation(spark)
                 self._spark_is_there()
                 job = _Job(self._options, prepared, control, spark)
@@ -336,13 +348,12 @@ class Run:
             except (PySparkException, Py4JError) as error:
                 raise _cause(error, lock, log_file) from error
             finally:
+                self._metrics.enter(Phase.STOPPING)
                 # Tasks end, and commit, before Spark and the group are given up.
                 control.request_stop()
                 control.wait_until_idle(_END_PATIENCE_S)
                 self._commit_what_is_left(prepared.group, control)
-                python_cpu_s, jvm_cpu_s = (
-                    now - before for now, before in zip(_cpu_seconds(), self._cpu_before, strict=True)
-                )
+                python_cpu_s, jvm_cpu_s = self._cpu_used()
                 if ours:
                     spark.stop()
         if lock.failure is not None:
@@ -401,7 +412,28 @@ class Run:
             lag_s=done.lag_s,
             held_back_records=done.held_back_records,
             report=self._options.report,
+            ended=self._why_it_ended(unfinished=unfinished),
         )
+
+    def _why_it_ended(self, *, unfinished: bool) -> str:
+        if self._signals.received is not None:
+            return f"stopped by {self._signals.received}"
+        if self._stop.is_set():
+            return "stopped by the calling program"
+        if unfinished:
+            return "the tasks ended before everything was copied"
+        return "everything that was there at the start is copied"
+
+    def _nothing_copied(self) -> Summary:
+        """Return the summary of a mirror that was stopped before it began."""
+        ended = f"{self._why_it_ended(unfinished=True)} before anything was copied"
+        elapsed_s = time.monotonic() - self._started
+        return Summary.of_nothing(self._options.group, elapsed_s, ended, once=self._options.once)
+
+    def _cpu_used(self) -> tuple[float, float]:
+        """Return the CPU seconds of our Python processes and of Spark's JVM since the mirror started."""
+        python_s, jvm_s = _cpu_seconds()
+        return python_s - self._cpu_before[0], jvm_s - self._cpu_before[1]
 
 
 @dataclass(frozen=True)
@@ -533,91 +565,9 @@ def _rename(options: MirrorOptions) -> dict[str, str]:
     return {"rename": options.topics.rename} if options.topics.rename else {}
 
 
-class _Watcher:
-    """A thread that reports progress, and passes on what the tasks should know."""
-
-    def __init__(
-        self,
-        stop: threading.Event,
-        control: ControlServer,
-        lock: Place,
-        metrics: Metrics,
-        on_progress: Callable[[Progress], object] | None,
-        ends_when_stopped: bool,
-    ) -> None:
-        self._stop = stop
-        self._ends_when_stopped = ends_when_stopped
-        self._control = control
-        self._lock = lock
-        self._metrics = metrics
-        self._on_progress = on_progress
-        self._failed: Exception | None = None
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="shoal-progress", daemon=True)
-
-    def _watch(self) -> None:
-        told_at = time.monotonic()
-        while not self._over.wait(_LOOK_INTERVAL_S):
-            if self._stop.is_set() and not self._control.stop_requested:
-                self._control.request_stop()
-            now = time.monotonic()
-            if now - told_at < _PROGRESS_INTERVAL_S:
-                continue
-            told_at = now
-            if self._lock.failure is not None or (self._ends_when_stopped and self._metrics.stopped()):
-                self._stop.set()  # nobody may go on; the mirror says why when it has ended
-            self._tell()
-
-    def _tell(self) -> None:
-        if self._on_progress is None:
-            return
-        try:
-            self._on_progress(self._metrics.progress())
-        except Exception as error:
-            # The caller's own: the mirror ends in good order, and then says so.
-            self._on_progress = None
-            self._failed = error
-            self._stop.set()
-
-    def __enter__(self) -> _Watcher:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._over.set()
-        self._thread.join()
-        if error is None and self._failed is not None:
-            raise self._failed
-
-
 def state_dir() -> Path:
     """Return where shoal keeps what it needs between two runs."""
     return platformdirs.user_state_path("shoal", appauthor=False)
-
-
-@contextlib.contextmanager
-def signals_set(stop: threading.Event) -> Iterator[None]:
-    """
-    Let SIGINT and SIGTERM set an event, in the main thread; elsewhere do nothing.
-
-    Entered again after Spark's start: PySpark installs a SIGINT handler of its own.
-
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def set_it(number: int, frame: FrameType | None) -> None:
-        stop.set()
-
-    before = {number: signal.signal(number, set_it) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def listening_host(options: MirrorOptions) -> str:

@@ -30,7 +30,7 @@ from shoal.mirroring.progress import Progress, Summary
 from shoal.mirroring.slices import SliceClock
 from shoal.mirroring.topics import TopicSelection
 from shoal.mirroring.work import Work
-from shoal.spark.job import Run, letter_of, listening_host, signals_set, state_dir
+from shoal.spark.job import Run, letter_of, listening_host, state_dir
 
 __all__ = ["mirror_maker"]
 
@@ -89,7 +89,7 @@ class _MirrorMaker(Run):
             listener = load("--consumer.rebalance.listener", *maker.listener, MirrorMakerRebalanceListener)
         if options.handling is not None:
             load_handler(options.handling)  # what cannot be made is said now, not by each task
-        with signals_set(self._stop), contextlib.ExitStack() as resources:
+        with self._signals, contextlib.ExitStack() as resources:
             watch = self._show(resources)
             prepared = self._look()
             watch.know(prepared.group, prepared.warnings)

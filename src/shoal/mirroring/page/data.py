@@ -19,7 +19,7 @@ from ...client.metadata import TopicPartition
 from ...records import Decision
 from ..partition_metrics import PartitionMetrics, PartitionState
 from ..processes import ProcessRole, ProcessUsage
-from ..progress import PartitionIncident, Progress, Summary
+from ..progress import LONG_TRANSACTION_S, PartitionIncident, Progress, Summary
 from .history import Sample, columns
 from .observer import Observer
 
@@ -137,6 +137,7 @@ class PageData:
             "totals": _totals(progress, samples[-1], metrics.task_heard_at, now),
             "stopped": _named(progress.stopped),
             "waiting": _named(progress.waiting),
+            "held_back": _held_back(progress, now),
             "incidents": _gone_on_from(progress.incidents),
             "decisions": dict(progress.decisions),
             "conversions": _conversions(progress),
@@ -227,6 +228,22 @@ def _named(reasons: Mapping[str, str]) -> dict[str, Any]:
             for reason, partitions in most_first[:_REASONS]
         ],
     }
+
+
+def _held_back(progress: Progress, now: float) -> list[dict[str, Any]]:
+    """Return the partitions whose first open transaction is open for long, the longest first."""
+    open_long = {
+        name: each for name, each in progress.held_back.items() if now - each.since >= LONG_TRANSACTION_S
+    }
+    longest = sorted(open_long, key=lambda name: open_long[name].since)[:_REASONS]
+    return [
+        {
+            "partition": name,
+            "records": open_long[name].records,
+            "since_ms": int(open_long[name].since * 1000),
+        }
+        for name in longest
+    ]
 
 
 def _gone_on_from(incidents: Sequence[PartitionIncident]) -> list[dict[str, Any]]:

@@ -37,7 +37,9 @@ function duration(seconds) {
 
 const share = (part, whole) => (whole ? `${(Math.floor((part / whole) * 1000) / 10).toFixed(1)} %` : "–");
 const orDash = (value, format) => (value === null || value === undefined ? "–" : format(value));
-const time = (ms) => new Date(ms).toLocaleString();
+// Year first, and with the time zone: a page is looked at from everywhere.
+const time = (ms) => new Date(ms).toLocaleString("sv-SE", { timeZoneName: "short" });
+const capital = (text) => text[0].toUpperCase() + text.slice(1);
 
 // Elements: text is always text, never HTML
 
@@ -64,15 +66,20 @@ function show(id, content, make) {
   place.hidden = made.length === 0;
 }
 
+// So many rows are shown whole; more scroll in a window of their own.
+const ROWS_SHOWN_WHOLE = 25;
+
 // columns: [heading, class, cell of a row]
+// The roles are those that a table has anyway: where page.css stacks its cells, browsers forget them.
 function table(caption, columns, rows) {
-  const head = element("tr", {}, ...columns.map(([heading, kind]) =>
-    element("th", { scope: "col", className: kind }, heading)));
-  const body = rows.map((row) => element("tr", {}, ...columns.map(([, kind, cell]) =>
-    element("td", { className: kind }, cell(row)))));
-  return element("div", { className: "scroll", tabIndex: 0, role: "region", "aria-label": caption },
-    element("table", {}, element("caption", {}, caption),
-      element("thead", {}, head), element("tbody", {}, ...body)));
+  const head = element("tr", { role: "row" }, ...columns.map(([heading, kind]) =>
+    element("th", { scope: "col", role: "columnheader", className: kind }, heading)));
+  const body = rows.map((row) => element("tr", { role: "row" }, ...columns.map(([, kind, cell]) =>
+    element("td", { role: "cell", className: kind }, cell(row)))));
+  const className = rows.length > ROWS_SHOWN_WHOLE ? "scroll long" : "scroll";
+  return element("div", { className, tabIndex: 0, role: "region", "aria-label": caption },
+    element("table", { role: "table" }, element("caption", {}, caption),
+      element("thead", { role: "rowgroup" }, head), element("tbody", { role: "rowgroup" }, ...body)));
 }
 
 // What is it doing, and is it behind?
@@ -87,6 +94,7 @@ function state(data) {
   const { totals, ending } = data;
   const stopped = data.stopped.count;
   if (ending) return ending.good ? ["good", "Ended"] : ["bad", "Ended: not all is well"];
+  if (totals.phase === "stopping") return ["busy", "Stopping"];
   if (totals.heard_age_s > SILENT_S) return ["warn", "Silent"];
   if (stopped) return ["bad", plural(stopped, "partition") + " stopped"];
   if (data.waiting.count) return ["warn", plural(data.waiting.count, "partition") + " waiting"];
@@ -97,19 +105,27 @@ function state(data) {
 function headline(data) {
   const { totals, ending } = data;
   if (ending) return ending.sentence;
-  if (totals.heard_age_s === null) return "Spark is starting; no task has reported yet.";
+  if (totals.phase === "stopping") return "The mirror finishes what is in flight, and ends.";
+  if (totals.heard_age_s === null) {
+    return `${capital(totals.phase)} for ${duration(totals.phase_s)}; no task has reported yet.`;
+  }
   if (totals.heard_age_s > SILENT_S) {
-    return `No task has reported for ${duration(totals.heard_age_s)}, where each does twice a second: what is below may be old.`;
+    return `No task has reported for ${duration(totals.heard_age_s)}, although each does so twice a second: the numbers below may be old.`;
   }
   const speed = `${integer(totals.records_per_s)} records/s, ${bytes(totals.bytes_per_s)}/s`;
   if (!totals.lag_records) {
-    const but = data.stopped.count ? `, but for ${plural(data.stopped.count, "stopped partition")}` : "";
+    const but = data.stopped.count ? `; ${plural(data.stopped.count, "partition")} stopped` : "";
     return `Everything that is known of is copied${but}. ${speed}.`;
   }
   const behind = [plural(totals.lag_records, "record")];
   if (totals.lag_s) behind.push(duration(totals.lag_s));
   const left = totals.remaining_s === null ? "" : `, about ${duration(totals.remaining_s)} to go`;
   return `Behind by ${behind.join(", ")}${left}. ${speed}.`;
+}
+
+function lagWords({ lag_s: seconds, held_back_records: heldBack }) {
+  const words = seconds === null ? "records" : `records, ${duration(seconds)}`;
+  return heldBack ? `${words}; ${compact(heldBack)} more in open transactions` : words;
 }
 
 function tiles(data) {
@@ -120,7 +136,7 @@ function tiles(data) {
     isReport
       ? ["Copied", bytes(totals.bytes_out), `${plural(totals.records, "record")} in ${plural(totals.batches, "batch", "batches")}`]
       : ["Throughput", `${bytes(totals.bytes_per_s)}/s`, `${integer(totals.records_per_s)} records/s`],
-    ["Lag", compact(totals.lag_records), totals.lag_s === null ? "records" : `records, ${duration(totals.lag_s)}`],
+    ["Lag", compact(totals.lag_records), lagWords(totals)],
     ["Partitions", integer(totals.partitions),
       stateCounts(totals)],
     ["Passed through unopened", share(data.conversions.unopened, data.conversions.unopened + opened),
@@ -166,8 +182,16 @@ function showWords(data) {
   show("tiles", tiles(data), (all) => all.map(([name, value, more]) =>
     element("div", { className: "tile" }, element("span", { className: "quiet" }, name),
       element("b", {}, value), element("span", { className: "quiet" }, more))));
-  show("stopped", troubles("Stopped", "These need a person: nothing more is copied of them.", data.stopped), troubleSection);
-  show("waiting", troubles("Waiting", "Time can heal these: they are tried again and again.", data.waiting), troubleSection);
+  show("stopped", troubles("Stopped", "Nothing more is copied of these, until the reason is gone.", data.stopped), troubleSection);
+  show("waiting", troubles("Waiting", "Time can heal these: the mirror retries them.", data.waiting), troubleSection);
+  show("held_back", data.held_back.length ? data.held_back : null, (rows) => [
+    element("h2", {}, "Open transactions at the source"),
+    table("A consumer of committed records gets nothing behind them; kafka-transactions.sh find-hanging names them.", [
+      ["Partition", "name", (row) => row.partition],
+      ["Held back, records", "number", (row) => integer(row.records)],
+      ["Seen since", "", (row) => time(row.since_ms)],
+    ], rows),
+  ]);
   show("incidents", data.incidents.length ? data.incidents : null, (rows) => [
     element("h2", {}, "What happened to the clusters"),
     table("The mirror went on after these; what is lost is lost.", [
@@ -201,7 +225,7 @@ function showTables(data) {
     ].filter(([heading]) => !(isReport && heading === "Rate"));
     const made = [
       element("h2", {}, "Slowest partitions"),
-      table(rows.length < count ? `The ${rows.length} furthest behind of ${integer(count)}.` : `All ${plural(count, "partition")}, the furthest behind first.`,
+      table(rows.length < count ? `The ${rows.length} furthest behind of ${integer(count)}; those that are stopped or wait come first.` : `All ${plural(count, "partition")}; those that are stopped or wait come first, then the furthest behind.`,
         columns, rows),
     ];
     if (!isReport && (rows.length < count || view.all)) {
@@ -232,6 +256,7 @@ function showTables(data) {
       ["Records a batch", "number", (row) => orDash(row.records_per_batch, (value) => value.toFixed(1))],
       ["Bytes a batch", "number", (row) => orDash(row.bytes_per_batch, bytes)],
       ["Lag, records", "number", (row) => integer(row.lag_records)],
+      ["Stopped", "number", (row) => (row.stopped ? `${integer(row.stopped)} of ${integer(row.partitions)}` : "–")],
     ], topics.rows),
   ]);
 }
@@ -244,7 +269,7 @@ const colour = (name) => getComputedStyle(document.documentElement).getPropertyV
 const label = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 
 function layout(changes) {
-  const axis = { gridcolor: colour("--line"), zerolinecolor: colour("--line"), linecolor: colour("--line"), fixedrange: true, automargin: true };
+  const axis = { gridcolor: colour("--line"), zerolinecolor: colour("--line"), linecolor: colour("--line"), fixedrange: true, automargin: true, exponentformat: "none", separatethousands: true };
   const { xaxis, yaxis, ...rest } = changes;
   return {
     paper_bgcolor: "rgba(0,0,0,0)",
@@ -259,6 +284,33 @@ function layout(changes) {
     yaxis: { ...axis, rangemode: "tozero", ...yaxis },
     ...rest,
   };
+}
+
+const TIME_ZONE = new Intl.DateTimeFormat("sv-SE", { timeZoneName: "short" }).formatToParts()
+  .find(({ type }) => type === "timeZoneName").value;
+
+// Years first, and the time zone once below the axis.
+const timeAxis = () => ({
+  type: "date", hoverformat: "%Y-%m-%d %H:%M:%S", title: { text: TIME_ZONE, standoff: 4 },
+  tickformatstops: [
+    { dtickrange: [null, 59999], value: "%H:%M:%S\n%Y-%m-%d" },
+    { dtickrange: [60000, 86399999], value: "%H:%M\n%Y-%m-%d" },
+    { dtickrange: [86400000, null], value: "%Y-%m-%d" },
+  ],
+});
+
+// Of values that are all 0 or unknown the axis would be a guess.
+const valueAxis = (unit, ...columns) => {
+  const largest = Math.max(0, ...columns.flat().map((value) => value || 0));
+  return { title: { text: unit }, ...(largest ? {} : { range: [0, 1], tickvals: [0] }) };
+};
+
+const SPEEDS = [["GB/s", 1e9], ["MB/s", 1e6], ["kB/s", 1e3], ["B/s", 1]];
+
+// The unit in which the largest value is no small fraction: of 200 bytes a second, B/s.
+function speedUnit(...columns) {
+  const largest = Math.max(0, ...columns.flat().map((value) => value || 0));
+  return largest ? SPEEDS.find(([, bytes]) => largest >= bytes) || SPEEDS[3] : SPEEDS[1];
 }
 
 // Between two samples, where there are two.
@@ -283,11 +335,15 @@ const line = (name, times, values, series, more) => ({
   line: { color: colour(`--series-${series}`), width: 2 }, ...more,
 });
 
-const PROCESSES = [["driver", "driver", 1], ["jvm", "Spark's JVM", 2], ["tasks", "tasks", 3]];
+// Areas are told apart by their patterns, too: colours alone are not seen by everybody.
+const PROCESSES = [["driver", "driver", 1, "/"], ["jvm", "Spark's JVM", 2, "."], ["tasks", "tasks", 3, "x"]];
 
 function stacked(times, columnOf) {
-  return PROCESSES.map(([key, name, series]) =>
-    line(name, times, columnOf(key), series, { stackgroup: "all", line: { width: 1, color: colour(`--series-${series}`) } }));
+  return PROCESSES.map(([key, name, series, shape]) =>
+    line(name, times, columnOf(key), series, {
+      stackgroup: "all", line: { width: 1, color: colour(`--series-${series}`) },
+      fillpattern: { shape, size: 7, solidity: 0.25, fillmode: "overlay", fgcolor: colour(`--series-${series}`) },
+    }));
 }
 
 function bars(names, values, texts) {
@@ -311,22 +367,28 @@ function figures(data) {
   const times = h.at_ms;
   const later = times.slice(1);
   const conversions = data.conversions;
+  const [bytesIn, bytesOut] = [rates(times, h.bytes_in, 1), rates(times, h.bytes_out, 1)];
+  const [unit, unitBytes] = speedUnit(bytesIn, bytesOut);
+  const inUnit = (values) => values.map((value) => (value === null ? null : value / unitBytes));
+  const cpu = (key) => rates(times, h[`${key}_cpu_s`], 1);
+  const memory = (key) => h[`${key}_rss_bytes`].map((value) => value / 1e6);
   const made = [
     ["throughput", "Bytes in against bytes out",
       `In all ${bytes(data.totals.bytes_in)} came in and ${bytes(data.totals.bytes_out)} went out. What came in and did not go out was fetched twice, dropped, or is under way.`,
-      [line("in", later, rates(times, h.bytes_in, 1e-6), 1), line("out", later, rates(times, h.bytes_out, 1e-6), 2, { line: { color: colour("--series-2"), width: 2, dash: "dot" } })],
-      layout({ yaxis: { title: { text: "MB/s" } } })],
+      [line("in", later, inUnit(bytesIn), 1), line("out", later, inUnit(bytesOut), 2, { line: { color: colour("--series-2"), width: 2, dash: "dot" } })],
+      layout({ xaxis: timeAxis(), yaxis: valueAxis(unit, bytesIn, bytesOut) })],
     ["lag", "Lag",
-      "Between where the mirror stands and the ends of the source's partitions; stopped partitions are left out.",
-      [line("records", times, h.lag_records, 1), line("seconds", times, h.lag_s, 2, { yaxis: "y2" })],
+      "What is at the source and not at the destination; of stopped partitions, too.",
+      [line("records", times, h.lag_records, 1), line("seconds", times, h.lag_s, 2, { yaxis: "y2", line: { color: colour("--series-2"), width: 2, dash: "dot" } })],
       layout({
-        yaxis: { title: { text: "records" } },
-        yaxis2: { title: { text: "seconds" }, overlaying: "y", side: "right", rangemode: "tozero", tickmode: "auto", showgrid: false, zeroline: false, fixedrange: true, automargin: true },
+        xaxis: timeAxis(),
+        yaxis: valueAxis("records", h.lag_records),
+        yaxis2: { exponentformat: "none", ...valueAxis("seconds", h.lag_s), overlaying: "y", side: "right", rangemode: "tozero", tickmode: "auto", showgrid: false, zeroline: false, fixedrange: true, automargin: true },
       })],
     ["cpu", "CPU of the mover", "Cores at work, user and system. Of executors on other machines, their tasks are counted and their JVMs are not.",
-      stacked(later, (key) => rates(times, h[`${key}_cpu_s`], 1)), layout({ yaxis: { title: { text: "cores" } } })],
+      stacked(later, cpu), layout({ xaxis: timeAxis(), yaxis: valueAxis("cores", cpu("driver"), cpu("jvm"), cpu("tasks")) })],
     ["memory", "Memory of the mover", "Resident memory; what processes share is counted in each.",
-      stacked(times, (key) => h[`${key}_rss_bytes`].map((value) => value / 1e6)), layout({ yaxis: { title: { text: "MB" } } })],
+      stacked(times, memory), layout({ xaxis: timeAxis(), yaxis: valueAxis("MB", memory("driver"), memory("jvm"), memory("tasks")) })],
   ];
   const decisions = Object.entries(data.decisions).sort((one, other) => other[1] - one[1]);
   made.push(["decisions", isReport ? "Conversions avoided" : "Decisions", conversionSentence(conversions),
@@ -334,7 +396,7 @@ function figures(data) {
     barLayout("batches", decisions.map(([, count]) => count))]);
   const topics = data.topics.rows.filter((row) => row.bytes_per_batch !== null).slice(0, 12);
   made.push(["batches", "Batch sizes by topic",
-    "Bytes a batch on average, headers included: small batches are what makes a mirror slow.",
+    topics.length ? "Bytes a batch on average, headers included: small batches are what makes a mirror slow." : "No batch was copied yet.",
     bars(topics.map((row) => row.topic), topics.map((row) => row.bytes_per_batch), topics.map((row) => bytes(row.bytes_per_batch))),
     barLayout("bytes a batch", topics.map((row) => row.bytes_per_batch))]);
   return made;
@@ -361,6 +423,9 @@ function drawFigures(data) {
   for (const [id, , sentence, traces, figureLayout] of all) {
     const chart = document.getElementById(`chart-${id}`);
     show(`says-${id}`, sentence, (text) => [text]);
+    // Bars of nothing are no figure: the sentence says so.
+    chart.hidden = traces.every(({ type, x }) => type === "bar" && !x.length);
+    if (chart.hidden) continue;
     chart.style.height = figureLayout.height ? `${figureLayout.height}px` : "";
     Plotly.react(chart, traces, figureLayout, { displayModeBar: false, responsive: true });
   }

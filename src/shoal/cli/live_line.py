@@ -1,0 +1,62 @@
+"""The line about a mirror at work: the most important first, as much as the terminal has room for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..mirroring.progress import Phase, Progress
+
+__all__ = ["clock", "line", "phase_line"]
+
+#: What cannot be in a line is more than this narrow; then the terminal cuts it off.
+_NO_LIMIT = 1_000_000
+
+#: Of a mirror that copies nothing yet.
+_STARTING = {each.value for each in Phase} - {Phase.COPYING.value, Phase.STOPPING.value}
+
+
+def line(progress: Progress, width: int = _NO_LIMIT) -> str:
+    """
+    Return a line such as ``1 stopped, 2 waiting, 13/16 up to date, lag 200 records, 1,234 records/s``.
+
+    Parts are left out from the end until the rest has room; what is stopped or waits comes first.
+
+    """
+    if progress.phase in _STARTING:
+        return phase_line(progress)[:width]
+    parts = list(_parts(progress))
+    while len(parts) > 1 and len(", ".join(parts)) > width:
+        parts.pop()
+    return ", ".join(parts)
+
+
+def phase_line(progress: Progress) -> str:
+    """Return what a mirror does that copies nothing yet, and for how long: ``finding positions, 0:12``"""
+    return f"{progress.phase}, {clock(progress.phase_s)}"
+
+
+def _parts(progress: Progress) -> Iterator[str]:
+    if progress.phase == Phase.STOPPING.value:
+        yield "stopping"
+    if progress.stopped:
+        yield f"{len(progress.stopped):,} stopped"
+    if progress.waiting:
+        yield f"{len(progress.waiting):,} waiting"
+    for state in ("behind", "unknown"):
+        if count := progress.states.get(state):
+            yield f"{count:,} {state}"
+    yield f"{progress.done:,}/{progress.partitions:,} up to date"
+    yield f"lag {progress.lag_records:,} records"
+    if progress.held_back_records:
+        yield f"{progress.held_back_records:,} in open transactions"
+    yield f"{progress.records_per_s:,.0f} records/s"
+    yield f"{progress.bytes_per_s / 1e6:,.1f} MB/s"
+    if progress.remaining_s is not None and progress.lag_records:
+        yield f"{clock(progress.remaining_s)} left"
+
+
+def clock(seconds: float) -> str:
+    """Return ``1:02``, or with hours ``1:02:03``."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

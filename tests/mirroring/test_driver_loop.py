@@ -1,0 +1,123 @@
+"""The driver's loop: reports from the first phase on, and an answer to a stop within half a second."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from metrics_fed import report
+from two_brokers import wait_until
+
+from shoal.errors import ShoalError
+from shoal.mirroring.control import ControlServer
+from shoal.mirroring.driver_loop import AtWork, DriverLoop
+from shoal.mirroring.metrics import Metrics
+from shoal.mirroring.prepare import PreparedTopic
+from shoal.mirroring.progress import Phase, Progress
+from shoal.mirroring.retrying import StoppedRetries
+from shoal.mirroring.signals import Signals
+from shoal.mirroring.work import Work
+
+pytestmark = pytest.mark.timeout(30)
+
+
+@dataclass
+class Group:
+    """A place in a group."""
+
+    failure: ShoalError | None = None
+
+
+class Mirror:
+    """A loop, and what it reported."""
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+        self.signals = Signals(self.stop, on_retry=lambda: None)
+        self.metrics = Metrics()
+        self.retries = StoppedRetries(self.metrics, 0)
+        self.work = Work({"topic": PreparedTopic("topic", "copy", 2, created=False)}, self.metrics)
+        self.group = Group()
+        self.reported: list[Progress] = []
+        self.notices: list[str] = []
+        self.loop = DriverLoop(
+            self.stop, self.signals, self.metrics, self.reported.append, self.notices.append
+        )
+
+    def begin_work(self, control: ControlServer, *, ends_when_stopped: bool = False) -> None:
+        self.loop.begin_work(AtWork(control, self.group, self.work, self.retries, ends_when_stopped))
+
+
+@pytest.fixture
+def control() -> Iterator[ControlServer]:
+    server = ControlServer("127.0.0.1", "token", lambda report: None)
+    yield server
+    server.close()
+
+
+def test_progress_is_reported_from_the_first_phase_on() -> None:
+    mirror = Mirror()
+    with mirror.loop:
+        wait_until(lambda: bool(mirror.reported))
+        mirror.metrics.enter(Phase.STARTING_SPARK)
+        wait_until(lambda: mirror.reported[-1].phase == "starting Java and Spark")
+        mirror.metrics.apply(report())
+        wait_until(lambda: mirror.reported[-1].phase == "copying")
+    assert mirror.reported[0].phase == "checking the clusters"
+
+
+@pytest.mark.parametrize(
+    ("phase", "answer"),
+    [
+        (Phase.CHECKING, "nothing was copied"),
+        (
+            Phase.STARTING_SPARK,
+            "nothing was copied; Spark has to start before it can end",
+        ),
+        (Phase.COPYING, "finishing what is in flight, and committing it"),
+    ],
+)
+def test_stop_is_answered_within_half_a_second(control: ControlServer, phase: Phase, answer: str) -> None:
+    mirror = Mirror()
+    mirror.metrics.enter(phase)
+    mirror.begin_work(control)
+    with mirror.loop:
+        mirror.signals.received = "SIGTERM"
+        stopped_at = time.monotonic()
+        mirror.stop.set()
+        wait_until(lambda: bool(mirror.reported) and mirror.reported[-1].phase == "stopping")
+        assert time.monotonic() - stopped_at < 0.5
+        wait_until(lambda: control.stop_requested)
+    assert mirror.notices == [f"stopping on SIGTERM: {answer}"]
+
+
+def test_group_that_is_lost_ends_the_mirror(control: ControlServer) -> None:
+    mirror = Mirror()
+    mirror.group.failure = ShoalError("lost")
+    mirror.begin_work(control)
+    with mirror.loop:
+        wait_until(mirror.stop.is_set)
+
+
+def test_partitions_that_are_due_are_planned_again_and_named(control: ControlServer) -> None:
+    mirror = Mirror()
+    mirror.metrics.apply(report(stopped=[5, "because"]))
+    mirror.begin_work(control)
+    with mirror.loop:
+        mirror.retries.request()
+        wait_until(lambda: not mirror.work.plan().excluded)
+    assert mirror.notices == ["trying topic-0 again"]
+
+
+def test_error_of_the_caller_s_own_ends_the_mirror_and_is_raised_at_the_end() -> None:
+    mirror = Mirror()
+
+    def fail(progress: Progress) -> None:
+        raise ValueError("the caller's")
+
+    loop = DriverLoop(mirror.stop, mirror.signals, mirror.metrics, fail, mirror.notices.append)
+    with pytest.raises(ValueError, match="the caller's"), loop:
+        wait_until(mirror.stop.is_set)

@@ -1,0 +1,98 @@
+"""A stopped partition is tried again: after a while if its reason can heal, and always on request."""
+
+from __future__ import annotations
+
+import pytest
+from metrics_fed import FIRST, SECOND, report
+
+from shoal.client.metadata import TopicPartition
+from shoal.mirroring.metrics import Metrics
+from shoal.mirroring.prepare import PreparedTopic
+from shoal.mirroring.retrying import StoppedRetries
+from shoal.mirroring.work import Work
+
+pytestmark = pytest.mark.timeout(30)
+
+INTERVAL_S = 300.0
+
+
+class Clock:
+    """The time for the retries."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Mirror:
+    """A registry with two partitions, and what decides when they are tried again."""
+
+    def __init__(self, interval_s: float = INTERVAL_S) -> None:
+        self.metrics = Metrics()
+        self.clock = Clock()
+        self.retries = StoppedRetries(self.metrics, interval_s, self.clock)
+        self.work = Work({"topic": PreparedTopic("topic", "copy", 2, created=False)}, self.metrics)
+        self.metrics.apply(report())
+        self.metrics.apply(report(SECOND))
+
+    def stop(self, partition: TopicPartition, *, can_heal: bool = True) -> None:
+        self.metrics.apply(report(partition, stopped=[5, "because", None, can_heal]))
+
+    def due_after(self, seconds: float) -> list[TopicPartition]:
+        """Return what is due then, and try it again."""
+        self.clock.now += seconds
+        due = self.retries.take_due()
+        self.work.try_again(due)
+        return due
+
+
+def test_stopped_partition_is_due_once_after_the_interval_and_copied_again() -> None:
+    mirror = Mirror()
+    mirror.stop(FIRST)
+    assert mirror.due_after(0) == []
+    assert mirror.due_after(INTERVAL_S - 1) == []
+    assert mirror.work.plan().excluded == {FIRST}
+    assert mirror.due_after(1) == [FIRST]
+    assert mirror.work.plan().excluded == frozenset()
+    assert mirror.due_after(2 * INTERVAL_S) == [], "it is being tried"
+
+
+def test_partition_that_stops_again_waits_for_the_interval_again() -> None:
+    mirror = Mirror()
+    mirror.stop(FIRST)
+    mirror.due_after(0)
+    assert mirror.due_after(INTERVAL_S) == [FIRST]
+    mirror.stop(FIRST)
+    assert mirror.work.plan().excluded == {FIRST}
+    assert mirror.due_after(1) == []
+    assert mirror.due_after(INTERVAL_S) == [FIRST]
+
+
+def test_incident_is_only_tried_again_on_request() -> None:
+    mirror = Mirror()
+    mirror.stop(FIRST, can_heal=False)
+    mirror.due_after(0)
+    assert mirror.due_after(10 * INTERVAL_S) == []
+    mirror.retries.request()
+    assert mirror.due_after(0) == [FIRST]
+    mirror.stop(FIRST, can_heal=False)
+    assert mirror.due_after(10 * INTERVAL_S) == [], "a request counts once"
+
+
+def test_request_tries_what_has_just_stopped() -> None:
+    mirror = Mirror()
+    mirror.stop(FIRST)
+    mirror.stop(SECOND, can_heal=False)
+    mirror.retries.request()
+    assert mirror.due_after(0) == [FIRST, SECOND]
+
+
+def test_interval_of_0_leaves_retries_to_requests() -> None:
+    mirror = Mirror(interval_s=0)
+    mirror.stop(FIRST)
+    mirror.due_after(0)
+    assert mirror.due_after(1_000_000) == []
+    mirror.retries.request()
+    assert mirror.due_after(0) == [FIRST]

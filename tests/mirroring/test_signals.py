@@ -1,0 +1,74 @@
+"""SIGINT and SIGTERM end a mirror, SIGUSR1 tries stopped partitions again; former handlers come back."""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+import pytest
+from two_brokers import wait_until
+
+from shoal.errors import Stopped
+from shoal.mirroring.signals import Signals
+
+pytestmark = pytest.mark.timeout(30)
+
+
+def signals(stop: threading.Event | None = None) -> Signals:
+    return Signals(stop or threading.Event(), on_retry=lambda: None)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ending_signal_sets_the_event_and_is_named(number: signal.Signals) -> None:
+    stop = threading.Event()
+    with signals(stop) as handled:
+        signal.raise_signal(number)
+        wait_until(stop.is_set)
+        assert handled.received == number.name
+
+
+def test_sigusr1_asks_for_a_retry_and_ends_nothing() -> None:
+    stop, asked = threading.Event(), threading.Event()
+    with Signals(stop, asked.set) as handled:
+        signal.raise_signal(signal.SIGUSR1)
+        wait_until(asked.is_set)
+    assert (stop.is_set(), handled.received) == (False, None)
+
+
+def test_handlers_of_before_come_back_also_where_it_is_entered_twice() -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)]
+    handled = signals()
+    with handled:
+        inner = signal.getsignal(signal.SIGINT)
+        with handled:
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # as PySpark does
+        assert signal.getsignal(signal.SIGINT) == inner
+    after = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)]
+    assert after == before
+
+
+def test_signal_ends_at_once_what_has_nothing_in_flight() -> None:
+    with signals() as handled, pytest.raises(Stopped), handled.interrupting():
+        signal.raise_signal(signal.SIGTERM)
+    assert handled.received == "SIGTERM"
+
+
+def test_signal_that_came_before_is_noticed_where_something_begins() -> None:
+    with signals() as handled:
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(Stopped), handled.interrupting():
+            pytest.fail("nothing begins")
+
+
+def test_thread_other_than_the_main_one_handles_no_signals() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    seen: list[object] = []
+
+    def run() -> None:
+        with signals():
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert seen == [before]
