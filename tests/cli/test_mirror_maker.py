@@ -209,13 +209,21 @@ def test_include_wins_over_whitelist(read: Read) -> None:
 @pytest.mark.parametrize(
     ("arguments", "files", "said"),
     [
-        (["--include="], {}, "--include is missing"),
+        (["--include="], {}, "--include is required"),
         (["--include=("], {}, "--include (: not a regular expression"),
         (["--num.streams=0"], {}, "--num.streams 0: not between 1 and"),
         (["--offset.commit.interval.ms=0"], {}, "not between 1 and"),
         (["--repartition", "--use.raw.bytes"], {}, "--repartition and --use.raw.bytes"),
-        (["--message.handler.args=x"], {}, "--message.handler.args: whose?"),
-        (["--rebalance.listener.args=x"], {}, "--rebalance.listener.args: whose?"),
+        (
+            ["--message.handler.args=x"],
+            {},
+            "--message.handler.args needs the class as well",
+        ),
+        (
+            ["--rebalance.listener.args=x"],
+            {},
+            "args needs the class as well; set --consumer.rebalance.listener",
+        ),
         ([], {"consumer": "group.id=\n"}, "no group.id"),
         ([], {"consumer": "auto.offset.reset=none\n"}, "cannot honour auto.offset.reset=none"),
         ([], {"consumer": "auto.offset.reset=x\n"}, "auto.offset.reset=x is none of"),

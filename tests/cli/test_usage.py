@@ -78,7 +78,7 @@ def assert_one_sentence(run: subprocess.CompletedProcess[str], exit_code: int, *
         ),
         (
             ("mirror", *CLUSTERS, "--topics", "a", "--fetch-buffer-bytes", "x"),
-            ("--fetch-buffer-bytes x: no",),
+            ("--fetch-buffer-bytes: invalid size 'x'. Use a number of bytes",),
         ),
         (
             ("mirror", *CLUSTERS, "--topics", "a", "--fetch-buffer-bytes", "2g"),
@@ -91,10 +91,10 @@ def assert_one_sentence(run: subprocess.CompletedProcess[str], exit_code: int, *
         ),
         (
             ("mirror", *CLUSTERS, "--topics", "a", "--metrics", ":9100"),
-            ("--metrics :9100: before the colon",),
+            ("--metrics ':9100': the host is missing. Use 127.0.0.1:9100",),
         ),
         (("mirror", *CLUSTERS, "--topics", "a", "--ui", "8080"), ("--ui 8080: not HOST:PORT",)),
-        (("mirror", "--from", "a:1", "--topics", "a"), ("--to is missing",)),
+        (("mirror", "--from", "a:1", "--topics", "a"), ("--to is required",)),
         (
             ("mirror", "--from", "a", "--to", "b:1", "--topics", "a"),
             ("--from: 'a' is no HOST:PORT; is it a:9092?",),
@@ -107,13 +107,13 @@ def assert_one_sentence(run: subprocess.CompletedProcess[str], exit_code: int, *
             ("num.partitions: neither KEY=VALUE nor a file",),
         ),
         (("broker", "--config", "nonsense=1"), ("nonsense",)),
-        (("gateway",), ("--upstream is missing: where is the upstream cluster?",)),
+        (("gateway",), ("--upstream is required: the bootstrap servers of the upstream cluster",)),
         (("gateway", "--upstream", "a"), ("--upstream: 'a' is no HOST:PORT",)),
         (("gateway", "--upstream", "a:1", "--listen", "9092"), ("--listen 9092: not HOST:PORT",)),
         (("gateway", "--upstream", "a:1", "--listen", "192.0.2.1:0"), ("loopback", "--allow-any-address")),
         (
             ("gateway", "--upstream", "a:1", "--listen", "0.0.0.0:0", "--allow-any-address"),
-            ("'0.0.0.0' is nowhere; say where by --advertise",),
+            ("would advertise '0.0.0.0', which clients cannot connect to. Set --advertise HOST",),
         ),
         (("gateway", "--upstream", "a:1", "--tls-key", "k"), ("both --tls-certificate and --tls-key",)),
         (
@@ -174,7 +174,7 @@ def test_a_directory_is_no_properties_file(tmp_path):
     [
         (b"bootstrap.servers=\\u12", "no properties file"),
         (b"bootstrap.servers=a", "bootstrap.servers: 'a' is no HOST:PORT"),
-        (b"client.id=me", "--from is missing"),
+        (b"client.id=me", "--from is required"),
         (b"bootstrap.servers=a:1\nisolation.level=dirty", "isolation.level=dirty is neither"),
         (
             b"bootstrap.servers=a:1\nrequest.timeout.ms=99999999999999999999999",

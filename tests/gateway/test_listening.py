@@ -66,7 +66,7 @@ def test_the_gateway_listens_on_loopback_unless_it_is_told_otherwise(cluster: Br
 def test_where_clients_cannot_be_told_of_has_to_be_advertised(
     cluster: BrokerCluster, connect: Connect
 ) -> None:
-    with pytest.raises(ConfigError, match="is nowhere; say where by --advertise"):
+    with pytest.raises(ConfigError, match=r"clients cannot connect to\. Set --advertise HOST"):
         Gateway(GatewaySettings("0.0.0.0", 0, upstream(cluster), allow_any_address=True))
     settings = GatewaySettings(
         "0.0.0.0", 0, upstream(cluster), allow_any_address=True, advertised_host="localhost"

@@ -299,7 +299,7 @@ def _check_address(host: str, allow_any_address: bool) -> None:
     if not allow_any_address and not all(address.is_loopback for address in addresses):
         raise ConfigError(f"the embedded broker listens on loopback addresses only, not on {host!r}")
     if any(address.is_unspecified for address in addresses):
-        raise ConfigError(f"clients are told to connect to where the broker listens; {host!r} is nowhere")
+        raise ConfigError(f"the broker would advertise {host!r}, which clients cannot connect to")
 
 
 def _random_cluster_id() -> str:

@@ -77,8 +77,8 @@ def _add_mirror_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--dry-run",
         action="store_true",
-        help="print what would be copied, created and changed, and which ACLs each side needs, and do "
-        "nothing; exit code 2 where the mirror would not begin",
+        help="print what the mirror would copy, create and change, and the ACLs that it needs on each side, "
+        "and do nothing; exit code 2 if the mirror would not start",
     )
     group.add_argument(
         "--once", action="store_true", help="copy up to the end offsets seen at the start, then exit"
@@ -87,14 +87,15 @@ def _add_mirror_options(group: argparse._ArgumentGroup) -> None:
         "--start",
         default="earliest",
         metavar="earliest|latest|TIMESTAMP",
-        help="where a partition begins that has no committed position; a timestamp is milliseconds since "
-        "1970 or ISO-8601 (default: earliest)",
+        help="start position for partitions without a committed position: earliest, latest, or a timestamp "
+        "(milliseconds since 1970, or ISO 8601) (default: earliest)",
     )
     group.add_argument(
         "--replication-factor",
         type=int,
         metavar="N",
-        help="of topics that are created (default: the source's, or what the destination can hold)",
+        help="replication factor of topics that shoal creates (default: the source topic's, at most the "
+        "number of destination brokers)",
     )
     group.add_argument(
         "--adopt",
@@ -111,7 +112,10 @@ def _add_mirror_options(group: argparse._ArgumentGroup) -> None:
         "the source goes on",
     )
     group.add_argument(
-        "--fetch-buffer-bytes", default="16m", metavar="BYTES", help="of each Spark task (default: 16m)"
+        "--fetch-buffer-bytes",
+        default="16m",
+        metavar="BYTES",
+        help="fetch buffer of each Spark task (default: 16m)",
     )
     group.add_argument(
         "--multi-batch",
@@ -162,14 +166,14 @@ def _add_mirror_options(group: argparse._ArgumentGroup) -> None:
 
 
 _INCIDENTS = {
-    IncidentKind.FOREIGN_RECORDS: "somebody else wrote to a destination partition; to continue is to go on "
-    "behind their records",
-    IncidentKind.DESTINATION_LOSS: "the destination lost acknowledged records, or its topic was created "
-    "anew; to continue is to mirror again what the source still has",
-    IncidentKind.SOURCE_RESET: "the source lost what was mirrored, or its topic was created anew; to "
-    "continue is to mirror what is there now behind what was there then",
-    IncidentKind.SOURCE_RETENTION: "the source deleted records before they were mirrored; to continue is to "
-    "go on at its first offset",
+    IncidentKind.FOREIGN_RECORDS: "another producer wrote to a destination partition; continue: go on behind "
+    "its records",
+    IncidentKind.DESTINATION_LOSS: "the destination lost acknowledged records, or its topic was "
+    "recreated; continue: mirror again what the source still has",
+    IncidentKind.SOURCE_RESET: "the source lost mirrored records, or its topic was recreated; "
+    "continue: mirror what the source has now behind what it had then",
+    IncidentKind.SOURCE_RETENTION: "the source deleted records before they were mirrored; continue: go on at "
+    "its first offset",
 }
 
 
@@ -177,8 +181,8 @@ def add_guarantee_options(parser: argparse.ArgumentParser) -> None:
     """Add what is promised, and the policies of incidents."""
     group = parser.add_argument_group(
         "guarantees",
-        "What happened to a cluster stops the partition (fail, the default), or is counted, gone on "
-        "from and told by exit code 4 (continue).",
+        "How to react to data loss or foreign writes. fail (the default): stop the partition. continue: "
+        "count the incident, go on, and exit with code 4.",
     )
     group.add_argument(
         "--delivery",
@@ -205,7 +209,7 @@ def add_guarantee_options(parser: argparse.ArgumentParser) -> None:
         "--max-decompressed-bytes",
         default="64m",
         metavar="BYTES",
-        help="of a batch that has to be decoded; a larger one stops its partition (default: 64m)",
+        help="maximum size of a decompressed batch; a larger batch stops its partition (default: 64m)",
     )
 
 
@@ -215,7 +219,7 @@ def parse_continue_on(args: argparse.Namespace) -> frozenset[IncidentKind]:
 
 
 def add_watching_options(parser: argparse.ArgumentParser) -> None:
-    """Add who may look, and where."""
+    """Add the options for metrics, the status page and the report."""
     group = parser.add_argument_group("watching")
     group.add_argument(
         "--metrics", metavar="HOST:PORT", help="serve metrics to Prometheus there; port 0 takes a free one"

@@ -205,9 +205,9 @@ def parse(args: argparse.Namespace) -> MirrorMakerOptions:
     """
     option, include = ("--include", args.include) if args.include else ("--whitelist", args.whitelist)
     if not include:
-        raise ConfigError("--include is missing: which topics?")
+        raise ConfigError("--include is required: a regular expression of topics")
     if args.new_consumer:
-        warn("--new.consumer has no effect: there is no other")
+        warn("--new.consumer is ignored: shoal always uses the new consumer")
     raw = args.use_raw_bytes == "true"
     source, consumer, consumer_texts = _read_consumer(args.consumer_config, raw)
     destination, producer, producer_texts = _read_producer(args.producer_config, raw, args.repartition)
@@ -251,20 +251,29 @@ def parse(args: argparse.Namespace) -> MirrorMakerOptions:
         parse_include(option, include),
         consumer.membership,
         args.num_streams,
-        _named(args.rebalance_listener, args.rebalance_listener_args, "--rebalance.listener.args"),
+        _named(
+            args.rebalance_listener,
+            args.rebalance_listener_args,
+            "--rebalance.listener.args",
+            "--consumer.rebalance.listener",
+        ),
     )
 
 
-def _named(name: str | None, text: str | None, option: str) -> tuple[str, str | None] | None:
+def _named(
+    name: str | None, text: str | None, option: str, option_of_class: str
+) -> tuple[str, str | None] | None:
     if name is None and text is not None:
-        raise ConfigError(f"{option}: whose? Name the class, too")
+        raise ConfigError(f"{option} needs the class as well; set {option_of_class}")
     return None if name is None else (name, text)
 
 
 def _handling(
     args: argparse.Namespace, raw: bool, consumer: Mapping[str, str], producer: Mapping[str, str]
 ) -> Handling | None:
-    named = _named(args.message_handler, args.message_handler_args, "--message.handler.args")
+    named = _named(
+        args.message_handler, args.message_handler_args, "--message.handler.args", "--message.handler"
+    )
     if args.repartition and raw:
         raise ConfigError(
             "--repartition and --use.raw.bytes: the records of a batch have many keys; leave one of them out"

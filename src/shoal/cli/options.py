@@ -144,7 +144,7 @@ def parse_cluster(name: str, option: str, servers: str | None, file: str | None)
             raise ConfigError(f"--{option}: {error}") from None
         properties["bootstrap.servers"] = servers
     if "bootstrap.servers" not in properties:
-        raise ConfigError(f"--{option} is missing: where is the {name} cluster?")
+        raise ConfigError(f"--{option} is required: the bootstrap servers of the {name} cluster")
     where = f"--{option}-config {file}" if file else None
     config, warnings = ClientConfig.from_properties(name, properties, where=where)
     for warning in warnings:

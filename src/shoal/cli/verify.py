@@ -51,7 +51,7 @@ def add_parser(verbs: Subparsers) -> None:
         "--max-decompressed-bytes",
         default="64m",
         metavar="BYTES",
-        help="of a batch that has to be decoded; a larger one is not compared (default: 64m)",
+        help="maximum size of a decompressed batch; a larger batch is not compared (default: 64m)",
     )
     mirror.add_argument(
         "--all-ranges",

@@ -273,8 +273,7 @@ def _check_address(settings: GatewaySettings) -> None:
         )
     if any(address.is_unspecified for address in addresses) and not settings.advertised_host:
         raise ConfigError(
-            f"clients are told to connect to where the gateway listens, and {host!r} is nowhere; say where "
-            "by --advertise"
+            f"the gateway would advertise {host!r}, which clients cannot connect to. Set --advertise HOST"
         )
 
 

@@ -103,4 +103,4 @@ def parse_incident_kind(option: str, text: str) -> IncidentKind:
 
 
 def _none_of(option: str, text: str, names: type[enum.Enum]) -> str:
-    return f"{option} {text}: none of {', '.join(each.value for each in names)}"
+    return f"{option}: {text!r} is not one of {', '.join(each.value for each in names)}"

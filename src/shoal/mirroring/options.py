@@ -344,9 +344,10 @@ def parse_listen(option: str, text: str) -> Address:
     """
     host, _, port = text.rpartition(":")
     if text.startswith(":") and not host:
+        port = text if len(text) > 1 else ":PORT"
         raise ConfigError(
-            f"--{option} {text}: before the colon goes a host: 127.0.0.1 for this machine alone, 0.0.0.0 for "
-            "all its addresses"
+            f"--{option} {text!r}: the host is missing. Use 127.0.0.1{port} to listen locally, or "
+            f"0.0.0.0{port} on all interfaces"
         )
     try:
         # What clients connect to has no port 0; for a server it means something.

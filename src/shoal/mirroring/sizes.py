@@ -24,5 +24,5 @@ def parse_bytes(option: str, text: str) -> int:
     """
     match = re.fullmatch(r"(\d+)([kmg]?)b?", text.lower())
     if match is None or len(match[1]) > _MOST_DIGITS:
-        raise ConfigError(f"--{option} {text}: no number of bytes, as 16777216 or 16m")
+        raise ConfigError(f"--{option}: invalid size {text!r}. Use a number of bytes, as 16777216 or 16m")
     return int(match[1]) * _UNITS[match[2]]

@@ -230,8 +230,8 @@ def _copy_settings(source: ClientConfig, destination: ClientConfig, left: dict[s
         commit_interval_ms=_integer(left, "commitIntervalMs") or settings.commit_interval_ms,
         adopt=_choice(left, "adopt", "false", ("true", "false")) == "true",
         allow_nonempty=_choice(left, "allowNonempty", "false", ("true", "false")) == "true",
-        delivery=parse_delivery("option delivery:", left.pop("delivery", settings.delivery.value)),
-        continue_on=frozenset(parse_incident_kind("option continueOn:", each) for each in continue_on),
+        delivery=parse_delivery("option delivery", left.pop("delivery", settings.delivery.value)),
+        continue_on=frozenset(parse_incident_kind("option continueOn", each) for each in continue_on),
         keep_append_time=keep_append_time,
         max_decompressed_bytes=_integer(left, "maxDecompressedBytes") or settings.max_decompressed_bytes,
         multi_batch=MultiBatch(
