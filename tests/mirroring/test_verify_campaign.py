@@ -10,7 +10,7 @@ pytestmark = pytest.mark.timeout(60)
 
 #: Beside the first ones, trials that were wrong: repetition alone, a log start within a batch, heads that
 #: begin with faulty records, runs of records that occur again elsewhere.
-_SEEDS = (*range(24), 33, 59, 98, 106, 119, 175, 241, 246, 1242, 1708, 5140, 5482)
+_SEEDS = (*range(24), 33, 59, 98, 106, 119, 175, 241, 246, 1242, 1708, 5140, 5482, 7045)
 
 
 @pytest.mark.parametrize("group", range(4))

@@ -16,7 +16,7 @@ from .alignment import LogPair, alignments, meet_again
 from .common_start import CommonStart
 from .diff import LOOK_AHEAD_BATCHES, diff
 from .doubled import doubled_before
-from .errors import DamagedLog
+from .errors import DamagedLog, NotComparable
 from .finding import Finding, Kind
 from .plan import PartitionPlan
 from .reading import LogReader
@@ -180,17 +180,25 @@ class PartitionComparison:
 
     def _compare(self, logs: LogPair) -> None:
         best: _Attempt | None = None
+        is_final = False
         for proposed in alignments(logs, self.plan.pair, self.plan.pair_note):
             self._attempt = _Attempt(proposed.alignment)
             self._compare_aligned(proposed.alignment, logs)
             if best is None or self._attempt.differing < best.differing:
-                best = self._attempt
+                best, is_final = self._attempt, proposed.is_final
             if proposed.is_final or not best.differing:
                 break
-        if best is not None:
-            self._attempt = best
-            self._add_doubled(logs)
-            self._find_aborted(logs)
+        if best is None:
+            return
+        if not is_final and logs.start != CommonStart(0, 0) and best.tally.records < best.differing:
+            self._attempt = _Attempt()
+            raise NotComparable(
+                f"{self.plan.pair_note}, and from no place on are most records the same on both sides: "
+                "retention may have deleted all that both had"
+            )
+        self._attempt = best
+        self._add_doubled(logs)
+        self._find_aborted(logs)
 
     def _add_doubled(self, logs: LogPair) -> None:
         """Count what the destination has before the comparison, and the source as well."""
