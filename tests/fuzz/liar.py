@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 import struct
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -132,6 +133,8 @@ def _other(value: object, draw: random.Random) -> object:
         case bytes():
             at = draw.randrange(len(value) + 1)
             return draw.choice((b"", value[:at], value + value, value[:at] + b"\xff" + value[at + 1 :]))
+        case uuid.UUID():
+            return draw.choice((None, uuid.UUID(int=0), uuid.UUID(int=draw.getrandbits(128))))
         case list():
             return draw.choice(([], value * 2, value[:-1], value[::-1], value + value[:1], None))
     return draw.choice((None, value))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -80,7 +81,7 @@ def _join(cluster: Cluster) -> None:
         member.leave()
 
 
-def _fetch(cluster: Cluster) -> None:
+def _fetch(cluster: Cluster, topic_id: uuid.UUID | None = None) -> None:
     connection = cluster.connect(cluster.partition(PARTITION).leader)
     fetcher = Fetcher(
         connection,
@@ -90,22 +91,32 @@ def _fetch(cluster: Cluster) -> None:
     )
     try:
         for offset in (0, 3, 0, 9):  # in a session, if there is one
-            fetcher.ask(FetchFrom(PARTITION, offset))
-            fetcher.ask(FetchFrom(TopicPartition("topic", 1), 0))
+            fetcher.ask(FetchFrom(PARTITION, offset, topic_id=topic_id))
+            fetcher.ask(FetchFrom(TopicPartition("topic", 1), 0, topic_id=topic_id))
             fetcher.send()
             fetcher.receive()
     finally:
         fetcher.close()
 
 
-def _produce(cluster: Cluster) -> None:
-    producer = Producer(cluster.connect(cluster.partition(PARTITION).leader), timeout_ms=100)
+def _fetch_by_id(cluster: Cluster) -> None:
+    _fetch(cluster, cluster.topic_id("topic"))
+
+
+def _produce(cluster: Cluster, topic_id: uuid.UUID | None = None) -> None:
+    connection = cluster.connect(cluster.partition(PARTITION).leader)
+    producer = Producer(connection, timeout_ms=100, topic_ids={PARTITION: topic_id})
     try:
+        producer.takes_several([PARTITION])
         for _ in range(2):
             producer.send({PARTITION: [memoryview(batch(2))]})
             producer.receive()
     finally:
         producer.close()
+
+
+def _produce_by_id(cluster: Cluster) -> None:
+    _produce(cluster, cluster.topic_id("topic"))
 
 
 def _read(cluster: Cluster) -> None:
@@ -148,7 +159,9 @@ QUESTIONS: dict[Callable[[Cluster], object], tuple[ApiKey, ...]] = {
     lambda cluster: init_producer_id(cluster): (ApiKey.INIT_PRODUCER_ID,),
     _prepare: (ApiKey.METADATA, ApiKey.DESCRIBE_CONFIGS, ApiKey.CREATE_TOPICS),
     _fetch: (ApiKey.FETCH,),
+    _fetch_by_id: (ApiKey.FETCH, ApiKey.METADATA),
     _produce: (ApiKey.PRODUCE,),
+    _produce_by_id: (ApiKey.PRODUCE, ApiKey.METADATA),
     _read: (ApiKey.FETCH, ApiKey.LIST_OFFSETS),
 }
 
