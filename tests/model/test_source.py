@@ -1,0 +1,83 @@
+"""
+The rules for resuming in a source that changed: each of them is needed, and together they are enough.
+
+``tests/mirroring/test_compacted_source.py`` and ``test_realign.py`` play such traces to the real code.
+"""
+
+from __future__ import annotations
+
+import pytest
+from model.source import Compaction, SourceRule, check_source
+
+pytestmark = pytest.mark.timeout(120)
+
+ALL = frozenset(SourceRule)
+
+
+def without(rule: SourceRule) -> Compaction:
+    return Compaction(ALL - {rule})
+
+
+@pytest.mark.parametrize(
+    ("updates", "states"),
+    [
+        (5, 47_277),
+        pytest.param(6, 354_593, marks=[pytest.mark.long, pytest.mark.timeout(1800)]),
+    ],
+)
+def test_by_all_rules_nothing_is_lost_or_doubled_and_only_what_is_undecided_stops(
+    updates: int, states: int
+) -> None:
+    found = check_source(Compaction(ALL, updates))
+    assert found.violation is None, "\n".join(found.trace)
+    assert set(found.endings) == {"done", "several places fit"}
+    assert found.states == states
+
+
+def test_a_count_and_the_last_record_lose_what_lies_before_a_later_copy() -> None:
+    found = check_source(without(SourceRule.COMPARE_ALL))
+    assert found.violation == "lost"
+    assert found.trace == (
+        "K1 is written to the source",
+        "K1 is written to the source",
+        "K1 is written to the source",
+        "K2 is written to the source",
+        "K1 is written to the source",
+        "K1 is mirrored",
+        "K1 is mirrored",
+        "K1 is mirrored",
+        "the mirror dies",
+        "compaction takes K1 at 0",
+        "compaction takes K1 at 1",
+        "goes on at 5",
+    )
+
+
+def test_the_last_of_several_places_can_leave_an_older_value() -> None:
+    found = check_source(without(SourceRule.ONLY_HARMLESS))
+    assert found.violation == "older value"
+    assert found.trace == (
+        "K1 is written to the source",
+        "K2 is written to the source",
+        "K1 is written to the source",
+        "f1 is written to the source",
+        "f1 is written to the source",
+        "K1 is mirrored",
+        "K2 is mirrored",
+        "the mirror dies",
+        "compaction takes K1 at 0",
+        "compaction takes K2 at 1",
+        "compaction takes f1 at 3",
+        "goes on at 3",
+        "f1 is mirrored",
+    )
+
+
+def test_a_source_that_shows_less_is_taken_for_one_that_lost_its_tail() -> None:
+    found = check_source(without(SourceRule.AWAIT_LEADER))
+    assert found.endings["nothing fits"][-4:] == (
+        "K1 is mirrored",
+        "the mirror dies",
+        "a new leader shows the source up to 1",
+        "stops: nothing fits",
+    )
