@@ -15,7 +15,7 @@ help:
 	@echo 'make test-long  the tests that take minutes'
 	@echo 'make coverage   make test, and which lines and branches it has run, for twice the CPU'
 	@echo 'make agent      the Java agent for real Kafka (docs/java-agent.md), tested: agent/start/target/shoal-agent.jar'
-	@echo 'make chaos      200 trials in which everything is killed, cut and stalled; ARGS=--help says more'
+	@echo 'make chaos      400 trials in which everything is killed, cut, paused and changed; ARGS=--help says more'
 	@echo 'make soak       an hour between two locked clusters that are never left in peace; ARGS=--help says more'
 	@echo 'make bench      shoal and its rivals between two real clusters; ARGS=--help says more'
 	@echo 'make check      ruff, mypy and import-linter'

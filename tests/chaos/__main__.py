@@ -13,23 +13,29 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from .arena import Arena, open_arena
-from .plan import Kind, draw
+from .plan import Kind, Plan, draw, kind_of
 from .report import line_of, markdown
-from .trial import Outcome, run_trial
+from .scenarios import SCENARIOS, ScenarioPlan, draw_scenario
+from .trial import Outcome, run_scenario_trial, run_trial
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
-    parser.add_argument("--trials", type=int, default=200, help="how many (default: 200)")
+    parser.add_argument("--trials", type=int, default=400, help="how many (default: 400)")
     parser.add_argument("--minutes", type=float, help="begin no trial after so many minutes")
     parser.add_argument("--seed", type=int, help="repeat a run; random and printed if it is not given")
     parser.add_argument("--first", type=int, default=0, metavar="N", help="begin with trial number N")
     parser.add_argument("--only", type=int, metavar="N", help="only trial number N, --trials times")
     parser.add_argument(
         "--kind", choices=[kind.name.lower() for kind in Kind], help="only trials of this kind"
+    )
+    parser.add_argument(
+        "--scenario", metavar="TEXT", help="only trials of the scenarios whose name has this text"
     )
     parser.add_argument(
         "--agent", action="store_true", help="the destination's brokers have shoal's Java agent"
@@ -44,11 +50,16 @@ def main() -> int:
     args = _arguments()
     seed = secrets.randbelow(1_000_000) if args.seed is None else args.seed
     kind = Kind[args.kind.upper()] if args.kind else None
+    scenarios = [name for name in SCENARIOS if (args.scenario or "") in name]
+    if not scenarios:
+        sys.exit(f"--scenario {args.scenario!r}: no scenario has this text; there are {', '.join(SCENARIOS)}")
+    if args.scenario:
+        kind = Kind.SCENARIO
     numbers = [args.only] * (1 if args.plans else args.trials) if args.only is not None else None
     numbers = numbers or list(range(args.first, args.first + args.trials))
     if args.plans:
         for number in numbers:
-            print(f"{number:3} {draw(seed, number, kind)}")
+            print(f"{number:3} {_plan(seed, number, kind, scenarios)}")
         return 0
     # As Ctrl-C: the brokers end, and what they wrote is removed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
@@ -56,12 +67,13 @@ def main() -> int:
     print(f"seed {seed}, {len(numbers)} trials, logs in {logs}", flush=True)
     began = time.monotonic()
     outcomes: list[Outcome] = []
-    with open_arena(with_agent=args.agent) as arena:
-        print(f"six brokers after {time.monotonic() - began:.0f} s", flush=True)
+    with _arena_for(kind, with_agent=args.agent) as arena:
+        print(f"ready after {time.monotonic() - began:.0f} s", flush=True)
         for turn, number in enumerate(numbers):
             if args.minutes and time.monotonic() - began > args.minutes * 60:
                 break
-            outcomes.append(_run(arena, seed, number, kind, logs / f"trial-{number:03}-{turn}"))
+            plan = _plan(seed, number, kind, scenarios)
+            outcomes.append(_run(arena, plan, logs / f"trial-{number:03}-{turn}"))
             print(line_of(outcomes[-1]), flush=True)
     summary = markdown(outcomes, seed, time.monotonic() - began)
     print("\n" + summary)
@@ -70,12 +82,26 @@ def main() -> int:
     return 0 if outcomes and all(each.is_exact for each in outcomes) else 1
 
 
-def _run(arena: Arena, seed: int, number: int, kind: Kind | None, logs: Path) -> Outcome:
-    plan = draw(seed, number, kind)
+def _plan(seed: int, number: int, kind: Kind | None, scenarios: Sequence[str]) -> Plan | ScenarioPlan:
+    if (kind or kind_of(number)) is Kind.SCENARIO:
+        return draw_scenario(seed, number, scenarios)
+    return draw(seed, number, kind)
+
+
+def _arena_for(kind: Kind | None, *, with_agent: bool) -> AbstractContextManager[Arena | None]:
+    """Scenarios alone need no clusters."""
+    return nullcontext() if kind is Kind.SCENARIO else open_arena(with_agent=with_agent)
+
+
+def _run(arena: Arena | None, plan: Plan | ScenarioPlan, logs: Path) -> Outcome:
     try:
+        if isinstance(plan, ScenarioPlan):
+            return run_scenario_trial(plan)
+        assert arena is not None, "only scenarios go without one"
         return run_trial(plan, arena, logs)
     except Exception as error:
         # One trial that breaks takes no other with it; it counts as one that was not exact.
+        logs.mkdir(parents=True, exist_ok=True)
         (logs / "traceback.txt").write_text(traceback.format_exc(), encoding="utf-8")
         return Outcome(plan, problems=[f"the trial itself failed: {type(error).__name__}: {error}"])
 

@@ -29,6 +29,7 @@ __all__ = [
     "Refusal",
     "Side",
     "draw",
+    "kind_of",
 ]
 
 BROKERS = 3
@@ -47,6 +48,12 @@ QUICK_REQUEST_TIMEOUT_MS = 4_000
 _STALLS_S = (0.3, 1.5, 6.0)
 
 
+#: Of all trials, so many have a process paused, or a second mirror; and for how long a pause lasts. Requests
+#: and sessions time out within the longest one.
+_PAUSED = 0.25
+_PAUSES_S = (0.5, 1.5, 6.0, 12.0)
+
+
 class Kind(Enum):
     """What mirrors, and into what."""
 
@@ -56,10 +63,15 @@ class Kind(Enum):
     """``copy_lane`` in a Python process, without Spark."""
     EMBEDDED = "embedded broker"
     """The same, into the embedded broker, which can answer errors on demand."""
+    SCENARIO = "scenario"
+    """The engine between two embedded brokers whose topics, positions and clocks change (`scenarios`)."""
 
 
-#: Of ten trials, so many are of each kind.
-KINDS = (Kind.PRODUCT, Kind.ENGINE, Kind.ENGINE) * 3 + (Kind.EMBEDDED,)
+#: Of ten trials that are no scenarios, so many are of each kind.
+_OTHERS = (Kind.PRODUCT, Kind.ENGINE, Kind.ENGINE) * 3 + (Kind.EMBEDDED,)
+
+#: The kinds of trials, in turn: every second one is a scenario.
+KINDS = tuple(kind for other in _OTHERS for kind in (other, Kind.SCENARIO))
 
 
 class Age(Enum):
@@ -122,6 +134,11 @@ class EventKind(Enum):
     KILL_BROKER = "kill -9 and start of a broker"
     RESTART_BROKER = "clean restart of a broker"
     MOVE_LEADERS = "leaders move"
+    PAUSE_TASK = "SIGSTOP and SIGCONT of a task's process"
+    PAUSE_WORKERS = "SIGSTOP and SIGCONT of all Python workers"
+    PAUSE_DRIVER = "SIGSTOP and SIGCONT of the driver"
+    PAUSE_ALL = "SIGSTOP and SIGCONT of the whole mirror"
+    CONTEND = "a second mirror wants the group"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +148,7 @@ class Event:
         after: When the destination has answered so many Produce requests.
         side: Of the broker, or of the leaders.
         node_id: The broker; or by how much each partition's leader moves on.
-        down_s: Between a broker's end and its start.
+        down_s: Between a broker's end and its start, or a process's pause and its continuation.
     """
 
     kind: EventKind
@@ -298,10 +315,14 @@ class Plan:
         return f"{how}: {'; '.join(map(str, self.faults))}"
 
 
+def kind_of(number: int) -> Kind:
+    return KINDS[number % len(KINDS)]
+
+
 def draw(seed: int, number: int, kind: Kind | None = None) -> Plan:
-    """Make the plan of one trial; its kind is drawn by the number alone, unless it is given."""
+    """Make the plan of a trial that is no scenario; its kind follows from the number, unless it is given."""
     dice = random.Random(f"{seed}/{number}")
-    kind = kind or KINDS[number % len(KINDS)]
+    kind = kind or kind_of(number)
     plan = Plan(
         seed=seed,
         number=number,
@@ -326,7 +347,27 @@ def draw(seed: int, number: int, kind: Kind | None = None) -> Plan:
     faults = tuple(sorted(faults, key=lambda fault: fault.after))
     has_stalls = any(isinstance(fault, Network) and fault.stall_s for fault in faults)
     plan = replace(plan, faults=faults, request_timeout_ms=QUICK_REQUEST_TIMEOUT_MS if has_stalls else 30_000)
-    return _with_small_batches(plan)
+    return _with_pauses(_with_small_batches(plan))
+
+
+def _with_pauses(plan: Plan) -> Plan:
+    """Let processes be paused, or a second mirror come, by dice of their own: the rest is older than that."""
+    dice = random.Random(f"{plan.seed}/{plan.number}/pauses")
+    if dice.random() >= _PAUSED:
+        return plan
+    kinds = [EventKind.PAUSE_TASK]
+    if plan.kind is Kind.PRODUCT:
+        kinds = [
+            EventKind.PAUSE_WORKERS,
+            EventKind.PAUSE_WORKERS,
+            EventKind.PAUSE_DRIVER,
+            EventKind.PAUSE_ALL,
+            EventKind.CONTEND,
+        ]
+    kind = dice.choice(kinds)
+    paused_s = 0.0 if kind is EventKind.CONTEND else dice.choice(_PAUSES_S)
+    event = Event(kind, dice.randint(0, plan.rounds), down_s=paused_s)
+    return replace(plan, faults=tuple(sorted((*plan.faults, event), key=lambda fault: fault.after)))
 
 
 def _with_small_batches(plan: Plan) -> Plan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -63,9 +64,9 @@ class MirrorRun:
     def is_running(self) -> bool:
         return self._process.poll() is None
 
-    def suffer(self, kind: EventKind) -> None:
+    def suffer(self, kind: EventKind, paused_s: float = 0.0) -> None:
         """
-        Kill it, or a part of it.
+        Kill it or a part of it, or pause it for some seconds.
 
         Raises:
             Ended: There is no such part, and none appears.
@@ -90,8 +91,30 @@ class MirrorRun:
                 killed = 0
                 while not killed:  # they may have just ended by themselves, as with their slice
                     killed = sum(map(_kill, self._await_any(_is_worker)))
+            case EventKind.PAUSE_TASK | EventKind.PAUSE_DRIVER:
+                self._pause([self._itself()], paused_s)
+            case EventKind.PAUSE_WORKERS:
+                self._pause(self._await_any(_is_worker), paused_s)
+            case EventKind.PAUSE_ALL:
+                self._pause([self._itself(), *self._children()], paused_s)
             case _:
                 raise ValueError(f"{kind} does not happen to a process")
+
+    def _itself(self) -> psutil.Process:
+        try:
+            return psutil.Process(self._process.pid)
+        except psutil.NoSuchProcess as error:
+            raise Ended("the mirror has ended") from error
+
+    @staticmethod
+    def _pause(processes: Sequence[psutil.Process], seconds: float) -> None:
+        for each in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.suspend()
+        time.sleep(seconds)  # how long they are paused, not for a condition
+        for each in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.resume()
 
     def _kill_first(self) -> None:
         self.killed = True

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from .plan import Kind
+from .plan import Kind, Plan
+from .scenarios import ScenarioPlan
 from .trial import Outcome
 
 __all__ = ["line_of", "markdown"]
@@ -25,8 +26,14 @@ def line_of(outcome: Outcome) -> str:
     if outcome.is_exact:
         return line
     wrong = f"lost {comparison.lost}, duplicated {comparison.duplicated}, reordered {comparison.reordered}"
-    again = f"--seed {plan.seed} --only {plan.number} --kind {plan.kind.name.lower()} --trials 1"
+    again = f"--seed {plan.seed} --only {plan.number} {_kind_of(plan)} --trials 1"
     return "\n  ".join([line, wrong, *outcome.problems, *comparison.details, f"again: {again}"])
+
+
+def _kind_of(plan: Plan | ScenarioPlan) -> str:
+    if isinstance(plan, ScenarioPlan):
+        return f"--scenario '{plan.scenario}'"
+    return f"--kind {plan.kind.name.lower()}"
 
 
 def markdown(outcomes: Sequence[Outcome], seed: int, seconds: float) -> str:
@@ -46,8 +53,12 @@ def markdown(outcomes: Sequence[Outcome], seed: int, seconds: float) -> str:
         ("processes that failed by themselves", str(sum(each.failures for each in outcomes))),
     ]
     came = Counter(name for each in outcomes for name in each.came)
-    drawn = Counter(fault.name for each in outcomes for fault in each.plan.faults)
-    ages = Counter(each.plan.age.value for each in outcomes)
+    plans = [each.plan for each in outcomes if isinstance(each.plan, Plan)]
+    drawn = Counter(fault.name for plan in plans for fault in plan.faults)
+    ages = Counter(plan.age.value for plan in plans)
+    scenarios = [each for each in outcomes if isinstance(each.plan, ScenarioPlan)]
+    played = Counter(str(each.plan) for each in scenarios)
+    kept = Counter(str(each.plan) for each in scenarios if each.is_exact)
     return "\n".join(
         [
             f"Seed {seed}, {seconds / 60:.0f} minutes.",
@@ -60,6 +71,11 @@ def markdown(outcomes: Sequence[Outcome], seed: int, seconds: float) -> str:
             ),
             "",
             *_table(("records", "trials"), [(age, str(count)) for age, count in sorted(ages.items())]),
+            "",
+            *_table(
+                ("scenario", "trials", "as promised"),
+                [(name, str(played[name]), str(kept[name])) for name in sorted(played)],
+            ),
             "",
         ]
     )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from chaos.arena import Arena, open_arena
-from chaos.plan import AGES, KINDS, Kind, Network, draw
+from chaos.plan import AGES, KINDS, Kind, Network, draw, kind_of
 from chaos.report import line_of
+from chaos.scenarios import SCENARIOS, ScenarioPlan, run_scenario
+from chaos.scenarios.promises import Findings, at_least_once, exact, exact_or_stopped
 from chaos.trial import run_trial
+from two_brokers import Content
 
 #: What is drawn from it is stated beside each trial's number.
 SEED = 0
@@ -26,11 +29,13 @@ def test_a_seed_makes_the_same_plan_again_and_another_makes_another() -> None:
     assert len({str(draw(seed, number)) for seed in range(3) for number in range(30)}) == 90
 
 
-def test_a_long_run_has_every_kind_of_trial_and_a_third_of_them_the_whole_product() -> None:
-    plans = [draw(SEED, number) for number in range(200)]
+def test_a_long_run_has_every_kind_of_trial_in_its_share() -> None:
+    kinds = [kind_of(number) for number in range(400)]
+    assert set(kinds) == set(Kind) == set(KINDS)
+    assert sum(kind is Kind.PRODUCT for kind in kinds) == 60
+    assert sum(kind is Kind.SCENARIO for kind in kinds) == 200
+    plans = [draw(SEED, number) for number, kind in enumerate(kinds) if kind is not Kind.SCENARIO]
     assert {plan.age for plan in plans} == set(AGES)
-    assert {plan.kind for plan in plans} == set(Kind) == set(KINDS)
-    assert sum(plan.kind is Kind.PRODUCT for plan in plans) == 60
     network = [fault for plan in plans for fault in plan.faults if isinstance(fault, Network)]
     assert len({(fault.api, fault.step) for fault in network}) > 30
 
@@ -86,3 +91,30 @@ def test_a_trial_is_exact(arena: Arena, tmp_path: Path, kind: Kind, number: int,
     outcome = run_trial(plan, arena, tmp_path / "trial")
     assert outcome.is_exact, line_of(outcome)
     assert len(outcome.came) == len(plan.faults), line_of(outcome)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_scenario_keeps_its_promise(name: str) -> None:
+    for number in range(4):
+        _, problems = run_scenario(ScenarioPlan(SEED, number, name), SCENARIOS[name]())
+        assert problems == [], number
+
+
+def test_scenario_of_a_damaged_copy_breaks_its_promise() -> None:
+    ever = [Content(number, b"key", b"value %d" % number, ()) for number in range(6)]
+
+    def found(copy: Sequence[Content], stopped: Sequence[str] = (), lost: int = 0) -> Findings:
+        return Findings(ever, ever, copy, stopped, lost, lambda sentence: sentence == "documented")
+
+    for promise in (exact, exact_or_stopped, at_least_once):
+        assert promise(found(ever)) == []
+        assert promise(found(ever[:2] + ever[3:]))
+        assert promise(found([*ever[:3], ever[4], ever[3], ever[5]]))
+    assert exact(found([*ever, ever[5]]))
+    assert exact_or_stopped(found([*ever, ever[5]]))
+    assert at_least_once(found([*ever, ever[5]])) == []
+    assert exact_or_stopped(found(ever[:3], ["documented"])) == []
+    assert exact_or_stopped(found(ever[:3], ["something else"]))
+    assert exact_or_stopped(found([*ever[:2], ever[3]], ["documented"]))
+    assert exact_or_stopped(found(ever[1:], lost=1)) == []

@@ -26,10 +26,11 @@ from shoal.protocol.apis import ApiKey
 from .arena import Arena
 from .compare import Comparison, compare
 from .load import create_on, delete_on, layout, load
-from .plan import Api, Event, Kind, Network, Plan, Refusal, Side
+from .plan import Api, Event, EventKind, Kind, Network, Plan, Refusal, Side
 from .processes import Ended, MirrorRun, end_orphans
+from .scenarios import SCENARIOS, ScenarioPlan, run_scenario
 
-__all__ = ["Outcome", "run_trial"]
+__all__ = ["Outcome", "run_scenario_trial", "run_trial"]
 
 _TASK = Path(__file__).with_name("task.py")
 
@@ -58,7 +59,7 @@ _POLL_S = 0.005
 class Outcome:
     """
     Attributes:
-        plan: What was to be done.
+        plan: The trial that was run.
         comparison: Of both topics, at the end.
         problems: What should not happen although no record is wrong: a partition that stopped, a
             process that did not end.
@@ -69,7 +70,7 @@ class Outcome:
         phases: Seconds by what they were spent on.
     """
 
-    plan: Plan
+    plan: Plan | ScenarioPlan
     comparison: Comparison = field(default_factory=Comparison)
     problems: list[str] = field(default_factory=list)
     came: list[str] = field(default_factory=list)
@@ -94,6 +95,21 @@ def run_trial(plan: Plan, arena: Arena, logs: Path) -> Outcome:
         finally:
             trial.outcome.seconds = time.monotonic() - began
     return trial.outcome
+
+
+def run_scenario_trial(plan: ScenarioPlan) -> Outcome:
+    """Run a trial of a scenario; it needs no arena."""
+    began = time.monotonic()
+    stage, problems = run_scenario(plan, SCENARIOS[plan.scenario]())
+    records = sum(len(partition.ever) for partition in stage.partitions)
+    return Outcome(
+        plan,
+        Comparison(records=records),
+        problems,
+        came=[plan.scenario],
+        attempts=stage.tasks,
+        seconds=time.monotonic() - began,
+    )
 
 
 def _embedded(plan: Plan) -> Broker:
@@ -304,16 +320,32 @@ class _Trial:
             self._arena.bring_about(event, self.plan.topic)
             self._came.append(event.name)
             return
+        if event.kind is EventKind.CONTEND:
+            self._contend()
+            self._came.append(event.name)
+            return
         while not self._over.is_set():
             run = self._current
             if run is not None and run.is_running:
                 try:
-                    run.suffer(event.kind)
+                    run.suffer(event.kind, event.down_s)
                 except Ended:
                     continue  # perhaps the next one has what is to be killed
                 self._came.append(event.name)
                 return
             self._over.wait(_POLL_S)
+
+    def _contend(self) -> None:
+        """Start a second mirror for the same group: whichever of the two copies, the copy is exact."""
+        log = self._logs / "contender"
+        log.mkdir(parents=True, exist_ok=True)
+        arguments = self._product_arguments(once=True)
+        arguments[arguments.index("--checkpoint") + 1] = str(log / "checkpoint")
+        contender = MirrorRun(arguments, log / "attempt", {"XDG_STATE_HOME": str(log)})
+        if contender.wait(_ATTEMPT_S) is None:
+            contender.kill()
+            self.outcome.problems.append("a second mirror of the same group did not end")
+        self._orphans += contender.orphans
 
     def _note_what_came(self) -> None:
         came = self._came + [fault.name for fault, met in self._disturbances if met.hits]

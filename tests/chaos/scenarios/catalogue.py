@@ -1,0 +1,458 @@
+"""The scenarios: each says what happens, and what is promised of the copy all the same."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import ClassVar
+from unittest.mock import patch
+
+import batches
+from two_brokers import (
+    ABORT,
+    COMMIT,
+    NOW_MS,
+    Acting,
+    Content,
+    batches_of,
+    begin_at,
+    compacted,
+    lagging,
+    lose_tail,
+)
+
+from shoal.broker.log import Log
+from shoal.broker.refusal import Refused
+from shoal.errors import ErrorCode
+from shoal.mirroring import route
+from shoal.mirroring.incidents import Delivery, IncidentKind
+from shoal.mirroring.pair import Pair
+from shoal.protocol.apis import ApiKey
+
+from .promises import Findings, at_least_once, exact, exact_or_stopped, last_values
+from .stage import DAY_MS, Partition, Stage
+
+__all__ = ["SCENARIOS", "Scenario"]
+
+#: No record of the source has it.
+_FOREIGN = b"of another producer"
+
+
+class Scenario:
+    """
+    Something that happens to clusters, positions or tasks.
+
+    Attributes:
+        name: For reports, and to repeat a trial.
+        promise: Returns what is wrong with a partition.
+        stops: Patterns of the documented sentences by which a partition may stop.
+    """
+
+    name: ClassVar[str]
+    stops: Sequence[str] = ()
+
+    def promise(self, found: Findings) -> list[str]:
+        return exact(found)
+
+    def destination_config(self, dice: random.Random) -> dict[str, str]:
+        return {}
+
+    def begin(self, stage: Stage) -> None:
+        """Prepare the stage; nothing was mirrored yet."""
+
+    def round(self, stage: Stage) -> None:
+        """The source has grown: let something happen, and start a task."""
+        stage.task()
+
+    def end(self, stage: Stage) -> None:
+        """Undo what would keep a task from completing."""
+
+    def copy(self, stage: Stage, number: int) -> list[Content]:
+        """Return the records of the destination that are to be compared."""
+        return stage.brokers.copied(stage.topic, number)
+
+    def seen(self, record: Content) -> Content:
+        """Return what of a record is to be compared."""
+        return record
+
+
+# The source
+
+
+class SourceTopicRecreated(Scenario):
+    name = "source topic deleted and created anew"
+    stops = (r"created again", r"created anew", r"recreated", r"was deleted")
+
+    def promise(self, found: Findings) -> list[str]:
+        return exact_or_stopped(found)
+
+    def begin(self, stage: Stage) -> None:
+        if stage.dice.random() < 0.6:
+            stage.set(continue_on=frozenset({IncidentKind.SOURCE_RESET}))
+
+    def round(self, stage: Stage) -> None:
+        if stage.dice.random() < 0.5:
+            stage.task()
+        elif stage.dice.random() < 0.5:
+            _recreate_source(stage)
+            stage.task()
+        else:  # in the middle of a task
+            stage.task(Acting(stage.dice.randint(0, 15), lambda: _recreate_source(stage)))
+
+
+def _recreate_source(stage: Stage) -> None:
+    broker = stage.source
+    broker.topics.delete(broker.topics.topic(stage.topic))
+    broker.groups.forget_topic(stage.topic)
+    broker.leaders.forget(stage.topic)
+    broker.create_topic(stage.topic, len(stage.partitions))
+    for number, partition in enumerate(stage.partitions):
+        partition.begin_anew(broker.log(stage.topic, number))
+        partition.history.plain(*[stage.dice.randint(1, 4) for _ in range(stage.dice.randint(0, 12))])
+
+
+class SourceCompacted(Scenario):
+    name = "source compacted between a kill and the next start"
+    stops = (r"compact", r"not to be found", r"times in the source", r"is not in the source", r"cannot tell")
+
+    def promise(self, found: Findings) -> list[str]:
+        return last_values(found)
+
+    def destination_config(self, dice: random.Random) -> dict[str, str]:
+        return {"message.timestamp.type": "LogAppendTime"} if dice.random() < 0.3 else {}
+
+    def begin(self, stage: Stage) -> None:
+        self._repeats_times = stage.dice.random() < 0.5
+
+    def round(self, stage: Stage) -> None:
+        for partition in stage.partitions:
+            self._update(partition, stage.dice)
+        stage.task()
+        for number, partition in enumerate(stage.partitions):
+            if stage.dice.random() < 0.6:
+                _compact_source(stage, number, partition)
+
+    def _update(self, partition: Partition, dice: random.Random) -> None:
+        """Write updates of few keys with few values; some repeat an earlier one with its time."""
+        history = partition.history
+        for _ in range(dice.randint(2, 10)):
+            key, value = b"key %d" % dice.randrange(6), b"value %d" % dice.randrange(2)
+            at = NOW_MS + (dice.randrange(3) if self._repeats_times else history.next_offset)
+            records = [batches.Record(value=value, key=key)]
+            history.store(
+                batches.raw_batch(
+                    batches.payload(records),
+                    base_offset=history.next_offset,
+                    base_timestamp=at,
+                    max_timestamp=at,
+                ),
+                shown=True,
+            )
+
+    def seen(self, record: Content) -> Content:
+        return record._replace(timestamp=0)
+
+
+def _compact_source(stage: Stage, number: int, partition: Partition) -> None:
+    """Let the log cleaner run: up to some offset only the last update of each key stays."""
+    before = stage.source.log(stage.topic, number)
+    cleaned_up_to = stage.dice.randint(0, before.log_end_offset)
+    found = batches_of(before)
+    last: dict[bytes | None, int] = {}
+    for batch in found:
+        for offset, key in _keys(batch.view):
+            last[key] = offset
+    after = Log(before.name, before.config)
+    for batch in found:
+        header = batch.header
+        if header.base_offset >= cleaned_up_to or header.is_control:
+            after.store(batch.view)
+            continue
+        keys = dict(_keys(batch.view))
+        kept = compacted(batch, lambda offset, keys=keys: last.get(keys.get(offset)) == offset)  # type: ignore[misc]
+        if any(last.get(key) == offset for offset, key in keys.items()):
+            after.store(memoryview(kept))
+    after._log_end_offset = before.log_end_offset
+    after._epoch_starts = list(before._epoch_starts)
+    stage.source.topics.topic(stage.topic).logs[number] = after
+    partition.history.log = after
+    stage.happened.append("compacted")
+
+
+def _keys(view: memoryview) -> list[tuple[int, bytes | None]]:
+    from shoal.records import RecordBatch, read_header, read_key_value_headers, read_records
+
+    batch = RecordBatch(read_header(view), view)
+    return [(record.offset, read_key_value_headers(record)[0]) for record in read_records(batch, 1_000_000)]
+
+
+class SourceErrors(Scenario):
+    name = "the source answers UNKNOWN_SERVER_ERROR"
+
+    _apis: ClassVar = (
+        ApiKey.FETCH,
+        ApiKey.LIST_OFFSETS,
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        ApiKey.OFFSET_FETCH,
+        ApiKey.OFFSET_COMMIT,
+    )
+
+    def round(self, stage: Stage) -> None:
+        api = stage.dice.choice(self._apis)
+        stage.source.faults.add(api, error=ErrorCode.UNKNOWN_SERVER_ERROR, times=stage.dice.randint(1, 3))
+        if stage.dice.random() < 0.4:
+            stage.destination.faults.add(ApiKey.INIT_PRODUCER_ID, error=ErrorCode.UNKNOWN_SERVER_ERROR)
+        stage.task()
+
+
+class SourceElection(Scenario):
+    name = "source leaders elected while tasks die, watermarks behind"
+
+    def round(self, stage: Stage) -> None:
+        stage.task()
+        lagging_logs = []
+        for number, partition in enumerate(stage.partitions):
+            if stage.dice.random() < 0.6:
+                log = partition.history.log
+                found = batches_of(log)
+                behind = found[-stage.dice.randint(1, min(4, len(found)))].header.base_offset if found else 0
+                after = lagging(stage.source, stage.topic, behind, number)
+                after._transactions, after._log_end_offset = log._transactions, log.log_end_offset
+                after._epoch_starts = list(log._epoch_starts)
+                after.begin_leader_epoch(log.leader_epoch + 1)
+                partition.history.log = after
+                lagging_logs.append(after)
+
+        # The followers of the new leaders catch up while the next task aligns.
+        def catch_up() -> None:
+            for log in lagging_logs:
+                log.lag_ends()
+
+        stage.task(Acting(stage.dice.randint(0, 10), catch_up))
+        catch_up()
+
+
+class SourceRetention(Scenario):
+    name = "source retention faster than the mirror"
+    stops = (r"retention", r"deleted", r"does not have")
+
+    def promise(self, found: Findings) -> list[str]:
+        return exact_or_stopped(found)
+
+    def begin(self, stage: Stage) -> None:
+        if stage.dice.random() < 0.7:
+            stage.set(continue_on=frozenset({IncidentKind.SOURCE_RETENTION}))
+
+    def round(self, stage: Stage) -> None:
+        stage.task()
+        number = stage.dice.randrange(len(stage.partitions))
+        partition = stage.partitions[number]
+        log = partition.history.log
+        if stage.dice.random() < 0.4 and log.last_stable_offset > log.log_start_offset:
+            start = stage.dice.randint(log.log_start_offset, log.last_stable_offset)
+            log.delete_records(start)
+            kept = {each.timestamp: each for each in _visible_from(partition, start)}
+            partition.keeps(lambda _, record, kept=kept: record.timestamp in kept)  # type: ignore[misc]
+
+
+def _visible_from(partition: Partition, start: int) -> list[Content]:
+    """Return the records that the source shows from an offset on; their values have their offsets."""
+    return [
+        each for each in partition.history.committed if int((each.value or b"").rsplit(b" ", 1)[-1]) >= start
+    ]
+
+
+class LongTransaction(Scenario):
+    name = "a transaction that spans everything"
+
+    def begin(self, stage: Stage) -> None:
+        self._ends = stage.dice.choice([ABORT, COMMIT])
+        self._open = [stage.dice.random() < 0.8 for _ in stage.partitions]
+        self._shown: list[list[Content]] = [[] for _ in stage.partitions]
+        for number, partition in enumerate(stage.partitions):
+            if self._open[number]:
+                self._write(number, partition)
+
+    def _write(self, number: int, partition: Partition) -> None:
+        history = partition.history
+        batch = history.batch(2, flags=batches.TRANSACTIONAL, producer_id=4711, producer_epoch=0)
+        before = len(history.committed)
+        history.store(batch, shown=True)
+        if self._ends == ABORT:
+            del history.committed[before:]
+
+    def round(self, stage: Stage) -> None:
+        for number, partition in enumerate(stage.partitions):
+            if self._open[number] and stage.dice.random() < 0.5:
+                self._write(number, partition)
+        stage.task()
+
+    def end(self, stage: Stage) -> None:
+        for number, partition in enumerate(stage.partitions):
+            if self._open[number]:
+                partition.history.marker(self._ends, 4711)
+
+
+# The destination
+
+
+class DestinationLost(Scenario):
+    name = "the destination loses its tail, or its topic"
+    stops = (r"lost", r"not at the destination", r"created anew", r"recreated", r"created again", r"deleted")
+
+    def promise(self, found: Findings) -> list[str]:
+        return exact_or_stopped(found)
+
+    def begin(self, stage: Stage) -> None:
+        if stage.dice.random() < 0.7:
+            stage.set(continue_on=frozenset({IncidentKind.DESTINATION_LOSS}))
+
+    def round(self, stage: Stage) -> None:
+        stage.task()
+        if stage.dice.random() < 0.4:
+            number = stage.dice.randrange(len(stage.partitions))
+            found = batches_of(stage.destination.log(stage.topic, number))
+            if found:
+                lost = found[-stage.dice.randint(1, min(3, len(found)))]
+                lose_tail(stage.destination, stage.topic, lost.header.base_offset, number)
+        elif stage.dice.random() < 0.1:
+            broker = stage.destination
+            broker.topics.delete(broker.topics.topic(stage.topic))
+            broker.create_topic(stage.topic, len(stage.partitions))
+
+
+class FarOffsets(Scenario):
+    name = "destination offsets across 2^31"
+
+    def begin(self, stage: Stage) -> None:
+        stage.set(allow_nonempty=True)
+        self._from = 2**31 - stage.dice.randint(1, 60)
+        for number in range(len(stage.partitions)):
+            begin_at(stage.destination.log(stage.topic, number), self._from)
+
+
+class OddDestination(Scenario):
+    name = "a destination that recompresses and sets append times"
+
+    def destination_config(self, dice: random.Random) -> dict[str, str]:
+        config = {"compression.type": dice.choice(["gzip", "zstd", "lz4", "uncompressed", "producer"])}
+        if dice.random() < 0.5:
+            config["message.timestamp.type"] = "LogAppendTime"
+        return config
+
+
+class DestinationDiskFull(Scenario):
+    name = "a destination whose disk is full for long"
+
+    def round(self, stage: Stage) -> None:
+        stage.destination.faults.clear()
+        stage.destination.faults.add(ApiKey.PRODUCE, times=stage.dice.randint(0, 5))
+        stage.destination.faults.add(
+            ApiKey.PRODUCE,
+            error=ErrorCode.KAFKA_STORAGE_ERROR,
+            effect=stage.dice.choice(["before", "after"]),
+            times=stage.dice.randint(5, 40),
+        )
+        stage.task()
+
+
+class OtherWriters(Scenario):
+    name = "at least once beside other writers"
+
+    def promise(self, found: Findings) -> list[str]:
+        return at_least_once(found)
+
+    def begin(self, stage: Stage) -> None:
+        stage.set(delivery=Delivery.AT_LEAST_ONCE)
+
+    def round(self, stage: Stage) -> None:
+        for log in stage.destination.topics.topic(stage.topic).logs:
+            if stage.dice.random() < 0.6:
+                foreign = batches.batch([_FOREIGN] * 2, base_offset=log.log_end_offset)
+                log.store(memoryview(foreign))
+        stage.task()
+
+    def copy(self, stage: Stage, number: int) -> list[Content]:
+        return [each for each in super().copy(stage, number) if each.value != _FOREIGN]
+
+
+# Positions and tasks
+
+
+class PositionsLost(Scenario):
+    name = "positions deleted, reset and rolled back, groups changed"
+    stops = (
+        r"no committed",
+        r"times in the source",
+        r"is not in the source",
+        r"holds the position",
+        r"--adopt",
+    )
+
+    def promise(self, found: Findings) -> list[str]:
+        return exact_or_stopped(found)
+
+    def begin(self, stage: Stage) -> None:
+        self._former: list[Pair] = []
+
+    def round(self, stage: Stage) -> None:
+        stage.task()
+        stage.source.faults.clear()
+        match stage.dice.randrange(6):
+            case 0:
+                with suppress(Refused):  # there is no such group yet
+                    stage.brokers.forget_pairs()
+            case 1 | 2:
+                stage.set(group=stage.dice.choice(["mirror", "another", "a third"]))
+            case 3 if self._former:
+                stage.brokers.commit(stage.dice.choice(self._former))
+            case _:
+                self._remember(stage)
+
+    def _remember(self, stage: Stage) -> None:
+        with suppress(KeyError):  # nothing is committed yet
+            self._former.append(stage.brokers.pair())
+
+
+class WrongClock(Scenario):
+    name = "tasks whose wall clock is wrong"
+
+    def round(self, stage: Stage) -> None:
+        by_s = stage.dice.choice([-3, -1, 1, 3]) * stage.dice.choice([60, 3600, DAY_MS // 1000])
+        with patch.object(route, "time", _Shifted(by_s)):
+            stage.task()
+
+
+class _Shifted:
+    """The module ``time``, with a wall clock that is wrong."""
+
+    def __init__(self, by_s: float) -> None:
+        self._by_s = by_s
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(time, name)
+
+    def time(self) -> float:
+        return time.time() + self._by_s
+
+
+SCENARIOS: dict[str, Callable[[], Scenario]] = {
+    each.name: each
+    for each in (
+        SourceTopicRecreated,
+        SourceCompacted,
+        SourceErrors,
+        SourceElection,
+        SourceRetention,
+        LongTransaction,
+        DestinationLost,
+        FarOffsets,
+        OddDestination,
+        DestinationDiskFull,
+        OtherWriters,
+        PositionsLost,
+        WrongClock,
+    )
+}

@@ -1,0 +1,121 @@
+"""
+What a copy must hold, whatever happened: the promises that scenarios are held against.
+
+``ever`` are the records that the source ever had, in their order; ``present``
+those that it still has; ``copy`` what the destination holds. In every scenario
+the copy repeats nothing and reorders nothing: it is a part of ``ever`` in the
+same order. A promise says what may be missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+__all__ = ["Findings", "at_least_once", "exact", "exact_or_stopped", "last_values"]
+
+
+class Keyed(Hashable, Protocol):
+    key: bytes | None
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """
+    What one partition looked like at the end of a trial.
+
+    Attributes:
+        ever: All records that the source ever had.
+        present: Those that it has now.
+        copy: Those of the destination.
+        stopped: The sentences by which the partition stopped; none if it is complete.
+        lost: How many records the mirror reported as lost; None if it could not count them.
+        documented: Tells whether a sentence is one that the scenario may stop by.
+    """
+
+    ever: Sequence[Keyed]
+    present: Sequence[Keyed]
+    copy: Sequence[Keyed]
+    stopped: Sequence[str]
+    lost: int | None
+    documented: Callable[[str], bool]
+
+
+def exact(found: Findings) -> list[str]:
+    """Everything that the source ever had, once, in order; nothing stops."""
+    problems = [f"stopped: {each}" for each in found.stopped]
+    if list(found.copy) != list(found.ever):
+        problems += _out_of_place(found) or [_count("differs", found)]
+    return problems
+
+
+def exact_or_stopped(found: Findings) -> list[str]:
+    """
+    Nothing twice, nothing out of order, nothing skipped that the source still has.
+
+    If the partition stopped, by a documented sentence, nothing is skipped before the copy's end.
+    If it is complete, what is missing is what the source has no more, or was reported as lost.
+    """
+    problems = [f"stopped: {each}" for each in found.stopped if not found.documented(each)]
+    problems += _out_of_place(found)
+    if problems:
+        return problems
+    missing = _missing(found)
+    if missing and not (found.lost is None or found.lost >= len(missing)):
+        problems.append(
+            f"{len(missing)} records are missing, {found.lost} were reported as lost; the first: {missing[0]}"
+        )
+    return problems
+
+
+def at_least_once(found: Findings) -> list[str]:
+    """Everything at least once, the first copies in order."""
+    problems = [f"stopped: {each}" for each in found.stopped]
+    firsts = list(dict.fromkeys(found.copy))
+    wanted = [each for each in firsts if each in set(found.ever)]
+    if wanted != list(found.ever):
+        problems.append(_count("records are missing, or their first copies are out of order", found))
+    return problems
+
+
+def last_values(found: Findings) -> list[str]:
+    """
+    What compaction promises: the last value of each key, and no value after a later one.
+
+    If the partition stopped, by a documented sentence, the copy is right as far as it goes.
+    """
+    problems = [f"stopped: {each}" for each in found.stopped if not found.documented(each)]
+    problems += _out_of_place(found)
+    if not found.stopped:
+        wanted = {each.key: each.value for each in found.ever}
+        held = {each.key: each.value for each in found.copy}
+        wrong = [key for key in wanted if held.get(key, "nothing") != wanted[key]]
+        problems += [f"key {key!r} has {held.get(key)!r}, not {wanted[key]!r}" for key in wrong[:3]]
+    return problems
+
+
+def _out_of_place(found: Findings) -> list[str]:
+    """Say where the copy is no part of the source's history in the same order."""
+    place = 0
+    for number, record in enumerate(found.copy):
+        try:
+            place = list(found.ever).index(record, place) + 1
+        except ValueError:
+            was = "again or out of order" if record in found.ever else "never in the source"
+            return [f"offset {number} of the copy, {record}, is {was}"]
+    return []
+
+
+def _missing(found: Findings) -> list[Keyed]:
+    """Return what the source has and the copy has not, up to the copy's end if the partition stopped."""
+    copied = set(found.copy)
+    last = max((found.ever.index(each) for each in copied), default=-1)
+    upto = last + 1 if found.stopped else len(found.ever)
+    present = set(found.present)
+    return [each for each in found.ever[:upto] if each in present and each not in copied]
+
+
+def _count(what: str, found: Findings) -> str:
+    return f"{what}: {len(found.copy)} records in the copy, {len(found.ever)} in the source"
