@@ -675,3 +675,20 @@ def test_a_destination_that_compacted_all_that_a_dead_lane_wrote_stops_the_parti
     die_after(brokers, 1)
     compact(brokers, None)
     stopped_with(brokers, "holds nothing any more of what was mirrored from offset 3 to 6")
+
+
+def test_gap_behind_an_election_does_not_look_like_a_lost_tail(brokers: TwoBrokers, history: History) -> None:
+    history.plain(3, 3)
+    history.log.begin_leader_epoch(1)
+    # Compaction took the first batch of the new epoch; the next one is not visible yet.
+    history.gap(1).plain(2, leader_epoch=1)
+    log = lagging(brokers.source, "topic", 7)
+    log.begin_leader_epoch(1)
+    log._epoch_starts = list(history.log._epoch_starts)
+    up_to_the_gap = CopyRange("topic", 0, "topic", 0, 7)
+    assert brokers.run([up_to_the_gap]).complete
+    assert brokers.pair().source_offset == 7
+    log.lag_ends()
+    result = brokers.run()
+    assert (result.complete, result.stopped) == (True, ())
+    assert brokers.copied() == history.committed

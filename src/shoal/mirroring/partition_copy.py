@@ -490,6 +490,9 @@ class PartitionCopy:
     def skip_gap(self) -> None:
         """There is nothing between here and the end, as known now: compaction or deletion took it."""
         self.fetch_offset = max(self.fetch_offset, self.end_offset)
+        # No batch says in which epoch the gap lies: it may be later than that of the last batch, whose
+        # epoch then ends before this offset. The leader that was asked has the log up to here in its own.
+        self._source_leader_epoch = max(self._source_leader_epoch, self.leader_epochs[0])
         self.empty_answers = 0
         self.waiting_for = None
 
