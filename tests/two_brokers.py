@@ -282,6 +282,10 @@ class RunningLane:
         assert self._outcome is not None
         return self._outcome
 
+    def ends_within(self, timeout_s: float) -> bool:
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
     @property
     def is_running(self) -> bool:
         return self._thread.is_alive()

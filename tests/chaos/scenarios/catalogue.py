@@ -36,6 +36,9 @@ from .stage import DAY_MS, Partition, Stage
 
 __all__ = ["SCENARIOS", "Scenario"]
 
+#: How long a task may wait for offsets that a topic created again does not have.
+_NEW_TOPIC_PATIENCE_S = 5.0
+
 #: No record of the source has it.
 _FOREIGN = b"of another producer"
 
@@ -98,8 +101,11 @@ class SourceTopicRecreated(Scenario):
         elif stage.dice.random() < 0.5:
             _recreate_source(stage)
             stage.task()
-        else:  # in the middle of a task
-            stage.task(Acting(stage.dice.randint(0, 15), lambda: _recreate_source(stage)))
+        else:
+            # In the middle of a task. If its first position is of the new topic, it waits, and says so, for
+            # the offsets that the former one had.
+            acting = Acting(stage.dice.randint(0, 15), lambda: _recreate_source(stage))
+            stage.task(acting, patience_s=_NEW_TOPIC_PATIENCE_S)
 
 
 def _recreate_source(stage: Stage) -> None:

@@ -187,14 +187,21 @@ class Stage:
 
     # Tasks
 
-    def task(self, control: Watched | None = None) -> list[str] | None:
-        """Run a task to its end; return the sentences by which partitions stopped, None if it was killed."""
+    def task(self, control: Watched | None = None, *, patience_s: float = _TASK_S) -> list[str] | None:
+        """
+        Run a task to its end; return the sentences by which partitions stopped, None if it was killed.
+
+        A task that still waits when the patience ends is told to stop.
+        """
         if control is None:
             may_die = self.dice.random() < 0.7
             control = Mortal(self.dice.randint(0, 25)) if may_die else Watched()
         self.tasks += 1
+        lane = self.brokers.start(control=control)
         try:
-            result = self.brokers.start(control=control).result(_TASK_S)
+            if patience_s < _TASK_S and not lane.ends_within(patience_s):
+                control.request_stop()
+            result = lane.result(_TASK_S)
         except Killed:
             return None
         finally:
