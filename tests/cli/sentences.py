@@ -47,7 +47,9 @@ def _in(tree: ast.AST) -> Iterator[str]:
             yield from _texts(node.args[1:2])
         elif isinstance(node, ast.Assign) and any(_name(each) in _ASSIGNED for each in node.targets):
             yield from _texts([node.value])
-        elif isinstance(node, ast.FunctionDef) and node.name.startswith(("waits_for", "warning")):
+        elif isinstance(node, ast.FunctionDef) and node.name.startswith(
+            ("deleted_reason", "waits_for", "warning")
+        ):
             yield from _texts([each.value for each in ast.walk(node) if isinstance(each, ast.Return)])
         elif isinstance(node, ast.AugAssign) and _name(node.target) == "_warnings":
             yield from _texts(ast.iter_child_nodes(node.value))

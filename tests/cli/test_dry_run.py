@@ -168,8 +168,10 @@ def test_a_position_is_gone_on_from(sides: Sides) -> None:
     (topic,) = found["topics"]
     assert topic["partitions"] == [
         {"partition": 0, "from": 20, "to": 50, "offsets": 30, "committed": True},
-        {"partition": 1, "from": 50, "to": 50, "offsets": 0, "committed": False},
+        # Its topic has a position, and it has none: it came later.
+        {"partition": 1, "from": 0, "to": 50, "offsets": 50, "committed": False},
     ]
+    assert [each.partition(":")[0] for each in found["beginnings"]] == ["orders-1"]
     assert (topic["created"], topic["added_partitions"], found["warnings"]) == (None, 0, [])
 
 
@@ -205,6 +207,15 @@ def test_what_would_stop_a_partition_is_a_warning(
     (found, other) = sides.found(*arguments)["warnings"]
     assert found.startswith(warning)
     assert other.startswith("orders-1: without a committed position, and the destination holds records")
+
+
+def test_latest_at_the_first_start_is_said_and_commits_nothing(sides: Sides) -> None:
+    for _ in range(2):
+        found = sides.found("--start", "latest")
+        (topic,) = found["topics"]
+        assert [each["from"] for each in topic["partitions"]] == [50, 50]
+        (told,) = found["beginnings"]
+        assert told.startswith(f"first start of group '{sides.group}'")
 
 
 def test_a_copy_that_was_deleted_is_a_warning_and_is_not_to_be_created(sides: Sides) -> None:

@@ -195,3 +195,28 @@ def test_at_least_once_shares_its_destination_with_other_writers(
         record.value for record in mirrored if record.value not in written_by_others
     ]
     assert len(found) == len(mirrored) + len(strangers)
+
+
+@pytest.mark.timeout(400)
+def test_latest_passes_over_nothing_that_comes_while_no_mirror_runs(
+    source_cluster: KafkaCluster, destination_cluster: KafkaCluster, topic: str, tmp_path: Path
+) -> None:
+    clusters = ["--from", source_cluster.bootstrap, "--to", destination_cluster.bootstrap]
+
+    def mirror() -> dict[str, Any]:
+        done = shoal(
+            "mirror", *clusters, "--topics", f"{topic}.*", "--group", topic, "--start", "latest", "--once",
+            "--json", state=tmp_path,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        summary: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return summary
+
+    create_topic(source_cluster.bootstrap, topic, config={"retention.ms": "-1"})
+    load(source_cluster, topic, 0)
+    assert mirror()["records"] == 0
+    since = load(source_cluster, topic, 1)
+    create_topic(source_cluster.bootstrap, f"{topic}-new", config={"retention.ms": "-1"})
+    new = load(source_cluster, f"{topic}-new", 2)
+    assert mirror()["records"] == len(since) + len(new)
+    assert values(destination_cluster, f"{topic}-new") == [record.value for record in new]

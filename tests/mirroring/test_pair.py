@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from shoal.client.groups import Committed
 from shoal.errors import ConfigError
+from shoal.mirroring.first_start import FirstStart
 from shoal.mirroring.pair import Identity, Pair
 
 OFFSETS = st.integers(0, 2**63 - 1)
@@ -36,6 +37,7 @@ PAIR = Pair(10, 7, Identity(5, 0), (2, 0), 4_000_000_000, "source-id", None, 3, 
         st.integers(-1, 2**31 - 1),
         st.text(max_size=64),
         st.integers(-1, 2**31 - 1),
+        st.none() | st.builds(FirstStart, OFFSETS, st.just((("orders.*", None), ("a", "b")))),
     )
 )
 def test_a_pair_is_read_back_as_it_was_committed(pair: Pair) -> None:

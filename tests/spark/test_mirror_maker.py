@@ -39,6 +39,7 @@ from shoal.handlers import (
     MirrorMakerRebalanceListener,
     ProducerRecord,
 )
+from shoal.mirroring import beginnings
 from shoal.mirroring.mirror_maker import handled
 from shoal.mirroring.progress import Progress, Summary
 from shoal.protocol.apis import ApiKey
@@ -323,6 +324,43 @@ def test_a_topic_that_comes_into_being_is_mirrored_whole(makers: Makers) -> None
     wait_until(lambda: makers.copied("orders.new") == makers.of_source("orders.new"), 30)
     maker.end()
     assert sum(map(len, makers.copied("orders.new"))) == 10
+
+
+@BOTH_WAYS
+def test_what_comes_while_none_runs_is_mirrored_whole_with_latest_too(
+    makers: Makers, way: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(beginnings, "_ONE_START_MS", 0)
+    makers.consumer_properties = "auto.offset.reset=latest\n"
+    makers.produce(9)
+    maker = makers.start(*way, include="orders.*")
+    wait_until(lambda: makers.committed() == makers.ends(), 30)
+    told = "with auto.offset.reset=latest 3 partitions begin at their ends"
+    wait_until(lambda: any(told in each for each in maker.notices))
+    maker.end()
+    makers.source.topics.grow(makers.source.topics.topic("orders"), 4)
+    makers.source.create_topic("orders.new", 1)
+    makers.know_anew()
+    makers.produce(4, partitions=4)
+    makers.produce(5, "orders.new", 1)
+    maker = makers.start(*way, include="orders.*")
+    wait_until(lambda: makers.copied("orders.new") == makers.of_source("orders.new"), 30)
+    wait_until(lambda: makers.copied()[3:] == makers.of_source()[3:] != [[]], 30)
+    wait_until(lambda: makers.committed(partitions=4) == makers.ends(), 30)
+    maker.end()
+    assert [len(each) for each in makers.copied()[:3]] == [len(each) - 3 for each in makers.of_source()[:3]]
+
+
+def test_two_that_start_a_group_together_begin_at_the_ends_with_latest(makers: Makers) -> None:
+    makers.consumer_properties = "auto.offset.reset=latest\n"
+    makers.produce(30)
+    both = [makers.start("--use.raw.bytes") for _ in range(2)]
+    wait_until(lambda: sorted(each.partitions for each in both) == [1, 2], 30)
+    wait_until(lambda: makers.committed() == makers.ends(), 30)
+    makers.produce(3)
+    wait_until(lambda: makers.copied() == [each[-1:] for each in makers.of_source()], 30)
+    for each in both:
+        each.end()
 
 
 # A copy that was deleted

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,13 @@ import pytest
 from spark.without_jvm import without_jvm
 from two_brokers import History, TwoBrokers, content_of, wait_until
 
+from shoal.client.offsets import LATEST
 from shoal.mirroring import copies
 from shoal.mirroring.incidents import IncidentKind
-from shoal.mirroring.options import MirrorOptions
+from shoal.mirroring.options import MirrorOptions, Start
 from shoal.mirroring.progress import Progress, Summary
 from shoal.mirroring.topics import TopicSelection
+from shoal.spark import job
 from shoal.spark.job import mirror
 
 pytestmark = pytest.mark.timeout(120)
@@ -183,3 +187,101 @@ def test_a_running_mirror_stops_for_a_copy_that_is_created_again(mirrors: Mirror
     mirrors.brokers.destination.create_topic("idle", 1)
     wait_until(lambda: service.now is not None and list(service.now.stopped) == ["idle-0"], 30)
     assert "was deleted and created again since it was mirrored" in service.end().stopped["idle-0"]
+
+
+# --start latest
+
+
+LATEST_START: dict[str, Any] = {"start": Start(LATEST), "topics": TopicSelection("orders.*")}
+
+
+class NothingIsCopied:
+    """A job that ends before its first task."""
+
+    def __init__(self, *args: object) -> None:
+        pass
+
+    def run_batch(self) -> None:
+        pass
+
+
+def grow(mirrors: Mirrors, topic: str, partitions: int) -> History:
+    """Add partitions to a source topic; return the history of the last."""
+    topics = mirrors.brokers.source.topics
+    topics.grow(topics.topic(topic), partitions)
+    return History(topics.topic(topic).logs[-1])
+
+
+def create(mirrors: Mirrors, topic: str) -> History:
+    mirrors.brokers.source.create_topic(topic, 1)
+    return History(mirrors.brokers.source.log(topic))
+
+
+@pytest.fixture
+def from_now_on(mirrors: Mirrors) -> Mirrors:
+    """A first start with ``--start latest`` behind six records, and two records since."""
+    history = create(mirrors, "orders").plain(3, 3)
+    assert mirrors.once(**LATEST_START).records == 0
+    (told,) = mirrors.notices
+    assert "first start of group 'mirror': with --start latest 1 partitions begin at their ends" in told
+    mirrors.notices.clear()
+    history.plain(2)
+    return mirrors
+
+
+def test_what_comes_while_no_mirror_runs_is_mirrored_from_its_beginning(from_now_on: Mirrors) -> None:
+    grow(from_now_on, "orders", 2).plain(5)
+    create(from_now_on, "orders-new").plain(4)
+    assert from_now_on.once(**LATEST_START).records == 2 + 5 + 4
+    assert [from_now_on.copied("orders"), from_now_on.copied("orders", 1)] == [2, 5]
+    assert from_now_on.copied("orders-new") == 4
+    (told,) = from_now_on.notices
+    assert told.startswith("orders-1, orders-new-0: not there at the first start of group 'mirror' (20")
+    from_now_on.notices.clear()
+    assert from_now_on.once(**LATEST_START).records == 0
+    assert from_now_on.notices == []
+
+
+def test_a_topic_that_was_not_selected_at_the_first_start_begins_at_its_end(mirrors: Mirrors) -> None:
+    create(mirrors, "orders").plain(3)
+    old = create(mirrors, "payments").plain(4)
+    mirrors.once(**LATEST_START)
+    both = {**LATEST_START, "topics": TopicSelection("orders|payments.*")}
+    mirrors.brokers.source.create_topic("payments-new", 1)
+    History(mirrors.brokers.source.log("payments-new"), int(time.time() * 1000)).plain(2)
+    mirrors.notices.clear()
+    assert mirrors.once(**both).records == 2  # the new one is newer than the first start
+    assert any(each.startswith("payments-0: not selected before, and older") for each in mirrors.notices)
+    old.plain(1)
+    assert mirrors.once(**both).records == 1
+    assert (mirrors.copied("payments"), mirrors.copied("payments-new")) == (1, 2)
+
+
+def test_a_partition_that_never_got_a_pair_begins_where_the_first_start_was(
+    mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = create(mirrors, "orders").plain(3)
+    with monkeypatch.context() as killed:
+        killed.setattr(job, "_Job", NothingIsCopied)
+        mirrors.once(**LATEST_START)
+    history.plain(2)
+    assert mirrors.once(**LATEST_START).records == 2
+
+
+def test_a_group_of_an_older_version_is_not_begun_anew(from_now_on: Mirrors) -> None:
+    """Its pairs remember no first start: what they do not know is copied, not passed over."""
+    from_now_on.once(**LATEST_START)
+    from_now_on.brokers.commit(replace(from_now_on.brokers.pair("orders"), first_start=None), "orders")
+    create(from_now_on, "orders-new").plain(4)
+    assert from_now_on.once(**LATEST_START).records == 4
+
+
+def test_a_running_mirror_begins_at_the_beginning_with_what_came_before_it_started(
+    from_now_on: Mirrors,
+) -> None:
+    create(from_now_on, "orders-new").plain(4)
+    service = Service(from_now_on, **LATEST_START)
+    wait_until(lambda: from_now_on.copied("orders-new") == 4, 30)
+    create(from_now_on, "orders-newer").plain(3)
+    wait_until(lambda: from_now_on.copied("orders-newer") == 3, 30)
+    assert service.end().records == 2 + 4 + 3

@@ -142,5 +142,5 @@ class _Session:
 def without_jvm(monkeypatch: pytest.MonkeyPatch, parallelism: int = 2) -> Iterator[None]:
     """Let mirrors run without a JVM."""
     with monkeypatch.context() as patched:
-        patched.setattr(job, "spark_session", lambda *_: _Session(parallelism))
+        patched.setattr(job, "spark_session", lambda *_, **__: _Session(parallelism))
         yield

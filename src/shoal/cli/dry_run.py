@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ..client.config import ClientConfig
+from ..client.offsets import LATEST
 from ..exit_codes import EXIT_DONE, EXIT_USAGE
 from ..mirroring.acls import Acl, acl_commands, acl_sentences
 from ..mirroring.dry_run import DryRun, TopicOutlook, dry_run
@@ -68,6 +69,7 @@ def _lines(options: MirrorOptions, found: DryRun) -> Iterator[str]:
             [("topic", "copy", "partitions", "begin at", "offsets", "at the destination")]
             + [_row(options, topic) for topic in found.topics]
         )
+        yield from found.beginnings
         yield from _creations(found)
     yield ""
     yield "ACLs that the mirror's principal needs (READ, WRITE and ALTER imply DESCRIBE):"
@@ -114,8 +116,11 @@ def _row(options: MirrorOptions, topic: TopicOutlook) -> tuple[str, ...]:
         change = "as it is"
     committed = sum(each.committed for each in topic.partitions)
     begins = [f"position {committed}"] * bool(committed)
-    new = len(topic.partitions) - committed
-    begins += [f"{options.start} {new}"] * bool(new)
+    new = [each for each in topic.partitions if not each.committed]
+    # What is newer than the first start begins at its beginning.
+    newer = len([each for each in new if each.offsets]) if options.start.timestamp_ms == LATEST else 0
+    begins += [f"earliest {newer}"] * bool(newer)
+    begins += [f"{options.start} {len(new) - newer}"] * bool(len(new) - newer)
     return (
         plan.source,
         plan.destination,
@@ -156,6 +161,7 @@ def _json_object(options: MirrorOptions, found: DryRun) -> dict[str, Any]:
         "acl_commands": acl_commands(found.acls, servers),
         "later_acl_commands": acl_commands(_later_acls(options, found), servers),
         "warnings": list(found.warnings),
+        "beginnings": list(found.beginnings),
         "refusal": found.refusal,
     }
 

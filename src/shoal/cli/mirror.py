@@ -87,8 +87,9 @@ def _add_mirror_options(group: argparse._ArgumentGroup) -> None:
         "--start",
         default="earliest",
         metavar="earliest|latest|TIMESTAMP",
-        help="start position for partitions without a committed position: earliest, latest, or a timestamp "
-        "(milliseconds since 1970, or ISO 8601) (default: earliest)",
+        help="start position for partitions without a committed position: earliest, latest (what is newer "
+        "than the group's first start begins at its beginning), or a timestamp (milliseconds since 1970, or "
+        "ISO 8601) (default: earliest)",
     )
     group.add_argument(
         "--replication-factor",

@@ -87,17 +87,19 @@ class Membership:
 
 
 def fetch_offsets(
-    cluster: Cluster, group: str, partitions: Iterable[TopicPartition]
+    cluster: Cluster, group: str, partitions: Iterable[TopicPartition] | None
 ) -> dict[TopicPartition, Committed]:
     """
-    Read the positions that a group committed; partitions without one are left out.
+    Read the positions that a group committed: of some partitions, or of all (None).
+
+    Partitions without one are left out.
 
     Raises:
         BrokerError: The group or one of its partitions cannot be read.
 
     """
-    topics = _topics_to_read(partitions)
-    if not topics:
+    topics = None if partitions is None else _topics_to_read(partitions)
+    if topics == []:
         return {}
     response = _ask_coordinator(cluster, group, ApiKey.OFFSET_FETCH, group_id=group, topics=topics)
     return _read_committed(cluster, group, response)

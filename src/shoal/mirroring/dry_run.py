@@ -20,12 +20,13 @@ from ..client.reachable import check_advertised
 from ..errors import AccessRefused, ConfigError, ShoalError
 from ..protocol.apis import ApiKey
 from .acls import Acl, needed_acls
+from .beginnings import find_beginnings
 from .copies import CopyState, compare_copies
 from .incidents import Delivery, IncidentKind
 from .options import MirrorOptions
 from .pair import Pair
 from .plan import end_offsets, partitions_of, start_offsets
-from .positions import GroupPositions
+from .positions import GroupPositions, GroupState
 from .prepare import Plan, PlannedTopic, look, warning_of_others
 from .realign.other_groups import OtherGroups, OtherPosition
 from .sentences import first_few
@@ -87,6 +88,7 @@ class DryRun:
         missing_acls: Those of them that this principal has not, as far as the clusters tell: of topics
             that exist, and of the group.
         warnings: Sentences: what, where, what to do.
+        beginnings: Sentences: where partitions begin that have no position, with ``--start latest``.
         refusal: Why the mirror would not begin; None where it would.
 
     """
@@ -100,6 +102,7 @@ class DryRun:
     missing_acls: tuple[Acl, ...]
     warnings: tuple[str, ...]
     refusal: str | None
+    beginnings: tuple[str, ...] = ()
 
 
 def dry_run(
@@ -136,6 +139,7 @@ class _DryRun:
         self._destination = destination
         self._patience_s = patience_s
         self._warnings: list[str] = []
+        self._beginnings: tuple[str, ...] = ()
 
     def run(self) -> DryRun:
         try:
@@ -149,8 +153,8 @@ class _DryRun:
         refusal: str | None = None
         topics: tuple[TopicOutlook, ...]
         try:
-            pairs, holder = self._positions(plan)
-            topics = self._outlook(plan, pairs)
+            state, holder = self._positions(plan)
+            topics = self._outlook(plan, state)
             if holder:
                 refusal = f"group {plan.group!r} is held by {holder}; stop that mirror first"
         except AccessRefused:
@@ -169,6 +173,7 @@ class _DryRun:
             self._missing(acls),
             tuple(self._warnings),
             refusal,
+            self._beginnings,
         )
 
     def _refused(self, error: ConfigError) -> DryRun:
@@ -219,26 +224,25 @@ class _DryRun:
 
     # Positions
 
-    def _positions(self, plan: Plan) -> tuple[dict[TopicPartition, Pair], str | None]:
-        """Return the committed pairs, and who is in the group."""
+    def _positions(self, plan: Plan) -> tuple[GroupState, str | None]:
+        """Return what the group has committed, and who is in it."""
         if not patiently(lambda: has_coordinator(self._source, plan.group), patience_s=self._patience_s):
-            return {}, None
+            return GroupState({}, {}, {}, None), None
         partitions = partitions_of(self._source, list(plan.topics))
         committed = GroupPositions(self._source, plan.group, Membership)
-        pairs, foreign = patiently(lambda: committed.read_all(partitions), patience_s=self._patience_s)
+        state = patiently(committed.read_state, patience_s=self._patience_s)
+        foreign = {each: offset for each, offset in state.others.items() if each in partitions}
         others = warning_of_others(plan.group, foreign)
         if others:
             self._warnings.append(others)
-        return pairs, describe_holder(self._source, plan.group)
+        return state, describe_holder(self._source, plan.group)
 
-    def _outlook(self, plan: Plan, pairs: Mapping[TopicPartition, Pair]) -> tuple[TopicOutlook, ...]:
+    def _outlook(self, plan: Plan, state: GroupState) -> tuple[TopicOutlook, ...]:
         level = self._options.source.isolation_level
         partitions = partitions_of(self._source, list(plan.topics))
+        pairs = {partition: state.pairs[partition] for partition in partitions if partition in state.pairs}
         without = [partition for partition in partitions if partition not in pairs]
-        starts = patiently(
-            lambda: start_offsets(self._source, without, self._options.start.timestamp_ms, level),
-            patience_s=self._patience_s,
-        )
+        starts = patiently(lambda: self._starts(plan, state, without), patience_s=self._patience_s)
         ends = patiently(lambda: end_offsets(self._source, partitions, level), patience_s=self._patience_s)
         self._warn_of_partitions(plan, pairs, without)
         by_topic: dict[str, list[TopicPartition]] = defaultdict(list)
@@ -259,6 +263,20 @@ class _DryRun:
             )
             for name, topic in plan.topics.items()
         )
+
+    def _starts(
+        self, plan: Plan, state: GroupState, without: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """Return where partitions without a pair begin."""
+        start_ms = self._options.start.timestamp_ms
+        found = find_beginnings(
+            self._source, plan.group, state, self._options.topics, without, start_ms=start_ms
+        )
+        self._beginnings = found.sentences
+        level = self._options.source.isolation_level
+        known = {**state.starts, **found.offsets}
+        rest = [partition for partition in without if partition not in known]
+        return known | start_offsets(self._source, rest, start_ms, level)
 
     # What would stop partitions
 

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from ..client.groups import Committed
 from ..errors import ConfigError
+from .first_start import FirstStart
 
 __all__ = ["SEQUENCES", "Identity", "Pair", "topic_id_of"]
 
@@ -79,6 +80,7 @@ class Pair:
         source_leader_epoch: In which the last batch before ``source_offset``
             was written at the source (KIP-320); -1 where it does not say.
         rules: A digest of everything that decides what is copied.
+        first_start: What the group remembers of its mirror's first start; None in pairs of older versions.
 
     """
 
@@ -92,10 +94,11 @@ class Pair:
     destination_leader_epoch: int
     rules: str
     source_leader_epoch: int = -1
+    first_start: FirstStart | None = None
 
     def to_committed(self) -> Committed:
         """Return what a group commits."""
-        values = {
+        values: dict[str, Any] = {
             "destination": self.destination_offset,
             "producer": [self.identity.producer_id, self.identity.producer_epoch, self.identity.base],
             "origin": self.origin,
@@ -105,6 +108,8 @@ class Pair:
             "source_epoch": self.source_leader_epoch,
             "rules": self.rules,
         }
+        if self.first_start is not None:
+            values["first"] = self.first_start.to_json_object()
         return Committed(self.source_offset, _PREFIX + json.dumps(values, separators=(",", ":")))
 
     @classmethod
@@ -145,6 +150,7 @@ class Pair:
             _number(values["epoch"], -1, 31),
             _of(str, values["rules"]),
             _number(values.get("source_epoch", -1), -1, 31),
+            FirstStart.from_json_object(values["first"]) if "first" in values else None,
         )
 
 

@@ -6,15 +6,18 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import reduce
 from typing import Protocol
 
 from ..client.cluster import Cluster
 from ..client.groups import Membership, commit_offsets, fetch_offsets
 from ..client.metadata import TopicPartition
 from ..errors import Disconnected, ShoalError
+from .first_start import FirstStart, is_start_mark, read_first_start, start_mark
 from .pair import Pair
 
-__all__ = ["GroupPositions", "Positions", "PositionsInThread"]
+__all__ = ["GroupPositions", "GroupState", "Positions", "PositionsInThread"]
 
 
 class Positions(Protocol):
@@ -35,10 +38,53 @@ class Positions(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """
+    What a group has committed, by source partition.
+
+    Attributes:
+        pairs: How far partitions are mirrored.
+        starts: Where those begin that have a start mark and no pair yet.
+        others: What somebody else committed, a consumer perhaps.
+        first_start: What the positions remember of the first start; None if nothing.
+        takes_over_offsets: Whether ``others`` are positions, too.
+
+    """
+
+    pairs: Mapping[TopicPartition, Pair]
+    starts: Mapping[TopicPartition, int]
+    others: Mapping[TopicPartition, int]
+    first_start: FirstStart | None
+    takes_over_offsets: bool = False
+
+    @property
+    def partitions(self) -> set[TopicPartition]:
+        """Those that have a position."""
+        return {*self.pairs, *self.starts, *(self.others if self.takes_over_offsets else ())}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no mirror has ever started with this group."""
+        return not self.partitions
+
+    def has(self, partition: TopicPartition) -> bool:
+        """Whether a partition has a position."""
+        is_taken_over = self.takes_over_offsets and partition in self.others
+        return partition in self.pairs or partition in self.starts or is_taken_over
+
+
 class GroupPositions:
     """Pairs in the offsets of a consumer group on the source cluster."""
 
-    def __init__(self, cluster: Cluster, group: str, membership: Callable[[], Membership]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        group: str,
+        membership: Callable[[], Membership],
+        *,
+        takes_over_offsets: bool = False,
+    ) -> None:
         """
         Take a cluster's control-plane connections.
 
@@ -47,8 +93,10 @@ class GroupPositions:
             group: The group's name.
             membership: Who commits, asked at each commit: a mirror that lost
                 its group commits nothing more.
+            takes_over_offsets: Whether a consumer's offset is a position, too.
 
         """
+        self._takes_over_offsets = takes_over_offsets
         self._cluster = cluster
         self._group = group
         self._membership = membership
@@ -60,15 +108,38 @@ class GroupPositions:
     def read_all(
         self, partitions: Iterable[TopicPartition]
     ) -> tuple[dict[TopicPartition, Pair], dict[TopicPartition, int]]:
+        state = self.read_state(partitions)
+        return dict(state.pairs), dict(state.others)
+
+    def read_state(self, partitions: Iterable[TopicPartition] | None = None) -> GroupState:
+        """Return all that the group has of some partitions; by default of all."""
         pairs: dict[TopicPartition, Pair] = {}
+        starts: dict[TopicPartition, int] = {}
         others: dict[TopicPartition, int] = {}
+        first_starts: set[FirstStart | None] = set()
         for partition, committed in fetch_offsets(self._cluster, self._group, partitions).items():
-            pair = Pair.from_committed(committed)
-            if pair is None:
-                others[partition] = committed.offset
-            else:
+            if (pair := Pair.from_committed(committed)) is not None:
                 pairs[partition] = pair
-        return pairs, others
+                first_starts.add(pair.first_start)
+                continue
+            first_starts.add(read_first_start(committed))
+            (starts if is_start_mark(committed) else others)[partition] = committed.offset
+        known = [each for each in first_starts if each is not None]
+        first = reduce(FirstStart.merged_with, known) if known else None
+        return GroupState(pairs, starts, others, first, self._takes_over_offsets)
+
+    def mark_starts(self, offsets: Mapping[TopicPartition, int], first_start: FirstStart) -> None:
+        """
+        Commit where partitions begin that have no position.
+
+        Raises:
+            ShoalError: One cannot be committed.
+
+        """
+        marks = {partition: start_mark(offset, first_start) for partition, offset in offsets.items()}
+        if marks:
+            for error in commit_offsets(self._cluster, self._group, marks, self._membership()).values():
+                raise error
 
     def commit(self, pairs: Mapping[TopicPartition, Pair]) -> Mapping[TopicPartition, ShoalError]:
         positions = {partition: pair.to_committed() for partition, pair in pairs.items()}

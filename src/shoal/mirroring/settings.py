@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from ..client.config import ClientConfig
 from ..errors import ConfigError
 from ..records import HEADER_SIZE, Codec
+from .first_start import FirstStart
 from .incidents import Delivery, IncidentKind
 from .sizes import parse_bytes
 
@@ -157,6 +158,7 @@ class CopySettings:
             written since the pair.
         handling: What becomes of records or batches on their way; None for
             nothing: they are mirrored as they are.
+        first_start: What positions are to remember of the group's first start.
     """
 
     source: ClientConfig
@@ -177,3 +179,4 @@ class CopySettings:
     max_in_flight: int = 5
     takes_over_offsets: bool = False
     handling: Handling | None = None
+    first_start: FirstStart | None = None

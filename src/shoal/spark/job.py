@@ -29,14 +29,17 @@ from shoal.client.cluster import Cluster, patiently
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.groups import Membership
 from shoal.client.metadata import TopicPartition
+from shoal.client.offsets import LATEST
 from shoal.client.reachable import check_advertised
 from shoal.errors import PartitionStopped, ShoalError, Stopped
+from shoal.mirroring.beginnings import Beginnings, find_beginnings
 from shoal.mirroring.control import ControlServer
 from shoal.mirroring.copies import CopyWatch, stops_of_deleted
 from shoal.mirroring.credentials import PROCESS_KEY, Credentials
 from shoal.mirroring.discovery import Discovery
 from shoal.mirroring.driver_loop import AtWork, DriverLoop, Place
 from shoal.mirroring.exposition import MetricsServer
+from shoal.mirroring.first_start import FirstStart
 from shoal.mirroring.incidents import Incident
 from shoal.mirroring.lock import GroupLock, MirrorIdentity
 from shoal.mirroring.metrics import Metrics
@@ -54,6 +57,7 @@ from shoal.mirroring.runs import AcknowledgedRun
 from shoal.mirroring.sentences import first_few
 from shoal.mirroring.signals import Signals
 from shoal.mirroring.slices import SliceClock
+from shoal.mirroring.topics import TopicSelection
 from shoal.mirroring.work import Work
 from shoal.spark.datasource import keyed_data_source
 from shoal.spark.options import ControlAddress
@@ -143,6 +147,7 @@ class Run:
         self._retries = None if options.once else StoppedRetries(self._metrics, options.retry_stopped_s)
         self._signals = Signals(stop, self._retry_stopped)
         self._loop = DriverLoop(stop, self._signals, self._metrics, on_progress, on_notice)
+        self._first_start = FirstStart.now()
         self._processes = LocalProcesses()
         self._started = time.monotonic()
         self._cpu_before = _cpu_seconds()
@@ -178,7 +183,9 @@ class Run:
         lock = GroupLock(self._options.source, prepared.group, identity.name, control.renew)
         resources.callback(lock.release)
         with self._signals.interrupting():
-            lock.acquire(self._expect(prepared), _START_PATIENCE_S)
+            partitions = self._expect(prepared)
+            lock.acquire(partitions, _START_PATIENCE_S)
+            self._settle_beginnings(prepared, partitions, control)
         if not self._options.once:
             resources.enter_context(self._discover(prepared, work, control, lock, watch))
             resources.enter_context(self._watch_copies(prepared.group, work, control))
@@ -302,16 +309,69 @@ class Run:
             level = cluster.config.isolation_level
             partitions = partitions_of(cluster, list(prepared.topics))
             committed = GroupPositions(cluster, prepared.group, Membership)
-            pairs, others = patiently(lambda: committed.read_all(partitions), patience_s=_START_PATIENCE_S)
-            if warning := warning_of_others(prepared.group, others):
+            state = patiently(lambda: committed.read_state(partitions), patience_s=_START_PATIENCE_S)
+            pairs = state.pairs
+            if warning := warning_of_others(prepared.group, state.others):
                 self._on_warning(warning)
             start_ms = self._options.start.timestamp_ms
-            begins = start_offsets(cluster, partitions, start_ms, level, all_of_them=False)
-            positions = begins | {partition: pair.source_offset for partition, pair in pairs.items()}
+            positions: dict[TopicPartition, int] = {}
+            if start_ms != LATEST:  # that is settled when nobody else has the group
+                positions |= start_offsets(cluster, partitions, start_ms, level, all_of_them=False)
+            positions |= state.starts
+            positions |= {partition: pair.source_offset for partition, pair in pairs.items()}
             ends = end_offsets(cluster, partitions, level, all_of_them=False)
             self._metrics.expect(positions, ends, _held_back(cluster, ends))
         self._stop_deleted(prepared, partitions, pairs)
         return partitions
+
+    def _settle_beginnings(
+        self, prepared: Prepared, partitions: Sequence[TopicPartition], control: ControlServer
+    ) -> None:
+        """Commit where partitions begin that have no position, before any task can; the group is ours."""
+        wanted = [each for each in partitions if prepared.topics[each.topic].deleted is None]
+        _, membership = control.uncommitted()
+        self._first_start = self._commit_beginnings(
+            prepared.group, wanted, self._options.topics, membership, _START_PATIENCE_S
+        )
+
+    def _commit_beginnings(
+        self,
+        group: str,
+        partitions: Sequence[TopicPartition],
+        selection: TopicSelection,
+        membership: Membership,
+        patience_s: float,
+        seen_at_start: tuple[int, Collection[TopicPartition]] | None = None,
+    ) -> FirstStart:
+        """Decide and commit where partitions begin; return what is to be remembered with each position."""
+        options = self._options
+        with Cluster(options.source) as cluster:
+            positions = GroupPositions(
+                cluster, group, lambda: membership, takes_over_offsets=options.takes_over_offsets
+            )
+
+            def settle() -> Beginnings:
+                cluster.refresh({each.topic for each in partitions})
+                found = find_beginnings(
+                    cluster,
+                    group,
+                    positions.read_state(),
+                    selection,
+                    partitions,
+                    start_ms=options.start.timestamp_ms,
+                    option="auto.offset.reset=latest" if options.takes_over_offsets else "--start latest",
+                    seen_at_start=seen_at_start,
+                )
+                positions.mark_starts(found.offsets, found.first_start)
+                return found
+
+            found = patiently(settle, patience_s=patience_s)
+            level = cluster.config.isolation_level
+            ends = end_offsets(cluster, list(found.offsets), level, all_of_them=False)
+        self._metrics.expect(found.offsets, ends)
+        for sentence in found.sentences:
+            self._on_notice(sentence)
+        return found.first_start
 
     # On Spark
 
@@ -338,7 +398,7 @@ class Run:
                 self._loop.begin_work(AtWork(control, lock, work, self._retries, self.ends_when_stopped))
                 refuse_speculation(spark)
                 self._spark_is_there()
-                job = _Job(self._options, prepared, control, spark)
+                job = _Job(self._options, prepared, control, spark, self._first_start)
                 if self._stop.is_set():
                     pass  # while Spark started
                 elif self._options.once:
@@ -444,6 +504,7 @@ class _Job:
     prepared: Prepared
     control: ControlServer
     spark: SparkSession
+    first_start: FirstStart
 
     def run_batch(self) -> None:
         """Copy up to the ends of now. Returns when every task has ended."""
@@ -514,6 +575,7 @@ class _Job:
             **_rename(options),
             **_rebatch(options),
             **({"handling": options.handling.to_json()} if options.handling else {}),
+            "firstStart": self.first_start.to_text(),
             "maxInFlight": str(options.max_in_flight),
             "takesOverOffsets": str(options.takes_over_offsets).lower(),
             "group": self.prepared.group,

@@ -9,12 +9,15 @@ from __future__ import annotations
 import contextlib
 import secrets
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from shoal.client.cluster import Cluster, is_transient, patiently
+from shoal.client.groups import Membership
+from shoal.client.metadata import TopicPartition
 from shoal.errors import ConfigError, ShoalError
 from shoal.mirroring.control import ControlServer
 from shoal.mirroring.incidents import IncidentKind
@@ -25,6 +28,7 @@ from shoal.mirroring.mirror_maker.loading import load
 from shoal.mirroring.mirror_maker.options import MirrorMakerOptions
 from shoal.mirroring.mirror_maker.share import GroupShare
 from shoal.mirroring.options import checkpoint_name
+from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.prepare import Prepared, PreparedTopic, prepare, producer_id_expiration_ms
 from shoal.mirroring.progress import Progress, Summary
 from shoal.mirroring.slices import SliceClock
@@ -81,6 +85,7 @@ class _MirrorMaker(Run):
         self._maker = options
         self._share: GroupShare | None = None
         self._warned: set[str] = set()
+        self._seen_at_start: tuple[int, frozenset[TopicPartition]] = (0, frozenset())
 
     def run(self) -> Summary:
         options, maker = self._options, self._maker
@@ -114,6 +119,7 @@ class _MirrorMaker(Run):
                 work=work,
                 metrics=self._metrics,
                 prepare=self._prepare_topics,
+                settle=self._settle,
                 listener=listener,
                 on_notice=self._on_notice,
                 on_warning=self._on_warning,
@@ -140,6 +146,17 @@ class _MirrorMaker(Run):
             self._warn_of_unreachable(source, destination)
             patiently(source.refresh, patience_s=_PATIENCE_S)
             patiently(destination.refresh, patience_s=_PATIENCE_S)
+            self._seen_at_start = (
+                int(time.time() * 1000),
+                frozenset(
+                    TopicPartition(topic.name, number)
+                    for topic in source.metadata.topics.values()
+                    for number in topic.partitions
+                ),
+            )
+            group = GroupPositions(source, self._maker.membership.group, Membership)
+            remembered = patiently(group.read_state, patience_s=_PATIENCE_S).first_start
+            self._first_start = (remembered or self._first_start).selecting(self._selection)
             cluster_id = source.metadata.cluster_id
             is_same = cluster_id is not None and cluster_id == destination.metadata.cluster_id
             if is_same and self._options.handling is None:
@@ -155,6 +172,21 @@ class _MirrorMaker(Run):
                 (),
                 producer_id_expiration_ms(destination),
             )
+
+    @property
+    def _selection(self) -> TopicSelection:
+        return TopicSelection(f"({self._maker.include.pattern})")
+
+    def _settle(self, partitions: Sequence[TopicPartition], membership: Membership) -> None:
+        """Commit where partitions begin that this mirror was given, and that nobody has a position of."""
+        self._commit_beginnings(
+            self._maker.membership.group,
+            partitions,
+            self._selection,
+            membership,
+            _PATIENCE_S,
+            self._seen_at_start,
+        )
 
     def _take_checkpoint(self, group: str, resources: contextlib.ExitStack) -> Path:
         """Take a directory that no other mirror of the group on this machine works in; it keeps nothing."""

@@ -19,6 +19,7 @@ from shoal.client.config import ClientConfig
 from shoal.client.metadata import TopicPartition
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.errors import ConfigError
+from shoal.mirroring.first_start import FirstStart
 from shoal.mirroring.incidents import parse_delivery, parse_incident_kind
 from shoal.mirroring.options import MirrorOptions
 from shoal.mirroring.settings import CopySettings, Handling, MultiBatch, Rebatch
@@ -241,6 +242,7 @@ def _copy_settings(source: ClientConfig, destination: ClientConfig, left: dict[s
         max_in_flight=_integer(left, "maxInFlight") or settings.max_in_flight,
         takes_over_offsets=_takes_over_offsets(left),
         handling=Handling.from_json(left.pop("handling")) if "handling" in left else None,
+        first_start=FirstStart.from_text(left.pop("firststart")) if "firststart" in left else None,
         producer_id_expiration_ms=_integer(left, "producerIdExpirationMs")
         or settings.producer_id_expiration_ms,
     )

@@ -175,7 +175,8 @@ class Planner:
             ranges = [each for each in ranges if each.start_offset < each.end_offset]
             self._check_present(cluster, ranges)
             return _deal(ranges, options.lanes, self._source_leaders(cluster, ranges))
-        pairs = GroupPositions(cluster, options.group, Membership).read(ends)
+        state = GroupPositions(cluster, options.group, Membership).read_state(ends)
+        pairs, starts = state.pairs, {**starts, **state.starts}
         positions = {partition: pair.source_offset for partition, pair in pairs.items()}
         destination_config = unlocked(options).destination
         if destination_config is None:

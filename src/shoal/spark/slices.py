@@ -222,13 +222,16 @@ class _SlicePlanner:
         unknown = self._starts.look(self._source, wanted, there)
         if not unknown:
             return
-        pairs, others = GroupPositions(self._source, self._group, Membership).read_all(unknown)
+        state = GroupPositions(self._source, self._group, Membership).read_state(unknown)
+        pairs, others = state.pairs, state.others
         # A pair wins as long as there is one; without, what was mirrored is looked for from the beginning on.
         self._starts.know(dict.fromkeys(pairs, 0))
+        self._starts.know(state.starts)
         if self._options.takes_over_offsets:
             self._starts.know(others)
             unknown = [each for each in unknown if each not in others]
         level = self._source.config.isolation_level
-        for begin_at, partitions in self._starts.begin_at([each for each in unknown if each not in pairs]):
+        without = [each for each in unknown if each not in pairs and each not in state.starts]
+        for begin_at, partitions in self._starts.begin_at(without):
             found = start_offsets(self._source, partitions, begin_at.timestamp_ms, level, all_of_them=False)
             self._starts.know(found)

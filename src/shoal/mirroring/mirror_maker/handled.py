@@ -24,7 +24,7 @@ from ...client.backoff import Backoff
 from ...client.cluster import Cluster, is_transient, patiently
 from ...client.consumer import ConsumerRecord, RawConsumer, RawRecord
 from ...client.consumer.settings import ConsumerSettings
-from ...client.groups import JOIN_AGAIN, Committed, commit_offsets
+from ...client.groups import JOIN_AGAIN, commit_offsets
 from ...client.metadata import TopicPartition
 from ...client.offsets import LATEST, list_offsets
 from ...client.producer import RawProducer, RecordMetadata
@@ -39,6 +39,7 @@ from ...errors import (
 )
 from ...records import Decision
 from ..control import Control
+from ..first_start import remembering
 from ..incidents import REFUSED_WRITERS
 from ..lane import LaneResult
 from ..options import MirrorOptions
@@ -187,7 +188,8 @@ class _Lane:
     def _find_positions(self) -> None:
         positions = GroupPositions(self._source, self._settings.group, self._control.membership)
         partitions = [each.source for each in self._ranges]
-        pairs, others = patiently(lambda: positions.read_all(partitions), patience_s=_PATIENCE_S)
+        state = patiently(lambda: positions.read_state(partitions), patience_s=_PATIENCE_S)
+        pairs, others = state.pairs, {**state.others, **state.starts}
         begins = {each.source: each.start_offset for each in self._ranges}
         begins |= others | {partition: pair.source_offset for partition, pair in pairs.items()}
         self._partitions = {
@@ -432,7 +434,10 @@ class _Lane:
         refused = commit_offsets(
             self._source,
             self._settings.group,
-            {partition: Committed(offset, "") for partition, offset in wanted.items()},
+            {
+                partition: remembering(offset, self._settings.first_start)
+                for partition, offset in wanted.items()
+            },
             self._control.membership(),
         )
         for partition, offset in wanted.items():

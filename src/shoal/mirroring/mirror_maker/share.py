@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from ...client.cluster import Cluster, is_transient
 from ...client.config import ClientConfig
-from ...client.groups import Membership, commit_offsets, group_assignment
+from ...client.groups import JOIN_AGAIN, Membership, commit_offsets, group_assignment
 from ...client.membership import GroupMembership, MembershipSettings, RebalanceListener
 from ...client.metadata import TopicPartition
 from ...errors import BrokerError, ErrorCode, GroupHeld, ShoalError
@@ -70,6 +70,7 @@ class GroupShare(RebalanceListener):
         work: Work,
         metrics: Metrics,
         prepare: Callable[[Sequence[str]], Mapping[str, PreparedTopic]],
+        settle: Callable[[Sequence[TopicPartition], Membership], object],
         listener: MirrorMakerRebalanceListener,
         on_notice: Callable[[str], object],
         on_warning: Callable[[str], object],
@@ -83,6 +84,7 @@ class GroupShare(RebalanceListener):
             work: What they are to copy.
             metrics: Where that is counted.
             prepare: Makes the destination ready for source topics, and returns those that are.
+            settle: Commits where partitions begin that have no position, as a member.
             listener: The user's.
             on_notice: Told what comes and goes.
             on_warning: Told what is in the way.
@@ -98,6 +100,7 @@ class GroupShare(RebalanceListener):
         self._work = work
         self._metrics = metrics
         self._prepare = prepare
+        self._settle = settle
         self._listener = listener
         self._on_notice = on_notice
         self._on_warning = on_warning
@@ -244,12 +247,14 @@ class GroupShare(RebalanceListener):
         self._retry_at = time.monotonic() + _RETRY_S
         try:
             topics = self._prepare(sorted({each.topic for each in self._pending}))
+            ready = {each for each in self._pending if each.topic in topics}
+            there = sorted(each for each in ready if topics[each.topic].deleted is None)
+            self._settle(there, self._member.identity)
         except ShoalError as error:
-            if not is_transient(error):
+            if not is_transient(error) and not (isinstance(error, BrokerError) and error.code in JOIN_AGAIN):
                 raise
             self._on_warning(f"{first_few(sorted(self._pending))} cannot be begun yet: {error}")
             return
-        ready = {each for each in self._pending if each.topic in topics}
         if ready:
             self._pending -= ready
             self._stop_deleted(topics, ready)

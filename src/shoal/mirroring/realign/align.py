@@ -81,6 +81,7 @@ def realign(
                     raise source_log
                 pair = Resumption(clusters, copy, known, source_log, log, incidents).run()
                 pair = _leave_out(copy, _with_topic_ids(clusters, copy, pair), incidents)
+                pair = replace(pair, first_start=settings.first_start or pair.first_start)
         except ShoalError as error:
             errors[copy.source] = error
             # Those that did not stop it are met again the next time.

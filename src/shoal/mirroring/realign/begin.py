@@ -79,6 +79,7 @@ def first_pair(
         destination_leader_epoch=clusters.destination.partition(copy.destination).leader_epoch,
         rules=clusters.settings.rules,
         source_leader_epoch=place.source_leader_epoch,
+        first_start=clusters.settings.first_start,
     )
 
 

@@ -1,0 +1,71 @@
+"""What a group remembers of its first start survives its commits, and says what was selected then."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal.client.groups import Committed
+from shoal.client.metadata import TopicMetadata
+from shoal.mirroring.first_start import (
+    FirstStart,
+    is_start_mark,
+    read_first_start,
+    remembering,
+    start_mark,
+)
+from shoal.mirroring.pair import Pair
+from shoal.mirroring.topics import TopicSelection
+
+ORDERS = FirstStart(1_700_000_000_000).selecting(TopicSelection("orders.*", exclude=".*-old"))
+
+
+def topic(name: str) -> TopicMetadata:
+    return TopicMetadata(name, None, False, {})
+
+
+def test_a_start_mark_is_read_back_and_is_no_pair_for_an_older_version() -> None:
+    mark = start_mark(7, ORDERS)
+    assert (mark.offset, is_start_mark(mark), read_first_start(mark)) == (7, True, ORDERS)
+    assert Pair.from_committed(mark) is None
+
+
+def test_an_ordinary_position_remembers_the_first_start_too() -> None:
+    position = remembering(7, ORDERS)
+    assert (position.offset, is_start_mark(position), read_first_start(position)) == (7, False, ORDERS)
+    assert read_first_start(remembering(7, None)) is None
+
+
+@pytest.mark.parametrize("metadata", ["", "start1", "start1[]", "start1[1,[[2,3]]]", "start1" + "[" * 9_999])
+def test_metadata_of_somebody_else_remembers_nothing(metadata: str) -> None:
+    assert read_first_start(Committed(7, metadata)) is None
+
+
+def test_the_selections_of_all_starts_count() -> None:
+    assert ORDERS.selected(topic("orders-1"))
+    assert not ORDERS.selected(topic("orders-old"))
+    assert not ORDERS.selected(topic("payments"))
+    both = ORDERS.selecting(TopicSelection("payments"))
+    assert both.selected(topic("orders-1"))
+    assert both.selected(topic("payments"))
+    assert both.selecting(TopicSelection("payments")) == both
+
+
+def test_of_two_memories_the_earlier_time_and_both_selections_count() -> None:
+    later = FirstStart(ORDERS.at_ms + 1).selecting(TopicSelection("payments"))
+    merged = later.merged_with(ORDERS)
+    assert merged == ORDERS.merged_with(later)
+    assert merged.at_ms == ORDERS.at_ms
+    assert merged.selected(topic("payments"))
+
+
+def test_selections_that_are_too_long_are_forgotten_and_then_every_topic_counts_as_selected() -> None:
+    names = ",".join(f"topic-{number}" for number in range(1_000))
+    forgotten = ORDERS.selecting(TopicSelection(names))
+    assert forgotten.selections == ()
+    assert forgotten.selected(topic("payments"))
+    assert len(start_mark(2**63 - 1, forgotten).metadata) < 100
+
+
+def test_a_selection_that_is_no_expression_counts_as_matching() -> None:
+    damaged = FirstStart.from_text('[1,[["((",null]]]')
+    assert damaged.selected(topic("payments"))
