@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from metrics_fed import FIRST, SECOND, report
+from two_brokers import TwoBrokers, Watched
 
 from shoal.client.metadata import TopicPartition
 from shoal.mirroring.metrics import Metrics
@@ -11,7 +14,7 @@ from shoal.mirroring.prepare import PreparedTopic
 from shoal.mirroring.retrying import StoppedRetries
 from shoal.mirroring.work import Work
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = [pytest.mark.timeout(30), pytest.mark.usefixtures("quick_retries")]
 
 INTERVAL_S = 300.0
 
@@ -96,3 +99,27 @@ def test_interval_of_0_leaves_retries_to_requests() -> None:
     assert mirror.due_after(1_000_000) == []
     mirror.retries.request()
     assert mirror.due_after(0) == [FIRST]
+
+
+def test_partition_whose_record_was_too_large_goes_on_once_the_destination_takes_it(
+    brokers: TwoBrokers,
+) -> None:
+    (history,) = brokers.topic("topic", max_message_bytes="600")
+    history.plain(1).plain(100)
+    mirror = Mirror()
+
+    def copy() -> None:
+        control = Watched()
+        brokers.start(control=control).result()
+        for each in control.reports:
+            mirror.metrics.apply({**each, "pid_host": "worker:1"})
+
+    copy()
+    assert mirror.metrics.progress().states["stopped"] == 1
+    mirror.due_after(0)
+    log = brokers.destination.log("topic")
+    log.config = replace(log.config, max_message_bytes=1_000_000)
+    assert mirror.due_after(INTERVAL_S) == [FIRST]
+    copy()
+    assert mirror.metrics.progress().stopped == {}
+    assert brokers.copied() == history.committed
