@@ -10,7 +10,10 @@ from two_brokers import TwoBrokers, Watched
 
 from shoal.client.metadata import TopicPartition
 from shoal.mirroring.metrics import Metrics
+from shoal.mirroring.partition_copy import PartitionCopy
 from shoal.mirroring.prepare import PreparedTopic
+from shoal.mirroring.ranges import OPEN_END, CopyRange
+from shoal.mirroring.reports import partition_report
 from shoal.mirroring.retrying import StoppedRetries
 from shoal.mirroring.work import Work
 
@@ -123,3 +126,29 @@ def test_partition_whose_record_was_too_large_goes_on_once_the_destination_takes
     copy()
     assert mirror.metrics.progress().stopped == {}
     assert brokers.copied() == history.committed
+
+
+def test_last_report_of_the_task_that_stopped_neither_stops_nor_heals_the_partition_again(
+    brokers: TwoBrokers,
+) -> None:
+    brokers.topic("topic")[0].plain(4)
+    mirror = Mirror()
+    copy = PartitionCopy(CopyRange("topic", 0, "topic", 0, OPEN_END), brokers.settings)
+
+    def tell() -> None:
+        told = partition_report(copy)
+        assert told is not None
+        mirror.metrics.apply(report() | {"partitions": [told]})
+
+    copy.hear(1)
+    copy.stop("too large")
+    tell()
+    mirror.metrics.expect({}, {FIRST: 4})
+    lag = mirror.metrics.progress().lag_records
+    mirror.retries.request()
+    assert mirror.due_after(0) == [FIRST]
+    copy.committed_offset = 0  # its last commit
+    tell()
+    assert mirror.work.plan().excluded == frozenset()
+    progress = mirror.metrics.progress()
+    assert (progress.states["stopped"], progress.lag_records) == (1, lag)

@@ -95,6 +95,7 @@ class PartitionCopy:
         committed_offset: The source offset that this task committed last; None before the first.
         departed: Whether another copy of this partition goes on (:meth:`hand_on`).
         told: What the driver was told last of where it stands.
+        told_stop: The stop that the driver was told of.
         newest_ms: The newest timestamp of the batch that was acknowledged last,
             or an older one; None before there is any, or where its header does not tell.
         held_back: How many offsets open transactions held back at the source when it answered last.
@@ -127,6 +128,7 @@ class PartitionCopy:
         self.committed_offset: int | None = None
         self.departed = False
         self.told: object = None
+        self.told_stop: PartitionStopped | None = None
         self._refusal: PartitionStopped | None = None
         self._next_destination = -1
         self._established = False

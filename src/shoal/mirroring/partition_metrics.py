@@ -207,7 +207,7 @@ class PartitionMetrics:
         )
 
     def _end_after(self, report: Mapping[str, Any]) -> int | None:
-        """Return the end that a report tells; a task at work has found its position in the source's log."""
+        """Return the end that a report has; a task at work has found its position in the source's log."""
         end, position = newer(report["end_offset"], self.end_offset), report["source_offset"]
         is_at_work = position is not None and not report["waiting_for"] and not report["stopped"]
         return max(end, position) if is_at_work and end is not None else end

@@ -33,17 +33,20 @@ def partition_report(copy: PartitionCopy) -> dict[str, Any] | None:
     if state == copy.told and not counted:
         return None
     copy.told = state
+    # The driver may have planned the partition again since it was told of the stop, and looked up the end.
+    is_news = copy.stopped is None or copy.stopped is not copy.told_stop
+    copy.told_stop = copy.stopped
     report = {
         "topic": copy.source.topic,
         "partition": copy.source.partition,
-        "source_offset": copy.pair.source_offset if copy.pair else None,
-        "end_offset": copy.known_end_offset,
+        "source_offset": copy.pair.source_offset if copy.pair and is_news else None,
+        "end_offset": copy.known_end_offset if is_news else None,
         "committed_offset": copy.committed_offset,
         "newest_ms": copy.newest_ms,
         "waiting_for": copy.waiting_for,
         "commit_waits_for": copy.commit_waits_for,
         "held_back": copy.held_back,
-        "stopped": _stopped(copy.stopped) if copy.stopped else None,
+        "stopped": _stopped(copy.stopped) if copy.stopped and is_news else None,
         "decisions": {decision.value: count for decision, count in copy.decisions.items()},
         "records": copy.records,
         "bytes_in": copy.bytes_in,
