@@ -20,6 +20,7 @@ from two_brokers import (
     answers,
     batches_of,
     die_after,
+    lose_tail,
     wait_until,
 )
 from verifying import Item, cut, encode, lay_out, partition
@@ -28,6 +29,7 @@ from shoal.client.cluster import Cluster
 from shoal.client.groups import GroupMember, Membership
 from shoal.client.metadata import TopicPartition
 from shoal.errors import ErrorCode
+from shoal.mirroring.incidents import IncidentKind
 from shoal.mirroring.lane import LaneResult
 from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.ranges import OPEN_END
@@ -350,6 +352,18 @@ def test_a_later_start_whose_first_record_alone_comes_again_is_adopted(
         varied(history, 2)
     recut(adopting, history.committed[4:9], 2)
     mirrors_exactly(adopting, history, skipped=4)
+
+
+def test_a_destination_that_lost_a_part_of_what_was_adopted_gets_it_again_once(
+    adopting: TwoBrokers, history: History
+) -> None:
+    varied(history, 4, 4, 4)
+    recut(adopting, history.committed[:9], 3, 2, 2)
+    completes(adopting)
+    lose_tail(adopting.destination, "topic", 7)
+    going_on = adopting.with_settings(continue_on=frozenset({IncidentKind.DESTINATION_LOSS}))
+    completes(going_on)
+    assert adopting.copied() == history.committed
 
 
 # What happens meanwhile

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..pair import SEQUENCES, Pair
 from .places import Places, Undecided
-from .tail import Found, Place, Tail, count_records, find, is_ours, last_batch
+from .tail import Found, Place, Tail, count_records, find, find_by_records, is_ours, last_batch
 
 __all__ = ["Again", "again_behind", "again_from_the_origin"]
 
@@ -83,6 +83,8 @@ def _place_before(places: Places, source_offset: int, gone: int) -> Place | None
         if tail is None or tail.header.next_offset != places.log.end:
             return None
         found = find(places.clusters, places.copy, tail).places
+        # Another program cut its batches in another way: its copy was adopted.
+        found = found or find_by_records(places.clusters, places.copy, tail).places
     if len(found) == 1 and _count_between(places, found[0], source_offset) == gone:
         return found[0]
     return None

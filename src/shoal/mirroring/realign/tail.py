@@ -32,6 +32,7 @@ __all__ = [
     "batches_at",
     "count_records",
     "find",
+    "find_by_records",
     "follow",
     "holds_at",
     "is_by",
@@ -233,7 +234,9 @@ def count_records(clusters: Clusters, copy: PartitionCopy, start_offset: int, en
         if batch.header.base_offset >= end_offset:
             break
         if decision is Decision.COPY:
-            count += batch.header.records_count
+            # What is copied has no holes. The end may lie in it: the mirror of a copy that was cut in another
+            # way begins there.
+            count += min(batch.header.next_offset, end_offset) - batch.header.base_offset
         elif not decision.is_drop:
             records = records_to_mirror(batch, start_offset, clusters.settings)
             count += sum(record.offset < end_offset for record in records)
@@ -383,8 +386,13 @@ def find(clusters: Clusters, copy: PartitionCopy, tail: Tail) -> Found:
     if not found.places and by_time > earliest:
         found = _search(clusters, copy, tail, earliest)
     if not found.places and clusters.settings.rebatch is not None:
-        found = _search(clusters, copy, tail, earliest, joined=True)
+        found = find_by_records(clusters, copy, tail)
     return found
+
+
+def find_by_records(clusters: Clusters, copy: PartitionCopy, tail: Tail) -> Found:
+    """Look for the records of the last batch, however the source has batched them; decodes all of it."""
+    return _search(clusters, copy, tail, _offset_at(clusters, copy.source, EARLIEST), joined=True)
 
 
 def _offset_at(clusters: Clusters, partition: TopicPartition, timestamp: int) -> int:
