@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import ModuleType
 
 import pytest
 from two_brokers import Killed, Watched
@@ -28,8 +29,8 @@ class Requests:
 
     """
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Watch every lane of this process."""
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, sender: ModuleType = carrier) -> None:
+        """Watch every lane of this process, or what another module sends."""
         self.sent: list[bytes] = []
         self.killed = False
         self._left: int | None = None
@@ -40,7 +41,7 @@ class Requests:
                 requests._take(batches)
                 super().prepare(batches)
 
-        monkeypatch.setattr(carrier, "Producer", Watched)
+        monkeypatch.setattr(sender, "Producer", Watched)
 
     def die_after(self, requests: int) -> None:
         """Let a lane be killed when it has sent so many, and one more that never leaves."""

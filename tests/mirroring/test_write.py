@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import batches
 import pytest
+from late_requests import Requests, arrive
 from two_brokers import (
     NOW_MS,
     Content,
@@ -20,8 +21,12 @@ from two_brokers import (
     wait_until,
 )
 
+from shoal.client.cluster import Cluster
+from shoal.client.metadata import TopicPartition
 from shoal.errors import BrokerError, CorruptBatch, Disconnected, ErrorCode, ShoalError, UnsupportedBatch
-from shoal.mirroring.write import WrittenRun, write_rows
+from shoal.mirroring import write as module
+from shoal.mirroring.pair import Identity
+from shoal.mirroring.write import WrittenRun, new_writer, write_rows
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 
@@ -43,8 +48,12 @@ def row(offset: int, count: int = 2, *, topic: str = "topic", partition: int = 0
     )
 
 
-def write(brokers: TwoBrokers, rows: Sequence[Row], *, allow_gaps: bool = False) -> list[WrittenRun]:
-    return list(write_rows(iter(rows), brokers.settings.destination, lambda name: name, allow_gaps))
+def write(
+    brokers: TwoBrokers, rows: Sequence[Row], *, allow_gaps: bool = False, writer: Identity | None = None
+) -> list[WrittenRun]:
+    destination = brokers.settings.destination
+    writer = writer or new_writer(destination)
+    return list(write_rows(iter(rows), destination, lambda name: name, allow_gaps, writer))
 
 
 def values(brokers: TwoBrokers, topic: str = "topic", partition: int = 0) -> list[bytes | None]:
@@ -87,7 +96,8 @@ def test_no_rows_write_nothing(brokers: TwoBrokers) -> None:
 
 def test_rows_go_behind_what_is_there_and_to_another_name(brokers: TwoBrokers) -> None:
     write(brokers, [row(0, topic="other")])
-    runs = write_rows([row(7)], brokers.settings.destination, lambda _: "other", False)
+    destination = brokers.settings.destination
+    runs = write_rows([row(7)], destination, lambda _: "other", False, new_writer(destination))
     assert list(runs) == [WrittenRun("topic", 0, 7, 9, 2)]
     assert len(written(brokers, "other")) == 4
 
@@ -168,6 +178,74 @@ def test_an_error_fails_the_task_and_a_second_one_goes_on(
         write(brokers, ROWS)
     write(brokers, ROWS)
     assert values(brokers) == [b"topic-0 at %d" % offset for offset in range(10)]
+
+
+@pytest.fixture
+def writer(brokers: TwoBrokers) -> Identity:
+    return new_writer(brokers.settings.destination)
+
+
+@pytest.fixture
+def late(brokers: TwoBrokers, writer: Identity, monkeypatch: pytest.MonkeyPatch) -> bytes:
+    """A batch of a first attempt that failed, and is still on its way."""
+    requests = Requests(monkeypatch, module)
+    let_pass(brokers.destination, ApiKey.PRODUCE, 2)
+    brokers.destination.faults.add(ApiKey.PRODUCE, drop="before")
+    with pytest.raises(Disconnected):
+        write(brokers, ROWS, writer=writer)
+    return requests.sent[2]
+
+
+ONCE = [b"topic-0 at %d" % offset for offset in range(10)]
+
+
+def test_late_request_behind_the_second_attempt_is_not_written_again(
+    brokers: TwoBrokers, writer: Identity, late: bytes
+) -> None:
+    write(brokers, ROWS, writer=writer)
+    arrive(brokers.settings.destination, [late])
+    assert values(brokers) == ONCE
+
+
+def test_late_request_behind_the_look_at_the_log_is_not_written_again(
+    brokers: TwoBrokers, writer: Identity, late: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounds = module._bounds
+
+    def then_it_arrives(cluster: Cluster, partition: TopicPartition) -> tuple[int, int]:
+        found = bounds(cluster, partition)
+        arrive(brokers.settings.destination, [late])
+        return found
+
+    monkeypatch.setattr(module, "_bounds", then_it_arrives)
+    write(brokers, ROWS, writer=writer)
+    assert values(brokers) == ONCE
+
+
+def test_late_request_before_the_look_at_the_log_fails_the_attempt_and_doubles_nothing(
+    brokers: TwoBrokers, writer: Identity, late: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounds = module._bounds
+
+    def it_arrives_before(cluster: Cluster, partition: TopicPartition) -> tuple[int, int]:
+        arrive(brokers.settings.destination, [late])
+        return bounds(cluster, partition)
+
+    monkeypatch.setattr(module, "_bounds", it_arrives_before)
+    with pytest.raises(ShoalError):
+        write(brokers, ROWS, writer=writer)
+    monkeypatch.undo()
+    write(brokers, ROWS, writer=writer)
+    assert values(brokers) == ONCE
+
+
+def test_rows_behind_those_of_another_writer_follow_with_the_same_identity(
+    brokers: TwoBrokers, writer: Identity
+) -> None:
+    write(brokers, ROWS[:2], writer=writer)
+    brokers.destination.log("topic").store(memoryview(batches.batch(1, base_offset=5)))
+    write(brokers, ROWS[2:], writer=writer)
+    assert [each.value for each in written(brokers) if each.value in ONCE] == ONCE
 
 
 def test_a_destination_that_recompressed_or_changed_the_timestamps_is_recognised(brokers: TwoBrokers) -> None:

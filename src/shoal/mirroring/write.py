@@ -1,14 +1,20 @@
 """
 Write batches that came as rows, not as a range to copy: archives, replays, experiments.
 
-There is no position to commit. What makes a repeated task harmless is the
+There is no position to commit. Two things make a repeated task harmless. The
 destination's tail: the rows up to the one that is there last are not written again.
+And the identity: all attempts of a job's tasks write as one producer, with the
+sequence that follows the producer's last one in the partition. So a request of a
+failed attempt that arrives late is a duplicate, or out of order, and the broker
+does not write it again, as long as it remembers the producer. A broker forgets a
+producer ``producer.id.expiration.ms`` after the timestamp of its newest record, and
+looks every ten minutes: of old records it may forget between two requests.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from typing import Any
 
@@ -18,12 +24,13 @@ from ..client.config import ClientConfig
 from ..client.metadata import TopicPartition
 from ..client.offsets import EARLIEST, LATEST, list_offsets, log_end_offsets
 from ..client.produce import Producer
+from ..client.producers import last_sequence
 from ..errors import BrokerError, CorruptBatch, ErrorCode, ShoalError, UnsupportedBatch
 from ..records import Decision, RecordBatch, decide, fingerprint, split, stamp, verify_crc
 from .pair import Identity
 from .reading import read_batches
 
-__all__ = ["WrittenRun", "write_rows"]
+__all__ = ["WrittenRun", "new_writer", "write_rows"]
 
 _PATIENCE_S = 60.0
 _TIMEOUT_MS = 30_000
@@ -40,8 +47,24 @@ class WrittenRun:
     destination_start: int
 
 
+def new_writer(destination: ClientConfig) -> Identity:
+    """
+    Return the identity that all attempts of all tasks of a job write with.
+
+    Raises:
+        ShoalError: The cluster has none for us.
+
+    """
+    with Cluster(destination) as cluster:
+        return Identity(*patiently(lambda: init_producer_id(cluster), patience_s=_PATIENCE_S))
+
+
 def write_rows(
-    rows: Iterable[Any], destination: ClientConfig, name_of: Callable[[str], str], allow_gaps: bool
+    rows: Iterable[Any],
+    destination: ClientConfig,
+    name_of: Callable[[str], str],
+    allow_gaps: bool,
+    writer: Identity,
 ) -> Iterator[WrittenRun]:
     """
     Write rows with bytes, each partition's in the order of its offsets.
@@ -51,6 +74,7 @@ def write_rows(
         destination: The cluster; its topics must be there.
         name_of: The destination topic of a row's.
         allow_gaps: Whether offsets may be missing between one batch and the next.
+        writer: The same for each attempt (:func:`new_writer`).
 
     Raises:
         ShoalError: The rows overlap or leave a gap, a batch cannot be
@@ -65,7 +89,7 @@ def write_rows(
         batches = [batch for _, _, batch in group]
         _check_order(topic, number, batches, allow_gaps)
         with Cluster(destination) as cluster:
-            landed = _write_partition(cluster, TopicPartition(name_of(topic), number), batches)
+            landed = _write_partition(cluster, TopicPartition(name_of(topic), number), batches, writer)
         first, last = batches[0].header, batches[-1].header
         yield WrittenRun(topic, number, first.base_offset, last.next_offset, landed)
 
@@ -103,15 +127,21 @@ def _check_order(topic: str, number: int, batches: Sequence[RecordBatch], allow_
             )
 
 
-def _write_partition(cluster: Cluster, partition: TopicPartition, batches: Sequence[RecordBatch]) -> int:
+def _write_partition(
+    cluster: Cluster, partition: TopicPartition, batches: Sequence[RecordBatch], writer: Identity
+) -> int:
     """Write what is not there yet, one request at a time; return where the first batch is."""
     cluster.refresh([partition.topic])
+    # Before the log's end: a late request that arrives between the two makes the sequences not fit, and
+    # nothing is written. In the other order ours would follow that request, and double its batch.
+    last = patiently(lambda: _last_sequence(cluster, partition, writer.producer_id), patience_s=_PATIENCE_S)
     start, end = patiently(lambda: _bounds(cluster, partition), patience_s=_PATIENCE_S)
     written = _already_written(cluster, partition, batches, start, end)
     first = end - sum(each.header.records_count for each in batches[:written])
     if written == len(batches):
         return first
-    identity = Identity(*patiently(lambda: init_producer_id(cluster), patience_s=_PATIENCE_S))
+    # Without a last sequence, it is the offset: a request that arrives late has the same.
+    identity = writer if last is None else replace(writer, base=end - last - 1)
     leader = cluster.partition(partition).leader
     producer = Producer(cluster.connect(leader, abort_on_close=True), timeout_ms=_TIMEOUT_MS)
     try:
@@ -132,6 +162,14 @@ def _write_partition(cluster: Cluster, partition: TopicPartition, batches: Seque
     finally:
         producer.close()
     return first
+
+
+def _last_sequence(cluster: Cluster, partition: TopicPartition, producer_id: int) -> int | None:
+    try:
+        return last_sequence(cluster, partition, producer_id)
+    except ShoalError:
+        cluster.refresh([partition.topic])
+        raise
 
 
 def _bounds(cluster: Cluster, partition: TopicPartition) -> tuple[int, int]:
@@ -159,7 +197,9 @@ def _already_written(
     records = sum(each.header.records_count for each in batches)
     if start == end:
         return 0
-    tail = [fingerprint(each) for each in read_batches(cluster, partition, max(start, end - records))]
+    # A late request may have arrived behind the end meanwhile: our sequences count from the end.
+    found = read_batches(cluster, partition, max(start, end - records))
+    tail = [fingerprint(each) for each in found if each.header.base_offset < end]
     prints = [fingerprint(each) for each in batches]
     for count in range(min(len(tail), len(prints)), 0, -1):
         if tail[-count:] == prints[:count]:

@@ -15,7 +15,7 @@ from shoal.mirroring.control import Control, ControlConnection, Uncontrolled
 from shoal.mirroring.lane import copy_lane
 from shoal.mirroring.mirror_maker.handled import handle_lane
 from shoal.mirroring.ranges import CopyRange
-from shoal.mirroring.write import write_rows
+from shoal.mirroring.write import new_writer, write_rows
 from shoal.spark.first_sentence import sentence_first
 from shoal.spark.options import WriteOptions
 from shoal.spark.rows import is_by_reference
@@ -34,7 +34,7 @@ class Written(WriterCommitMessage):
 
 @sentence_first
 class _Sink:
-    """What both writers do. Pickled on the driver for the tasks: it holds nothing but options."""
+    """What both writers do. Pickled on the driver for the tasks: options, and one identity for all tasks."""
 
     def __init__(self, options: WriteOptions, columns: Sequence[str]) -> None:
         self._options = options
@@ -44,14 +44,16 @@ class _Sink:
                 "rows by reference are copied from the source cluster: name it with the options "
                 "source.kafka.bootstrap.servers and group, or read the rows with the option rows=bytes"
             )
+        self._writer = None if self._by_reference else new_writer(unlocked(options).destination)
 
     def write(self, iterator: Iterator[Row]) -> WriterCommitMessage:
         """Copy what the rows of one task refer to, or write what they hold. Runs in the task."""
         refuse_speculation_in_task()
         if self._by_reference:
             return self._copy(list(iterator))
+        assert self._writer is not None
         destination = unlocked(self._options).destination
-        runs = write_rows(iterator, destination, self._mapping, self._options.allow_gaps)
+        runs = write_rows(iterator, destination, self._mapping, self._options.allow_gaps, self._writer)
         return Written(tuple(TopicPartition(run.topic, run.partition) for run in runs))
 
     def _mapping(self, topic: str) -> str:
