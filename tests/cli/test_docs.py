@@ -111,6 +111,8 @@ SAID_ELSEWHERE = (
         "missing for this principal: ",
         "committing the positions of group",
         "an older attempt of its task to end",
+        "its wall clock is",
+        "min ahead of",
     ),
 )
 

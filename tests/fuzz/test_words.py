@@ -87,6 +87,7 @@ STATE = {
     "shoal": importlib.metadata.version("shoal"),
     "stop": False,
     "clock_s": 0.0,
+    "wall_ms": 1.7e12,
     "lease_s": 20.0,
     "membership": ["member-id", 7, "instance-id"],
     "ends_in_s": None,
@@ -189,7 +190,11 @@ def test_a_driver_hears_reports_and_hangs_up_on_all_else(
 ) -> None:
     server, heard = driver
     heard.clear()
-    lines = [b'{"hello": "token", "clock_s": 1.0}', *words] if knows_token else words
+    lines = (
+        [b'{"hello": "token", "clock_s": 1.0, "wall_ms": 1.7e12, "process": "a:1"}', *words]
+        if knows_token
+        else words
+    )
     with socket.create_connection(server.address, timeout=5) as stranger, contextlib.suppress(OSError):
         stranger.sendall(b"".join(line + b"\n" for line in lines))
         stranger.shutdown(socket.SHUT_WR)

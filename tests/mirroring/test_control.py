@@ -166,8 +166,8 @@ def test_nobody_at_the_address_means_that_the_task_is_an_orphan() -> None:
 
 
 STATE = (
-    b'{"shoal": "%s", "stop": false, "clock_s": %%s, "lease_s": %%s, "membership": %%s, "ends_in_s": %%s}\n'
-    % importlib.metadata.version("shoal").encode()
+    b'{"shoal": "%s", "stop": false, "clock_s": %%s, "wall_ms": 1.7e12, '
+    b'"lease_s": %%s, "membership": %%s, "ends_in_s": %%s}\n' % importlib.metadata.version("shoal").encode()
 )
 
 
@@ -251,7 +251,10 @@ def test_a_task_that_does_not_listen_holds_up_no_other(
 ) -> None:
     monkeypatch.setattr("shoal.mirroring.control.driver._TELL_TIMEOUT_S", 1)
     with socket.create_connection(driver.server.address) as deaf:
-        deaf.sendall(json.dumps({"hello": "secret", "clock_s": 1.0}).encode() + b"\n")
+        deaf.sendall(
+            json.dumps({"hello": "secret", "clock_s": 1.0, "wall_ms": 1.7e12, "process": "a:1"}).encode()
+            + b"\n"
+        )
         assert deaf.recv(1)
         with driver.connect() as control:
             # More than the buffers between the two can hold.

@@ -15,7 +15,6 @@ for, and at those that wait, never at all: most of a thousand may be idle.
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -53,7 +52,7 @@ _PAUSE_S = 1.0
 
 #: What the destination's brokers know of a producer id is checked every
 #: 10 minutes (producer.id.expiration.check.interval.ms) and may be forgotten
-#: at once by a restart; clocks differ too.
+#: at once by a restart; clocks differ too, by what `control.clock` could not find out.
 _FORGETTING_MARGIN_MS = 30 * 60 * 1000
 
 #: The broker refused before it wrote anything: ask for the leader, then for the log end, and send again.
@@ -439,7 +438,7 @@ class Route:
         """Take one batch of each partition that may send, or several, up to a request's size."""
         batches: dict[TopicPartition, Sequence[memoryview]] = {}
         size = 0
-        forgotten_up_to_ms = time.time() * 1000 - self._remembered_for_ms
+        forgotten_up_to_ms = self._control.now_ms() - self._remembered_for_ms
         for _ in range(len(ready)):
             copy = ready.popleft()
             if copy.may_send(forgotten_up_to_ms):

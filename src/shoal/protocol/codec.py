@@ -80,6 +80,7 @@ _MODULES = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: "admin.configs",
     ApiKey.DELETE_GROUPS: "admin.groups",
     ApiKey.DESCRIBE_PRODUCERS: "admin.transactions",
+    ApiKey.DESCRIBE_QUORUM: "admin.cluster",
     ApiKey.DESCRIBE_CLUSTER: "admin.cluster",
     ApiKey.DESCRIBE_TRANSACTIONS: "admin.transactions",
     ApiKey.LIST_TRANSACTIONS: "admin.transactions",

@@ -33,7 +33,7 @@ from shoal.client.offsets import LATEST
 from shoal.client.reachable import check_advertised
 from shoal.errors import PartitionStopped, ShoalError, Stopped
 from shoal.mirroring.beginnings import Beginnings, find_beginnings
-from shoal.mirroring.control import ControlServer
+from shoal.mirroring.control import ControlServer, ReferenceClock
 from shoal.mirroring.copies import CopyWatch, stops_of_deleted
 from shoal.mirroring.credentials import PROCESS_KEY, Credentials
 from shoal.mirroring.discovery import Discovery
@@ -178,6 +178,7 @@ class Run:
             slices=None if self._options.once else SliceClock(self._options.slice_s),
             on_plan=work.plan,
             in_trouble=work.in_trouble,
+            clock=ReferenceClock.of(self._options.destination, self._on_warning),
         )
         resources.callback(control.close)
         lock = GroupLock(self._options.source, prepared.group, identity.name, control.renew)

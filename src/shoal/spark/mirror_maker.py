@@ -19,7 +19,7 @@ from shoal.client.cluster import Cluster, is_transient, patiently
 from shoal.client.groups import Membership
 from shoal.client.metadata import TopicPartition
 from shoal.errors import ConfigError, ShoalError
-from shoal.mirroring.control import ControlServer
+from shoal.mirroring.control import ControlServer, ReferenceClock
 from shoal.mirroring.incidents import IncidentKind
 from shoal.mirroring.lock import MirrorIdentity
 from shoal.mirroring.mirror_maker.handlers import load_handler
@@ -109,6 +109,7 @@ class _MirrorMaker(Run):
                 on_plan=work.plan,
                 in_trouble=work.in_trouble,
                 is_ours=work.has,
+                clock=ReferenceClock.of(options.destination, self._on_warning),
             )
             resources.callback(control.close)
             share = GroupShare(

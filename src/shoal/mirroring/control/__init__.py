@@ -6,10 +6,10 @@ TCP connection serves for all: the driver says who commits, renews the lease,
 says when the slice of time is over, and asks for an end; the task reports
 what it did. When it breaks, the task is an orphan and stops producing.
 
-Lines of JSON. The first one is ``{"hello": token, "clock_s": 12.5}``, and the driver answers with its
-state, and again whenever that changes::
+Lines of JSON. The first one is ``{"hello": token, "clock_s": 12.5, "wall_ms": 1.7e12, "process": "host:7"}``,
+and the driver answers with its state, and again whenever that changes::
 
-    {"shoal": "0.1.0", "stop": false, "clock_s": 12.5, "lease_s": 20.0,
+    {"shoal": "0.1.0", "stop": false, "clock_s": 12.5, "wall_ms": 1.7e12, "lease_s": 20.0,
      "membership": ["member-id", 7, "instance-id"], "ends_in_s": 14.9}
 
 A lease counts from when the driver gave it, and not from when the task reads of it: a task that was stopped
@@ -28,6 +28,7 @@ no pair, for the planner that may follow it, which asks ``for`` them. ``"credent
 ``{"credentials": "…"}``, sealed (:mod:`~shoal.mirroring.credentials`).
 """
 
+from .clock import ReferenceClock
 from .driver import ControlServer
 from .lines import lease_clock_s
 from .task import CarrierControl, Control, ControlConnection, Uncontrolled, ask_letter, ask_starts, planning
@@ -37,6 +38,7 @@ __all__ = [
     "Control",
     "ControlConnection",
     "ControlServer",
+    "ReferenceClock",
     "Uncontrolled",
     "ask_letter",
     "ask_starts",

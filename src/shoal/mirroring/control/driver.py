@@ -23,6 +23,7 @@ from ..pair import Pair
 from ..reports import left_out_report
 from ..slices import SliceClock, SlicePlan
 from .attempts import Attempt, Attempts
+from .clock import ReferenceClock
 from .lines import INSTALLED, NOT_UNDERSTOOD, lease_clock_s, line, of, partition_of
 
 __all__ = ["ControlServer"]
@@ -73,6 +74,7 @@ class ControlServer:
         on_plan: Callable[[], SlicePlan] = lambda: SlicePlan({}),
         in_trouble: Callable[[], Mapping[TopicPartition, str]] = dict,
         is_ours: Callable[[TopicPartition], bool] = lambda partition: True,
+        clock: ReferenceClock | None = None,
     ) -> None:
         """
         Listen.
@@ -87,6 +89,7 @@ class ControlServer:
             in_trouble: Says which partitions wait, and what for.
             is_ours: Says whether a partition may be taken: a mirror that shares its group may have given
                 it up since it was planned.
+            clock: What the workers' clocks are compared with; None for this machine's own.
 
         Raises:
             Disconnected: The host is not one to listen at.
@@ -98,6 +101,7 @@ class ControlServer:
         self._on_plan = on_plan
         self._in_trouble = in_trouble
         self._is_ours = is_ours
+        self._clock = clock or ReferenceClock()
         self._slices = slices
         self._handovers = Handovers()
         #: Held wherever state changes; notified when a task has ended, or all have to.
@@ -144,6 +148,7 @@ class ControlServer:
                 connection.sendall(line({subject: self._answer(subject)}))
             else:
                 attempt.clock_s = of(float, words["clock_s"])
+                self._clock.compare(of(str, words["process"]), of(float, words["wall_ms"]))
                 self._begin(attempt)
             connection.settimeout(None)
             for each in lines:
@@ -289,6 +294,7 @@ class ControlServer:
                 "shoal": INSTALLED,
                 "stop": self._stop,
                 "clock_s": attempt.clock_s,
+                "wall_ms": self._clock.now_ms(),
                 "lease_s": max(0.0, lease_until - lease_clock_s()),
                 "membership": [membership.member_id, membership.generation, membership.instance_id],
                 "ends_in_s": ends_in_s,

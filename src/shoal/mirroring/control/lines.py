@@ -20,6 +20,7 @@ __all__ = [
     "of",
     "partition_of",
     "seconds_of",
+    "wall_clock_ms",
 ]
 
 #: The longest line of the driver, which names partitions; another may listen at its address.
@@ -47,6 +48,11 @@ def lease_clock_s() -> float:
     """
     boot_time = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if boot_time is None else time.clock_gettime(boot_time)
+
+
+def wall_clock_ms() -> float:
+    """Return this machine's wall clock: the age of records is measured by it, and it may be wrong."""
+    return time.time() * 1000
 
 
 def line(message: Mapping[str, Any]) -> bytes:

@@ -17,8 +17,18 @@ from ...client.groups import Membership
 from ...client.metadata import TopicPartition
 from ...errors import BrokerError, ErrorCode, Stopped
 from ..handover import Handover
+from ..processes import process_name
 from ..slices import SlicePlan
-from .lines import INSTALLED, LONGEST_LINE, NOT_UNDERSTOOD, lease_clock_s, line, of, seconds_of
+from .lines import (
+    INSTALLED,
+    LONGEST_LINE,
+    NOT_UNDERSTOOD,
+    lease_clock_s,
+    line,
+    of,
+    seconds_of,
+    wall_clock_ms,
+)
 
 __all__ = [
     "CarrierControl",
@@ -69,6 +79,9 @@ class Control(Protocol):
 
         """
 
+    def now_ms(self) -> float:
+        """Return the wall clock's time, for the age of records: that of the latest clock known."""
+
     def take(self, partitions: Sequence[TopicPartition]) -> Handover:
         """Ask for what former tasks know of this one's partitions; raises Stopped."""
 
@@ -117,6 +130,9 @@ class CarrierControl:
         if self._control.interruptions != self._seen:
             raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS, "the mirror's place in its consumer group")
 
+    def now_ms(self) -> float:
+        return self._control.now_ms()
+
     def begin(self) -> bool:
         """Start over after an interruption; return whether there was one."""
         seen, self._seen = self._seen, self._control.interruptions
@@ -145,6 +161,9 @@ class Uncontrolled:
 
     def check_lease(self) -> None:
         """Nobody takes it away."""
+
+    def now_ms(self) -> float:
+        return wall_clock_ms()
 
     def take(self, partitions: Sequence[TopicPartition]) -> Handover:
         return Handover()
@@ -180,6 +199,7 @@ class ControlConnection:
         self._stop = False
         self._orphan = False
         self._lease_until = 0.0
+        self._driver_ahead_ms = 0.0
         self._ends_at = math.inf
         self._membership = Membership()
         self._interruptions = 0
@@ -191,7 +211,16 @@ class ControlConnection:
             raise Stopped(f"{self._where} is gone: {error}") from error
         self._lines = self._socket.makefile("rb")
         try:
-            self._socket.sendall(line({"hello": token, "clock_s": lease_clock_s()}))
+            self._socket.sendall(
+                line(
+                    {
+                        "hello": token,
+                        "clock_s": lease_clock_s(),
+                        "wall_ms": wall_clock_ms(),
+                        "process": process_name(),
+                    }
+                )
+            )
             said = json.loads(self._lines.readline(LONGEST_LINE))
             _check_version(said)
             self._hear(said)
@@ -243,7 +272,10 @@ class ControlConnection:
         given_at = of(float, state["clock_s"])
         if not 0 <= given_at <= now:
             raise ValueError(f"a lease given at {given_at} s, and it is {now} s now")
+        # The driver read its clock after ours showed given_at, so its clock shows at most so much more now.
+        driver_ms = of(float, state["wall_ms"]) + (now - given_at) * 1000
         with self._changed:
+            self._driver_ahead_ms = driver_ms - now * 1000
             self._stop = stop
             self._interruptions += now >= self._lease_until or membership != self._membership
             self._lease_until = given_at + lease_s
@@ -273,6 +305,10 @@ class ControlConnection:
         if lease_clock_s() >= self._lease_until:
             where = "the mirror's place in its consumer group (no heartbeat for too long)"
             raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, where)
+
+    def now_ms(self) -> float:
+        # The later one, since a record must not look younger than it is to the brokers.
+        return max(wall_clock_ms(), lease_clock_s() * 1000 + self._driver_ahead_ms)
 
     def _gone(self) -> Stopped:
         return Stopped("the driver is gone: nothing more is produced")

@@ -1,0 +1,54 @@
+"""
+What time it is for a cluster.
+
+Kafka's protocol has no request for a broker's clock. One answer holds a reading of one: DescribeQuorum v1
+(KIP-836, Kafka 3.3) says of each voter when it had caught up last, and of the leader, the active
+controller, that it has now, by its own wall clock (``LeaderState.describeReplicaState``).
+"""
+
+from __future__ import annotations
+
+import time
+
+from ..errors import ProtocolError, ShoalError
+from ..protocol.apis import ApiKey
+from ..protocol.codec import request_class
+from .cluster import Cluster
+from .connection import raise_for
+
+__all__ = ["controller_ahead_ms"]
+
+_METADATA_TOPIC = "__cluster_metadata"
+
+
+def controller_ahead_ms(cluster: Cluster) -> float | None:
+    """
+    Ask how far the active controller's wall clock is ahead of ours; exact to half of the answer's time.
+
+    Returns:
+        Milliseconds, below 0 if it is behind. None if the cluster does not say: it has ZooKeeper, is older
+        than Kafka 3.3, or does not allow us DESCRIBE on the cluster.
+
+    """
+    asked_ms = time.time() * 1000
+    try:
+        reading_ms = _controller_ms(cluster)
+    except ShoalError:
+        return None
+    return reading_ms - (asked_ms + time.time() * 1000) / 2
+
+
+def _controller_ms(cluster: Cluster) -> int:
+    topic = request_class(ApiKey.DESCRIBE_QUORUM).TopicData
+    response = cluster.any_connection().request(
+        ApiKey.DESCRIBE_QUORUM,
+        topics=[topic(topic_name=_METADATA_TOPIC, partitions=[topic.PartitionData(partition_index=0)])],
+    )
+    raise_for(response.error_code, f"DescribeQuorum of {cluster}")
+    for described in response.topics:
+        for partition in described.partitions:
+            raise_for(partition.error_code, f"DescribeQuorum of {cluster}")
+            for voter in partition.current_voters:
+                if voter.replica_id == partition.leader_id and voter.last_caught_up_timestamp > 0:
+                    return int(voter.last_caught_up_timestamp)
+    raise ProtocolError(f"{cluster} describes a quorum without its leader")

@@ -1,0 +1,62 @@
+"""What only real brokers can show of what shoal asks the destination: its clock, what it knows of producers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import batches
+import pytest
+from late_requests import Requests, arrive
+from two_brokers import NOW_MS, Killed
+
+from rig import KafkaCluster
+from rig.load import create_topic
+from shoal.client.cluster import Cluster
+from shoal.client.config import ClientConfig
+from shoal.client.connection import parse_bootstrap
+from shoal.client.metadata import TopicPartition
+from shoal.client.offsets import log_end_offsets
+from shoal.client.quorum import controller_ahead_ms
+from shoal.mirroring import write as write_module
+from shoal.mirroring.write import new_writer, write_rows
+
+
+class Row(NamedTuple):
+    topic: str
+    partition: int
+    batch: bytes
+
+
+@pytest.fixture
+def destination(destination_cluster: KafkaCluster) -> ClientConfig:
+    return ClientConfig("destination", parse_bootstrap(destination_cluster.bootstrap))
+
+
+def test_controller_of_real_kafka_says_what_time_it_is(destination: ClientConfig) -> None:
+    with Cluster(destination) as cluster:
+        assert controller_ahead_ms(cluster) == pytest.approx(0, abs=5000)
+
+
+def test_late_request_of_a_failed_attempt_is_not_doubled_by_real_kafka(
+    destination_cluster: KafkaCluster,
+    destination: ClientConfig,
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    create_topic(destination_cluster.bootstrap, topic, 1)
+    rows = [
+        Row(topic, 0, bytes(batches.batch([b"%d" % offset], base_offset=offset, base_timestamp=NOW_MS)))
+        for offset in range(12)
+    ]
+    writer = new_writer(destination)
+    requests = Requests(monkeypatch, write_module)
+    requests.die_after(2)
+    with pytest.raises(Killed):
+        list(write_rows(rows, destination, str, False, writer))
+    late = requests.sent[2]
+    list(write_rows(rows, destination, str, False, writer))
+    arrive(destination, [late], topic)
+    partition = TopicPartition(topic, 0)
+    with Cluster(destination) as cluster:
+        cluster.refresh([topic])
+        assert log_end_offsets(cluster, [partition])[partition] == len(rows)

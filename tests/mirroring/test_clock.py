@@ -1,0 +1,154 @@
+"""A wrong wall clock of a worker is found, named, and makes no record look younger than it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from two_brokers import NOW_MS, TwoBrokers, config_of
+
+from shoal.broker import Broker
+from shoal.broker.apis.table import Api
+from shoal.broker.call import Call
+from shoal.client.cluster import Cluster
+from shoal.client.groups import Membership
+from shoal.client.produce import Producer
+from shoal.client.quorum import controller_ahead_ms
+from shoal.mirroring.control import ControlConnection, ControlServer, ReferenceClock, task
+from shoal.mirroring.control.lines import wall_clock_ms
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.codec import response_class
+
+pytestmark = pytest.mark.timeout(30)
+
+HOUR_MS = 3_600_000
+_Response = response_class(ApiKey.DESCRIBE_QUORUM)
+_Topic = _Response.TopicData
+_Partition = _Topic.PartitionData
+
+
+def with_quorum(broker: Broker, ahead_ms: float, *, error_code: int = 0, leader: int = 3) -> None:
+    """Let a broker describe a quorum of two, whose leader's clock is ahead of ours."""
+
+    def handle(broker: Broker, call: Call, request: Any) -> Any:
+        now_ms = int(wall_clock_ms() + ahead_ms)
+        voters = [
+            _Partition.ReplicaState(
+                replica_id=node,
+                log_end_offset=7,
+                last_fetch_timestamp=now_ms if node == 3 else 1,
+                last_caught_up_timestamp=now_ms if node == 3 else 1,
+            )
+            for node in (2, 3)
+        ]
+        partition = _Partition(
+            partition_index=0,
+            error_code=error_code,
+            leader_id=leader,
+            leader_epoch=1,
+            high_watermark=7,
+            current_voters=voters,
+            observers=[],
+        )
+        topic = _Topic(topic_name="__cluster_metadata", partitions=[partition])
+        return _Response(version=call.version, error_code=0, topics=[topic])
+
+    broker.apis = {**broker.apis, ApiKey.DESCRIBE_QUORUM: Api(ApiKey.DESCRIBE_QUORUM, 0, 1, handle)}
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as started:
+        yield started
+
+
+def ahead_of(broker: Broker) -> float | None:
+    with Cluster(config_of("destination", broker)) as cluster:
+        return controller_ahead_ms(cluster)
+
+
+@pytest.mark.parametrize("ahead_ms", [0, HOUR_MS, -HOUR_MS])
+def test_controller_ahead_is_read_from_the_quorums_leader(broker: Broker, ahead_ms: int) -> None:
+    with_quorum(broker, ahead_ms)
+    assert ahead_of(broker) == pytest.approx(ahead_ms, abs=2000)
+
+
+def test_controller_ahead_of_a_cluster_that_does_not_say_is_unknown(broker: Broker) -> None:
+    assert ahead_of(broker) is None  # without the API
+    with_quorum(broker, 0, error_code=31)
+    assert ahead_of(broker) is None  # without the ACL
+    with_quorum(broker, 0, leader=9)
+    assert ahead_of(broker) is None  # without a leader
+
+
+def test_reference_clock_names_each_wrong_machine_once() -> None:
+    warnings: list[str] = []
+    clock = ReferenceClock(0.0, warnings.append)
+    clock.compare("good:1", wall_clock_ms() + 1000)
+    for process in ("bad:1", "bad:2", "worse:1"):
+        clock.compare(process, wall_clock_ms() - 45 * 60_000)
+    assert [each.partition(" its wall")[0] for each in warnings] == ["bad:1:", "worse:1:"]
+    assert "its wall clock is 45 min behind that of the destination's controller; set it" in warnings[0]
+    clock.compare("bad:3", wall_clock_ms())
+    clock.compare("bad:4", wall_clock_ms() + 2 * HOUR_MS)  # wrong again
+    assert "bad:4: its wall clock is 120 min ahead of" in warnings[-1]
+
+
+def test_reference_clock_names_the_driver() -> None:
+    warnings: list[str] = []
+    assert ReferenceClock(HOUR_MS, warnings.append).now_ms() == pytest.approx(
+        wall_clock_ms() + HOUR_MS, abs=500
+    )
+    (warning,) = warnings
+    assert "the driver: its wall clock is 60 min behind that of the destination's controller" in warning
+
+
+def test_reference_clock_asks_the_destination(broker: Broker) -> None:
+    warnings: list[str] = []
+    ReferenceClock.of(config_of("destination", broker), warnings.append)
+    assert warnings == []
+    with_quorum(broker, -HOUR_MS)
+    clock = ReferenceClock.of(config_of("destination", broker), warnings.append)
+    assert clock.now_ms() == pytest.approx(wall_clock_ms() - HOUR_MS, abs=2000)
+    assert len(warnings) == 1
+
+
+@pytest.mark.parametrize(("worker_ahead_ms", "latest_ms"), [(-2 * HOUR_MS, 0), (HOUR_MS, HOUR_MS)])
+def test_task_goes_by_the_later_of_both_clocks(
+    worker_ahead_ms: int, latest_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warnings: list[str] = []
+    server = ControlServer("127.0.0.1", "token", lambda _: None, clock=ReferenceClock(None, warnings.append))
+    server.renew(Membership(), 60.0)
+    monkeypatch.setattr(task, "wall_clock_ms", lambda: wall_clock_ms() + worker_ahead_ms)
+    with ControlConnection(server.address, "token") as control:
+        assert control.now_ms() == pytest.approx(wall_clock_ms() + latest_ms, abs=2000)
+    server.close()
+    (warning,) = warnings
+    assert "the driver's; set it" in warning
+
+
+def test_lane_with_a_clock_that_is_behind_sends_old_records_one_by_one(
+    brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker may have forgotten who wrote them; a worker that is 25 hours behind takes them for young."""
+    (history,) = brokers.topic()
+    history.base_timestamp = NOW_MS - 25 * HOUR_MS
+    history.plain(*[1] * 30)
+    monkeypatch.setattr(task, "wall_clock_ms", lambda: wall_clock_ms() - 25 * HOUR_MS)
+    in_flight: list[int] = []
+    prepare = Producer.prepare
+
+    def watched(producer: Producer, each: Any) -> None:
+        in_flight.append(producer.in_flight)
+        prepare(producer, each)
+
+    monkeypatch.setattr(Producer, "prepare", watched)
+    server = ControlServer("127.0.0.1", "token", lambda _: None)
+    server.renew(Membership(), 60.0)
+    with ControlConnection(server.address, "token") as control:
+        assert brokers.run(control=control).complete
+    server.close()
+    assert set(in_flight) == {0}
+    assert brokers.copied() == history.committed
