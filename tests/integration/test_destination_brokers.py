@@ -1,4 +1,4 @@
-"""What only real brokers can show of what shoal asks the destination: its clock, what it knows of producers."""
+"""What only real brokers show of what shoal asks the destination: its clock, what it knows of producers."""
 
 from __future__ import annotations
 
