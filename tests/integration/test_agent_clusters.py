@@ -24,7 +24,7 @@ from rig.locked import PASSWORDS, LockedKafka, jaas, locked_kafka
 from shoal.client.config import ClientConfig
 from shoal.client.security import Security
 from shoal.errors import ErrorCode
-from shoal.protocol.apis import CLIENT_VERSIONS, ApiKey
+from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from shoal.records import split
 
@@ -139,14 +139,11 @@ def set_config(kafka: KafkaCluster, *options: str) -> None:
 
 
 @lines
-def test_a_producer_that_the_broker_forgot_goes_on_and_is_recognised(
-    version: str, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_producer_that_the_broker_forgot_goes_on_and_is_recognised(version: str, topic: str) -> None:
     """Its batches are years old, so that the broker forgets it at the next look."""
     config = {"producer.id.expiration.check.interval.ms": 50}
     with KafkaCluster(version=version, config=config, broker_jvm={1: with_agent()}) as kafka:
         create_topic(kafka.bootstrap, topic)
-        monkeypatch.setitem(CLIENT_VERSIONS, ApiKey.DESCRIBE_PRODUCERS, (0, 0))
         first, second = following(0, 10), following(30, 10)
         with RawProducer(kafka.bootstrap) as producer:
             assert producer.accepted(topic, first) == 0

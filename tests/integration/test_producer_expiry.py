@@ -31,7 +31,7 @@ from shoal.mirroring.control import Control, Uncontrolled
 from shoal.mirroring.lane import LaneResult, copy_lane
 from shoal.mirroring.ranges import CopyRange
 from shoal.mirroring.settings import CopySettings
-from shoal.protocol.apis import CLIENT_VERSIONS, ApiKey
+from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 
 NOW_MS = int(time.time() * 1000)
@@ -49,12 +49,6 @@ def forgetful_cluster() -> Iterator[KafkaCluster]:
     """A cluster that looks every 50 ms whom it may forget."""
     with KafkaCluster(config={"producer.id.expiration.check.interval.ms": 50}) as cluster:
         yield cluster
-
-
-@pytest.fixture(autouse=True)
-def describe_producers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the client speak an API that only tests need."""
-    monkeypatch.setitem(CLIENT_VERSIONS, ApiKey.DESCRIBE_PRODUCERS, (0, 0))
 
 
 @pytest.fixture

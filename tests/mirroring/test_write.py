@@ -239,6 +239,13 @@ def test_late_request_before_the_look_at_the_log_fails_the_attempt_and_doubles_n
     assert values(brokers) == ONCE
 
 
+def test_rows_of_a_writer_without_read_are_written(brokers: TwoBrokers) -> None:
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    brokers.destination.faults.add(ApiKey.DESCRIBE_PRODUCERS, error=code)
+    write(brokers, ROWS)
+    assert values(brokers) == ONCE
+
+
 def test_rows_behind_those_of_another_writer_follow_with_the_same_identity(
     brokers: TwoBrokers, writer: Identity
 ) -> None:
