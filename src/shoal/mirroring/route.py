@@ -15,6 +15,7 @@ for, and at those that wait, never at all: most of a thousand may be idle.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
