@@ -20,12 +20,12 @@ from rig.load import (
     Codec,
     await_markers,
     create_topic,
+    load_batch,
     load_every_kind,
     random_records,
     send_batch,
     transactional_producer,
 )
-from rig.load import _producer as make_producer
 from rig.read import ReadFailed
 from rig.record import Record
 from rig.wait import wait_until
@@ -52,21 +52,20 @@ def _load_odd(bootstrap: str, topic: str, *, transactions: bool, seed: int) -> N
     times = itertools.cycle(ODD_TIMES)
     same = Record(None, None, (), 1)
     for number, codec in enumerate(CODECS):
-        producer = (
-            transactional_producer(bootstrap, f"{topic}-{codec}", codec)
-            if transactions
-            else make_producer(bootstrap, codec, number % 2 == 0)
-        )
+        producer = transactional_producer(bootstrap, f"{topic}-{codec}", codec) if transactions else None
         for _ in range(6):
-            if transactions:
+            if producer is not None:
                 producer.begin_transaction()
             for partition in range(PARTITIONS):
-                send_batch(producer, topic, partition, [same] * rng.randrange(1, 9))
                 records = random_records(rng, rng.randrange(1, 40), 50)
-                send_batch(producer, topic, partition, _with_times(records, times))
-            if transactions and rng.random() < 0.5:
+                for batch in ([same] * rng.randrange(1, 9), _with_times(records, times)):
+                    if producer is not None:
+                        send_batch(producer, topic, partition, batch)
+                    else:
+                        load_batch(bootstrap, topic, partition, batch, codec, idempotent=number % 2 == 0)
+            if producer is not None and rng.random() < 0.5:
                 producer.abort_transaction(60)
-            elif transactions:
+            elif producer is not None:
                 producer.commit_transaction(60)
     await_markers(bootstrap, topic, range(PARTITIONS))
 

@@ -336,7 +336,8 @@ class _Search:
         self._proof = -(-3 * head.anchors // 4)
         self._best: _Chain | None = None
         self._chains: dict[int, _Chain] = {}
-        self._passed: deque[SeenRecord] = deque(maxlen=MOST_HEAD_RECORDS)
+        # As far back as the way from an anchor to the head's first record may lead.
+        self._passed: deque[SeenRecord] = deque(maxlen=len(head.records))
         self._count = 0
         # If the head repeats itself, so may the log: all of it is read, and other places are kept.
         self._pattern = None if head.is_telling else _Pattern(head.records)

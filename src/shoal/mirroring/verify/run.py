@@ -50,7 +50,8 @@ def verify(
     Compare topics with their mirrors: batch by batch, and record by record where batches are not the same.
 
     Everything up to the end offsets at the start is read once, on both sides;
-    around a difference, twice. Memory is bounded: two buffers of 4 MiB, a
+    around a difference, twice; and once more for each other place that looks
+    like the beginning, if a topic repeats its records and differs. Memory is bounded: two buffers of 4 MiB, a
     look ahead of some thousand batches or records, and a decoded batch of
     each side, a thread.
 
