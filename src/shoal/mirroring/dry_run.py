@@ -322,7 +322,7 @@ class _DryRun:
         if pair.rules != self._options.rules():
             yield (
                 "mirrored so far by other rules (isolation.level, --keep-append-time): stops; use the "
-                "options of then, or a new --group"
+                "options of then, or a new --group into an empty topic"
             )
         if state is not None and state.is_loss:
             yield self._met(IncidentKind.DESTINATION_LOSS, f"its copy {state.value}")

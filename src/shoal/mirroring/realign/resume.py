@@ -122,7 +122,8 @@ class Resumption:
                 return
             raise self._stop(
                 f"group {self._clusters.settings.group!r} mirrored it by other rules (isolation.level and "
-                "the like decide what is copied); use the options of then, or a new --group"
+                "the like decide what is copied); use the options of then, or a new --group into "
+                "an empty topic"
             )
 
     # The destination
@@ -211,7 +212,7 @@ class Resumption:
                 f"to offset {self.pair.source_offset} (its id was {then} and is {now})",
                 self._go_on_in_new_topic,
                 f"{IncidentKind.SOURCE_RESET.option} continue mirrors the new topic behind the old one's "
-                "records; or mirror it with a new --group, or under another name",
+                "records; or mirror it with a new --group into an empty topic (--rename)",
                 self._source.start,
             )
         elif self._source.same_up_to is not None and self._source.same_up_to < self.pair.source_offset:
@@ -268,7 +269,7 @@ class Resumption:
                 f"{self._copy.destination} on {self._clusters.destination} holds nothing any more of what "
                 f"was mirrored from offset {self.pair.destination_offset} to {self._log.end} and not "
                 "committed: retention or compaction took it, so nothing shows whose it was; mirror it with a "
-                "new --group (--start says from where)"
+                "new --group into an empty topic (--start says from where)"
             )
         place = self._place_behind(self._places.run_behind(self.pair, tail, self._log.end))
         if place:
