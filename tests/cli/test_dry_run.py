@@ -209,6 +209,19 @@ def test_what_would_stop_a_partition_is_a_warning(
     assert other.startswith("orders-1: without a committed position, and the destination holds records")
 
 
+def test_clusters_that_are_swapped_after_a_mirror_are_a_warning(sides: Sides) -> None:
+    sides.destination.create_topic("orders", partitions=2)
+    assert sides.found()["warnings"] == []
+    pair = Pair(50, 50, Identity(1, 0), (0, 0), None, None, None, -1, sides.options().rules())
+    reverse = f"shoal.{sides.destination.cluster_id}.{sides.source.cluster_id}"
+    config, _ = ClientConfig.from_properties("source", {"bootstrap.servers": sides.destination.bootstrap})
+    with Cluster(config) as cluster:
+        commit_offsets(cluster, reverse, {TopicPartition("orders", 0): pair.to_committed()}, Membership())
+    (warning,) = sides.found()["warnings"]
+    assert warning.startswith("topic orders on the destination cluster")
+    assert "check that --from and --to are not swapped" in warning
+
+
 def test_latest_at_the_first_start_is_said_and_commits_nothing(sides: Sides) -> None:
     for _ in range(2):
         found = sides.found("--start", "latest")

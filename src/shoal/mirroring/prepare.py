@@ -357,6 +357,7 @@ class _Look:
         group = self._options.group_between(
             self._source.metadata.cluster_id, self._destination.metadata.cluster_id
         )
+        self._warn_of_the_other_direction(names)
         source_configs = self._describe(self._source, names)
         topics = self._plan(names, source_configs, self._deleted(names, group))
         self._compare(topics, source_configs, self._configs_of_copies(topics))
@@ -404,6 +405,28 @@ class _Look:
                     f"{name}, {copy}, would be mirrored again; give --rename and --exclude "
                     "(or --topics) that keep copies and originals apart"
                 )
+
+    def _warn_of_the_other_direction(self, names: Mapping[str, str]) -> None:
+        """Warn if a mirror copies from the copies to here: perhaps ``--from`` and ``--to`` are swapped."""
+        ids = self._destination.metadata.cluster_id, self._source.metadata.cluster_id
+        present = self._destination.metadata.topics
+        partitions = [
+            TopicPartition(copy, number)
+            for copy in names.values()
+            if copy in present
+            for number in present[copy].partitions
+        ]
+        held: set[str] = set()
+        with suppress(ShoalError):  # a group there need not be visible to this principal
+            group = self._options.group_between(*ids)
+            if partitions and has_coordinator(self._destination, group):
+                pairs = GroupPositions(self._destination, group, Membership).read(partitions)
+                held = {each.topic for each in pairs}
+        if held:
+            self._warnings.append(
+                f"{_topics(sorted(held))} on {self._destination}: group {group!r} there holds positions of a "
+                "mirror in the other direction; check that --from and --to are not swapped"
+            )
 
     # Configurations
 
