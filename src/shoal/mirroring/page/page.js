@@ -74,8 +74,8 @@ const ROWS_SHOWN_WHOLE = 25;
 function table(caption, columns, rows) {
   const head = element("tr", { role: "row" }, ...columns.map(([heading, kind]) =>
     element("th", { scope: "col", role: "columnheader", className: kind }, heading)));
-  const body = rows.map((row) => element("tr", { role: "row" }, ...columns.map(([, kind, cell]) =>
-    element("td", { role: "cell", className: kind }, cell(row)))));
+  const body = rows.map((row) => element("tr", { role: "row" }, ...columns.map(([heading, kind, cell]) =>
+    element("td", { role: "cell", className: kind, "data-heading": heading }, cell(row)))));
   const className = rows.length > ROWS_SHOWN_WHOLE ? "scroll long" : "scroll";
   return element("div", { className, tabIndex: 0, role: "region", "aria-label": caption },
     element("table", { role: "table" }, element("caption", {}, caption),
