@@ -303,7 +303,8 @@ class Resumption:
                 f"{self.pair.source_offset} on and not committed; {error}"
             )
             self._incidents.append(Incident(kind, reason))
-            raise self._stop(f"{reason}; mirror it with a new --group into an empty topic") from None
+            advice = "mirror it with a new --group into an empty topic"
+            raise self._stop(f"{reason}; {advice}") from None
 
     def _settle(self, place: Place, tail: Tail, *, landed: int | None) -> None:
         """Put the pair behind what was written; tell of its offsets where they are known."""
