@@ -24,6 +24,7 @@ from ..partition_copy import PartitionCopy
 from ..reading import read_batches, read_decided
 from ..runs import add_run
 from .logs import Clusters, DestinationLog
+from .written import create_time_of
 
 __all__ = [
     "Found",
@@ -82,9 +83,9 @@ class Tail:
         return is_alike and fingerprint(batch) == self.fingerprint
 
     def is_same_record(self, ours: Record, source: Record) -> bool:
-        """Whether a record of this batch is a certain one of the source; its time may be its broker's."""
-        same_time = self.header.is_log_append_time or ours.timestamp == source.timestamp
-        return same_time and ours.body == source.body
+        """Whether a record of this batch is a certain one of the source; a cleaner may change its time."""
+        create_time = create_time_of(self.header, ours)
+        return create_time in (None, source.timestamp) and ours.body == source.body
 
 
 @dataclass(frozen=True, slots=True)
