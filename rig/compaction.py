@@ -32,6 +32,7 @@ from rig.wait import wait_until
 
 __all__ = [
     "COMPACTED",
+    "await_compaction",
     "load_compacted",
     "load_old_compacted",
 ]
@@ -85,6 +86,14 @@ def load_compacted(
     with ThreadPoolExecutor(max_workers=len(topics)) as loaders:
         list(loaders.map(load, topics))
     return _wait_for_compaction(cluster, topics)
+
+
+def await_compaction(
+    cluster: KafkaCluster, topic: str, is_done: Callable[[Sequence[DumpedBatch]], bool]
+) -> None:
+    """Send filler to a topic with `COMPACTED` until the cleaner has left of it what is expected."""
+    _hasten_cleaner(cluster.bootstrap)
+    _wait_for_compaction(cluster, [topic], is_done)
 
 
 def load_old_compacted(

@@ -1,0 +1,81 @@
+"""Real brokers whose cleaner takes what was mirrored and not committed, and an update that comes again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from rig import KafkaCluster
+from rig.compaction import COMPACTED, await_compaction
+from rig.dump import DumpedBatch
+from rig.load import create_topic, load_batch
+from rig.read import read_topic
+from rig.record import Record
+from shoal.client.cluster import Cluster
+from shoal.client.config import ClientConfig
+from shoal.client.connection import parse_bootstrap
+from shoal.client.groups import Membership
+from shoal.client.metadata import TopicPartition
+from shoal.mirroring.control import Uncontrolled
+from shoal.mirroring.lane import copy_lane
+from shoal.mirroring.positions import GroupPositions
+from shoal.mirroring.ranges import CopyRange
+from shoal.mirroring.settings import CopySettings
+
+UPDATES = ["a=1", "b=1", "c=1", "d=1", "e=1", "K=on", "f=1", "g=1", "K=off", "K=on", "d=2", "g=2"]
+
+#: So many were mirrored and not committed: of K=on the first.
+MIRRORED = 6
+
+
+def updates() -> list[Record]:
+    now_ms = int(time.time() * 1000)
+    pairs = [each.encode().split(b"=") for each in UPDATES]
+    return [Record(key, value, (), now_ms) for key, value in pairs]
+
+
+def is_cleaned(batches: Sequence[DumpedBatch]) -> bool:
+    """Whether each update that a later one stands for is gone."""
+    left = {record.offset for batch in batches for record in batch.records}
+    return not left & {3, 5, 7, 8}
+
+
+def roll_back(settings: CopySettings, topic: str) -> None:
+    """Commit the pair of before the first record, as a task that was killed leaves it."""
+    key = TopicPartition(topic, 0)
+    with Cluster(settings.source) as cluster:
+        positions = GroupPositions(cluster, settings.group, Membership)
+        pair = positions.read([key])[key]
+        first = replace(pair, source_offset=0, destination_offset=0, last_batch=None, source_leader_epoch=-1)
+        positions.commit({key: first})
+
+
+@pytest.mark.parametrize("timestamp_type", ["CreateTime", "LogAppendTime"])
+def test_a_repeated_update_does_not_pass_for_the_one_that_was_mirrored(
+    source_cluster: KafkaCluster, destination_cluster: KafkaCluster, topic: str, timestamp_type: str
+) -> None:
+    create_topic(source_cluster.bootstrap, topic, config=COMPACTED)
+    create_topic(destination_cluster.bootstrap, topic, config={"message.timestamp.type": timestamp_type})
+    for update in updates():
+        load_batch(source_cluster.bootstrap, topic, 0, [update], idempotent=False)
+    settings = CopySettings(
+        ClientConfig("source", tuple(parse_bootstrap(source_cluster.bootstrap))),
+        ClientConfig("destination", tuple(parse_bootstrap(destination_cluster.bootstrap))),
+        f"mirror of {topic}",
+        "rules",
+        fetch_buffer_bytes=100_000,
+    )
+    assert copy_lane([CopyRange(topic, 0, topic, 0, MIRRORED)], settings, Uncontrolled()).complete
+    roll_back(settings, topic)
+    await_compaction(source_cluster, topic, is_cleaned)
+
+    (left,) = read_topic(source_cluster.bootstrap, topic).values()
+    result = copy_lane([CopyRange(topic, 0, topic, 0, left[-1].offset + 1)], settings, Uncontrolled())
+
+    assert (result.complete, result.stopped) == (True, ())
+    (copied,) = read_topic(destination_cluster.bootstrap, topic).values()
+    names = [b"%s=%s" % (each.key, each.value) for each in copied if each.key != b"filler"]
+    assert names == b"a=1 b=1 c=1 d=1 e=1 K=on f=1 K=on d=2 g=2".split()
