@@ -157,5 +157,5 @@ def test_producers_in_a_partition_are_described_and_transactions_listed(broker: 
 
 def test_what_the_broker_speaks_is_told(broker: Broker) -> None:
     said = run(VERSIONS, "--bootstrap-server", broker.bootstrap)
-    assert "Produce(0): 0 to 12 [usable: 12]" in said
-    assert "Fetch(1): 4 to 12 [usable: 12]" in said
+    assert "Produce(0): 0 to 13 [usable: 13]" in said
+    assert "Fetch(1): 4 to 13 [usable: 13]" in said
