@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -57,6 +58,18 @@ def test_a_large_fetch_is_the_broker_s_own(behind: Behind) -> None:
     assert expected is not None
     assert answer[4:] == expected[4:]  # behind the correlation ids
     assert len(expected) > 4_000_000
+
+
+def test_a_fetch_by_topic_id_passes_and_a_produce_is_by_name(wire: Wire, behind: Behind, topic: str) -> None:
+    topic_id = behind.cluster.nodes[0].topics.topic(topic).topic_id
+    assert wire.produce(topic, batch(3), version=9).error_code == ErrorCode.NONE
+    fetched = wire.fetch(topic_id, version=13)
+    assert (fetched.error_code, fetched.topic_id, fetched.high_watermark) == (ErrorCode.NONE, topic_id, 3)
+    unknown = wire.fetch(uuid.uuid4(), version=13)
+    assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    versions = served(wire)
+    assert versions[ApiKey.FETCH][1] == 13
+    assert versions[ApiKey.PRODUCE][1] == 9, "later answers name the addresses of new leaders"
 
 
 def test_requests_that_were_sent_together_are_answered_in_order(wire: Wire, topic: str) -> None:
