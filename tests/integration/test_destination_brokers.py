@@ -29,7 +29,7 @@ class Row(NamedTuple):
 
 @pytest.fixture
 def destination(destination_cluster: KafkaCluster) -> ClientConfig:
-    return ClientConfig("destination", parse_bootstrap(destination_cluster.bootstrap))
+    return ClientConfig("destination", tuple(parse_bootstrap(destination_cluster.bootstrap)))
 
 
 def test_controller_of_real_kafka_says_what_time_it_is(destination: ClientConfig) -> None:
