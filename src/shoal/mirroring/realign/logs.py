@@ -133,11 +133,11 @@ def source_end(clusters: Clusters, partition: TopicPartition) -> int:
         if isinstance(elected_at, ShoalError):
             raise elected_at
         if elected_at is not None and high_watermark < elected_at:
-            raise BrokerError(
-                ErrorCode.OFFSET_NOT_AVAILABLE,
+            reason = (
                 f"{partition} on {source}: its new leader shows the log up to offset {high_watermark}, and "
-                f"has it up to {elected_at}",
+                f"has it up to {elected_at}"
             )
+            raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, reason)
     level = clusters.settings.source.isolation_level
     if level is IsolationLevel.READ_UNCOMMITTED:
         return high_watermark

@@ -124,7 +124,7 @@ def _look_at(
         return _Finding(what, f"Stop that program, such as MirrorMaker 2. {_ADOPT}. {twice}")
     what = (
         f"{holds}, and its last batch is not in the source: another program wrote it, or the source deleted "
-        "it, or the source topic was deleted and created again"
+        "or compacted it, or the source topic was deleted and created again"
     )
     kept = f"{IncidentKind.SOURCE_RESET.option} continue does the same"
     return _Finding(what, f"Mirror into an empty topic (--rename). {twice}. {kept}", is_reset=True)
