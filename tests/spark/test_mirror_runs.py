@@ -14,11 +14,13 @@ from spark.without_jvm import without_jvm
 from two_brokers import History, TwoBrokers, content_of, wait_until
 
 from shoal.client.offsets import LATEST
+from shoal.errors import ErrorCode
 from shoal.mirroring import copies
 from shoal.mirroring.incidents import IncidentKind
 from shoal.mirroring.options import MirrorOptions, Start
 from shoal.mirroring.progress import Progress, Summary
 from shoal.mirroring.topics import TopicSelection
+from shoal.protocol.apis import ApiKey
 from shoal.spark import job
 from shoal.spark.job import mirror
 
@@ -274,6 +276,21 @@ def test_a_group_of_an_older_version_is_not_begun_anew(from_now_on: Mirrors) -> 
     from_now_on.brokers.commit(replace(from_now_on.brokers.pair("orders"), first_start=None), "orders")
     create(from_now_on, "orders-new").plain(4)
     assert from_now_on.once(**LATEST_START).records == 4
+
+
+def test_a_newer_topic_whose_leader_does_not_answer_at_the_start_is_not_passed_over(
+    from_now_on: Mirrors,
+) -> None:
+    create(from_now_on, "orders-new").plain(4)
+    faults = from_now_on.brokers.source.faults
+    silent = faults.add(
+        ApiKey.LIST_OFFSETS, times=None, topic="orders-new", error=ErrorCode.LEADER_NOT_AVAILABLE
+    )
+    service = Service(from_now_on, **LATEST_START)
+    wait_until(lambda: service.now is not None and "orders-new-0" in service.now.waiting, 30)
+    faults.remove(silent)
+    wait_until(lambda: from_now_on.copied("orders-new") == 4, 30)
+    assert service.end().records == 2 + 4
 
 
 def test_a_running_mirror_begins_at_the_beginning_with_what_came_before_it_started(

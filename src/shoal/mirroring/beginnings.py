@@ -35,11 +35,13 @@ class Beginnings:
     """
     Attributes:
         first_start: Of the group, to be remembered.
+        is_first: Whether this is the first start: then what does not answer now begins at its end, too.
         offsets: Where partitions without a position begin; of those whose leader answers.
         sentences: What the user should know of them.
     """
 
     first_start: FirstStart
+    is_first: bool
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     sentences: tuple[str, ...] = ()
 
@@ -74,14 +76,14 @@ def find_beginnings(
     first_start = (remembered or FirstStart.now()).selecting(selection)
     unknown = [each for each in partitions if not state.has(each)]
     if start_ms != LATEST or not unknown:
-        return Beginnings(first_start)
+        return Beginnings(first_start, state.is_empty)
     if state.is_empty:
         ends = end_offsets(source, unknown, source.config.isolation_level, all_of_them=False)
         what = (
             f"first start of group {group!r}: with {option} {len(unknown)} partitions begin at their ends; "
             "topics and partitions that are created from now on are mirrored from their beginnings"
         )
-        return Beginnings(first_start, ends, (what,))
+        return Beginnings(first_start, True, ends, (what,))
     at_ends = _at_their_ends(source, state, unknown, seen_at_start)
     newer = [each for each in unknown if each not in at_ends]
     level = source.config.isolation_level
@@ -101,7 +103,7 @@ def find_beginnings(
             f"{first_few(sorted(at_ends))}: not selected before, and older than {since}, so mirrored from "
             f"the end ({option})"
         )
-    return Beginnings(first_start, offsets, tuple(sentences))
+    return Beginnings(first_start, False, offsets, tuple(sentences))
 
 
 def _at_their_ends(

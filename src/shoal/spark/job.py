@@ -29,7 +29,7 @@ from shoal.client.cluster import Cluster, patiently
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.groups import Membership
 from shoal.client.metadata import TopicPartition
-from shoal.client.offsets import LATEST
+from shoal.client.offsets import EARLIEST, LATEST
 from shoal.client.reachable import check_advertised
 from shoal.errors import PartitionStopped, ShoalError, Stopped
 from shoal.mirroring.beginnings import Beginnings, find_beginnings
@@ -43,7 +43,7 @@ from shoal.mirroring.first_start import FirstStart
 from shoal.mirroring.incidents import Incident
 from shoal.mirroring.lock import GroupLock, MirrorIdentity
 from shoal.mirroring.metrics import Metrics
-from shoal.mirroring.options import MirrorOptions, checkpoint_name
+from shoal.mirroring.options import MirrorOptions, Start, checkpoint_name
 from shoal.mirroring.page import About, Watch
 from shoal.mirroring.pair import Pair
 from shoal.mirroring.plan import end_offsets, partitions_of, start_offsets
@@ -148,6 +148,7 @@ class Run:
         self._signals = Signals(stop, self._retry_stopped)
         self._loop = DriverLoop(stop, self._signals, self._metrics, on_progress, on_notice)
         self._first_start = FirstStart.now()
+        self._is_first_start = True
         self._processes = LocalProcesses()
         self._started = time.monotonic()
         self._cpu_before = _cpu_seconds()
@@ -331,9 +332,10 @@ class Run:
         """Commit where partitions begin that have no position, before any task can; the group is ours."""
         wanted = [each for each in partitions if prepared.topics[each.topic].deleted is None]
         _, membership = control.uncommitted()
-        self._first_start = self._commit_beginnings(
+        settled = self._commit_beginnings(
             prepared.group, wanted, self._options.topics, membership, _START_PATIENCE_S
         )
+        self._first_start, self._is_first_start = settled.first_start, settled.is_first
 
     def _commit_beginnings(
         self,
@@ -343,8 +345,8 @@ class Run:
         membership: Membership,
         patience_s: float,
         seen_at_start: tuple[int, Collection[TopicPartition]] | None = None,
-    ) -> FirstStart:
-        """Decide and commit where partitions begin; return what is to be remembered with each position."""
+    ) -> Beginnings:
+        """Decide and commit where partitions begin that have no position."""
         options = self._options
         with Cluster(options.source) as cluster:
             positions = GroupPositions(
@@ -372,7 +374,7 @@ class Run:
         self._metrics.expect(found.offsets, ends)
         for sentence in found.sentences:
             self._on_notice(sentence)
-        return found.first_start
+        return found
 
     # On Spark
 
@@ -399,7 +401,7 @@ class Run:
                 self._loop.begin_work(AtWork(control, lock, work, self._retries, self.ends_when_stopped))
                 refuse_speculation(spark)
                 self._spark_is_there()
-                job = _Job(self._options, prepared, control, spark, self._first_start)
+                job = _Job(self._options, prepared, control, spark, self._first_start, self._is_first_start)
                 if self._stop.is_set():
                     pass  # while Spark started
                 elif self._options.once:
@@ -506,6 +508,7 @@ class _Job:
     control: ControlServer
     spark: SparkSession
     first_start: FirstStart
+    is_first_start: bool
 
     def run_batch(self) -> None:
         """Copy up to the ends of now. Returns when every task has ended."""
@@ -554,6 +557,9 @@ class _Job:
 
     def _read_options(self) -> dict[str, str]:
         options = self.options
+        # Where the others begin is settled; of what did not answer then, records are not to be passed over.
+        is_settled = options.start.timestamp_ms == LATEST and not self.is_first_start
+        start = Start(EARLIEST) if is_settled else options.start
         topics = [name for name, topic in self.prepared.topics.items() if topic.deleted is None]
         return {
             **_prefixed("kafka.", options.source),
@@ -562,7 +568,7 @@ class _Job:
             **({"subscribe": ",".join(topics)} if topics else _ANY_TOPIC),
             **_rename(options),
             "takesOverOffsets": str(options.takes_over_offsets).lower(),
-            "startingTimestamp" if options.start.timestamp_ms >= 0 else "startingOffsets": str(options.start),
+            "startingTimestamp" if start.timestamp_ms >= 0 else "startingOffsets": str(start),
             "group": self.prepared.group,
             "minPartitions": str(self.spark.sparkContext.defaultParallelism),
             "control": self._control(),

@@ -155,9 +155,12 @@ class _MirrorMaker(Run):
                     for number in topic.partitions
                 ),
             )
-            group = GroupPositions(source, self._maker.membership.group, Membership)
-            remembered = patiently(group.read_state, patience_s=_PATIENCE_S).first_start
-            self._first_start = (remembered or self._first_start).selecting(self._selection)
+            positions = GroupPositions(
+                source, self._maker.membership.group, Membership, takes_over_offsets=True
+            )
+            state = patiently(positions.read_state, patience_s=_PATIENCE_S)
+            self._first_start = (state.first_start or self._first_start).selecting(self._selection)
+            self._is_first_start = state.is_empty
             cluster_id = source.metadata.cluster_id
             is_same = cluster_id is not None and cluster_id == destination.metadata.cluster_id
             if is_same and self._options.handling is None:
