@@ -377,6 +377,11 @@ def test_what_time_can_heal_is_tried_again_after_longer_and_longer_waits() -> No
         assert longest / 2 <= wait <= longest
 
 
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_SERVER_ERROR, 12345])
+def test_code_that_names_no_cause_is_tried_again(code: int) -> None:
+    assert failing([BrokerError(code, "somewhere")])[1] == "done"
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -384,7 +389,6 @@ def test_what_time_can_heal_is_tried_again_after_longer_and_longer_waits() -> No
         Stopped("an end"),
         ProtocolError("nonsense"),
         BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "somewhere"),
-        BrokerError(12345, "a code that nobody knows"),
     ],
 )
 def test_what_time_cannot_heal_is_raised_at_once(error: ShoalError) -> None:
