@@ -9,10 +9,21 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from shoal.client.metadata import TopicPartition
 from shoal.mirroring.exposition import Exposition
+from shoal.mirroring.garbage_collection import GarbageCollection
 from shoal.mirroring.metrics import Metrics
-from shoal.mirroring.processes import LocalProcesses
+from shoal.mirroring.processes import LocalProcesses, ProcessRole, ProcessUsage
 
-__all__ = ["FIRST", "SECOND", "WORKER", "busy_metrics", "labels_by_metric", "parsed", "report", "samples"]
+__all__ = [
+    "FIRST",
+    "JVM",
+    "SECOND",
+    "WORKER",
+    "busy_metrics",
+    "labels_by_metric",
+    "parsed",
+    "report",
+    "samples",
+]
 
 #: Values by a metric's name and its sorted labels.
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -20,6 +31,11 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 FIRST, SECOND = TopicPartition("topic", 0), TopicPartition("topic", 1)
 
 WORKER = "executor-3:4711"
+
+JVM = ProcessUsage(
+    "host:4712", ProcessRole.JVM, 3.0, 300_000_000, heard_at=1.0, gc=GarbageCollection(7, 0.25, 0.125)
+)
+"""Spark's, after seven garbage collections."""
 
 
 def report(partition: TopicPartition = FIRST, **changes: Any) -> dict[str, Any]:
@@ -62,7 +78,8 @@ def busy_metrics() -> Metrics:
 
 def samples(metrics: Metrics) -> Samples:
     """Return what is served of a registry, read by Prometheus's own library: by name and sorted labels."""
-    return parsed(Exposition(metrics, LocalProcesses()).text())
+    processes = LocalProcesses()
+    return parsed(Exposition(metrics, lambda: [*processes(), JVM]).text())
 
 
 def parsed(text: bytes) -> Samples:

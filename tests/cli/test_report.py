@@ -19,6 +19,7 @@ from shoal.cli.report import (
     summary_rows,
     table,
 )
+from shoal.mirroring.garbage_collection import GarbageCollection
 from shoal.mirroring.progress import HeldBack, PartitionIncident, Progress, Summary
 
 PROGRESS = Progress(
@@ -338,6 +339,11 @@ def test_the_summary_is_a_table_on_stdout(capsys):
         "group        shoal.a.b",
         "stopped      a-0: bad batch",
     ]
+
+
+def test_summary_names_the_pauses_of_the_jvm_if_they_are_known(capsys):
+    PlainReport().summary(replace(SUMMARY, jvm_gc=GarbageCollection(1_200, 3.25, 0.041)))
+    assert "JVM's GC     3.25 s in 1,200 pauses, the longest 41 ms\n" in capsys.readouterr().out
 
 
 def test_the_time_of_copying_is_told_apart_from_sparks_start(capsys):

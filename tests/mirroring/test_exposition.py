@@ -7,7 +7,7 @@ import urllib.request
 from typing import Any
 
 import pytest
-from metrics_fed import FIRST, SECOND, WORKER, busy_metrics, report, samples
+from metrics_fed import FIRST, JVM, SECOND, WORKER, busy_metrics, report, samples
 from prometheus_client.parser import text_string_to_metric_families
 from two_brokers import ABORT, History, TwoBrokers, Watched
 
@@ -120,6 +120,15 @@ def test_processes_are_served_by_name_and_role() -> None:
     assert served["shoal_process_resident_memory_bytes", driver] > 1024 * 1024
     assert served["process_cpu_seconds_total", ()] > 0
     assert served["process_resident_memory_bytes", ()] > 1024 * 1024
+
+
+def test_exposition_serves_pauses_time_and_longest_pause_of_a_jvm_alone() -> None:
+    served = samples(busy_metrics())
+    jvm = (("process", JVM.name), ("role", "jvm"))
+    assert served["shoal_jvm_gc_collections_total", jvm] == 7
+    assert served["shoal_jvm_gc_seconds_total", jvm] == 0.25
+    assert served["shoal_jvm_gc_longest_pause_seconds", jvm] == 0.125
+    assert {labels for name, labels in served if name.startswith("shoal_jvm_gc_")} == {jvm}
 
 
 def test_when_a_task_was_heard_last_is_served_and_a_planner_is_none() -> None:

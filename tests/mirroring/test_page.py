@@ -63,7 +63,7 @@ def summary(**changes: Any) -> Summary:
 
 def sample(number: int, **changes: Any) -> Sample:
     return replace(
-        Sample(number * 1000, number, number, number, 0.5, 0.25, number, 0, None, 1, 2, 3), **changes
+        Sample(number * 1000, number, number, number, 0.5, 0.25, number, 0.0, 0, None, 1, 2, 3), **changes
     )
 
 

@@ -23,7 +23,7 @@ from shoal.records import Codec
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("quick_retries")]
 
-FIGURES = ["throughput", "lag", "cpu", "memory", "decisions", "batches"]
+FIGURES = ["throughput", "lag", "cpu", "memory", "gc", "decisions", "batches"]
 
 #: What WCAG 2 asks of text (AA).
 READABLE = 4.5
@@ -471,11 +471,13 @@ def test_the_report_has_the_figures_and_asks_nobody(browser: Browser, report: Pa
         "Lag",
         "CPU of the mover",
         "Memory of the mover",
+        "Garbage collection of Spark's JVM",
         "Conversions avoided",
         "Batch sizes by topic",
     ]
-    assert [bool(traces(browser, figure)) for figure in FIGURES] == [True] * 6
+    assert [bool(traces(browser, figure)) for figure in FIGURES] == [True] * 7
     assert max(traces(browser, "memory")["tasks"]) == 320.0
+    assert "has not started, or does not publish" in browser.text("#says-gc")
     assert "Ended: not all is well" in browser.text("#state")
     assert "1,200,000 records in 25,200 batches were copied; 1 of 1,200 partitions stopped." in browser.text()
     assert "24,000 batches went through as they were" in browser.text("#says-decisions")

@@ -82,6 +82,14 @@ def test_a_jvm_that_was_there_before_counts_from_the_mirror_s_start(java: subpro
     assert jvm.cpu_s < 0.1
 
 
+def test_a_process_called_java_without_counters_has_no_garbage_collections(
+    java: subprocess.Popen[str],
+) -> None:
+    """The child is no real JVM, so it publishes no counters."""
+    (jvm,) = of(LocalProcesses()(), java)
+    assert jvm.gc is None
+
+
 def test_children_are_not_looked_for_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     for interval in ("_FIRST_LOOK_INTERVAL_S", "_LOOK_INTERVAL_S"):
         monkeypatch.setattr(processes, interval, 60.0)

@@ -325,6 +325,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
         ("elapsed", _elapsed(summary)),
         ("MB/s", f"{summary.bytes_per_s / 1e6:.1f}"),
         ("CPU-seconds", f"{summary.python_cpu_s:.1f} Python, {summary.jvm_cpu_s:.1f} JVM"),
+        *_garbage_collection_row(summary),
         ("retries", f"{summary.retries:,}"),
         ("group", summary.group),
     ]
@@ -367,6 +368,15 @@ def incident_text(incident: PartitionIncident) -> str:
     """``source-retention (200 lost): the source cluster … does not have offset 7 any more …``"""
     lost = "an unknown number" if incident.lost is None else f"{incident.lost:,}"
     return f"{incident.kind} ({lost} lost): {incident.reason}"
+
+
+def _garbage_collection_row(summary: Summary) -> list[tuple[str, str]]:
+    gc = summary.jvm_gc
+    if gc is None:
+        return []
+    longest = f", the longest {gc.longest_pause_s * 1000:.0f} ms" if gc.pauses else ""
+    pauses = "1 pause" if gc.pauses == 1 else f"{gc.pauses:,} pauses"
+    return [("JVM's GC", f"{gc.time_s:.2f} s in {pauses}{longest}")]
 
 
 def _elapsed(summary: Summary) -> str:

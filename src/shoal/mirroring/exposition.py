@@ -200,8 +200,23 @@ def _of_processes(processes: Iterable[ProcessUsage]) -> Iterator[Metric]:
     memory = GaugeMetricFamily(
         "shoal_process_resident_memory_bytes", "Resident memory, by process.", labels=labels
     )
+    gc_time = CounterMetricFamily(
+        "shoal_jvm_gc_seconds", "Time in garbage collection's pauses for the mirror, by JVM.", labels=labels
+    )
+    gc_pauses = CounterMetricFamily(
+        "shoal_jvm_gc_collections", "Garbage collection's pauses for the mirror, by JVM.", labels=labels
+    )
+    gc_longest = GaugeMetricFamily(
+        "shoal_jvm_gc_longest_pause_seconds",
+        "The longest pause for garbage collection that was seen, by JVM.",
+        labels=labels,
+    )
     for each in processes:
-        cpu.add_metric((each.name, each.role.value), each.cpu_s)
-        memory.add_metric((each.name, each.role.value), each.rss_bytes)
-    yield cpu
-    yield memory
+        of_process = (each.name, each.role.value)
+        cpu.add_metric(of_process, each.cpu_s)
+        memory.add_metric(of_process, each.rss_bytes)
+        if each.gc is not None:
+            gc_time.add_metric(of_process, each.gc.time_s)
+            gc_pauses.add_metric(of_process, each.gc.pauses)
+            gc_longest.add_metric(of_process, each.gc.longest_pause_s)
+    yield from (cpu, memory, gc_time, gc_pauses, gc_longest)

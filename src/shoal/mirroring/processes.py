@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import enum
+import functools
 import os
 import socket
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psutil
+
+from .garbage_collection import CollectionCounter, GarbageCollection
 
 __all__ = ["LocalProcesses", "ProcessRole", "ProcessUsage", "process_name"]
 
@@ -40,6 +43,8 @@ class ProcessUsage:
         cpu_s: User and system, since the mirror's start.
         rss_bytes: Its resident memory, when it was heard or looked at.
         heard_at: When that was, as Unix time.
+        gc: Garbage collection since the mirror's start; None of Python processes, and of a JVM that
+            publishes no counters.
 
     """
 
@@ -48,6 +53,7 @@ class ProcessUsage:
     cpu_s: float
     rss_bytes: int
     heard_at: float
+    gc: GarbageCollection | None = None
 
 
 def process_name(pid: int | None = None) -> str:
@@ -67,8 +73,9 @@ class LocalProcesses:
         self._driver = psutil.Process()
         self._lock = threading.Lock()
         self._jvms: dict[int, psutil.Process] = {}
+        self._collections: dict[int, CollectionCounter] = {}
         self._looked_at = time.monotonic()
-        self._find_jvms()
+        self._find_jvms(from_now=True)
         self._before_s: Mapping[int, float] = {
             each.pid: _cpu_s(each) for each in (self._driver, *self._jvms.values())
         }
@@ -79,20 +86,26 @@ class LocalProcesses:
             interval_s = _LOOK_INTERVAL_S if self._jvms else _FIRST_LOOK_INTERVAL_S
             if time.monotonic() - self._looked_at >= interval_s:
                 self._looked_at = time.monotonic()
-                self._find_jvms()
+                self._find_jvms(from_now=False)
             usages = [self._usage(self._driver, ProcessRole.DRIVER)]
             for pid, jvm in list(self._jvms.items()):
                 try:
-                    usages.append(self._usage(jvm, ProcessRole.JVM))
+                    usages.append(replace(self._usage(jvm, ProcessRole.JVM), gc=self._collections[pid]()))
                 except psutil.Error:
-                    del self._jvms[pid]
+                    del self._jvms[pid], self._collections[pid]
         return usages
 
-    def _find_jvms(self) -> None:
+    def garbage_collection(self) -> GarbageCollection | None:
+        """Return what garbage collection took of all JVMs that run; None if none publishes its counters."""
+        known = [each.gc for each in self() if each.gc is not None]
+        return functools.reduce(GarbageCollection.beside, known) if known else None
+
+    def _find_jvms(self, *, from_now: bool) -> None:
         for child in self._driver.children(recursive=True):
             try:
-                if child.name() == "java":
-                    self._jvms.setdefault(child.pid, child)
+                if child.name() == "java" and child.pid not in self._jvms:
+                    self._jvms[child.pid] = child
+                    self._collections[child.pid] = CollectionCounter(child.pid, from_now=from_now)
             except psutil.Error:
                 pass  # it has ended
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..exit_codes import EXIT_CONTINUED, EXIT_DONE, EXIT_FAILED
+from .garbage_collection import GarbageCollection
 
 __all__ = ["LONG_TRANSACTION_S", "HeldBack", "PartitionIncident", "Phase", "Progress", "Summary", "lost_of"]
 
@@ -174,6 +175,7 @@ class Summary:
         held_back_records: What open transactions hold back, as in :class:`Progress`.
         report: The file of the report; None if none was asked for.
         ended: Why the mirror ended, as a phrase; empty if it is not known.
+        jvm_gc: Garbage collection of Spark's JVMs on this machine; None if they publish no counters.
 
     """
 
@@ -204,6 +206,7 @@ class Summary:
     held_back_records: int = 0
     report: str | None = None
     ended: str = ""
+    jvm_gc: GarbageCollection | None = None
 
     @classmethod
     def of_nothing(cls, group: str | None, elapsed_s: float, ended: str, *, once: bool) -> Summary:

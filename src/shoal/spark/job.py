@@ -417,11 +417,13 @@ class Run:
                 control.wait_until_idle(_END_PATIENCE_S)
                 self._commit_what_is_left(prepared.group, control)
                 python_cpu_s, jvm_cpu_s = self._cpu_used()
+                jvm_gc = self._processes.garbage_collection()
                 if ours:
                     spark.stop()
         if lock.failure is not None:
             raise lock.failure
-        return self._summary(prepared, work, python_cpu_s, jvm_cpu_s, log_file)
+        summary = self._summary(prepared, work, python_cpu_s, jvm_cpu_s, log_file)
+        return replace(summary, jvm_gc=jvm_gc)
 
     def _spark_is_there(self) -> None:
         """Do what has to wait for Spark's start, which takes seconds."""

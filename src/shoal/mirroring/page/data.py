@@ -209,6 +209,7 @@ def _totals(progress: Progress, sample: Sample, heard_at: float | None, now: flo
         "retries": progress.retries,
         "cpu_s": sample.driver_cpu_s + sample.jvm_cpu_s + sample.tasks_cpu_s,
         "rss_bytes": _rss_bytes(sample),
+        "gc_s": sample.jvm_gc_s,
     }
 
 
@@ -322,6 +323,7 @@ def _process(
         "cpu_s": process.cpu_s,
         "cores": rates.cores(process.name),
         "rss_bytes": process.rss_bytes,
+        "gc": None if process.gc is None else asdict(process.gc),
         "partitions": None,
         "bytes_per_s": None,
     }

@@ -30,6 +30,7 @@ class Sample:
         bytes_in: Fetched, since the start; ``bytes_out`` and ``records``
             likewise.
         driver_cpu_s: User and system, since the start; by role of the process.
+        jvm_gc_s: Time in garbage collection's pauses, since the start; None if no JVM publishes it.
         lag_s: None where nobody knows.
 
     """
@@ -41,6 +42,7 @@ class Sample:
     driver_cpu_s: float
     jvm_cpu_s: float
     tasks_cpu_s: float
+    jvm_gc_s: float | None
     lag_records: int
     lag_s: float | None
     driver_rss_bytes: int

@@ -65,6 +65,7 @@ class Observer:
         self._local = processes
         self._interval_s = interval_s
         self._cpu_s = {ProcessRole.DRIVER: 0.0, ProcessRole.JVM: 0.0}
+        self._gc_s: float | None = None
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._observe, name="shoal-observer", daemon=True)
 
@@ -81,6 +82,8 @@ class Observer:
         for role, before in self._cpu_s.items():
             # A process that has ended does not take its share back.
             self._cpu_s[role] = max(before, sum(each.cpu_s for each in processes if each.role is role))
+        if collections := [each.gc.time_s for each in processes if each.gc is not None]:
+            self._gc_s = max(self._gc_s or 0.0, sum(collections))
         rss_bytes = {
             role: sum(each.rss_bytes for each in processes if each.role is role) for role in ProcessRole
         }
@@ -93,6 +96,7 @@ class Observer:
                 driver_cpu_s=self._cpu_s[ProcessRole.DRIVER],
                 jvm_cpu_s=self._cpu_s[ProcessRole.JVM],
                 tasks_cpu_s=self.metrics.task_cpu_s,
+                jvm_gc_s=self._gc_s,
                 lag_records=progress.lag_records,
                 lag_s=progress.lag_s,
                 driver_rss_bytes=rss_bytes[ProcessRole.DRIVER],

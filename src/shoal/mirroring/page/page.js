@@ -35,6 +35,9 @@ function duration(seconds) {
   return hours < 48 ? `${hours} h` : `${Math.round(hours / 24)} days`;
 }
 
+// Pauses are short.
+const milliseconds = (seconds) => (seconds < 1 ? `${Math.round(seconds * 1000)} ms` : duration(seconds));
+
 const share = (part, whole) => (whole ? `${(Math.floor((part / whole) * 1000) / 10).toFixed(1)} %` : "–");
 const orDash = (value, format) => (value === null || value === undefined ? "–" : format(value));
 // Year first, and with the time zone: a page is looked at from everywhere.
@@ -244,6 +247,8 @@ function showTables(data) {
       ["CPU, cores", "number", (row) => orDash(row.cores, (value) => value.toFixed(2))],
       ["CPU-seconds", "number", (row) => row.cpu_s.toFixed(1)],
       ["Memory", "number", (row) => bytes(row.rss_bytes)],
+      ["GC", "number", (row) => orDash(row.gc, (gc) => `${milliseconds(gc.time_s)} in ${plural(gc.pauses, "pause")}`)],
+      ["Longest pause", "number", (row) => orDash(row.gc, (gc) => milliseconds(gc.longest_pause_s))],
     ].filter(([heading]) => !(isReport && (heading === "Rate" || heading === "CPU, cores"))), processes),
   ]);
   show("topics", data.topics, (topics) => [
@@ -390,6 +395,10 @@ function figures(data) {
     ["memory", "Memory of the mover", "Resident memory; what processes share is counted in each.",
       stacked(times, memory), layout({ xaxis: timeAxis(), yaxis: valueAxis("MB", memory("driver"), memory("jvm"), memory("tasks")) })],
   ];
+  const gc = rates(times, h.jvm_gc_s, 1000);
+  made.push(["gc", "Garbage collection of Spark's JVM", gcSentence(data.totals.gc_s),
+    [line("Spark's JVM", later, gc, 2)],
+    layout({ showlegend: false, xaxis: timeAxis(), yaxis: valueAxis("ms per second", gc) })]);
   const decisions = Object.entries(data.decisions).sort((one, other) => other[1] - one[1]);
   made.push(["decisions", isReport ? "Conversions avoided" : "Decisions", conversionSentence(conversions),
     bars(decisions.map(([name]) => name), decisions.map(([, count]) => count), decisions.map(([, count]) => integer(count))),
@@ -400,6 +409,11 @@ function figures(data) {
     bars(topics.map((row) => row.topic), topics.map((row) => row.bytes_per_batch), topics.map((row) => bytes(row.bytes_per_batch))),
     barLayout("bytes a batch", topics.map((row) => row.bytes_per_batch))]);
   return made;
+}
+
+function gcSentence(seconds) {
+  if (seconds === null) return "Spark's JVM has not started, or does not publish its garbage collections.";
+  return `Spark's JVM paused for ${milliseconds(seconds)} in all to collect garbage. It copies no record: tasks in Python do.`;
 }
 
 function conversionSentence({ unopened, opened, unopened_bytes: size, dropped }) {

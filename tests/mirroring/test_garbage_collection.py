@@ -1,0 +1,128 @@
+"""The counters that a JVM publishes: a file made by hand, and a real JVM's."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from two_brokers import wait_until
+
+from rig import java
+from shoal.mirroring.garbage_collection import CollectionCounter, GarbageCollection
+
+pytestmark = pytest.mark.timeout(60)
+
+PROCESS = 4711
+
+PROGRAM = """
+public class Collects {
+    public static void main(String[] arguments) throws Exception {
+        System.in.read();
+        System.gc();
+        System.gc();
+        System.out.println("collected");
+        System.in.read();
+    }
+}
+"""
+
+
+def entry(name: str, value: int) -> bytes:
+    named = name.encode() + b"\0"
+    named += bytes(-len(named) % 8 + 4)  # the header has 20 bytes, and data lies at a multiple of 8
+    data_at = 20 + len(named)
+    return (
+        struct.pack("<iiiccbbi", data_at + 8, 20, 0, b"J", b"\1", 1, 3, data_at)
+        + named
+        + struct.pack("<q", value)
+    )
+
+
+def counters_file(counters: Mapping[str, int]) -> bytes:
+    entries = [entry(name, value) for name, value in counters.items()]
+    header = bytes.fromhex("cafec0c0") + bytes([1, 2, 0, 1])
+    return header + struct.pack("<iiqii", 0, 0, 0, 32, len(entries)) + b"".join(entries)
+
+
+def collector(number: int, pauses: int, ticks: int, last: tuple[int, int]) -> dict[str, int]:
+    name = f"sun.gc.collector.{number}"
+    return {
+        f"{name}.invocations": pauses,
+        f"{name}.time": ticks,
+        f"{name}.lastEntryTime": last[0],
+        f"{name}.lastExitTime": last[1],
+    }
+
+
+def publish(directory: Path, *collectors: dict[str, int]) -> None:
+    counters = {"java.threads.live": 5, "sun.os.hrt.frequency": 1000}
+    for each in collectors:
+        counters |= each
+    (directory / str(PROCESS)).write_bytes(counters_file(counters))
+
+
+def test_counter_adds_up_all_collectors(tmp_path: Path) -> None:
+    publish(tmp_path, collector(0, 4, 250, (900, 950)), collector(1, 1, 500, (100, 600)))
+    counter = CollectionCounter(PROCESS, from_now=False, directory=tmp_path)
+    assert counter() == GarbageCollection(5, 0.75, 0.5)
+
+
+def test_counter_from_now_leaves_out_what_was_before(tmp_path: Path) -> None:
+    publish(tmp_path, collector(0, 4, 250, (100, 350)))
+    counter = CollectionCounter(PROCESS, from_now=True, directory=tmp_path)
+    assert counter() == GarbageCollection(0, 0.0, 0.0)
+    publish(tmp_path, collector(0, 5, 750, (400, 900)))
+    assert counter() == GarbageCollection(1, 0.5, 0.5)
+
+
+def test_counter_keeps_the_longest_pause_that_it_saw(tmp_path: Path) -> None:
+    counter = CollectionCounter(PROCESS, from_now=False, directory=tmp_path)
+    for pauses, last in ((1, (100, 140)), (2, (200, 210)), (3, (300, 320))):
+        publish(tmp_path, collector(0, pauses, 70, last))
+        counter()
+    assert counter() == GarbageCollection(3, 0.07, 0.04)
+
+
+def test_a_pause_that_lasts_is_not_measured_yet(tmp_path: Path) -> None:
+    publish(tmp_path, collector(0, 2, 10, (500, 400)))
+    assert CollectionCounter(PROCESS, from_now=False, directory=tmp_path)() == GarbageCollection(2, 0.01, 0.0)
+
+
+def test_a_jvm_without_a_file_is_unknown(tmp_path: Path) -> None:
+    assert CollectionCounter(PROCESS, from_now=True, directory=tmp_path)() is None
+
+
+def test_no_part_of_a_file_raises(tmp_path: Path) -> None:
+    publish(tmp_path, collector(0, 4, 250, (900, 950)))
+    whole = (tmp_path / str(PROCESS)).read_bytes()
+    for size in range(len(whole)):
+        (tmp_path / str(PROCESS)).write_bytes(whole[:size])
+        assert CollectionCounter(PROCESS, from_now=False, directory=tmp_path)() is None
+    (tmp_path / str(PROCESS)).write_bytes(b"another JVM's" * 10)
+    assert CollectionCounter(PROCESS, from_now=False, directory=tmp_path)() is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere JVMs keep the file in another directory")
+def test_a_real_jvm_publishes_two_collections(tmp_path: Path) -> None:
+    (tmp_path / "Collects.java").write_text(PROGRAM)
+    with subprocess.Popen(
+        [java(), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", str(tmp_path / "Collects.java")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as jvm:
+        assert jvm.stdin
+        assert jvm.stdout
+        wait_until(lambda: CollectionCounter(jvm.pid, from_now=False)() is not None)
+        counter = CollectionCounter(jvm.pid, from_now=True)
+        jvm.stdin.write(b"\n")
+        jvm.stdin.flush()
+        assert jvm.stdout.readline() == b"collected\n"
+        counted = counter()
+        jvm.kill()
+    assert counted is not None
+    assert counted.pauses >= 2
+    assert 0 < counted.longest_pause_s <= counted.time_s
