@@ -116,8 +116,8 @@ def test_a_copy_that_began_later_goes_on_exactly_once(adopting: TwoBrokers, hist
 def test_a_copy_whose_source_lost_its_beginning_to_retention_goes_on(
     adopting: TwoBrokers, history: History
 ) -> None:
-    varied(history, 4, 4, 4, 4)
-    recut(adopting, history.committed[:14], 3, 5)
+    varied(history, *[4] * 8)
+    recut(adopting, history.committed[:26], 3, 5)
     history.log.delete_records(8)
     completes(adopting)
     assert adopting.copied() == history.committed
@@ -364,6 +364,20 @@ def test_a_destination_that_lost_a_part_of_what_was_adopted_gets_it_again_once(
     going_on = adopting.with_settings(continue_on=frozenset({IncidentKind.DESTINATION_LOSS}))
     completes(going_on)
     assert adopting.copied() == history.committed
+
+
+def test_a_copy_that_ends_with_a_record_which_the_source_has_again_is_refused(
+    adopting: TwoBrokers, history: History
+) -> None:
+    varied(history, 3)
+    for _ in range(2):
+        twin = batches.batch([b"same"], base_timestamp=1)
+        twin[:8] = history.next_offset.to_bytes(8)
+        history.store(twin, shown=True)
+    recut(adopting, history.committed[:4], 2)
+    varied(history, 3)
+    history.log.delete_records(4)
+    assert "the source holds only the last 1 records of" in refused(adopting)
 
 
 # What happens meanwhile

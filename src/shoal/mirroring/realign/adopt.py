@@ -34,7 +34,7 @@ from ..verify.plan import PartitionPlan
 from .begin import first_pair
 from .logs import Clusters, DestinationLog
 from .other_groups import OtherGroups
-from .second_place import second_place
+from .second_place import are_distinct, second_place
 from .tail import Place, last_batch
 
 __all__ = ["Watch", "adopt", "is_to_adopt"]
@@ -122,6 +122,7 @@ class _Adoption:
         assert report.alignment is not None
         assert report.reached is not None
         origin = report.alignment.source_offset, report.alignment.destination_offset
+        self._check_evidence(origin, report)
         self._check_unique(origin, source_log, report.records)
         return self._pair(report.reached[0])
 
@@ -230,11 +231,26 @@ class _Adoption:
             f"{_advice(report)}"
         )
 
+    def _check_evidence(self, origin: tuple[int, int], report: PartitionReport) -> None:
+        """
+        Make sure that what both sides have in common is no accident, if the copy has more before that.
+
+        The source has deleted that, or never had it. If the source has deleted even what came behind it, the
+        copy may end with a record that the source holds once more now.
+        """
+        if not report.destination_skipped:
+            return
+        if not are_distinct(self._clusters, self._copy, origin[1], report.records):
+            raise self._stop(
+                f"the source holds only the last {report.records} records of {self._name}, too few that "
+                "differ from each other to show that they are the same. Mirror into an empty topic (--rename)"
+            )
+
     def _check_unique(self, origin: tuple[int, int], source_log: OffsetRange, records: int) -> None:
         """Make sure that the source has the copy's records in no other place, if that could be."""
         if origin == (0, 0):
             return
-        place = second_place(self._clusters, self._copy, origin, source_log.end, records)
+        place = second_place(self._clusters, self._copy, origin, source_log, records)
         if place is not None:
             raise self._stop(
                 f"the source has the records of {self._name} in several places, as from offset {origin[0]} "

@@ -22,13 +22,18 @@ from ...errors import ShoalError, UnsupportedBatch
 from ...records import read_records
 from ..partition_copy import PartitionCopy
 from ..reading import read_decided
+from ..verify import OffsetRange
 from .logs import Clusters
 
-__all__ = ["second_place"]
+__all__ = ["are_distinct", "second_place"]
 
 #: So many records that follow each other are compared. The whole of a shorter copy, so that the answer is
 #: exact; with more, a topic that repeats a thousand records in a row counts as one that has two places.
 _MOST_RECORDS = 1000
+
+#: So many different timestamps, or so many different records, are no accident in the same order.
+_LEAST_TIMES = 8
+_LEAST_DISTINCT = 16
 
 
 class _Seen(NamedTuple):
@@ -50,7 +55,11 @@ class _Seen(NamedTuple):
 
 
 def second_place(
-    clusters: Clusters, copy: PartitionCopy, origin: tuple[int, int], source_end: int, records: int
+    clusters: Clusters,
+    copy: PartitionCopy,
+    origin: tuple[int, int],
+    source_log: OffsetRange,
+    records: int,
 ) -> int | None:
     """
     Search the source for the first records of a copy.
@@ -59,7 +68,7 @@ def second_place(
         clusters: Both clusters.
         copy: The partition.
         origin: Where they are known to be: a source and a destination offset.
-        source_end: The end of the source's log.
+        source_log: The source's log.
         records: How many records the copy holds.
 
     Returns:
@@ -67,14 +76,11 @@ def second_place(
 
     """
     level = clusters.settings.source.isolation_level
-    theirs = _records(
-        clusters, clusters.destination, copy.destination, origin[1], IsolationLevel.READ_COMMITTED
-    )
-    wanted = list(islice(theirs, min(records, _MOST_RECORDS)))
+    wanted = _first_of(clusters, copy, origin[1], records)
     if not wanted:
         return None
-    last_offset = source_end - records
-    start = _first_at(clusters.source, copy.source, wanted[0])
+    last_offset = source_log.end - records
+    start = max(source_log.start, _first_at(clusters.source, copy.source, wanted[0]))
     window: deque[_Seen] = deque(maxlen=len(wanted))
     for record in _records(clusters, clusters.source, copy.source, start, level):
         window.append(record)
@@ -85,6 +91,21 @@ def second_place(
             if place != origin[0] and all(map(_may_be_copied_as, window, wanted)):
                 return place
     return None
+
+
+def are_distinct(clusters: Clusters, copy: PartitionCopy, destination_offset: int, records: int) -> bool:
+    """Whether the copy's records from an offset on differ enough to be recognized by."""
+    found = _first_of(clusters, copy, destination_offset, records)
+    times = {each.timestamp for each in found}
+    return (
+        len(times) >= _LEAST_TIMES or len({(each.body, each.timestamp) for each in found}) >= _LEAST_DISTINCT
+    )
+
+
+def _first_of(clusters: Clusters, copy: PartitionCopy, destination_offset: int, records: int) -> list[_Seen]:
+    level = IsolationLevel.READ_COMMITTED
+    found = _records(clusters, clusters.destination, copy.destination, destination_offset, level)
+    return list(islice(found, min(records, _MOST_RECORDS)))
 
 
 def _records(
