@@ -20,7 +20,7 @@ from unittest import mock
 
 from bench.report import machine, markdown, say
 from rig import BENCH_JVM, KAFKA_VERSION, KafkaCluster, create_topic, two_clusters
-from shoal.client.cluster import Cluster
+from shoal.client.cluster import Cluster, patiently
 from shoal.client.config import ClientConfig
 from shoal.client.connection import Connection
 from shoal.client.groups import Membership
@@ -49,7 +49,8 @@ def _commit_pairs(source: Cluster, destination: Cluster, partitions: list[TopicP
             0, 0, Identity(number, 0), (0, 0), None, ours, theirs, 0, "0" * 16, -1,
             FirstStart.now().selecting(TopicSelection("copies.*")),
         )  # fmt: skip
-    refused = GroupPositions(source, _GROUP, Membership).commit(pairs)
+    positions = GroupPositions(source, _GROUP, Membership)
+    refused = patiently(lambda: positions.commit(pairs), patience_s=60.0)  # the cluster's first group
     assert not refused, refused
 
 
