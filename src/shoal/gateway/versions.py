@@ -9,13 +9,18 @@ from ..protocol.apis import ApiKey
 __all__ = ["OLDEST_TRANSLATED", "REWRITTEN", "name_of", "served_versions"]
 
 #: The newest version of each API that is served. Up to these, no answer names a broker's address, but
-#: those of :data:`REWRITTEN`; so Produce ends at 9 and Fetch at 15 (KIP-951 put the new leader's address
-#: into what follows). So Fetch lists topics by id through the gateway, and Produce, which does from 13 on,
-#: lists them by name. And what brokers ask of each other is not served at all: it is none of a client's
+#: those of :data:`REWRITTEN`; so Produce ends at 9 (KIP-951 put the new leader's address into what follows).
+#: Fetch ends at 14, the last version with the replica id at its beginning (KIP-903), where
+#: :mod:`.replica_ids` reads it. So Fetch lists topics by id through the gateway, and Produce, which does from
+#: 13 on, lists them by name. And what brokers ask of each other is not served at all: it is none of a client's
 #: business, and a gateway's principal may be allowed it. Share groups name addresses as well.
+#:
+#: Delegation tokens (38 to 41) and SCRAM users (50, 51) are not served either: a client of the gateway shows
+#: no login, and would leave with a credential of the upstream user that is valid at the cluster itself.
+#: Kafka refuses tokens to connections without a login for the same reason.
 _NEWEST: Mapping[int, int] = {
     ApiKey.PRODUCE: 9,
-    ApiKey.FETCH: 15,
+    ApiKey.FETCH: 14,
     ApiKey.LIST_OFFSETS: 11,
     ApiKey.METADATA: 13,
     ApiKey.OFFSET_COMMIT: 10,
@@ -44,10 +49,6 @@ _NEWEST: Mapping[int, int] = {
     34: 2,  # AlterReplicaLogDirs
     35: 4,  # DescribeLogDirs
     ApiKey.CREATE_PARTITIONS: 3,
-    38: 3,  # CreateDelegationToken
-    39: 2,  # RenewDelegationToken
-    40: 2,  # ExpireDelegationToken
-    41: 3,  # DescribeDelegationToken
     ApiKey.DELETE_GROUPS: 2,
     43: 2,  # ElectLeaders
     ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,
@@ -56,8 +57,6 @@ _NEWEST: Mapping[int, int] = {
     47: 0,  # OffsetDelete
     48: 1,  # DescribeClientQuotas
     49: 1,  # AlterClientQuotas
-    50: 0,  # DescribeUserScramCredentials
-    51: 0,  # AlterUserScramCredentials
     55: 1,  # DescribeQuorum: from 2 on it names the controllers' addresses
     57: 2,  # UpdateFeatures
     ApiKey.DESCRIBE_CLUSTER: 2,
