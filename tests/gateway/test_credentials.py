@@ -7,7 +7,7 @@ import pytest
 from shoal.gateway.versions import served_versions
 
 #: What Kafka 4.1 announces to clients, and more.
-ALL_APIS = {api_key: (0, 20) for api_key in range(128)}
+ALL_APIS = dict.fromkeys(range(128), (0, 20))
 
 CREDENTIALS = {
     38: "CreateDelegationToken",

@@ -172,7 +172,7 @@ def test_versions_whose_answers_name_other_addresses_are_not_announced(
     wire = connect(behind.address())
     announced = served(wire)
     assert announced[ApiKey.PRODUCE] == (0, 9)
-    assert announced[ApiKey.FETCH][1] <= 15
+    assert announced[ApiKey.FETCH][1] <= 14
     wire.send(ApiKey.PRODUCE, 10, **wire.produce_fields([("topic", 0, batch(1))]))
     assert wire.receive_frame() is None
 

@@ -16,6 +16,7 @@ from ..protocol.produce import read_acks
 from ..records.down_conversion import DownConversion
 from .client import Client, ClientGone, Incoming
 from .nodes import Nodes
+from .replica_ids import HEAD_BYTES, Impostor, check_replica_id, has_replica_id
 from .rewriting import rewrite
 from .settings import GatewaySettings
 from .translation import list_offsets, produce, renumbered
@@ -87,6 +88,7 @@ class Session:
         self._served: dict[int, tuple[int, int]] = {}
         self._others: dict[int, Upstream] = {}
         self._begun: list[Connection] = []
+        self._tell = tell
         self._fetches = FetchTranslation(settings, tell)
 
     def run(self) -> None:
@@ -135,6 +137,7 @@ class Session:
         if not oldest <= header.api_version <= newest:
             # Kafka has no answer to this either; it is how clients of 0.9 find out what there is.
             raise ClientGone(f"API {header.api_key} is not served in version {header.api_version}")
+        self._refuse_impostor(request)
         if not upstream.speaks(header.api_key, header.api_version):
             self._translate(upstream, request)
         elif header.api_key in REWRITTEN:
@@ -205,6 +208,18 @@ class Session:
     def _acks(request: Incoming) -> int:
         try:
             return read_acks(memoryview(request.peek(_PRODUCE_HEAD_BYTES)), request.header.api_version)
+        except ProtocolError as error:
+            raise ClientGone(str(error)) from error
+
+    def _refuse_impostor(self, request: Incoming) -> None:
+        """Hang up on a client that pretends to be a broker; Kafka has no error for it."""
+        if not has_replica_id(request.header):
+            return
+        try:
+            check_replica_id(request.header, memoryview(request.peek(HEAD_BYTES)))
+        except Impostor as error:
+            self._tell(f"a client sent {error}; its connection is closed")
+            raise ClientGone(str(error)) from error
         except ProtocolError as error:
             raise ClientGone(str(error)) from error
 

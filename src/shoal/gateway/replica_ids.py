@@ -1,0 +1,66 @@
+"""
+Requests in which a client may pretend to be a broker.
+
+A leader takes a Fetch with a broker's id for replication: the fetch offset confirms every record before it,
+and the high watermark and ``acks=all`` follow. So a client that forges one lets a cluster acknowledge records
+of which there is a single copy. The id stands at the beginning of the request, so the rest stays undecoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..errors import ProtocolError
+from ..protocol import codec
+from ..protocol.apis import ApiKey
+from ..protocol.codec import RequestHeader
+from ..protocol.primitives import INT32, read_nullable_string, skip_tagged_fields, unpack
+
+__all__ = ["HEAD_BYTES", "Impostor", "check_replica_id", "has_replica_id"]
+
+#: The oldest version of each API whose first field is the replica id. Fetch has it there up to v14 and v15
+#: moves it to a tagged field; :mod:`.versions` ends before that.
+_FROM: Mapping[int, int] = {ApiKey.FETCH: 0, ApiKey.LIST_OFFSETS: 0, ApiKey.OFFSET_FOR_LEADER_EPOCH: 3}
+
+#: Kafka's ids of consumers, and of debugging ones. The other negative ids are brokers' too: -3 is a log
+#: directory's copy of a partition, which reads beyond the high watermark.
+_CONSUMERS = frozenset({-1, -2})
+
+#: As much of a request as the replica id needs, with the longest client id before it.
+HEAD_BYTES = 72 * 1024
+
+#: API key, version and correlation id.
+_BEFORE_CLIENT_ID = 8
+
+
+class Impostor(ProtocolError):
+    """A client sent a request as only a broker does."""
+
+
+def has_replica_id(header: RequestHeader) -> bool:
+    """Return whether a request of this API and version begins with a replica id."""
+    return header.api_version >= _FROM.get(header.api_key, header.api_version + 1)
+
+
+def check_replica_id(header: RequestHeader, head: memoryview) -> None:
+    """
+    Refuse a request that is not a consumer's.
+
+    Args:
+        header: The request's header, for which :func:`has_replica_id` is true.
+        head: The first :data:`HEAD_BYTES` of the request, or all of it.
+
+    Raises:
+        Impostor: The replica id is a broker's.
+        ProtocolError: The request ends before it.
+
+    """
+    _, position = read_nullable_string(head, _BEFORE_CLIENT_ID, compact=False)
+    api_key = ApiKey(header.api_key)
+    if codec.request_class(api_key).flexible_version_q(header.api_version):
+        position = skip_tagged_fields(head, position)
+    (replica_id,) = unpack(INT32, head, position)
+    if replica_id not in _CONSUMERS:
+        raise Impostor(
+            f"{api_key.name} v{header.api_version} with replica id {replica_id}: only brokers send that"
+        )

@@ -1,0 +1,89 @@
+"""A client that pretends to be a broker is hung up on: its fetch would count as replication."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from batches import batch
+from broker.wire import Wire
+from gateway.behind import Behind, gateway_before, old_request
+
+from shoal.broker import BrokerCluster
+from shoal.gateway.versions import served_versions
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.codec import encode_request, request_class
+
+
+@pytest.fixture(scope="module")
+def behind(cluster: BrokerCluster) -> Iterator[Behind]:
+    with gateway_before(cluster) as running:
+        yield running
+
+
+def request(api: ApiKey, version: int, topic: str, replica_id: int) -> bytes:
+    """Encode a request of a replica; with its size."""
+    if (api, version) == (ApiKey.FETCH, 0):
+        return old_request(api, version, replica_id, 0, 0, [(topic, [(0, 0, 1000)])])
+    if (api, version) == (ApiKey.LIST_OFFSETS, 0):
+        return old_request(api, version, replica_id, [(topic, [(0, -1, 1)])])
+    fields: dict[str, Any] = {"replica_id": replica_id, "topics": []}
+    if api == ApiKey.FETCH:
+        fields |= {"max_wait_ms": 0, "min_bytes": 0, "forgotten_topics_data": []}
+    return encode_request(request_class(api)(version=version, **fields), 5, "a broker")
+
+
+def is_answered(behind: Behind, topic: str, data: bytes) -> bool:
+    with Wire(behind.address(topic)) as wire:
+        wire.send_bytes(data)
+        return wire.receive_frame() is not None
+
+
+VERSIONS = [
+    *((ApiKey.FETCH, version) for version in (0, 4, 11, 12, 13)),
+    *((ApiKey.LIST_OFFSETS, version) for version in (0, 1, 5, 6, 8)),
+    *((ApiKey.OFFSET_FOR_LEADER_EPOCH, version) for version in (3, 4)),
+]
+
+
+@pytest.mark.parametrize(("api", "version"), VERSIONS)
+@pytest.mark.parametrize("replica_id", [0, 2, 2**31 - 1, -3])
+def test_request_with_a_replica_id_is_hung_up_on(
+    behind: Behind, topic: str, api: ApiKey, version: int, replica_id: int
+) -> None:
+    assert not is_answered(behind, topic, request(api, version, topic, replica_id))
+
+
+@pytest.mark.parametrize(("api", "version"), VERSIONS)
+def test_request_of_a_consumer_is_answered(behind: Behind, topic: str, api: ApiKey, version: int) -> None:
+    assert is_answered(behind, topic, request(api, version, topic, -1))
+
+
+def test_replica_id_is_found_behind_a_long_client_id_and_tags(behind: Behind, topic: str) -> None:
+    sent = request(ApiKey.FETCH, 12, topic, 2)[4:]
+    client_id = b"x" * 32_767
+    tag = b"\x01\x05\x03abc"  # one tagged field in the header
+    body = sent[8 + 2 + len("a broker") + 1 :]
+    data = sent[:8] + len(client_id).to_bytes(2) + client_id + tag + body
+    assert not is_answered(behind, topic, len(data).to_bytes(4) + data)
+
+
+def test_fetch_versions_with_the_replica_id_at_the_end_are_not_served(behind: Behind) -> None:
+    assert served_versions({ApiKey.FETCH: (4, 18)}) == {ApiKey.FETCH: (0, 14)}
+    body = b"\0\xff\xff" + bytes(40)
+    head = int(ApiKey.FETCH).to_bytes(2) + (15).to_bytes(2) + bytes(4)
+    with Wire(behind.address()) as wire:
+        wire.send_bytes(len(head + body).to_bytes(4) + head + body)
+        assert wire.receive_frame() is None
+
+
+def test_fetch_as_a_follower_reads_nothing_and_is_named(
+    behind: Behind, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Wire(behind.address(topic)) as wire:
+        wire.produce(topic, batch(1), version=9)
+    with caplog.at_level(logging.WARNING, "shoal.gateway"):
+        assert not is_answered(behind, topic, request(ApiKey.FETCH, 4, topic, 7))
+    assert "FETCH v4 with replica id 7: only brokers send that" in caplog.text
