@@ -12,8 +12,8 @@ __all__ = ["OLDEST_TRANSLATED", "REWRITTEN", "name_of", "served_versions"]
 #: those of :data:`REWRITTEN`; so Produce ends at 9 (KIP-951 put the new leader's address into what follows).
 #: Fetch ends at 14, the last version with the replica id at its beginning (KIP-903), where
 #: :mod:`.replica_ids` reads it. So Fetch lists topics by id through the gateway, and Produce, which does from
-#: 13 on, lists them by name. And what brokers ask of each other is not served at all: it is none of a client's
-#: business, and a gateway's principal may be allowed it. Share groups name addresses as well.
+#: 13 on, lists them by name. And what brokers ask of each other is not served at all: it is none of a
+#: client's business, and a gateway's principal may be allowed it. Share groups name addresses as well.
 #:
 #: Delegation tokens (38 to 41) and SCRAM users (50, 51) are not served either: a client of the gateway shows
 #: no login, and would leave with a credential of the upstream user that is valid at the cluster itself.
