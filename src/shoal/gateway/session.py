@@ -137,8 +137,11 @@ class Session:
         if not oldest <= header.api_version <= newest:
             # Kafka has no answer to this either; it is how clients of 0.9 find out what there is.
             raise ClientGone(f"API {header.api_key} is not served in version {header.api_version}")
+        is_translated = not upstream.speaks(header.api_key, header.api_version)
+        if is_translated:
+            request.check_size(self._largest_translated(header))
         self._refuse_impostor(request)
-        if not upstream.speaks(header.api_key, header.api_version):
+        if is_translated:
             self._translate(upstream, request)
         elif header.api_key in REWRITTEN:
             request.check_size(_LARGEST_WITHOUT_RECORDS)
@@ -226,11 +229,8 @@ class Session:
     def _translate(self, upstream: Upstream, request: Incoming) -> None:
         header = request.header
         assert header.api_key in OLDEST_TRANSLATED
-        largest = self._settings.largest_request_bytes
-        if header.api_key != ApiKey.PRODUCE:
-            largest = min(largest, _LARGEST_WITHOUT_RECORDS)
-        isolation_level = self._settings.upstream.isolation_level
-        asking = Asking(header, request.whole(largest), upstream, isolation_level, self._other)
+        frame = request.whole(self._largest_translated(header))
+        asking = Asking(header, frame, upstream, self._settings.upstream.isolation_level, self._other)
         match header.api_key:
             case ApiKey.FETCH:
                 parts = self._fetches.translate(asking)
@@ -241,6 +241,10 @@ class Session:
             case _:
                 parts = renumbered.translate(asking)
         self._send(parts)
+
+    def _largest_translated(self, header: RequestHeader) -> int:
+        largest = self._settings.largest_request_bytes
+        return largest if header.api_key == ApiKey.PRODUCE else min(largest, _LARGEST_WITHOUT_RECORDS)
 
     def _send(self, parts: Sequence[Part]) -> None:
         """Send an answer; no more than one chunk of it is converted ahead of the client's socket."""
