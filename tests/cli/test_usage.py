@@ -121,6 +121,7 @@ def assert_one_sentence(run: subprocess.CompletedProcess[str], exit_code: int, *
             ("--tls-certificate nowhere.pem: there is no such file",),
         ),
         (("gateway", "--upstream", "a:1", "--buffer-bytes", "1"), ("--buffer-bytes 1: at least 65536",)),
+        (("gateway", "--upstream", "a:1", "--apis", "all,-Prodce"), ("--apis all,-Prodce", "mean Produce?")),
         (("gateway", "--upstream", "a:1", "--chunk-bytes", "0"), ("--chunk-bytes 0: at least 1",)),
         (
             ("gateway", "--upstream", "a:1", "--max-decompressed-bytes", "1"),

@@ -37,6 +37,14 @@ def add_parser(verbs: Subparsers) -> None:
         allow_abbrev=False,
     )
     _add_ends(parser.add_argument_group("where"))
+    parser.add_argument_group("what clients may do").add_argument(
+        "--apis",
+        default="all",
+        metavar="NAME[,NAME...]",
+        help="the APIs that clients may use, by their names in Kafka's protocol, such as "
+        "'Metadata,Fetch,ListOffsets', or all but some: 'all,-Produce'; the gateway neither announces nor "
+        "serves the others (default: all)",
+    )
     _add_tls(parser.add_argument_group("TLS on the listeners"))
     _add_limits(parser.add_argument_group("limits"))
     add_metrics_option(parser)
@@ -134,7 +142,7 @@ def parse(args: argparse.Namespace) -> GatewaySettings:
     Raises:
         ConfigError: An option makes no sense; names it.
     """
-    from ..gateway import GatewaySettings
+    from ..gateway import GatewaySettings, parse_apis
 
     host, port = parse_listen("listen", args.listen)
     return GatewaySettings(
@@ -150,6 +158,7 @@ def parse(args: argparse.Namespace) -> GatewaySettings:
         ),
         chunk_bytes=_at_least("--chunk-bytes", args.chunk_bytes, 1),
         most_connections=_at_least("--max-connections", args.max_connections, 1),
+        apis=parse_apis(args.apis),
         largest_request_bytes=_at_least("--max-request-bytes", args.max_request_bytes, 1024),
     )
 

@@ -5,7 +5,8 @@ What the cluster still speaks passes through; what Kafka 4 removed (KIP-896) is 
 and the answer is given in the old one. Record sets are down-converted while they are sent (KIP-283).
 """
 
+from .allowed_apis import parse_apis
 from .gateway import Gateway
 from .settings import GatewaySettings, TlsFiles
 
-__all__ = ["Gateway", "GatewaySettings", "TlsFiles"]
+__all__ = ["Gateway", "GatewaySettings", "TlsFiles", "parse_apis"]

@@ -195,7 +195,7 @@ class Session:
     def _broker(self) -> Upstream:
         if self._upstream is None:
             self._upstream = self._open(self._node_id)
-            self._served = served_versions(self._upstream.connection.versions)
+            self._served = served_versions(self._upstream.connection.versions, self._settings.apis)
         return self._upstream
 
     def _other(self, node_id: int, address: Address) -> Upstream:

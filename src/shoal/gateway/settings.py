@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..client.config import ClientConfig
 from ..records.down_conversion.response import DEFAULT_CHUNK_BYTES, DEFAULT_LIMIT_BYTES
+from .versions import API_NAMES
 
 __all__ = ["DEFAULT_BUFFER_BYTES", "GatewaySettings", "TlsFiles"]
 
@@ -49,6 +50,7 @@ class GatewaySettings:
         chunk_bytes: How much of it is converted at a time.
         most_connections: Of clients, on all listeners together; a client may have several.
         largest_request_bytes: Of a request that has to be translated; what passes through is never held.
+        apis: The keys of the APIs that clients may use, besides ApiVersions.
         idle_s: For how long a client may keep the gateway waiting, between requests and within them.
 
     """
@@ -64,4 +66,5 @@ class GatewaySettings:
     chunk_bytes: int = DEFAULT_CHUNK_BYTES
     most_connections: int = 1000
     largest_request_bytes: int = 16 * 1024 * 1024
+    apis: frozenset[int] = frozenset(API_NAMES)
     idle_s: float = 600.0

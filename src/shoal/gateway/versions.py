@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 from ..protocol.apis import ApiKey
 
-__all__ = ["OLDEST_TRANSLATED", "REWRITTEN", "name_of", "served_versions"]
+__all__ = ["API_NAMES", "OLDEST_TRANSLATED", "REWRITTEN", "name_of", "served_versions"]
+
+
+class _Api(NamedTuple):
+    """An API's name in Kafka's protocol, and the newest version that is served."""
+
+    name: str
+    newest: int
+
 
 #: The newest version of each API that is served. Up to these, no answer names a broker's address, but
 #: those of :data:`REWRITTEN`; so Produce ends at 9 (KIP-951 put the new leader's address into what follows).
@@ -18,58 +27,61 @@ __all__ = ["OLDEST_TRANSLATED", "REWRITTEN", "name_of", "served_versions"]
 #: Delegation tokens (38 to 41) and SCRAM users (50, 51) are not served either: a client of the gateway shows
 #: no login, and would leave with a credential of the upstream user that is valid at the cluster itself.
 #: Kafka refuses tokens to connections without a login for the same reason.
-_NEWEST: Mapping[int, int] = {
-    ApiKey.PRODUCE: 9,
-    ApiKey.FETCH: 14,
-    ApiKey.LIST_OFFSETS: 11,
-    ApiKey.METADATA: 13,
-    ApiKey.OFFSET_COMMIT: 10,
-    ApiKey.OFFSET_FETCH: 10,
-    ApiKey.FIND_COORDINATOR: 6,
-    ApiKey.JOIN_GROUP: 9,
-    ApiKey.HEARTBEAT: 4,
-    ApiKey.LEAVE_GROUP: 5,
-    ApiKey.SYNC_GROUP: 5,
-    ApiKey.DESCRIBE_GROUPS: 6,
-    ApiKey.LIST_GROUPS: 5,
-    ApiKey.CREATE_TOPICS: 7,
-    ApiKey.DELETE_TOPICS: 6,
-    ApiKey.DELETE_RECORDS: 2,
-    ApiKey.INIT_PRODUCER_ID: 5,
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: 4,
-    ApiKey.ADD_PARTITIONS_TO_TXN: 3,  # from 4 on it is the brokers' own
-    ApiKey.ADD_OFFSETS_TO_TXN: 4,
-    ApiKey.END_TXN: 4,  # from 5 on it goes with Produce 12 (KIP-890)
-    ApiKey.TXN_OFFSET_COMMIT: 4,  # so does this
-    29: 3,  # DescribeAcls
-    30: 3,  # CreateAcls
-    31: 3,  # DeleteAcls
-    ApiKey.DESCRIBE_CONFIGS: 4,
-    ApiKey.ALTER_CONFIGS: 2,
-    34: 2,  # AlterReplicaLogDirs
-    35: 4,  # DescribeLogDirs
-    ApiKey.CREATE_PARTITIONS: 3,
-    ApiKey.DELETE_GROUPS: 2,
-    43: 2,  # ElectLeaders
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,
-    45: 1,  # AlterPartitionReassignments
-    46: 0,  # ListPartitionReassignments
-    47: 0,  # OffsetDelete
-    48: 1,  # DescribeClientQuotas
-    49: 1,  # AlterClientQuotas
-    55: 1,  # DescribeQuorum: from 2 on it names the controllers' addresses
-    57: 2,  # UpdateFeatures
-    ApiKey.DESCRIBE_CLUSTER: 2,
-    ApiKey.DESCRIBE_PRODUCERS: 0,
-    ApiKey.DESCRIBE_TRANSACTIONS: 0,
-    ApiKey.LIST_TRANSACTIONS: 2,
-    68: 1,  # ConsumerGroupHeartbeat
-    69: 1,  # ConsumerGroupDescribe
-    71: 0,  # GetTelemetrySubscriptions
-    72: 0,  # PushTelemetry
-    74: 1,  # ListConfigResources
-    75: 0,  # DescribeTopicPartitions
+_APIS: Mapping[int, _Api] = {
+    ApiKey.PRODUCE: _Api("Produce", 9),
+    ApiKey.FETCH: _Api("Fetch", 14),
+    ApiKey.LIST_OFFSETS: _Api("ListOffsets", 11),
+    ApiKey.METADATA: _Api("Metadata", 13),
+    ApiKey.OFFSET_COMMIT: _Api("OffsetCommit", 10),
+    ApiKey.OFFSET_FETCH: _Api("OffsetFetch", 10),
+    ApiKey.FIND_COORDINATOR: _Api("FindCoordinator", 6),
+    ApiKey.JOIN_GROUP: _Api("JoinGroup", 9),
+    ApiKey.HEARTBEAT: _Api("Heartbeat", 4),
+    ApiKey.LEAVE_GROUP: _Api("LeaveGroup", 5),
+    ApiKey.SYNC_GROUP: _Api("SyncGroup", 5),
+    ApiKey.DESCRIBE_GROUPS: _Api("DescribeGroups", 6),
+    ApiKey.LIST_GROUPS: _Api("ListGroups", 5),
+    ApiKey.CREATE_TOPICS: _Api("CreateTopics", 7),
+    ApiKey.DELETE_TOPICS: _Api("DeleteTopics", 6),
+    ApiKey.DELETE_RECORDS: _Api("DeleteRecords", 2),
+    ApiKey.INIT_PRODUCER_ID: _Api("InitProducerId", 5),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: _Api("OffsetForLeaderEpoch", 4),
+    ApiKey.ADD_PARTITIONS_TO_TXN: _Api("AddPartitionsToTxn", 3),  # from 4 on it is the brokers' own
+    ApiKey.ADD_OFFSETS_TO_TXN: _Api("AddOffsetsToTxn", 4),
+    ApiKey.END_TXN: _Api("EndTxn", 4),  # from 5 on it goes with Produce 12 (KIP-890)
+    ApiKey.TXN_OFFSET_COMMIT: _Api("TxnOffsetCommit", 4),  # so does this
+    29: _Api("DescribeAcls", 3),
+    30: _Api("CreateAcls", 3),
+    31: _Api("DeleteAcls", 3),
+    ApiKey.DESCRIBE_CONFIGS: _Api("DescribeConfigs", 4),
+    ApiKey.ALTER_CONFIGS: _Api("AlterConfigs", 2),
+    34: _Api("AlterReplicaLogDirs", 2),
+    35: _Api("DescribeLogDirs", 4),
+    ApiKey.CREATE_PARTITIONS: _Api("CreatePartitions", 3),
+    ApiKey.DELETE_GROUPS: _Api("DeleteGroups", 2),
+    43: _Api("ElectLeaders", 2),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _Api("IncrementalAlterConfigs", 1),
+    45: _Api("AlterPartitionReassignments", 1),
+    46: _Api("ListPartitionReassignments", 0),
+    47: _Api("OffsetDelete", 0),
+    48: _Api("DescribeClientQuotas", 1),
+    49: _Api("AlterClientQuotas", 1),
+    55: _Api("DescribeQuorum", 1),  # from 2 on it names the controllers' addresses
+    57: _Api("UpdateFeatures", 2),
+    ApiKey.DESCRIBE_CLUSTER: _Api("DescribeCluster", 2),
+    ApiKey.DESCRIBE_PRODUCERS: _Api("DescribeProducers", 0),
+    ApiKey.DESCRIBE_TRANSACTIONS: _Api("DescribeTransactions", 0),
+    ApiKey.LIST_TRANSACTIONS: _Api("ListTransactions", 2),
+    68: _Api("ConsumerGroupHeartbeat", 1),
+    69: _Api("ConsumerGroupDescribe", 1),
+    71: _Api("GetTelemetrySubscriptions", 0),
+    72: _Api("PushTelemetry", 0),
+    74: _Api("ListConfigResources", 1),
+    75: _Api("DescribeTopicPartitions", 0),
 }
+
+#: The names of all APIs that the gateway can serve, by key.
+API_NAMES: Mapping[int, str] = {int(api_key): api.name for api_key, api in _APIS.items()}
 
 #: Whose answers name brokers' addresses.
 REWRITTEN = frozenset({ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.DESCRIBE_CLUSTER})
@@ -89,17 +101,20 @@ OLDEST_TRANSLATED: Mapping[int, int] = {
 }
 
 
-def served_versions(broker_versions: Mapping[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
+def served_versions(
+    broker_versions: Mapping[int, tuple[int, int]], allowed: Collection[int] = API_NAMES.keys()
+) -> dict[int, tuple[int, int]]:
     """
     Return the oldest and the newest version of each API that a client may ask for.
 
     Args:
         broker_versions: Those of the broker behind it.
+        allowed: The keys of the APIs that clients may use.
 
     """
     served = {}
-    for api_key, newest in _NEWEST.items():
-        if api_key in broker_versions:
+    for api_key, (_, newest) in _APIS.items():
+        if api_key in broker_versions and api_key in allowed:
             broker_oldest, broker_newest = broker_versions[api_key]
             if broker_oldest <= newest:
                 oldest = OLDEST_TRANSLATED.get(api_key, broker_oldest)
