@@ -25,6 +25,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import secrets
 import shutil
 import sys
 import tempfile
@@ -60,6 +61,13 @@ _LOCAL_DEFAULTS = {
     # where the machine's own name does not resolve (laptops, containers, build machines).
     "spark.driver.host": "localhost",
     "spark.driver.bindAddress": "127.0.0.1",
+}
+
+_AUTHENTICATED = {
+    # Any user of this machine can connect to the ports of the driver and of its executors. Without
+    # authentication, these ports serve the pickled tasks, and deserialize what a stranger sends.
+    "spark.authenticate": "true",
+    "spark.network.crypto.enabled": "true",
 }
 
 _EXECUTORS_PATIENCE_S = 30.0
@@ -110,6 +118,8 @@ def spark_session(
     local = is_on_this_machine(master)
     environ = _environment(local, conf, state_dir)
     settings = {**_defaults(local, environ), **conf, "spark.master": master}
+    if local:
+        settings = {**_authentication(settings), **settings}
     jvm = None
     if SparkContext._gateway is None:
         java = find_java(environ)
@@ -222,6 +232,16 @@ def _defaults(local: bool, environ: Mapping[str, str]) -> dict[str, str]:
     except FileNotFoundError:
         theirs = {}
     return {**_DEFAULTS, **(_LOCAL_DEFAULTS if local else {}), **theirs}
+
+
+def _authentication(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return settings that authenticate and encrypt Spark's connections; none if the user turned it off."""
+    if settings.get("spark.authenticate", "true").strip().lower() != "true":
+        return {}  # Spark refuses encryption without authentication.
+    if not settings["spark.master"].startswith("local-cluster"):
+        return _AUTHENTICATED  # Spark makes a secret, which stays in its one JVM.
+    # Executors receive it in their environment, which only their own user can read.
+    return {**_AUTHENTICATED, "spark.authenticate.secret": secrets.token_hex(32)}
 
 
 def _session(jvm: Jvm | None, settings: Mapping[str, str], log_file: Path) -> SparkSession:

@@ -1,0 +1,64 @@
+"""Authentication of Spark's connections: another user of the machine reads nothing from its ports."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from shoal.spark.session import spark_session
+
+NOBODY = 65534
+
+# Spark's transport protocol, as far as a block manager needs it to hand out a block: each frame is its
+# length, a type, and a message. An RpcResponse (4) answers an RpcRequest (3) with OpenBlocks (0). It has the
+# number of the stream from which a ChunkFetchRequest (0) reads the block, as a ChunkFetchSuccess (1).
+THIEF = """
+import encodings.idna, os, socket, struct, sys
+if os.getuid() == 0:
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+
+def text(words):
+    return struct.pack(">i", len(words)) + words.encode()
+
+def ask(kind, message):
+    connection.sendall(struct.pack(">qb", 9 + len(message), kind) + message)
+    length, kind = struct.unpack(">qb", received.read(9))
+    return kind, received.read(length - 9)
+
+with socket.create_connection(("127.0.0.1", int(sys.argv[1])), 10) as connection:
+    received = connection.makefile("rb")
+    body = b"\\0" + text("local") + text("driver") + struct.pack(">i", 1) + text(sys.argv[2])
+    kind, answer = ask(3, struct.pack(">qi", 1, len(body)) + body)
+    if kind == 4:
+        stream, = struct.unpack_from(">q", answer, 8 + 4 + 1)
+        kind, answer = ask(0, struct.pack(">qi", stream, 0))
+    print(os.getuid(), kind, len(answer))
+"""
+
+
+@pytest.fixture
+def spark(tmp_path: Path) -> Iterator[SparkSession]:
+    session = spark_session("local[1]", {}, tmp_path / "spark.log", tmp_path)
+    yield session
+    session.stop()
+
+
+def test_blocks_of_a_local_spark_are_refused_to_another_user(spark: SparkSession) -> None:
+    block = f"broadcast_{spark.sparkContext.broadcast(b'task')._jbroadcast.id()}_piece0"
+    (manager,) = spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
+    thief = subprocess.run(
+        [sys.executable, "-c", THIEF, str(manager.port()), block],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    uid = NOBODY if os.getuid() == 0 else os.getuid()
+    # An RpcFailure (5), and no ChunkFetchSuccess.
+    assert thief.stdout.startswith(f"{uid} 5 "), thief
