@@ -131,6 +131,41 @@ def test_a_server_that_does_not_play_by_the_rules_is_refused(answer: bytes) -> N
         exchange.receive(answer)
 
 
+def _first_answer(exchange: SaslExchange, iterations: str) -> bytes:
+    """Answer as a broker that knows the nonce."""
+    nonce = exchange.next_token().partition(b"r=")[2]
+    return b"r=" + nonce + b"server,s=c2FsdA==,i=" + iterations.encode()
+
+
+@pytest.mark.parametrize(
+    "iterations", ["1", "4095", "0", "-1", "+1", " 1", "0_1", "4096,i=1", "9" * 5000, "\u0661"]
+)
+def test_scram_with_too_few_iterations_gets_no_proof(iterations: str) -> None:
+    exchange = SaslExchange(Security(tls=False, mechanism="SCRAM-SHA-256", username="a", password="x"))
+    with pytest.raises(ValueError, match="iterations"):
+        exchange.receive(_first_answer(exchange, iterations))
+
+
+@pytest.mark.parametrize(("least", "iterations"), [(4096, "4096"), (1, "1")])
+def test_scram_with_enough_iterations_gets_a_proof(least: int, iterations: str) -> None:
+    security = Security(
+        tls=False, mechanism="SCRAM-SHA-256", username="a", password="x", least_scram_iterations=least
+    )
+    exchange = SaslExchange(security)
+    exchange.receive(_first_answer(exchange, iterations))
+    assert b",p=" in exchange.next_token()
+
+
+def test_fewer_scram_iterations_are_allowed_with_a_warning() -> None:
+    properties = {"bootstrap.servers": "a:1", **sasl(shoal_scram_min_iterations="1000")}
+    config, (warning,) = ClientConfig.from_properties("source", properties)
+    assert config.security is not None
+    assert config.security.least_scram_iterations == 1000
+    assert "shoal.scram.min.iterations=1000 lets a false broker guess the password" in warning
+    with pytest.raises(ConfigError, match=r"shoal.scram.min.iterations=few is no number"):
+        read_security(sasl(shoal_scram_min_iterations="few"), "the file")
+
+
 def test_stores_are_read_in_every_format_and_come_out_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,13 @@ from enum import Enum
 
 from ..errors import ConfigError
 from .connection import Address, parse_bootstrap
-from .security import SECURITY_PROPERTIES, Security, read_security
+from .security import (
+    LEAST_ITERATIONS_PROPERTY,
+    LEAST_SCRAM_ITERATIONS,
+    SECURITY_PROPERTIES,
+    Security,
+    read_security,
+)
 
 __all__ = ["KNOWN_PROPERTIES", "ClientConfig", "IsolationLevel"]
 
@@ -130,6 +136,12 @@ class ClientConfig:
             _isolation_level(properties, where),
             read_security(properties, where),
         )
+        if config.security and config.security.least_scram_iterations < LEAST_SCRAM_ITERATIONS:
+            warnings.append(
+                f"{where}: {LEAST_ITERATIONS_PROPERTY}={config.security.least_scram_iterations} lets a false "
+                f"broker guess the password from a login; store it again with {LEAST_SCRAM_ITERATIONS} "
+                "iterations or more, and remove the property"
+            )
         return config, warnings
 
     def to_properties(self) -> dict[str, str]:

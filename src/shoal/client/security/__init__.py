@@ -5,12 +5,14 @@ What a locked listener asks for: TLS, a certificate, a password; in the words of
 has everything in memory: nothing is read again when a connection is made. ``tls`` and ``sasl`` use it.
 """
 
-from .access import Security
+from .access import LEAST_SCRAM_ITERATIONS, Security
 from .properties import SECURITY_PROPERTIES, read_security
-from .sasl import SaslExchange
+from .sasl import LEAST_ITERATIONS_PROPERTY, SaslExchange
 from .tls import TLS_ADVICE, connect_tls, tls_refusal
 
 __all__ = [
+    "LEAST_ITERATIONS_PROPERTY",
+    "LEAST_SCRAM_ITERATIONS",
     "SECURITY_PROPERTIES",
     "TLS_ADVICE",
     "SaslExchange",

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-__all__ = ["Security"]
+__all__ = ["LEAST_SCRAM_ITERATIONS", "Security"]
+
+#: RFC 7677 and Kafka's own clients ask for so many.
+LEAST_SCRAM_ITERATIONS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,7 @@ class Security:
         private_key: PEM of its key, not encrypted.
         check_hostname: Whether the broker's certificate must name the host that we connect to.
         versions: ``TLSv1.2`` and ``TLSv1.3``, or one of them.
+        least_scram_iterations: The fewest iterations of SCRAM that a broker may ask for.
 
     """
 
@@ -35,6 +39,7 @@ class Security:
     private_key: str | None = field(default=None, repr=False)
     check_hostname: bool = True
     versions: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")
+    least_scram_iterations: int = LEAST_SCRAM_ITERATIONS
 
     @property
     def protocol(self) -> str:

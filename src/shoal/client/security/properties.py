@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...errors import ConfigError
-from .access import Security
+from .access import LEAST_SCRAM_ITERATIONS, Security
 from .jaas import parse_jaas
+from .sasl import LEAST_ITERATIONS_PROPERTY
 
 __all__ = ["SECURITY_PROPERTIES", "read_security"]
 
@@ -29,8 +30,11 @@ _REFUSED = frozenset(
 )
 
 #: All that are understood, and those that mean nothing here: how Java's own machinery is tuned.
-SECURITY_PROPERTIES = _REFUSED | frozenset(
-    """
+SECURITY_PROPERTIES = (
+    _REFUSED
+    | {LEAST_ITERATIONS_PROPERTY}
+    | frozenset(
+        """
     sasl.jaas.config sasl.mechanism security.protocol
     ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.key.password
     ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password
@@ -44,6 +48,7 @@ SECURITY_PROPERTIES = _REFUSED | frozenset(
     sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms
     ssl.keymanager.algorithm ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm
     """.split()  # noqa: SIM905
+    )
 )
 
 
@@ -74,8 +79,9 @@ def read_security(properties: Mapping[str, str], where: str) -> Security | None:
     mechanism, username, password = (
         _login(properties, where) if protocol.startswith("SASL_") else (None, "", "")
     )
+    least_iterations = _least_iterations(properties, where)
     if not protocol.endswith("SSL"):
-        return Security(False, mechanism, username, password)
+        return Security(False, mechanism, username, password, least_scram_iterations=least_iterations)
     certificates, private_key = _key(properties, where)
     return Security(
         tls=True,
@@ -87,6 +93,7 @@ def read_security(properties: Mapping[str, str], where: str) -> Security | None:
         private_key=private_key,
         check_hostname=_check_hostname(properties, where),
         versions=_versions(properties, where),
+        least_scram_iterations=least_iterations,
     )
 
 
@@ -111,6 +118,13 @@ def _login(properties: Mapping[str, str], where: str) -> tuple[str, str, str]:
         if not module.options.get(option):
             raise ConfigError(f"{where}: sasl.jaas.config has no {option}")
     return mechanism, module.options["username"], module.options["password"]
+
+
+def _least_iterations(properties: Mapping[str, str], where: str) -> int:
+    value = properties.get(LEAST_ITERATIONS_PROPERTY, str(LEAST_SCRAM_ITERATIONS)).strip()
+    if not (value.isascii() and value.isdigit() and len(value) <= 7 and int(value) > 0):
+        raise ConfigError(f"{where}: {LEAST_ITERATIONS_PROPERTY}={value} is no number from 1 to 9999999")
+    return int(value)
 
 
 def _trusted(properties: Mapping[str, str], where: str) -> str | None:
