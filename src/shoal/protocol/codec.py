@@ -89,6 +89,9 @@ _MODULES = {
 
 @cache
 def _message_class(api_key: ApiKey, suffix: str) -> Any:
+    # First, and by itself: it loads all that follows. The library's modules import each other in circles, and
+    # threads that begin with different ones would wait for each other (Python's _DeadlockError).
+    import_module("kafka")
     name = "".join(word.capitalize() for word in api_key.name.split("_")) + suffix
     return getattr(import_module(f"kafka.protocol.{_MODULES[api_key]}"), name)
 

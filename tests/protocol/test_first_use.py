@@ -1,0 +1,31 @@
+"""The first use of the protocol's messages, by several threads at the same time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+_CHILD = """
+import threading
+from shoal.protocol.codec import _MODULES, request_class
+apis, barrier, errors = list(_MODULES), threading.Barrier(8), []
+def use(begin):
+    barrier.wait()
+    try:
+        for number in range(len(apis)):
+            request_class(apis[(begin + number) % len(apis)])
+    except BaseException as error:
+        errors.append(repr(error))
+threads = [threading.Thread(target=use, args=(5 * number,)) for number in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(errors)
+"""
+
+
+def test_threads_that_use_messages_first_at_the_same_time_load_them() -> None:
+    # A process of its own: what is loaded once stays loaded.
+    ended = subprocess.run([sys.executable, "-c", _CHILD], capture_output=True, text=True, timeout=60)
+    assert (ended.stdout.strip(), ended.stderr) == ("[]", "")
