@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-import logging
 import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
 
 from .errors import ConfigError
+from .printable import logger
 
 __all__ = ["Listener", "addresses_of"]
 
-_log = logging.getLogger("shoal.listener")
+_log = logger("shoal.listener")
 
 #: How long to wait where no connection can be accepted: until another one ends, if descriptors ran out.
 _REFUSED_PAUSE_S = 0.1

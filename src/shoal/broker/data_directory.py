@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import base64
 import fcntl
-import logging
 import os
 import shutil
 import uuid
@@ -25,12 +24,13 @@ from pathlib import Path
 import javaproperties
 
 from ..errors import ConfigError
+from ..printable import logger
 from .file_segment import flush_directory
 from .journal import Journal
 
 __all__ = ["DataDirectory"]
 
-_log = logging.getLogger("shoal.broker")
+_log = logger("shoal.broker")
 
 _META = "meta.properties"
 _CLEAN = ".kafka_cleanshutdown"

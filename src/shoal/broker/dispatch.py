@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +18,11 @@ from .waiting import BrokerStopped
 
 if TYPE_CHECKING:
     from .broker import Broker
+from ..printable import logger
 
 __all__ = ["CloseConnection", "answer"]
 
-_log = logging.getLogger("shoal.broker")
+_log = logger("shoal.broker")
 
 
 class CloseConnection(Exception):

@@ -19,7 +19,6 @@ What was written is in the system's cache: it outlives the process. Only
 
 from __future__ import annotations
 
-import logging
 import mmap
 import os
 import socket
@@ -28,12 +27,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from ..errors import CorruptBatch
+from ..printable import logger
 from ..records import BatchHeader, RecordBatch, split, verify_crc
 from .segment import Bytes, Segment
 
 __all__ = ["FileRange", "FileSegment", "flush_directory"]
 
-_log = logging.getLogger("shoal.broker")
+_log = logger("shoal.broker")
 
 _INDEX_ENTRY = struct.Struct(">ii")
 _TIME_INDEX_ENTRY = struct.Struct(">qi")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from ..printable import logger
+
 __all__ = ["Chore", "Housekeeper"]
 
-_log = logging.getLogger("shoal.broker")
+_log = logger("shoal.broker")
 
 
 @dataclass(slots=True)

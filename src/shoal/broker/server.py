@@ -8,18 +8,18 @@ order, as Kafka does, which mutes a connection until its answer is sent.
 from __future__ import annotations
 
 import contextlib
-import logging
 import socket
 import struct
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ..listener import Listener
+from ..printable import logger
 from .dispatch import CloseConnection
 
 __all__ = ["Server"]
 
-_log = logging.getLogger("shoal.broker")
+_log = logger("shoal.broker")
 
 _SIZE = struct.Struct(">i")
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from ..errors import ConfigError, ShoalError
 from ..exit_codes import EXIT_USAGE
+from ..printable import printable_lines
 from . import broker, demo, gateway, mirror, mirror_maker, verify
 from .config_file import with_config_file
 from .parser import Parser
@@ -105,7 +106,7 @@ def _is_on(option: str, arguments: Sequence[str]) -> bool:
 
 def _fail(error: Exception, exit_code: int, args: argparse.Namespace) -> int:
     if args.verbose:
-        traceback.print_exception(error)
+        print(printable_lines("".join(traceback.format_exception(error))), end="", file=sys.stderr)
     sentence = _sentence(error)
     foreign = not isinstance(error, ShoalError)
     say(f"{sentence}; --verbose shows where" if foreign and not args.verbose else sentence)

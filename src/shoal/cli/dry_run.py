@@ -13,6 +13,7 @@ from ..mirroring.acls import Acl, acl_commands, acl_sentences
 from ..mirroring.dry_run import DryRun, TopicOutlook, dry_run
 from ..mirroring.incidents import IncidentKind
 from ..mirroring.options import MirrorOptions
+from ..printable import printable_lines
 from .report import print_json, say, table, warn
 
 __all__ = ["print_dry_run"]
@@ -28,7 +29,7 @@ def print_dry_run(options: MirrorOptions, *, as_json: bool) -> int:
     if as_json:
         print_json(_json_object(options, found))
     else:
-        print("\n".join(_lines(options, found)), flush=True)
+        print("\n".join(map(printable_lines, _lines(options, found))), flush=True)
     if found.refusal is None:
         return EXIT_DONE
     say(found.refusal)

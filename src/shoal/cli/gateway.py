@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
 from ..mirroring.options import parse_listen
+from ..printable import printable_lines
 from .conversion_metrics import add_metrics_option, serve_metrics
 from .options import Subparsers, add_output_options, parse_cluster
 from .report import print_json, say, warn
@@ -222,7 +224,8 @@ class _Told(logging.Handler):
         sentence = record.getMessage()
         if record.exc_info and record.exc_info[1] is not None:
             if self._verbose:
-                traceback.print_exception(record.exc_info[1])
+                error = record.exc_info[1]
+                print(printable_lines("".join(traceback.format_exception(error))), end="", file=sys.stderr)
             sentence = f"{sentence}: {record.exc_info[1]!r}"
         (warn if record.levelno >= logging.WARNING else say)(sentence)
         if self._as_json:

@@ -29,6 +29,7 @@ from rich.text import Text
 from ..mirroring.incidents import IncidentKind
 from ..mirroring.progress import LONG_TRANSACTION_S, HeldBack, PartitionIncident, Phase, Progress, Summary
 from ..mirroring.sentences import first_few
+from ..printable import printable
 from .live_line import line
 
 __all__ = [
@@ -73,8 +74,8 @@ def say(sentence: str) -> None:
 
 
 def first_line(text: str) -> str:
-    """Return the first line that is not empty, with single spaces."""
-    return " ".join(text.strip().partition("\n")[0].split())
+    """Return the first line that is not empty, with single spaces and without control characters."""
+    return printable(" ".join(text.strip().partition("\n")[0].split()))
 
 
 def warn(sentence: str) -> None:
@@ -387,6 +388,7 @@ def _elapsed(summary: Summary) -> str:
 
 def table(rows: Sequence[Sequence[str]]) -> str:
     """Return columns, each as wide as its widest cell."""
+    rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)

@@ -11,8 +11,10 @@ from rich.console import Console, JustifyMethod
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 from rich.table import Table
+from rich.text import Text
 
 from ..mirroring.verify import Outcome, PartitionReport, VerifyProgress, VerifyReport
+from ..printable import printable
 from .report import say
 
 __all__ = ["DEFAULT_RANGES", "line", "print_report", "progress_to"]
@@ -120,7 +122,7 @@ def print_report(
 
 def _print(console: Console, text: str, style: str | None = None) -> None:
     # Whole lines: a terminal wraps them by itself, and a pipe has no width.
-    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+    console.print(printable(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def _table(report: VerifyReport, *, is_narrow: bool) -> Table:
@@ -132,7 +134,7 @@ def _table(report: VerifyReport, *, is_narrow: bool) -> Table:
         table.add_column(heading, justify=_COLUMNS[heading], no_wrap=True)
     for partition in report.partitions:
         cells = dict(zip(_COLUMNS, _cells(partition), strict=True))
-        table.add_row(_name(partition), *(cells[heading] for heading in headings))
+        table.add_row(Text(printable(_name(partition))), *(cells[heading] for heading in headings))
     return table
 
 

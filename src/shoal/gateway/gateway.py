@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import socket
 import ssl
 import threading
@@ -16,6 +15,7 @@ from ..client.cluster import Cluster
 from ..client.connection import Address, Connection
 from ..errors import ConfigError, Disconnected, ProtocolError, ShoalError
 from ..listener import Listener, addresses_of
+from ..printable import logger
 from .client import Client, ClientGone, begin_tls
 from .nodes import Nodes
 from .session import Session
@@ -24,7 +24,7 @@ from .upstream import TooLarge
 
 __all__ = ["Gateway"]
 
-_log = logging.getLogger("shoal.gateway")
+_log = logger("shoal.gateway")
 
 _LARGEST_PORT = 65535
 

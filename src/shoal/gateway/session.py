@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from ..client.connection import Address, Connection
 from ..converting import chunks
 from ..errors import ErrorCode, ProtocolError
+from ..printable import logger
 from ..protocol import codec
 from ..protocol.apis import ApiKey
 from ..protocol.codec import RequestHeader
@@ -27,7 +27,7 @@ from .versions import OLDEST_TRANSLATED, REWRITTEN, served_versions
 
 __all__ = ["Session"]
 
-_log = logging.getLogger("shoal.gateway")
+_log = logger("shoal.gateway")
 
 #: Of a request's beginning: as much as a Produce request needs before its acks, the longest id included.
 _PRODUCE_HEAD_BYTES = 72 * 1024

@@ -7,7 +7,6 @@ number and in time, and what becomes of them is not told on stderr.
 
 from __future__ import annotations
 
-import logging
 import socket
 import threading
 from collections.abc import Callable, Mapping
@@ -21,10 +20,11 @@ from urllib.parse import urlsplit
 
 from ..client.connection import Address
 from ..errors import ConfigError
+from ..printable import logger
 
 __all__ = ["Answer", "HttpServer", "Request"]
 
-_log = logging.getLogger("shoal.http")
+_log = logger("shoal.http")
 
 #: Who says nothing for so long, or takes longer to read an answer, is let go.
 _PEER_TIMEOUT_S = 10.0

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from ...errors import BrokerError, Disconnected, ErrorCode, ProtocolError, ShoalError, named_code
+from ...printable import logger
 from ...protocol.fetch import FetchedPartition
 from ..cluster import Cluster
 from ..fetch import Fetcher, FetchFrom
@@ -20,7 +20,7 @@ from .settings import ConsumerSettings
 
 __all__ = ["Fetching"]
 
-_log = logging.getLogger("shoal.consumer")
+_log = logger("shoal.consumer")
 
 #: The least time between two looks at the metadata.
 _REFRESH_PAUSE_S = 0.1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hmac
 import json
-import logging
 import math
 import socket
 import socketserver
@@ -18,6 +17,7 @@ from typing import Any
 from ...client.groups import Membership
 from ...client.metadata import TopicPartition
 from ...errors import Disconnected
+from ...printable import logger
 from ..handover import Handovers
 from ..pair import Pair
 from ..reports import left_out_report
@@ -50,7 +50,7 @@ _IDLE_FOR_S = 1.0
 
 _TIMEVAL = struct.Struct("@ll")
 
-_log = logging.getLogger("shoal.control")
+_log = logger("shoal.control")
 
 
 class ControlServer:

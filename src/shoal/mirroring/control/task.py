@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import math
 import socket
 import threading
@@ -16,6 +15,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from ...client.groups import Membership
 from ...client.metadata import TopicPartition
 from ...errors import BrokerError, ErrorCode, Stopped
+from ...printable import logger
 from ..handover import Handover
 from ..processes import process_name
 from ..slices import SlicePlan
@@ -47,7 +47,7 @@ T = TypeVar("T")
 #: Tells the driver, as :meth:`Control.report` does.
 Report: TypeAlias = Callable[[Mapping[str, Any]], None]
 
-_log = logging.getLogger("shoal.control")
+_log = logger("shoal.control")
 
 
 class Control(Protocol):
