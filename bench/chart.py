@@ -10,7 +10,7 @@ from typing import Any
 
 import vl_convert
 
-__all__ = ["line_layer", "span_layer", "svg"]
+__all__ = ["bar_layer", "line_layer", "rule_layer", "span_layer", "svg"]
 
 _VEGA_LITE = "5.21"
 _CONFIG = {
@@ -57,6 +57,65 @@ def line_layer(
             "color": {"field": "line", "type": "nominal", "sort": list(names)},
         },
     }
+
+
+def bar_layer(
+    rows: Sequence[Mapping[str, Any]], x: tuple[str, str], names: Sequence[str], rows_by: str
+) -> dict[str, Any]:
+    """
+    Return a horizontal bar for each row, coloured by its ``line``, with its extremes if it has any.
+
+    Args:
+        rows: With the field of ``x``, ``line`` and the field that ``rows_by`` names; ``least`` and ``most``
+            are the extremes.
+        x: A field and the axis's title.
+        names: Of the lines, in the bars' order.
+        rows_by: The field by which bars form groups.
+
+    """
+    place = {"field": "line", "type": "nominal", "sort": list(names), "title": None}
+    offset = {"yOffset": {"field": rows_by, "type": "nominal"}}
+    return {
+        "data": {"values": list(rows)},
+        "layer": [
+            {
+                "mark": {"type": "bar"},
+                "encoding": {
+                    "x": _axis(*x, logarithmic=False),
+                    "y": place,
+                    "color": {"field": rows_by, "type": "nominal"},
+                    **offset,
+                },
+            },
+            {
+                "mark": {"type": "rule", "strokeWidth": 1.5},
+                "encoding": {
+                    "x": {"field": "least", "type": "quantitative"},
+                    "x2": {"field": "most"},
+                    "y": place,
+                    **offset,
+                },
+            },
+        ],
+    }
+
+
+def rule_layer(values: Mapping[float, str]) -> list[dict[str, Any]]:
+    """Return dashed lines across the bars at values of their axis, each with its label."""
+    rows = [{"at": at, "label": label} for at, label in values.items()]
+    at = {"field": "at", "type": "quantitative"}
+    return [
+        {
+            "data": {"values": rows},
+            "mark": {"type": "rule", "strokeDash": [4, 3]},
+            "encoding": {"x": at},
+        },
+        {
+            "data": {"values": rows},
+            "mark": {"type": "text", "align": "left", "dx": 3, "fontSize": 11},
+            "encoding": {"x": at, "y": {"value": 8}, "text": {"field": "label"}},
+        },
+    ]
 
 
 def span_layer(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from shoal.mirroring.ranges import CopyRange
 from shoal.mirroring.settings import CopySettings
 
 
-def main() -> int:
-    source_servers, destination_servers, topic, copy = sys.argv[1:]
+def copy_topic(source_servers: str, destination_servers: str, topic: str, copy: str) -> bool:
+    """Copy what a topic has now; return whether all of it is at the destination."""
     source, _ = ClientConfig.from_properties("source", {"bootstrap.servers": source_servers})
     destination, _ = ClientConfig.from_properties("destination", {"bootstrap.servers": destination_servers})
     with Cluster(source) as cluster:
@@ -24,7 +24,12 @@ def main() -> int:
         ends = end_offsets(cluster, partitions, IsolationLevel.READ_COMMITTED)
     ranges = [CopyRange(topic, each.partition, copy, 0, ends[each]) for each in partitions]
     result = copy_lane(ranges, CopySettings(source, destination, copy, rules="bench"), Uncontrolled())
-    return 0 if result.complete and not result.stopped else 1
+    return result.complete and not result.stopped
+
+
+def main() -> int:
+    source_servers, destination_servers, topic, copy = sys.argv[1:]
+    return 0 if copy_topic(source_servers, destination_servers, topic, copy) else 1
 
 
 if __name__ == "__main__":

@@ -30,12 +30,15 @@ from rig.process import adopting_orphans, peak_rss_of, spawn, tail
 __all__ = [
     "MoverFailed",
     "ProcessTree",
+    "Sample",
     "TreeCpu",
     "Usage",
     "end_offsets",
     "measure",
     "run_to_end",
     "run_until",
+    "running",
+    "sample_until",
 ]
 
 _INTERVAL_S = 0.1
@@ -143,6 +146,23 @@ def _end_offsets(admin: AdminClient, topic: str) -> list[int]:
     return [answers[each].result().offset for each in sorted(asked, key=lambda each: each.partition)]
 
 
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """
+    One look at a process tree.
+
+    Attributes:
+        at_s: When, by the monotonic clock.
+        cpu_s: User and system time so far.
+        rss_bytes: Resident memory; pages that forked workers share count for each.
+
+    """
+
+    at_s: float
+    cpu_s: float
+    rss_bytes: int
+
+
 class ProcessTree:
     """
     CPU and memory of a process and all its descendants, those that have ended included.
@@ -154,6 +174,7 @@ class ProcessTree:
     def __init__(self, root: int) -> None:
         self.jvm_peak_rss = 0
         self.python_peak_rss = 0
+        self.samples: list[Sample] = []
         self._root = root
         self._known = {root: psutil.Process(root)}
         self._others = {child.pid for child in psutil.Process().children()} - {root}
@@ -185,6 +206,7 @@ class ProcessTree:
                 high_water[self._is_jvm[pid]] = max(high_water[self._is_jvm[pid]], peak_rss_of(pid))
         self.jvm_peak_rss = max(self.jvm_peak_rss, rss[True], high_water[True])
         self.python_peak_rss = max(self.python_peak_rss, rss[False], high_water[False])
+        self.samples.append(Sample(time.monotonic(), sum(self._cpu_s.values()), sum(rss.values())))
 
     def finish(self, cpu_at_end_s: float) -> None:
         """Take in the operating system's account: CPU of the root and all it has waited for."""
@@ -266,7 +288,7 @@ def _runs(process: psutil.Process) -> bool:
 
 def run_to_end(command: Command, log: Path, timeout_s: float) -> tuple[float, ProcessTree]:
     """Run a command until it ends by itself and its descendants have ended too; return wall time."""
-    with _started(command, log) as (process, tree):
+    with running(command, log) as (process, tree):
         began = time.monotonic()
         exited = os.pidfd_open(process.pid)
         try:
@@ -282,7 +304,7 @@ def run_to_end(command: Command, log: Path, timeout_s: float) -> tuple[float, Pr
         tree.finish(usage.ru_utime + usage.ru_stime)
         if process.returncode != 0:
             raise MoverFailed(f"ended with {process.returncode}:\n{tail(log)}")
-        _sample_until(lambda: not tree.survivors(), tree, _SURVIVORS_TIMEOUT_S, log)
+        sample_until(lambda: not tree.survivors(), tree, _SURVIVORS_TIMEOUT_S, log)
         return wall_s, tree
 
 
@@ -290,7 +312,7 @@ def run_until(
     is_done: Callable[[], bool], command: Command, log: Path, timeout_s: float
 ) -> tuple[float, ProcessTree]:
     """Run a command that never ends, until ``is_done()``, and kill it; return wall time."""
-    with _started(command, log) as (process, tree):
+    with running(command, log) as (process, tree):
         began = time.monotonic()
 
         def is_done_and_alive() -> bool:
@@ -298,11 +320,12 @@ def run_until(
                 raise MoverFailed(f"ended with {process.returncode}:\n{tail(log)}")
             return is_done()
 
-        _sample_until(is_done_and_alive, tree, timeout_s, log)
+        sample_until(is_done_and_alive, tree, timeout_s, log)
         return time.monotonic() - began, tree
 
 
-def _sample_until(condition: Callable[[], bool], tree: ProcessTree, timeout_s: float, log: Path) -> None:
+def sample_until(condition: Callable[[], bool], tree: ProcessTree, timeout_s: float, log: Path) -> None:
+    """Look at the tree ten times a second until the condition holds; raise `TimedOut` with the log's end."""
     began = time.monotonic()
     while not condition():
         tree.sample()
@@ -317,7 +340,8 @@ def _check_deadline(began: float, timeout_s: float, log: Path) -> None:
 
 
 @contextlib.contextmanager
-def _started(command: Command, log: Path) -> Iterator[tuple[subprocess.Popen[bytes], ProcessTree]]:
+def running(command: Command, log: Path) -> Iterator[tuple[subprocess.Popen[bytes], ProcessTree]]:
+    """Run a command inside a ``with`` block; at its end nothing of it is left."""
     with adopting_orphans():
         process = spawn(command.arguments, log, command.environment)
         tree = ProcessTree(process.pid)

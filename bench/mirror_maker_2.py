@@ -36,7 +36,7 @@ class MirrorMaker2:
         alias = f"source{next(_aliases)}"
         properties = job.directory / "mm2.properties"
         properties.write_text(_properties(job, alias, self.linger_ms))
-        jvm = ["-Xms256m", "-Xmx2g", *BENCH_JVM, f"-Dlog4j2.configurationFile={LOG4J}"]
+        jvm = ["-Xms256m", "-Xmx2g", *BENCH_JVM, job.gc_log_option, f"-Dlog4j2.configurationFile={LOG4J}"]
         main_class = "org.apache.kafka.connect.mirror.MirrorMaker"
         arguments = [str(java()), *jvm, "-cp", class_path(), main_class, str(properties)]
         yield Command(arguments, copy=f"{alias}.{job.topic}", ends_by_itself=False)
@@ -48,7 +48,7 @@ clusters = {alias}, destination
 {alias}.bootstrap.servers = {job.source}
 destination.bootstrap.servers = {job.destination}
 {alias}->destination.enabled = true
-{alias}->destination.topics = {job.topic}
+{alias}->destination.topics = {job.topics}
 tasks.max = {PARTITIONS}
 
 destination.producer.batch.size = 524288

@@ -34,6 +34,7 @@ class Job:
         copy: The name it should have in the destination, never used before.
         codec: What the topic's batches are compressed with.
         directory: Empty, and deleted after the run.
+        beside: Another topic of the source, which a mover that runs on copies too.
 
     """
 
@@ -43,6 +44,21 @@ class Job:
     copy: str
     codec: Codec
     directory: Path
+    beside: str | None = None
+
+    @property
+    def topics(self) -> str:
+        """All topics to copy, with commas between."""
+        return ",".join(filter(None, (self.topic, self.beside)))
+
+    @property
+    def gc_log(self) -> Path:
+        """Where the mover's JVM logs its garbage collections, if it is started with `gc_log_option`."""
+        return self.directory / "gc.log"
+
+    @property
+    def gc_log_option(self) -> str:
+        return f"-Xlog:gc:file={self.gc_log}:time:filecount=0"
 
 
 @dataclass(frozen=True)

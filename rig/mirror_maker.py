@@ -3,7 +3,7 @@
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -12,7 +12,26 @@ from rig.cluster import OLD_LOG4J, QUICK_JVM, java_properties
 from rig.jars import KAFKA_3_VERSION, class_path, java
 from rig.process import spawn, tail
 
-__all__ = ["MirrorMaker1"]
+__all__ = ["MirrorMaker1", "mirror_maker_1"]
+
+
+def mirror_maker_1(
+    jvm: Sequence[str], consumer_file: Path, producer_file: Path, options: Sequence[str]
+) -> list[str | Path]:
+    """Return the command of ``kafka.tools.MirrorMaker``."""
+    return [
+        java(),
+        *jvm,
+        f"-Dlog4j.configuration=file:{OLD_LOG4J}",
+        "-cp",
+        class_path(KAFKA_3_VERSION),
+        "kafka.tools.MirrorMaker",
+        "--consumer.config",
+        consumer_file,
+        "--producer.config",
+        producer_file,
+        *options,
+    ]
 
 
 @dataclass
@@ -35,24 +54,11 @@ class MirrorMaker1:
 
     def __enter__(self) -> Self:
         self._directory = tempfile.TemporaryDirectory(prefix="rig-mirror-maker-")
-        files: list[str | Path] = []
         for name, properties in (("consumer", self.consumer), ("producer", self.producer)):
             self._path(name).write_text(java_properties(properties))
-            files += [f"--{name}.config", self._path(name)]
-        self._process = spawn(
-            [
-                java(),
-                "-Xmx256m",
-                *QUICK_JVM,
-                f"-Dlog4j.configuration=file:{OLD_LOG4J}",
-                "-cp",
-                class_path(KAFKA_3_VERSION),
-                "kafka.tools.MirrorMaker",
-                *files,
-                *self.options,
-            ],
-            self._path("log"),
-        )
+        jvm = ["-Xmx256m", *QUICK_JVM]
+        command = mirror_maker_1(jvm, self._path("consumer"), self._path("producer"), self.options)
+        self._process = spawn(command, self._path("log"))
         return self
 
     def _path(self, name: str) -> Path:

@@ -1,0 +1,257 @@
+"""
+What a mirror costs that decodes (*deep*), and one that copies whole batches (*shallow*), on the same topic.
+
+    python -m bench.before_after                 the table, on standard output
+    python -m bench.before_after --append        the table to results.md, and before_after.svg
+
+It draws what KIP-712 and Pinterest's article drew: CPU, memory, garbage collection, batch sizes and message
+conversions, before and after.
+
+Each run is one mover between two brokers. A first topic lets it start and warm up. Then a second topic is
+filled with batches that were made before, as fast as the source takes them, and the mover is measured until
+all of that is at the destination: neither its start nor the making of the batches is in the numbers. Movers
+take turns, N times. The filling and the brokers share the machine with the mover.
+"""
+
+import argparse
+import itertools
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient
+
+from bench.before_after_report import Run, chart, table
+from bench.copy_loop import copy_topic
+from bench.gc_log import pauses
+from bench.measure import MoverFailed, ProcessTree, end_offsets, running, sample_until
+from bench.mirror_maker_2 import MirrorMaker2
+from bench.mirror_makers import FollowingShoal, MirrorMaker1Mover, ShoalMirrorMaker
+from bench.mover import Job, Mover
+from bench.report import machine, say, versions
+from bench.topics import PARTITIONS, TOPICS, Shape, load
+from rig import BENCH_JVM, KAFKA_VERSION, KafkaCluster, create_topic, dump_partitions, start_in_parallel
+from rig.cluster import free_port
+from rig.jars import KAFKA_3_VERSION
+from rig.jmx import jmx_options, read_count
+
+_HERE = Path(__file__).parent
+_RESULTS = _HERE / "results.md"
+_CHART = _HERE / "before_after.svg"
+
+_CONVERSIONS = "kafka.server:type=BrokerTopicMetrics,name=ProduceMessageConversionsPerSec"
+
+_FIRST_MEGABYTES = 40
+"""So much, or less if the second topic is smaller, lets a mover's JVM compile what it runs."""
+
+_SETTLE_S = 2.0
+"""Between the first topic's copy and the second's load: what a start leaves to do is done by then."""
+
+_MOVERS: dict[str, Mover] = {
+    "mm1": MirrorMaker1Mover("MirrorMaker 1 (deep)"),
+    "mm2": MirrorMaker2("MirrorMaker 2 (deep)"),
+    "decoding": ShoalMirrorMaker("shoal mirror-maker (deep)", raw=False),
+    "raw": ShoalMirrorMaker("shoal mirror-maker --use.raw.bytes", raw=True),
+    "mirror": FollowingShoal("shoal mirror"),
+}
+_SHAPES = {shape.name: shape for shape in (*TOPICS, Shape("b256_lz4", "lz4", 256))}
+_USUAL_SHAPES = ("b256_gzip", "b256_lz4")
+
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class _Bench:
+    source: KafkaCluster
+    destination: KafkaCluster
+    jmx_port: int
+    timeout_s: float
+
+    def compare(self, shape: Shape, movers: Sequence[Mover], megabytes: int, repeat: int) -> list[Run]:
+        """Let the movers copy a topic of one shape in turn, ``repeat`` times."""
+        first, bulk = f"{shape.name}_first", f"{shape.name}_bulk"
+        say(f"making {megabytes} MB of {shape.name}")
+        load(self.source.bootstrap, shape, first, min(_FIRST_MEGABYTES, megabytes))
+        size = load(self.source.bootstrap, shape, bulk, megabytes)
+        runs = []
+        for number, mover in itertools.product(range(1, repeat + 1), movers):
+            run = self._run(mover, shape, first, bulk, size)
+            say(f"{run.mover}, run {number}: {run.cpu_s_per_gb:.2f} CPU-s/GB in {run.seconds:.1f} s")
+            runs.append(run)
+        _delete(self.source, first, bulk)
+        return runs
+
+    def _run(self, mover: Mover, shape: Shape, made_first: str, made_bulk: str, size: int) -> Run:
+        name = f"{shape.name}_run{next(_numbers)}"
+        with tempfile.TemporaryDirectory(prefix="bench-") as directory:
+            job = Job(
+                source=self.source.bootstrap,
+                destination=self.destination.bootstrap,
+                topic=name,
+                copy=name,
+                codec=shape.codec,
+                directory=Path(directory),
+                beside=f"{name}_first",
+            )
+            return self._copy(mover, job, shape, made_first, made_bulk, size)
+
+    def _copy(self, mover: Mover, job: Job, shape: Shape, made_first: str, made_bulk: str, size: int) -> Run:
+        assert job.beside is not None
+        for topic in (job.topic, job.beside):
+            create_topic(job.source, topic, PARTITIONS)
+        if not isinstance(mover, MirrorMaker2):  # which creates its own
+            for topic in (job.topic, job.beside):
+                create_topic(job.destination, topic, PARTITIONS)
+        self._fill(made_first, job.beside)
+        conversions = self._conversions()
+        log = job.directory / "mover.log"
+        with mover.command(job) as command, running(command, log) as (process, tree):
+            assert command.copy is not None
+            copy_of_first = command.copy.removesuffix(job.topic) + job.beside
+
+            def all_of(topic: str, copy: str) -> Callable[[], bool]:
+                expected = sum(end_offsets(job.source, topic))
+
+                def copied() -> bool:
+                    if process.poll() is not None:
+                        raise MoverFailed(f"{mover.name} ended with {process.returncode}:\n{log.read_text()}")
+                    return sum(end_offsets(job.destination, copy)) >= expected
+
+                return copied
+
+            sample_until(all_of(job.beside, copy_of_first), tree, self.timeout_s, log)
+            settled_at = time.monotonic() + _SETTLE_S
+            sample_until(lambda: time.monotonic() >= settled_at, tree, self.timeout_s, log)
+            began, began_at = len(tree.samples) - 1, time.time()
+            with _InBackground(lambda: self._fill(made_bulk, job.topic)) as filled:
+                sample_until(filled, tree, self.timeout_s, log)
+            sample_until(all_of(job.topic, command.copy), tree, self.timeout_s, log)
+            ended_at = time.time()
+        copies = [self.destination.partition_dir(command.copy, number) for number in range(PARTITIONS)]
+        batches = [batch for found in dump_partitions(copies).values() for batch in found]
+        log_of_gc = job.gc_log.read_text() if job.gc_log.exists() else ""
+        run = Run(
+            topic=shape.name,
+            mover=mover.name,
+            gigabytes=size / 1e9,
+            samples=_since(tree, began),
+            gc_pauses_s=tuple(each.seconds for each in pauses(log_of_gc) if began_at <= each.at <= ended_at),
+            batches=len(batches),
+            batch_bytes=sum(batch.size for batch in batches),
+            batch_records=sum(batch.count for batch in batches),
+            conversions=self._conversions() - conversions,
+        )
+        _delete(self.source, job.topic, job.beside)
+        _delete(self.destination, command.copy, copy_of_first)
+        return run
+
+    def _fill(self, made: str, topic: str) -> None:
+        if not copy_topic(self.source.bootstrap, self.source.bootstrap, made, topic):
+            raise MoverFailed(f"{topic} was not filled from {made}")
+
+    def _conversions(self) -> int:
+        """Return how many records the destination's broker has converted so far."""
+        return read_count(self.jmx_port, _CONVERSIONS)
+
+
+class _InBackground(AbstractContextManager[Callable[[], bool]]):
+    """Calls a function in a thread; gives what tells whether it has returned, and raises what it raised."""
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self._function = function
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._call, name="fill")
+
+    def _call(self) -> None:
+        try:
+            self._function()
+        except BaseException as error:  # raised where it is waited for
+            self._error = error
+
+    def __enter__(self) -> Callable[[], bool]:
+        self._thread.start()
+        return lambda: not self._thread.is_alive()
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+
+def _since(tree: ProcessTree, began: int) -> tuple[tuple[float, float, int], ...]:
+    """Return the samples from one on: seconds and CPU-seconds since then, and memory."""
+    first = tree.samples[began]
+    return tuple(
+        (each.at_s - first.at_s, each.cpu_s - first.cpu_s, each.rss_bytes) for each in tree.samples[began:]
+    )
+
+
+def _delete(cluster: KafkaCluster, *topics: str) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    for deleted in admin.delete_topics(list(topics)).values():
+        deleted.result()
+
+
+def _heading(megabytes: int, repeat: int, load_before: float) -> str:
+    return "\n".join(
+        [
+            f"## Before and after, {time.strftime('%Y-%m-%d', time.gmtime())}",
+            "",
+            f"{machine()}; two Kafka {KAFKA_VERSION} brokers (KRaft) and the mover on this machine, "
+            f"loopback; MirrorMaker 1 of Kafka {KAFKA_3_VERSION}, MirrorMaker 2 of {KAFKA_VERSION}; "
+            f"{versions('pyspark')}.",
+            f"{megabytes} MB of records of 1,000 bytes in {PARTITIONS} partitions, made before; movers in "
+            f"turn, {repeat} runs each: medians, with the least and the most in parentheses.",
+            "Measured from the moment the topic begins to fill, with the mover at work already, until all "
+            "of it is at the destination; a GB is one of uncompressed records.",
+            "Load of the machine over a minute, before and after: "
+            f"{load_before:.1f} and {os.getloadavg()[0]:.1f}.",
+            "",
+        ]
+    )
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.before_after", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--movers", nargs="+", choices=list(_MOVERS), default=list(_MOVERS))
+    parser.add_argument("--topics", nargs="+", choices=list(_SHAPES), default=list(_USUAL_SHAPES))
+    parser.add_argument("--megabytes", type=int, default=500, help="of a topic (default: 500)")
+    parser.add_argument("--repeat", type=int, default=3, help="runs of each mover (default: 3)")
+    parser.add_argument("--timeout", type=float, default=600, help="seconds for a run (default: 600)")
+    parser.add_argument("--append", action="store_true", help=f"to {_RESULTS.name}, with {_CHART.name}")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parsed = _parse(arguments)
+    movers = [_MOVERS[name] for name in parsed.movers]
+    load_before, jmx_port = os.getloadavg()[0], free_port()
+    # A broker that is starved of CPU for a while must not be taken for dead: Kafka's own default.
+    patient = {"broker.session.timeout.ms": 9000, "broker.heartbeat.interval.ms": 2000}
+    source, destination = (
+        KafkaCluster(config=patient, heap="1g", jvm=BENCH_JVM, broker_jvm=broker_jvm)
+        for broker_jvm in ({}, {1: jmx_options(jmx_port)})
+    )
+    with start_in_parallel(source, destination):
+        bench = _Bench(source, destination, jmx_port, parsed.timeout)
+        runs = [
+            run
+            for name in parsed.topics
+            for run in bench.compare(_SHAPES[name], movers, parsed.megabytes, parsed.repeat)
+        ]
+    text = _heading(parsed.megabytes, parsed.repeat, load_before) + "\n" + table(runs)
+    print(text)
+    if parsed.append:
+        _CHART.write_text(chart(runs))
+        with _RESULTS.open("a") as file:
+            file.write(f"\n{text}\n\n![Before and after]({_CHART.name})\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""
+The pauses that a JVM logs with ``-Xlog:gc:file=FILE:time``.
+
+One line each, in local time with its offset from UTC::
+
+    [2026-11-22T15:25:01.123+0000] GC(7) Pause Young (Normal) (G1 Evacuation Pause) 24M->5M(256M) 2.345ms
+
+What a collector does beside the program (``Concurrent Mark Cycle``) is no pause.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+__all__ = ["Pause", "pauses"]
+
+_PAUSE = re.compile(r"^\[(?P<at>[^]]+)\]\s*GC\(\d+\) Pause .*?(?P<ms>[\d.,]+)ms$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """
+    A pause of a JVM to collect garbage.
+
+    Attributes:
+        at: Its end, as Unix time.
+        seconds: How long it was.
+
+    """
+
+    at: float
+    seconds: float
+
+
+def pauses(log: str) -> Iterable[Pause]:
+    """Yield the pauses in a log, in its order; a line that is only half written is left out."""
+    for found in _PAUSE.finditer(log):
+        at = datetime.fromisoformat(found["at"]).timestamp()
+        yield Pause(at, float(found["ms"].replace(",", ".")) / 1000)
