@@ -72,6 +72,7 @@ SAYINGS = {
     "metrics": ('"[::1]:9100"', ["[::1]:9100"]),
     "ui": ('"localhost:8080"', ["localhost:8080"]),
     "report": ('"../run.html"', ["DIRECTORY/../run.html"]),
+    "allow-unauthenticated-spark": ("true", []),
     "dry-run": ("true", []),
     "master": ('"local[2]"', ["local[2]"]),
     "checkpoint": ('"state"', ["DIRECTORY/state"]),

@@ -7,11 +7,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
-from shoal.spark.session import spark_session
+from shoal.errors import ConfigError
+from shoal.spark.authentication import refuse_unauthenticated
+from shoal.spark.session import _authentication, spark_session
 
 NOBODY = 65534
 
@@ -62,3 +67,51 @@ def test_blocks_of_a_local_spark_are_refused_to_another_user(spark: SparkSession
     uid = NOBODY if os.getuid() == 0 else os.getuid()
     # An RpcFailure (5), and no ChunkFetchSuccess.
     assert thief.stdout.startswith(f"{uid} 5 "), thief
+
+
+AUTHENTICATED = {"spark.authenticate": "true"}
+CLUSTER = "spark://host:7077"
+
+
+def session_of(master: str, conf: dict[str, str]) -> Any:
+    settings = SparkConf(loadDefaults=False, _jvm=None).setAll(list(conf.items()))
+    return SimpleNamespace(sparkContext=SimpleNamespace(master=master, getConf=lambda: settings))
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "missing"),
+    [
+        ("local[2,4]", {}, "spark.authenticate"),
+        ("local[2,4]", {"spark.authenticate": "false"}, "spark.authenticate"),
+        (CLUSTER, {}, "spark.authenticate"),
+        (CLUSTER, {"spark.ssl.rpc.enabled": "true"}, "spark.authenticate"),
+        (CLUSTER, AUTHENTICATED, "spark.network.crypto.enabled"),
+    ],
+)
+def test_credentials_are_refused_to_a_spark_without_authentication_or_encryption(
+    master: str, conf: dict[str, str], missing: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"^{missing} 'false': .* or give --allow-unauthenticated-spark if"):
+        refuse_unauthenticated(session_of(master, conf))
+
+
+@pytest.mark.parametrize(
+    ("master", "conf"),
+    [
+        ("local[2,4]", AUTHENTICATED),
+        (CLUSTER, {**AUTHENTICATED, "spark.network.crypto.enabled": "true"}),
+        (CLUSTER, {"spark.authenticate": " TRUE", "spark.ssl.rpc.enabled": "true"}),
+    ],
+)
+def test_a_spark_with_authentication_and_encryption_may_have_credentials(
+    master: str, conf: dict[str, str]
+) -> None:
+    refuse_unauthenticated(session_of(master, conf))
+
+
+def test_authentication_settings_of_masters_on_this_machine() -> None:
+    local = _authentication({"spark.master": "local[*,4]"})
+    assert local == {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
+    first, second = (_authentication({"spark.master": "local-cluster[2,1,1024]"}) for _ in range(2))
+    assert first["spark.authenticate.secret"] != second["spark.authenticate.secret"]
+    assert _authentication({"spark.master": "local[1]", "spark.authenticate": "false"}) == {}

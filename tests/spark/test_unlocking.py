@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.cloudpickle import dumps
 
 from shoal.client.config import ClientConfig
 from shoal.errors import Stopped
 from shoal.mirroring.control import ControlServer, ask_letter
-from shoal.mirroring.credentials import PROCESS_KEY, Credentials
+from shoal.mirroring.credentials import PROCESS_KEY, Credentials, key_in_file
 from shoal.spark.datasource import keyed_data_source
 from shoal.spark.options import ControlAddress, ReadOptions, WriteOptions
 from shoal.spark.session import spark_session
@@ -69,6 +73,35 @@ def test_who_has_the_token_but_not_the_key_has_a_sealed_letter(address: ControlA
             Credentials.unseal(text, key)
 
 
+def test_tasks_on_this_machine_open_the_credentials_with_a_key_that_spark_does_not_carry(
+    address: ControlAddress, tmp_path: Path
+) -> None:
+    with key_in_file(tmp_path) as file:
+        pickled = dumps(keyed_data_source(file))
+        assert PROCESS_KEY.encode() not in pickled
+        read = ReadOptions.parse({**SERVERS, "control": str(address)}, streaming=False, key=file)
+        security = unlocked(read).source.security
+    assert security is not None
+    assert security.password == SECRET
+
+
+def test_the_file_of_the_key_is_its_user_s_alone(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.touch()
+    (tmp_path / "key-of-tasks").symlink_to(elsewhere)
+    with key_in_file(tmp_path) as file:
+        assert (file.stat().st_mode & 0o777, file.read_text()) == (0o600, PROCESS_KEY)
+        assert not file.is_symlink()
+        if os.getuid() == 0:
+            read = f"import os, io; os.setuid(65534); open({str(file)!r})"
+            thief = subprocess.run([sys.executable, "-c", read], capture_output=True, text=True, check=False)
+            assert "PermissionError" in thief.stderr
+    assert elsewhere.read_text() == ""
+    assert not file.exists()
+    with pytest.raises(Stopped, match="not for this task"):
+        Credentials.unseal(letter(), file)
+
+
 def test_who_has_not_the_token_gets_nothing(address: ControlAddress) -> None:
     with pytest.raises(Stopped, match="gone, or another than ours"):
         ask_letter((address.host, address.port), "guessed")
@@ -85,7 +118,7 @@ def test_spark_shows_neither_the_secrets_nor_their_key(
     }
     session = spark_session("local[1]", logged, tmp_path / "spark.log", tmp_path)
     try:
-        session.dataSource.register(keyed_data_source())
+        session.dataSource.register(keyed_data_source(PROCESS_KEY))
         rows = session.read.format("shoal").options(**SERVERS, control=str(address)).load()
         rows.explain(True)
         plan = capfd.readouterr().out

@@ -251,6 +251,12 @@ def add_spark_options(parser: argparse.ArgumentParser, default_master: str = DEF
     group.add_argument(
         "--conf", action="append", default=[], metavar="KEY=VALUE", help="a Spark setting; may be repeated"
     )
+    group.add_argument(
+        "--allow-unauthenticated-spark",
+        action="store_true",
+        help="send the credentials of the Kafka clusters to the tasks even if Spark does not authenticate "
+        "and encrypt its connections",
+    )
 
 
 def parse(args: argparse.Namespace) -> MirrorOptions:
@@ -286,6 +292,7 @@ def parse(args: argparse.Namespace) -> MirrorOptions:
         master=args.master,
         checkpoint=args.checkpoint,
         spark_conf=tuple(parse_key_values("--conf", args.conf).items()),
+        allow_unauthenticated_spark=args.allow_unauthenticated_spark,
     )
 
 

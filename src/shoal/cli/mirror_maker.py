@@ -245,6 +245,7 @@ def parse(args: argparse.Namespace) -> MirrorMakerOptions:
         master=args.master or f"local[{args.num_streams}]",
         checkpoint=args.checkpoint,
         spark_conf=tuple(parse_key_values("--conf", args.conf).items()),
+        allow_unauthenticated_spark=args.allow_unauthenticated_spark,
     )
     return MirrorMakerOptions(
         mirror,

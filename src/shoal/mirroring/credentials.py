@@ -3,23 +3,28 @@ The secrets of both clusters, on their way from the driver to its tasks.
 
 Spark shows what it is given: options of a data source stand in plans and logs. So the tasks get
 the secrets over the control connection, sealed (Fernet: AES-128 and HMAC) by a key of this process that
-travels apart: in the pickled class of the data source, which Spark hands on and never shows.
-Who reads the control connection, or has its token, has a sealed letter.
+travels apart: in a file for tasks on this machine, else in the pickled class of the data source.
+A process that reads the control connection, or has its token, has only the sealed letter.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ..client.config import ClientConfig
 from ..client.security import Security
-from ..errors import Stopped
+from ..errors import ConfigError, Stopped
 
-__all__ = ["PROCESS_KEY", "Credentials"]
+__all__ = ["PROCESS_KEY", "Credentials", "key_in_file"]
+
+_KEY_FILE = "key-of-tasks"
 
 #: One a process, so that whatever data source it registers with Spark opens the letters of all its mirrors.
 PROCESS_KEY = base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
@@ -47,18 +52,46 @@ class Credentials:
         return Fernet(key.encode()).encrypt(json.dumps(fields).encode()).decode()
 
     @classmethod
-    def unseal(cls, letter: str, key: str) -> Credentials:
+    def unseal(cls, letter: str, key: str | Path) -> Credentials:
         """
-        Open what :meth:`seal` made.
+        Open what :meth:`seal` made, with the key or with the file that has it.
 
         Raises:
-            Stopped: It was sealed by another process: this task's driver is gone.
+            Stopped: Another process sealed it, or deleted the key: this task's driver has ended.
 
         """
         from cryptography.fernet import Fernet, InvalidToken
 
         try:
+            if isinstance(key, Path):
+                key = key.read_text(encoding="ascii")
             fields = json.loads(Fernet(key.encode()).decrypt(letter.encode()))
-        except (InvalidToken, ValueError) as error:
+        except (InvalidToken, ValueError, OSError) as error:
             raise Stopped("the credentials that the driver sent are not for this task") from error
         return cls({name: Security.from_json(security) for name, security in fields.items()})
+
+
+@contextlib.contextmanager
+def key_in_file(directory: Path) -> Iterator[Path]:
+    """
+    Write the key of this process to a file that only this user can read; delete the file at the end.
+
+    Args:
+        directory: A directory that no other process uses at the time, such as a mirror's checkpoint.
+
+    Raises:
+        ConfigError: The file cannot be written.
+
+    """
+    file = directory.resolve() / _KEY_FILE
+    try:
+        file.unlink(missing_ok=True)  # a killed process left it
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "w", encoding="ascii") as stream:
+            stream.write(PROCESS_KEY)
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be written: {error.strerror}; name another --checkpoint") from error
+    try:
+        yield file
+    finally:
+        file.unlink(missing_ok=True)

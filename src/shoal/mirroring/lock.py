@@ -74,7 +74,7 @@ class MirrorIdentity:
         where = f"--checkpoint {checkpoint}" if is_given else f"the state directory {checkpoint}"
         advice = "" if is_given else _ANOTHER_DIRECTORY
         try:
-            checkpoint.mkdir(parents=True, exist_ok=True)
+            checkpoint.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._file = self._path.open("a+", encoding="ascii")
         except OSError as error:
             raise ConfigError(f"{where}: {error.strerror}{advice}") from error

@@ -175,6 +175,7 @@ class MirrorOptions:
         checkpoint: Spark's checkpoint directory; None for one by group, under
             the user's state directory.
         spark_conf: Pairs of a name and a value.
+        allow_unauthenticated_spark: Send credentials to tasks also if Spark does not authenticate or encrypt.
 
     """
 
@@ -207,6 +208,7 @@ class MirrorOptions:
     master: str = DEFAULT_MASTER
     checkpoint: str | None = None
     spark_conf: tuple[tuple[str, str], ...] = ()
+    allow_unauthenticated_spark: bool = False
 
     def __post_init__(self) -> None:
         if self.group == "":

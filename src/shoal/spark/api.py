@@ -58,6 +58,7 @@ def mirror(
     master: str = DEFAULT_MASTER,
     checkpoint: str | None = None,
     conf: Mapping[str, str] | None = None,
+    allow_unauthenticated_spark: bool = False,
     on_progress: Callable[[Progress], object] | None = None,
     on_run: Callable[[TopicPartition, AcknowledgedRun], object] | None = None,
     on_warning: Callable[[str], object] | None = None,
@@ -73,7 +74,7 @@ def mirror(
     Args:
         source: ``HOST:PORT[,HOST:PORT…]``, or the properties of a Java client.
         destination: Likewise.
-        topics: And the others up to ``conf``: as the options of ``shoal mirror``
+        topics: And the others up to ``allow_unauthenticated_spark``: as the options of ``shoal mirror``
             (docs/cli.md). ``continue_on`` names incidents: ``foreign-records``,
             ``destination-loss``, ``source-reset``, ``source-retention``.
         on_progress: Called about twice a second, from a thread of its own.
@@ -121,6 +122,7 @@ def mirror(
         master=master,
         checkpoint=checkpoint,
         spark_conf=tuple((conf or {}).items()),
+        allow_unauthenticated_spark=allow_unauthenticated_spark,
     )
     return job.mirror(options, on_progress, on_run, on_warning, stop, on_notice)
 

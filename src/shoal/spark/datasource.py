@@ -7,6 +7,8 @@ reference to this module, for its tasks: shoal has to be installed there too.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -16,7 +18,6 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from shoal.mirroring.credentials import PROCESS_KEY
 from shoal.spark.first_sentence import sentence_first
 from shoal.spark.options import ReadOptions, WriteOptions
 from shoal.spark.rows import BY_REFERENCE, BYTES
@@ -32,7 +33,7 @@ class ShoalDataSource(DataSource):
     """Record batches of Kafka topics, whole: as references to be copied, or with their bytes."""
 
     #: Of :func:`keyed_data_source`.
-    _key = ""
+    _key: str | Path = ""
 
     @classmethod
     def name(cls) -> str:
@@ -57,15 +58,16 @@ class ShoalDataSource(DataSource):
         return StreamWriter(WriteOptions.parse(self.options, key=self._key), schema.names)
 
 
-def keyed_data_source() -> type[ShoalDataSource]:
+def keyed_data_source(key: str | Path) -> type[ShoalDataSource]:
     """
     Return the data source for a mirror of this process: its planner and its tasks can open the credentials.
 
+    ``key`` is the key, or the file from which the planner and the tasks read it.
     Spark hands a registered class on as it was pickled, and shows its name at most. One that is made
-    here cannot be imported by its name, so it is pickled by value, with the key in it.
+    here cannot be imported by its name, so it is pickled by value, with ``key`` in it.
     """
 
     class KeyedDataSource(ShoalDataSource):
-        _key = PROCESS_KEY
+        _key = key
 
     return KeyedDataSource

@@ -14,7 +14,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import platformdirs
@@ -59,6 +59,7 @@ from shoal.mirroring.signals import Signals
 from shoal.mirroring.slices import SliceClock
 from shoal.mirroring.topics import TopicSelection
 from shoal.mirroring.work import Work
+from shoal.spark.authentication import key_for_tasks, refuse_unauthenticated
 from shoal.spark.datasource import keyed_data_source
 from shoal.spark.options import ControlAddress
 from shoal.spark.session import driver_host, is_on_this_machine, spark_session
@@ -395,13 +396,20 @@ class Run:
         def restarted(error: Exception) -> None:
             self._on_warning(f"Spark failed and was started again: {_first_line(error)}; see {log_file}")
 
-        with self._signals:
+        with self._signals, contextlib.ExitStack() as resources:
             try:
                 self._metrics.enter(Phase.STARTING_TASKS)
                 self._loop.begin_work(AtWork(control, lock, work, self._retries, self.ends_when_stopped))
                 refuse_speculation(spark)
+                key: str | Path = ""
+                if _is_locked(self._options):
+                    if not self._options.allow_unauthenticated_spark:
+                        refuse_unauthenticated(spark)
+                    key = resources.enter_context(key_for_tasks(spark, checkpoint))
                 self._spark_is_there()
-                job = _Job(self._options, prepared, control, spark, self._first_start, self._is_first_start)
+                job = _Job(
+                    self._options, prepared, control, spark, self._first_start, self._is_first_start, key
+                )
                 if self._stop.is_set():
                     pass  # while Spark started
                 elif self._options.once:
@@ -511,12 +519,13 @@ class _Job:
     spark: SparkSession
     first_start: FirstStart
     is_first_start: bool
+    key: str | Path = field(repr=False)
 
     def run_batch(self) -> None:
         """Copy up to the ends of now. Returns when every task has ended."""
         if all(topic.deleted for topic in self.prepared.topics.values()):
             return
-        self.spark.dataSource.register(keyed_data_source())
+        self.spark.dataSource.register(keyed_data_source(self.key))
         rows = self.spark.read.format("shoal").options(**self._read_options()).load()
         rows.write.format("shoal").mode("append").options(**self._write_options()).save()
 
@@ -529,7 +538,7 @@ class _Job:
         A query that ends for Spark's own reasons, above all because a process of its was killed, is started
         again; one that had just been started, or whose tasks go on without it, is not.
         """
-        self.spark.dataSource.register(keyed_data_source())
+        self.spark.dataSource.register(keyed_data_source(self.key))
         rows = self.spark.readStream.format("shoal").options(**self._read_options()).load()
         writer = rows.writeStream.format("shoal").options(**self._write_options())
         writer = writer.option("checkpointLocation", str(checkpoint))
@@ -605,8 +614,7 @@ class _Job:
         host, port = self.control.address
         if not is_on_this_machine(self.options.master):
             host = driver_host(self.spark)
-        locked = bool(Credentials.of(self.options.source, self.options.destination))
-        return str(ControlAddress(host, port, self.control.token, locked))
+        return str(ControlAddress(host, port, self.control.token, _is_locked(self.options)))
 
 
 def _held_back(source: Cluster, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -621,6 +629,10 @@ def _rebatch(options: MirrorOptions) -> dict[str, str]:
     if options.rebatch is None:
         return {}
     return {"decodeAll" if options.rebatch.everything else "rebatch": str(options.rebatch)}
+
+
+def _is_locked(options: MirrorOptions) -> bool:
+    return bool(Credentials.of(options.source, options.destination))
 
 
 def letter_of(options: MirrorOptions) -> str:

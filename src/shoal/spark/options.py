@@ -45,7 +45,8 @@ class ControlAddress:
         port: The driver's.
         token: What it wants to hear first.
         locked: Whether it has to be asked for the clusters' credentials.
-        key: Opens them; not in the option's text, which Spark may show.
+        key: Opens them, or is the file that has what opens them; not in the option's text, which Spark may
+            show.
 
     """
 
@@ -53,10 +54,10 @@ class ControlAddress:
     port: int
     token: str
     locked: bool = False
-    key: str = field(default="", repr=False)
+    key: str | Path = field(default="", repr=False)
 
     @classmethod
-    def parse(cls, text: str | None, key: str = "") -> ControlAddress | None:
+    def parse(cls, text: str | None, key: str | Path = "") -> ControlAddress | None:
         if text is None:
             return None
         host, port, token, *locked = text.split(" ")
@@ -120,7 +121,7 @@ class ReadOptions:
     control: ControlAddress | None
 
     @classmethod
-    def parse(cls, options: Mapping[str, str], *, streaming: bool, key: str = "") -> ReadOptions:
+    def parse(cls, options: Mapping[str, str], *, streaming: bool, key: str | Path = "") -> ReadOptions:
         """
         Read the options of ``spark.read`` or ``spark.readStream``; ``key`` is :class:`ControlAddress`'s.
 
@@ -181,7 +182,7 @@ class WriteOptions:
     control: ControlAddress | None
 
     @classmethod
-    def parse(cls, options: Mapping[str, str], *, key: str = "") -> WriteOptions:
+    def parse(cls, options: Mapping[str, str], *, key: str | Path = "") -> WriteOptions:
         """
         Read the options of ``df.write`` or ``df.writeStream``; ``key`` is :class:`ControlAddress`'s.
 

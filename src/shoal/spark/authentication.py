@@ -1,0 +1,67 @@
+"""
+Protect the clusters' credentials on their way to tasks: by a file, or by Spark's own authentication.
+
+Tasks receive the sealed credentials over the control connection. The key that opens them reaches tasks on
+this machine in a file that only their user can read. On a cluster the key is in the pickled data source,
+which Spark serves to every process that joins the application. So a process must authenticate before it can
+join, and the connections must be encrypted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from shoal.errors import ConfigError
+from shoal.mirroring.credentials import PROCESS_KEY, key_in_file
+from shoal.spark.session import is_on_this_machine
+
+__all__ = ["key_for_tasks", "refuse_unauthenticated"]
+
+_ENCRYPTION = (
+    "spark.network.crypto.enabled",
+    "spark.authenticate.enableSaslEncryption",
+    "spark.ssl.rpc.enabled",
+)
+
+
+def refuse_unauthenticated(spark: SparkSession) -> None:
+    """
+    Refuse a session whose connections would reveal the clusters' credentials.
+
+    Raises:
+        ConfigError: Authentication is off; or encryption is off, and Spark runs on several machines.
+
+    """
+    if not _is_on(spark, "spark.authenticate"):
+        setting = "spark.authenticate"
+        remedy = "spark.authenticate=true and spark.network.crypto.enabled=true"
+    elif not is_on_this_machine(str(spark.sparkContext.master)) and not any(
+        _is_on(spark, e) for e in _ENCRYPTION
+    ):
+        setting, remedy = "spark.network.crypto.enabled", "spark.network.crypto.enabled=true"
+    else:
+        return
+    raise ConfigError(
+        f"{setting} 'false': Spark's connections would reveal the credentials of the Kafka clusters; set "
+        f"{remedy} for Spark, or give --allow-unauthenticated-spark if only trusted users reach these "
+        "connections"
+    )
+
+
+@contextlib.contextmanager
+def key_for_tasks(spark: SparkSession, directory: Path) -> Iterator[str | Path]:
+    """Give the key, or on this machine a file in ``directory`` that has the key while this is entered."""
+    if is_on_this_machine(str(spark.sparkContext.master)):
+        with key_in_file(directory) as file:
+            yield file
+    else:
+        yield PROCESS_KEY
+
+
+def _is_on(spark: SparkSession, setting: str) -> bool:
+    value = spark.sparkContext.getConf().get(setting, "false")
+    return value is not None and value.strip().lower() == "true"
