@@ -167,8 +167,8 @@ def test_an_address_that_is_taken_is_exit_code_2_and_one_sentence(
     run = shoal("mirror", *command, "--once", "--group", "another", "--metrics", mirror, state=tmp_path)
     assert run.returncode == 2
     assert run.stderr == (
-        f"shoal: --metrics {mirror}: cannot listen there (Address already in use); give an address of this "
-        "machine, and a port that nobody has\n"
+        f"shoal: --metrics {mirror}: cannot listen there (Address already in use). Give an address of this "
+        "machine and a free port (0 takes one)\n"
     )
 
 

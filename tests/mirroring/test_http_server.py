@@ -127,14 +127,14 @@ def test_an_address_that_is_taken_is_refused_with_what_to_do() -> None:
     with serving() as server, pytest.raises(ConfigError) as taken:
         serving(server.address)
     assert str(taken.value) == (
-        f"--look {server.address}: cannot listen there (Address already in use); give an address of this "
-        "machine, and a port that nobody has"
+        f"--look {server.address}: cannot listen there (Address already in use). Give an address of this "
+        "machine and a free port (0 takes one)"
     )
 
 
 @pytest.mark.parametrize("host", ["no.such.host.invalid", "203.0.113.1", "a" * 64])
 def test_a_host_that_is_not_this_one_is_refused(host: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^--look {host}:9308: cannot listen there \(.+\); give an "):
+    with pytest.raises(ConfigError, match=rf"^--look {host}:9308: cannot listen there \(.+\)\. Give an "):
         serving(Address(host, 9308))
 
 

@@ -95,8 +95,8 @@ class HttpServer:
         except (OSError, UnicodeError) as error:  # the latter: no name of a host is like that
             cause = getattr(error, "strerror", None) or error
             raise ConfigError(
-                f"--{option} {address}: cannot listen there ({cause}); give an address of this machine, and "
-                "a port that nobody has"
+                f"--{option} {address}: cannot listen there ({cause}). Give an address of this machine "
+                "and a free port (0 takes one)"
             ) from error
         self.address = Address(address.host, self._server.server_address[1])
         self._thread = threading.Thread(
