@@ -347,6 +347,36 @@ def test_what_a_writer_before_the_pair_s_mirrored_is_mirrored_again(
     assert brokers.copied() == history.committed
 
 
+@pytest.mark.parametrize("left", [15, 10, 8, 6, 3, 0])
+def test_what_a_returning_group_s_new_writer_loses_is_mirrored_again_once(
+    brokers: TwoBrokers, history: History, left: int
+) -> None:
+    """The group went on behind another group's records, which nobody lost with its own."""
+    one, other = brokers.with_settings(group="one"), brokers.with_settings(group="other")
+    for group in (one, other, one):
+        history.plain(*[1] * 5)
+        group.run()
+    lose_tail(brokers.destination, "topic", left)
+    history.plain(1, 1)
+    expected = [["destination-loss", 0, True]] if left < 15 else []
+    run(going_on(one, IncidentKind.DESTINATION_LOSS), *expected)
+    assert brokers.copied() == history.committed
+
+
+def test_recreated_copy_gets_what_the_source_still_has_from_before_the_pair_s_writer(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(*[1] * 10)
+    brokers.run()
+    brokers.forget_pairs()
+    brokers.run()
+    assert brokers.pair().origin == (10, 10)
+    history.log.delete_records(4)
+    recreate(brokers.destination)
+    run(going_on(brokers, IncidentKind.DESTINATION_LOSS), ["destination-loss", 4, True])
+    assert brokers.copied() == history.committed[4:]
+
+
 @pytest.mark.parametrize("left", [4, 0])
 def test_what_is_lost_before_the_pair_s_writer_and_is_not_the_source_s_is_counted(
     brokers: TwoBrokers, history: History, left: int
@@ -531,6 +561,30 @@ def test_a_source_topic_that_took_its_pairs_along_is_mirrored_behind_the_old_one
     run(going_on(brokers, IncidentKind.SOURCE_RESET), ["source-reset", None, True])
     assert brokers.copied() == before + anew.committed
     run(brokers)
+
+
+@pytest.mark.parametrize("first", ["one", "other"])
+def test_source_topic_created_anew_is_mirrored_once_by_groups_in_turn(
+    brokers: TwoBrokers, history: History, first: str
+) -> None:
+    """Both groups' pairs are of the former topic: a mirror at work commits also while a topic is deleted."""
+    groups = {name: brokers.with_settings(group=name) for name in ("one", "other")}
+    for group in groups.values():
+        history.plain(1, 1, 1)
+        group.run()
+    before, pairs = brokers.copied(), {name: group.pair() for name, group in groups.items()}
+    anew = recreate(brokers.source)
+    anew.base_timestamp += 10
+    anew.plain(2, 2, 2)
+    for name, group in groups.items():
+        group.commit(pairs[name])
+    second = "other" if first == "one" else "one"
+    for name in (first, second, first):
+        going_on(groups[name], IncidentKind.SOURCE_RESET).run()
+        assert brokers.copied() == before + anew.committed
+        anew.plain(1)
+        going_on(groups[name], IncidentKind.SOURCE_RESET).run()
+        assert brokers.copied() == before + anew.committed
 
 
 def test_a_source_that_changes_leaders_during_a_run_is_looked_at_again(

@@ -66,28 +66,42 @@ def again_from_the_origin(places: Places, before: Pair, *, is_another_topic: boo
     left = 0 if is_another_topic else min(places.log.end, destination_origin)
     gone_before = destination_origin - left
     if gone_before and places.log.end == left:
-        place = _place_before(places, source_origin, gone_before)
-        if place:
-            return Again(place, 0, is_before_origin=True)
+        again = _again_before(places, source_origin, gone_before)
+        if again:
+            return again
     if places.log.start > 0:
         # Retention took the first ones: nothing shows whether the writer's records were among them.
         return Again(Place(before.source_offset, before.source_leader_epoch), None)
     return Again(Place(source_origin), gone_before)
 
 
-def _place_before(places: Places, source_offset: int, gone: int) -> Place | None:
-    """Return where the source goes on behind the destination's end, so many records before an offset."""
-    found: tuple[Place, ...] = (Place(places.source.start),)
+def _again_before(places: Places, source_offset: int, gone: int) -> Again | None:
+    """Go on behind the destination's end, so many records before an offset; None if nothing shows where."""
     if places.log.end > 0:
-        tail = last_batch(places.clusters, places.copy, places.log)
-        if tail is None or tail.header.next_offset != places.log.end:
-            return None
-        found = find(places.clusters, places.copy, tail).places
-        # Another program cut its batches in another way: its copy was adopted.
-        found = found or find_by_records(places.clusters, places.copy, tail).places
-    if len(found) == 1 and _count_between(places, found[0], source_offset) == gone:
-        return found[0]
+        place = _only_place_of_the_tail(places)
+        if place and _count_between(places, place, source_offset) == gone:
+            return Again(place, 0, is_before_origin=True)
+        return None
+    beginning = Place(places.source.start)
+    there = _count_between(places, beginning, source_offset)
+    if there == gone:
+        return Again(beginning, 0, is_before_origin=True)
+    only_deletes = places.source_only_deletes()
+    if there < gone and (places.source.start > 0 or not only_deletes):
+        # Nothing is left that could be there twice, and the source deleted some of what was mirrored.
+        return Again(beginning, gone - there if only_deletes else None, is_before_origin=True)
     return None
+
+
+def _only_place_of_the_tail(places: Places) -> Place | None:
+    """Return where the source goes on behind the destination's last batch, if that is in one place."""
+    tail = last_batch(places.clusters, places.copy, places.log)
+    if tail is None or tail.header.next_offset != places.log.end:
+        return None
+    found = find(places.clusters, places.copy, tail).places
+    # Another program cut its batches in another way: its copy was adopted.
+    found = found or find_by_records(places.clusters, places.copy, tail).places
+    return found[0] if len(found) == 1 else None
 
 
 def _place_behind(places: Places, before: Pair, ours: Tail, found: Found, gone: int) -> Place | None:

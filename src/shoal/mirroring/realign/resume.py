@@ -18,6 +18,7 @@ from .places import Places, Undecided, WrittenRun
 from .tail import (
     Place,
     Tail,
+    find,
     holds_at,
     is_by,
     is_ours,
@@ -231,14 +232,43 @@ class Resumption:
     def _go_on_in_new_topic(self) -> None:
         self._copy.end_is_former = True
         self._go_on_at_source(self._source.start, lost=None)
+        # The former topic's offsets say nothing about this one.
+        self.pair = replace(self.pair, origin=(self.pair.source_offset, self.pair.destination_offset))
 
     def _go_on_at_source(self, offset: int, *, lost: int | None) -> int | None:
+        others = self._tail_of_another_mirror()
+        place = self._place_behind_others(others, offset) if others else Place(offset)
         self._go_to_the_end(
-            source_offset=offset,
-            source_leader_epoch=-1,
+            source_offset=place.source_offset,
+            source_leader_epoch=place.source_leader_epoch,
             source_topic_id=topic_id(self._clusters.source, self._copy.source),
         )
+        if others:
+            self._write_as_another()
         return lost
+
+    def _tail_of_another_mirror(self) -> Tail | None:
+        """Return the last batch if somebody else wrote it behind the pair."""
+        if self._clusters.settings.delivery is Delivery.AT_LEAST_ONCE or self._written <= 0:
+            return None
+        tail = last_batch(self._clusters, self._copy, self._log)
+        return None if tail is None or is_ours(tail.header, self.pair.identity) else tail
+
+    def _place_behind_others(self, tail: Tail, offset: int) -> Place:
+        """Return where the source goes on behind what another group mirrored; by default at an offset."""
+        places = find(self._clusters, self._copy, tail).places
+        if len(places) == 1 and places[0].source_offset >= offset:
+            return places[0]
+        return Place(offset)
+
+    def _write_as_another(self) -> None:
+        """
+        Let a new writer begin at the pair, behind what another group of this topic mirrored.
+
+        The broker would refuse the former one's next sequence: it does not follow the last that it wrote.
+        """
+        origin = self.pair.source_offset, self.pair.destination_offset
+        self.pair = replace(self.pair, identity=new_identity(self._clusters), origin=origin)
 
     def _check_retention(self) -> None:
         missing = self._source.start - self.pair.source_offset
@@ -275,9 +305,7 @@ class Resumption:
         if place:
             self._settle(place, tail, landed=self.pair.destination_offset)
             if not is_ours(tail.header, self.pair.identity):
-                # Another mirror of this topic went on behind ours. The broker would refuse our next
-                # sequence: it is not the one behind the last that we wrote.
-                self.pair = replace(self.pair, identity=new_identity(self._clusters))
+                self._write_as_another()
         elif is_ours(tail.header, self.pair.identity):
             self._meet(
                 IncidentKind.SOURCE_RESET,
