@@ -358,3 +358,14 @@ def test_arbitrary_bytes_give_bytes_or_an_error_of_ours(codec: Codec, data: byte
         arguments = (data, limit) if read is decompress_legacy_lz4 else (codec, data, limit)
         with contextlib.suppress(CorruptBatch, UnsupportedBatch):
             assert len(read(*arguments)) <= limit  # type: ignore[operator]
+
+
+def test_small_blocks_of_snappy_take_no_memory_each() -> None:
+    block = struct.pack(">i", 1) + b"\0"  # five bytes that expand to none
+    stream = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1) + block * 100_000
+    tracemalloc.start()
+    try:
+        assert decompress(Codec.SNAPPY, stream, 1 << 20) == b""
+        assert tracemalloc.get_traced_memory()[1] < len(stream)
+    finally:
+        tracemalloc.stop()

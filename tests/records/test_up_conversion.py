@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import tracemalloc
 import zlib
 from collections.abc import Callable
 
@@ -284,3 +285,23 @@ def test_a_damaged_stream_with_a_right_crc_is_read_or_refused(
 @given(st.binary(max_size=100))
 def test_arbitrary_bytes_are_read_or_refused(data: bytes) -> None:
     _read_or_refuse(data)
+
+
+def _peak_bytes(run: Callable[[], object]) -> int:
+    tracemalloc.start()
+    try:
+        run()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_messages_of_a_wrapper_are_counted_while_they_are_read() -> None:
+    # As many as fit the limit in bytes are more than twice as many as fit it in number.
+    bomb = wrapped(0, 0, sent(0, 0, None, None) * (LIMIT // 26), Codec.GZIP)
+    full = wrapped(0, 0, sent(0, 0, None, None) * (LIMIT // 64), Codec.GZIP)
+    assert _peak_bytes(lambda: refusal(bomb)) < _peak_bytes(lambda: read(full))
+
+
+def test_messages_outside_of_a_wrapper_are_counted_too() -> None:
+    assert refusal(sent(0, 0, None, None) * (LIMIT // 64 + 1)) is ErrorCode.MESSAGE_TOO_LARGE

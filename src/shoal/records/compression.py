@@ -229,21 +229,27 @@ def _decompress_snappy(data: memoryview, limit_bytes: int) -> Bytes:
 
     Only snappy says it for certain: a block that is not as long is refused.
     """
-    blocks = list(_snappy_blocks(data)) if data[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC else [data]
-    sizes = [cramjam.snappy.decompress_raw_len(block) for block in blocks]
-    if sum(sizes) > limit_bytes:
-        raise _OverLimit
-    out = bytearray(sum(sizes))
+    # Twice over the blocks: a list of them would take a hundred times the memory of the smallest ones.
+    total = 0
+    for block in _snappy_blocks(data):
+        total += cramjam.snappy.decompress_raw_len(block)
+        if total > limit_bytes:
+            raise _OverLimit
+    out = bytearray(total)
     view = memoryview(out)
     position = 0
-    for block, size in zip(blocks, sizes, strict=True):
+    for block in _snappy_blocks(data):
+        size = cramjam.snappy.decompress_raw_len(block)
         cramjam.snappy.decompress_raw_into(block, view[position : position + size])
         position += size
     return out
 
 
 def _snappy_blocks(data: memoryview) -> Iterator[memoryview]:
-    """Yield the blocks of xerial streams, which may stand back to back, each with its header."""
+    """Yield the blocks of xerial streams, which may stand back to back with a header each; or all of it."""
+    if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+        yield data
+        return
     position, end = 0, len(data)
     while position < end:
         if data[position : position + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:

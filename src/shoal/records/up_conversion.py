@@ -94,7 +94,7 @@ def read_message_set(
             that has no code.
 
     """
-    stored = list(_checked(record_set, most_message_bytes))
+    stored = _counted(_checked(record_set, most_message_bytes), limit_bytes)
     if not stored:
         return None
     codec = next((each.codec for each in reversed(stored) if each.codec is not Codec.NONE), Codec.NONE)
@@ -236,10 +236,9 @@ def _check_codec(attributes: int) -> None:
 
 def _unwrapped(wrapper: _Message, limit_bytes: int) -> list[SentMessage]:
     """Read the messages in a wrapper: ``DeepRecordsIterator`` and ``LogValidator.validateRecord``."""
-    stored = list(_inner(_decompressed(wrapper, limit_bytes)))
+    stored = _counted(_inner(_decompressed(wrapper, limit_bytes)), limit_bytes)
     if not stored:
         raise NotConvertible(ErrorCode.INVALID_RECORD, "a wrapper with no message in it")
-    _check_count(stored, limit_bytes)
     # An offset of 0 is of certain versions of librdkafka, which count inside only.
     if wrapper.magic == 1 and 0 != wrapper.offset < stored[-1].offset:
         raise NotConvertible(
@@ -279,11 +278,16 @@ def _decompressed(wrapper: _Message, limit_bytes: int) -> bytes:
         raise NotConvertible(ErrorCode.MESSAGE_TOO_LARGE, error.reason) from error
 
 
-def _check_count(stored: Sequence[_Stored], limit_bytes: int) -> None:
+def _counted(messages: Iterator[_Stored], limit_bytes: int) -> list[_Stored]:
+    """Return all messages; stop at the first that is too many, since each takes more memory than bytes."""
+    stored = []
     try:
-        check_count(len(stored), limit_bytes, 0)
+        for count, each in enumerate(messages, 1):
+            check_count(count, limit_bytes, 0)
+            stored.append(each)
     except UnsupportedBatch as error:
         raise NotConvertible(ErrorCode.MESSAGE_TOO_LARGE, error.reason) from error
+    return stored
 
 
 def _inner(data: bytes) -> Iterator[_Stored]:
