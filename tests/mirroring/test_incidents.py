@@ -587,6 +587,25 @@ def test_source_topic_created_anew_is_mirrored_once_by_groups_in_turn(
         assert brokers.copied() == before + anew.committed
 
 
+def test_source_topic_created_anew_is_mirrored_whole_if_it_repeats_another_group_s_last_batch(
+    brokers: TwoBrokers, history: History
+) -> None:
+    one, other = brokers.with_settings(group="one"), brokers.with_settings(group="other")
+    for group in (one, other):
+        history.plain(1, 1, 1)
+        group.run()
+    before, pair = brokers.copied(), one.pair()
+    last = bytearray(batches_of(history.log)[-1].view)
+    anew = recreate(brokers.source)
+    anew.base_timestamp += 10
+    anew.plain(1)
+    last[:8] = anew.next_offset.to_bytes(8)
+    anew.store(last, shown=True)
+    one.commit(pair)
+    run(going_on(one, IncidentKind.SOURCE_RESET), ["source-reset", None, True])
+    assert brokers.copied() == before + anew.committed
+
+
 def test_a_source_that_changes_leaders_during_a_run_is_looked_at_again(
     brokers: TwoBrokers, history: History
 ) -> None:

@@ -11,6 +11,7 @@ from ...records import BatchHeader, fingerprint
 from ..incidents import Delivery, Incident, IncidentKind
 from ..pair import SEQUENCES, Pair
 from ..partition_copy import PartitionCopy
+from .already_mirrored import place_behind_already_mirrored
 from .begin import new_identity, topic_id
 from .logs import Clusters, DestinationLog, SourceLog
 from .lost_tail import again_behind, again_from_the_origin
@@ -18,7 +19,6 @@ from .places import Places, Undecided, WrittenRun
 from .tail import (
     Place,
     Tail,
-    find,
     holds_at,
     is_by,
     is_ours,
@@ -236,30 +236,22 @@ class Resumption:
         self.pair = replace(self.pair, origin=(self.pair.source_offset, self.pair.destination_offset))
 
     def _go_on_at_source(self, offset: int, *, lost: int | None) -> int | None:
-        others = self._tail_of_another_mirror()
-        place = self._place_behind_others(others, offset) if others else Place(offset)
+        already = place_behind_already_mirrored(self._places, self.pair, offset)
+        place = already or Place(offset)
+        by_another = self._is_by_another()
         self._go_to_the_end(
             source_offset=place.source_offset,
             source_leader_epoch=place.source_leader_epoch,
             source_topic_id=topic_id(self._clusters.source, self._copy.source),
         )
-        if others:
+        if by_another:
             self._write_as_another()
         return lost
 
-    def _tail_of_another_mirror(self) -> Tail | None:
-        """Return the last batch if somebody else wrote it behind the pair."""
-        if self._clusters.settings.delivery is Delivery.AT_LEAST_ONCE or self._written <= 0:
-            return None
-        tail = last_batch(self._clusters, self._copy, self._log)
-        return None if tail is None or is_ours(tail.header, self.pair.identity) else tail
-
-    def _place_behind_others(self, tail: Tail, offset: int) -> Place:
-        """Return where the source goes on behind what another group mirrored; by default at an offset."""
-        places = find(self._clusters, self._copy, tail).places
-        if len(places) == 1 and places[0].source_offset >= offset:
-            return places[0]
-        return Place(offset)
+    def _is_by_another(self) -> bool:
+        """Whether somebody else wrote last of what is behind the pair."""
+        tail = last_batch(self._clusters, self._copy, self._log) if self._written > 0 else None
+        return tail is not None and not is_ours(tail.header, self.pair.identity)
 
     def _write_as_another(self) -> None:
         """
