@@ -36,7 +36,6 @@ import struct
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -57,6 +56,7 @@ from shoal import converting
 from shoal.broker import Broker
 from shoal.cli import main as shoal_main
 from shoal.records.down_conversion import DownConversion
+from shoal.turns import Turns
 
 __all__ = ["Asked", "Had", "Run", "charts", "check_answer", "sweep_table", "table"]
 
@@ -316,7 +316,7 @@ def _convert_eagerly() -> None:
         return convert_chunk(self, _EAGER_CHUNK_BYTES)
 
     DownConversion._convert_chunk = convert_all  # type: ignore[method-assign]
-    converting._TURNS = threading.BoundedSemaphore(_EAGER_CHUNK_BYTES)
+    converting._TURNS = Turns(_EAGER_CHUNK_BYTES)
 
 
 def _be_broker(data: Path, chunk_bytes: int) -> None:

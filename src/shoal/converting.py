@@ -3,7 +3,8 @@ Conversions between batches and messages of magic 0 and 1: in turns, and counted
 
 As many run at the same time as there are cores. Converting one batch takes two to three times the
 memory that it expands to, and a thread can be interrupted in the middle of it: without turns the batches
-of all clients would be expanded at once. A conversion never waits for a socket, so turns come soon.
+of all clients would be expanded at once. A conversion never waits for a socket, so turns come soon, and the
+client that has used the least CPU of late comes first (:mod:`.turns`).
 
 The counts are of the whole process, as the turns are: several embedded brokers in one process share them.
 Kafka's names for the same: ``FetchMessageConversionsPerSec`` and ``ProduceMessageConversionsPerSec``,
@@ -16,7 +17,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -24,6 +25,7 @@ from typing import Any
 
 from .errors import NotConvertible
 from .records.down_conversion import ConvertedCounts, DownConversion
+from .turns import Turns
 
 __all__ = [
     "ConversionTotals",
@@ -31,13 +33,16 @@ __all__ = [
     "Tally",
     "begin",
     "chunks",
+    "client_of_thread",
     "counted",
     "held_bytes",
+    "serving",
     "totals",
     "turn",
 ]
 
-_TURNS = threading.BoundedSemaphore(os.cpu_count() or 1)
+_TURNS = Turns(os.cpu_count() or 1)
+_thread = threading.local()
 
 
 _NONE = ConvertedCounts()
@@ -115,9 +120,24 @@ def counted(direction: Direction) -> Iterator[Tally]:
 
 
 @contextmanager
+def serving(address: str) -> Iterator[None]:
+    """Take turns on behalf of the client at this address, in this thread, which has one connection of it."""
+    _thread.address = address
+    try:
+        yield
+    finally:
+        _thread.address = None
+
+
+def client_of_thread() -> tuple[Hashable, Hashable]:
+    """Return the names of the client that this thread serves: its address and its connection."""
+    return getattr(_thread, "address", None), threading.get_ident()
+
+
+@contextmanager
 def turn(direction: Direction) -> Iterator[Tally]:
     """Wait for a turn, and count what is converted in it."""
-    with _TURNS, counted(direction) as tally:
+    with _TURNS.turn(*client_of_thread()), counted(direction) as tally:
         yield tally
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 from batches import batch, message
-from broker.wire import Wire
+from broker.wire import PATIENCE_S, Wire
 from gateway.behind import Behind, append, free_ports, gateway_before, read_all, upstream, wait_until
 
 from rig.authority import Authority
@@ -52,6 +53,23 @@ def test_one_client_too_many_is_hung_up_on_and_others_are_not(
         wires.pop().close()
         wait_until(lambda: behind.gateway.connections == 2, "the one that left is counted")
         assert connect(behind.address()).call(ApiKey.METADATA, 1, topics=[]).brokers
+
+
+def test_connections_of_one_address_have_a_limit_of_their_own(
+    cluster: BrokerCluster, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    with gateway_before(cluster, most_connections_per_address=2) as behind:
+        host, port = behind.address().rsplit(":", 1)
+        silent = [connect(f"{host}:{port}") for _ in range(2)]
+        wait_until(lambda: behind.gateway.connections == 2, "both are counted")
+        assert connect(f"{host}:{port}").receive_frame() is None
+        assert "2 connections from 127.0.0.1 are open" in caplog.text
+        with socket.create_connection((host, int(port)), PATIENCE_S, ("127.0.0.2", 0)) as other:
+            other.sendall(struct.pack(">ihhih", 10, ApiKey.API_VERSIONS, 0, 7, -1))
+            assert other.recv(8)[4:] == struct.pack(">i", 7)
+        silent.pop().close()
+        wait_until(lambda: behind.gateway.connections == 1, "the one that left is counted")
+        assert connect(f"{host}:{port}").call(ApiKey.METADATA, 1, topics=[]).brokers
 
 
 # Addresses

@@ -151,6 +151,15 @@ def test_what_expands_to_too_much_is_refused_unless_more_is_allowed(cluster: Bro
                 assert wire.fetch(topic, version=2).error_code == code
 
 
+def test_produced_set_of_too_many_messages_is_refused(cluster: BrokerCluster) -> None:
+    with gateway_before(cluster, largest_produced_bytes=64 * 1024) as behind:
+        topic = behind.new_topic()
+        with Wire(behind.address(topic)) as wire:
+            for count, code in ((1025, ErrorCode.MESSAGE_TOO_LARGE), (1024, ErrorCode.NONE)):
+                bomb = wrapper(0, Codec.GZIP, [bytes(message(0, None)) * count])
+                assert wire.produce(topic, bomb, version=0).error_code == code
+
+
 def test_a_partition_s_error_is_its_own(behind: Behind, topic: str, wire: Wire) -> None:
     append(behind, topic, batch(1))
     answer = wire.fetch_all([("no such topic", 0, 0), (topic, 0, 0), (topic, 9, 0)], version=1)

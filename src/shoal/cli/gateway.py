@@ -122,6 +122,20 @@ def _add_limits(group: argparse._ArgumentGroup) -> None:
         "broker and one to its coordinator (default: %(default)s)",
     )
     group.add_argument(
+        "--max-connections-per-address",
+        type=int,
+        metavar="N",
+        help="connections of the clients at one IP address at the same time (default: as --max-connections)",
+    )
+    group.add_argument(
+        "--max-produced-bytes",
+        type=int,
+        default=16 * 1024 * 1024,
+        metavar="N",
+        help="what a message set of an old producer may expand to, each message counted as 64 bytes at "
+        "least; a larger one is refused (default: %(default)s)",
+    )
+    group.add_argument(
         "--max-request-bytes",
         type=int,
         default=16 * 1024 * 1024,
@@ -159,6 +173,14 @@ def parse(args: argparse.Namespace) -> GatewaySettings:
             "--max-decompressed-bytes", args.max_decompressed_bytes, _SMALLEST_BUFFER_BYTES
         ),
         chunk_bytes=_at_least("--chunk-bytes", args.chunk_bytes, 1),
+        most_connections_per_address=(
+            None
+            if args.max_connections_per_address is None
+            else _at_least("--max-connections-per-address", args.max_connections_per_address, 1)
+        ),
+        largest_produced_bytes=_at_least(
+            "--max-produced-bytes", args.max_produced_bytes, _SMALLEST_BUFFER_BYTES
+        ),
         most_connections=_at_least("--max-connections", args.max_connections, 1),
         apis=parse_apis(args.apis),
         largest_request_bytes=_at_least("--max-request-bytes", args.max_request_bytes, 1024),

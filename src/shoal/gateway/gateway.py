@@ -7,12 +7,14 @@ import socket
 import ssl
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Self
 
 from ..client.cluster import Cluster
 from ..client.connection import Address, Connection
+from ..converting import serving
 from ..errors import ConfigError, Disconnected, ProtocolError, ShoalError
 from ..listener import Listener, addresses_of
 from ..printable import logger
@@ -59,7 +61,7 @@ class Gateway:
         self._bootstrap = self._listener(None, settings.port)
         self._listeners = [self._bootstrap]
         self._sessions: set[Session] = set()
-        self._connections = 0
+        self._connected: Counter[str] = Counter()
         self._told_at: dict[str, float] = {}
         self._started = self._stopped = False
         self._lock = threading.Lock()
@@ -84,7 +86,8 @@ class Gateway:
     @property
     def connections(self) -> int:
         """How many clients are connected now."""
-        return self._connections
+        with self._lock:
+            return self._connected.total()
 
     def start(self) -> None:
         """
@@ -186,17 +189,38 @@ class Gateway:
         with self._lock:
             if self._stopped:
                 return
-            has_room = self._connections < self._settings.most_connections
-            self._connections += has_room
-        if not has_room:
-            most = self._settings.most_connections
-            self._tell(f"{most} connections are open, and no more are let in; --max-connections allows more")
+        try:
+            address = str(connected.getpeername()[0])
+        except OSError:
+            return  # it is gone already
+        with self._lock:
+            refusal = self._no_room_for(address)
+            if refusal is None:
+                self._connected[address] += 1
+        if refusal is not None:
+            self._tell(refusal)
             return
         try:
-            self._run(node_id, connected)
+            with serving(address):
+                self._run(node_id, connected)
         finally:
             with self._lock:
-                self._connections -= 1
+                self._connected[address] -= 1
+                self._connected += Counter()  # which forgets those without a connection
+
+    def _no_room_for(self, address: str) -> str | None:
+        """Return why one more connection of a client is not let in."""
+        settings = self._settings
+        if self._connected.total() >= settings.most_connections:
+            most, option = settings.most_connections, "--max-connections"
+            return f"{most} connections are open, and no more are let in; {option} allows more"
+        most_of_one = settings.most_connections_per_address
+        if most_of_one is not None and self._connected[address] >= most_of_one:
+            return (
+                f"{most_of_one} connections from {address} are open, and no more are let in from there; "
+                "--max-connections-per-address allows more"
+            )
+        return None
 
     def _run(self, node_id: int | None, connected: socket.socket) -> None:
         own = connected

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import os
-import threading
 from typing import Any
 
 from ..client.connection import Address
+from ..converting import client_of_thread
 from ..errors import ErrorCode
 from ..protocol import codec
 from ..protocol.apis import ApiKey
 from ..protocol.codec import RequestHeader
+from ..turns import Turns
 from .nodes import Nodes
 
 __all__ = ["rewrite"]
 
 #: Each byte of such an answer becomes many as Python's objects, and clients come back all at once when the
 #: gateway was started anew. They do not wait for those whose records are converted.
-_TURNS = threading.BoundedSemaphore(os.cpu_count() or 1)
+_TURNS = Turns(os.cpu_count() or 1)
 
 
 def rewrite(header: RequestHeader, frame: memoryview, nodes: Nodes) -> bytes:
@@ -34,7 +35,7 @@ def rewrite(header: RequestHeader, frame: memoryview, nodes: Nodes) -> bytes:
 
     """
     api_key = ApiKey(header.api_key)
-    with _TURNS:
+    with _TURNS.turn(*client_of_thread()):
         answer = codec.decode_response(api_key, header.api_version, frame)
         if api_key == ApiKey.FIND_COORDINATOR:
             _rewrite_coordinators(answer, header.api_version, nodes)

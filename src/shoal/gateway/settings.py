@@ -49,6 +49,9 @@ class GatewaySettings:
         largest_batch_bytes: A batch that is larger, or expands to more, cannot be given to an old client.
         chunk_bytes: How much of it is converted at a time.
         most_connections: Of clients, on all listeners together; a client may have several.
+        most_connections_per_address: Of the clients at one address; None for as many as of all.
+        largest_produced_bytes: The most that a message set in a Produce request may expand to; each of its
+            messages counts as 64 bytes at least.
         largest_request_bytes: Of a request that has to be translated; what passes through is never held.
         apis: The keys of the APIs that clients may use, besides ApiVersions.
         idle_s: For how long a client may keep the gateway waiting, between requests and within them.
@@ -65,6 +68,8 @@ class GatewaySettings:
     largest_batch_bytes: int = DEFAULT_LIMIT_BYTES
     chunk_bytes: int = DEFAULT_CHUNK_BYTES
     most_connections: int = 1000
+    most_connections_per_address: int | None = None
+    largest_produced_bytes: int = 16 * 1024 * 1024
     largest_request_bytes: int = 16 * 1024 * 1024
     apis: frozenset[int] = frozenset(API_NAMES)
     idle_s: float = 600.0

@@ -64,7 +64,7 @@ def translate(asking: Asking, settings: GatewaySettings) -> Sequence[Part]:
 def _up_converted(entry: ProducedPartition, settings: GatewaySettings) -> memoryview | ProduceOutcome:
     try:
         with turn(Direction.PRODUCE) as tally:
-            found = read_message_set(entry.record_set, settings.largest_batch_bytes)
+            found = read_message_set(entry.record_set, settings.largest_produced_bytes)
             if found is None:  # as Kafka answers a set without a whole message
                 return _outcome(entry, ErrorCode.NONE)
             batch = up_convert(found.messages, found.codec)

@@ -1,0 +1,96 @@
+"""Turns go to the client that has used the least CPU of late."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from shoal.turns import Turns
+
+PATIENCE_S = 30.0
+
+
+def burn(cpu_s: float) -> None:
+    end = time.thread_time() + cpu_s
+    while time.thread_time() < end:
+        pass
+
+
+def order_of(turns: Turns, asked: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Hold the only turn until all clients wait, in this order; return the order in which they got theirs."""
+    order: list[tuple[str, str]] = []
+
+    def ask(client: tuple[str, str]) -> None:
+        with turns.turn(*client):
+            order.append(client)
+
+    threads = [threading.Thread(target=ask, args=(client,)) for client in asked]
+    with turns.turn("holder"):
+        for count, thread in enumerate(threads, 1):
+            thread.start()
+            _wait_until(lambda count=count: len(turns._waiting) == count)
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    return order
+
+
+def _wait_until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_client_with_little_use_goes_before_many_connections_of_a_dear_one() -> None:
+    turns = Turns(1)
+    with turns.turn("dear", "dear 0"):
+        burn(0.3)
+    asked = [*(("dear", f"dear {number}") for number in range(6)), ("honest", "honest 0")]
+    assert order_of(turns, asked)[0] == ("honest", "honest 0")
+
+
+def test_connection_decides_between_clients_of_one_address() -> None:
+    turns = Turns(1)
+    with turns.turn("nat", "dear"):
+        burn(0.3)
+    assert order_of(turns, [("nat", "dear"), ("nat", "honest")]) == [("nat", "honest"), ("nat", "dear")]
+
+
+def test_clients_with_the_same_use_come_in_order() -> None:
+    asked = [(f"host {number}", "one") for number in range(5)]
+    assert order_of(Turns(1), asked) == asked
+
+
+def test_turn_that_fails_passes_on() -> None:
+    turns = Turns(1)
+    for _ in range(3):
+        try:
+            with turns.turn("a"):
+                raise ValueError
+        except ValueError:
+            pass
+    with turns.turn("b"):
+        pass
+
+
+def test_no_more_turns_at_a_time_than_places() -> None:
+    turns, now, most, lock = Turns(2), [0], [0], threading.Lock()
+
+    def work(number: int) -> None:
+        for _ in range(20):
+            with turns.turn(number % 3):
+                with lock:
+                    now[0] += 1
+                    most[0] = max(most[0], now[0])
+                time.sleep(0)
+                with lock:
+                    now[0] -= 1
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert most[0] == 2
+    assert now[0] == 0
