@@ -233,6 +233,38 @@ def test_strangers_do_the_driver_no_harm(
     assert capfd.readouterr().err == ""
 
 
+def test_connections_without_a_token_do_not_keep_tasks_out(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.mirroring.control.strangers._MOST", 4)
+    with contextlib.ExitStack() as held:
+        strangers = [
+            held.enter_context(socket.create_connection(driver.server.address, timeout=5)) for _ in range(20)
+        ]
+        for each in strangers[:16]:
+            assert each.recv(1) == b""  # the oldest have to leave
+        with driver.connect() as control:
+            control.check_lease()
+
+
+def test_a_first_line_has_one_deadline_for_all_its_bytes(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.mirroring.control.strangers._PATIENCE_S", 0.5)
+    with socket.create_connection(driver.server.address, timeout=0.05) as slow:
+
+        def is_let_go() -> bool:
+            try:
+                slow.sendall(b" ")
+                return slow.recv(1) == b""
+            except TimeoutError:
+                return False
+            except OSError:
+                return True
+
+        wait_until(is_let_go, 5)
+
+
 def test_a_callback_that_fails_does_not_end_the_task(caplog: pytest.LogCaptureFixture) -> None:
     def fail(report: dict[str, Any]) -> None:
         raise ZeroDivisionError

@@ -11,6 +11,7 @@ import pytest
 from metrics_fed import report
 from two_brokers import wait_until
 
+from shoal.client.metadata import TopicPartition
 from shoal.errors import ShoalError
 from shoal.mirroring.control import ControlServer
 from shoal.mirroring.driver_loop import AtWork, DriverLoop
@@ -43,8 +44,14 @@ class Mirror:
         self.group = Group()
         self.reported: list[Progress] = []
         self.notices: list[str] = []
+        self.warnings: list[str] = []
         self.loop = DriverLoop(
-            self.stop, self.signals, self.metrics, self.reported.append, self.notices.append
+            self.stop,
+            self.signals,
+            self.metrics,
+            self.reported.append,
+            self.notices.append,
+            self.warnings.append,
         )
 
     def begin_work(self, control: ControlServer, *, ends_when_stopped: bool = False) -> None:
@@ -118,6 +125,25 @@ def test_error_of_the_caller_s_own_ends_the_mirror_and_is_raised_at_the_end() ->
     def fail(progress: Progress) -> None:
         raise ValueError("the caller's")
 
-    loop = DriverLoop(mirror.stop, mirror.signals, mirror.metrics, fail, mirror.notices.append)
+    loop = DriverLoop(
+        mirror.stop, mirror.signals, mirror.metrics, fail, mirror.notices.append, mirror.warnings.append
+    )
     with pytest.raises(ValueError, match="the caller's"), loop:
         wait_until(mirror.stop.is_set)
+
+
+def test_silence_of_all_tasks_is_a_warning_and_partitions_wait_until_one_reports(
+    control: ControlServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.mirroring.silence._PATIENCE_S", 0.3)
+    mirror = Mirror()
+    partition = TopicPartition("topic", 0)
+    mirror.metrics.expect({partition: 0}, {partition: 5})
+    mirror.begin_work(control)
+    with mirror.loop:
+        wait_until(lambda: bool(mirror.reported and mirror.reported[-1].waiting))
+        assert mirror.reported[-1].waiting == {"topic-0": "a task"}
+        assert len(mirror.warnings) == 1
+        assert mirror.warnings[0].startswith("no task has reported for ")
+        mirror.metrics.apply(report())
+        wait_until(lambda: not mirror.reported[-1].waiting)

@@ -16,6 +16,7 @@ from .progress import Phase, Progress
 from .retrying import StoppedRetries
 from .sentences import first_few
 from .signals import Signals
+from .silence import Silence
 from .work import Work
 
 __all__ = ["AtWork", "DriverLoop", "Place"]
@@ -65,6 +66,7 @@ class DriverLoop:
         metrics: Metrics,
         on_progress: Callable[[Progress], object] | None,
         on_notice: Callable[[str], object],
+        on_warning: Callable[[str], object],
     ) -> None:
         """
         Args:
@@ -73,13 +75,16 @@ class DriverLoop:
             metrics: What to report of.
             on_progress: Called about twice a second.
             on_notice: Called with a sentence when the mirror begins to stop, or tries partitions again.
+            on_warning: Called with a sentence if no task reports.
         """
         self._stop = stop
         self._signals = signals
         self._metrics = metrics
         self._on_progress = on_progress
         self._on_notice = on_notice
+        self._on_warning = on_warning
         self._at_work: AtWork | None = None
+        self._silence: Silence | None = None
         self._is_stopping = False
         self._failed: Exception | None = None
         self._over = threading.Event()
@@ -87,6 +92,7 @@ class DriverLoop:
 
     def begin_work(self, at_work: AtWork) -> None:
         """Look after tasks as well, from now on."""
+        self._silence = Silence(at_work.control, self._metrics, self._on_warning)
         self._at_work = at_work
 
     def _run(self) -> None:
@@ -99,6 +105,8 @@ class DriverLoop:
             reported_at = now
             if self._at_work is not None:
                 self._look_after(self._at_work)
+            if self._silence is not None and not self._is_stopping:
+                self._silence.look()
             self._report()
 
     def _pass_on_stop(self) -> None:

@@ -147,7 +147,7 @@ class Run:
         self._metrics = Metrics(on_run, once=options.once)
         self._retries = None if options.once else StoppedRetries(self._metrics, options.retry_stopped_s)
         self._signals = Signals(stop, self._retry_stopped)
-        self._loop = DriverLoop(stop, self._signals, self._metrics, on_progress, on_notice)
+        self._loop = DriverLoop(stop, self._signals, self._metrics, on_progress, on_notice, on_warning)
         self._first_start = FirstStart.now()
         self._is_first_start = True
         self._processes = LocalProcesses()

@@ -7,7 +7,6 @@ import hmac
 import json
 import math
 import socket
-import socketserver
 import struct
 import threading
 import time
@@ -17,6 +16,7 @@ from typing import Any
 from ...client.groups import Membership
 from ...client.metadata import TopicPartition
 from ...errors import Disconnected
+from ...listener import Listener
 from ...printable import logger
 from ..handover import Handovers
 from ..pair import Pair
@@ -25,6 +25,7 @@ from ..slices import SliceClock, SlicePlan
 from .attempts import Attempt, Attempts
 from .clock import ReferenceClock
 from .lines import INSTALLED, NOT_UNDERSTOOD, lease_clock_s, line, of, partition_of
+from .strangers import Strangers
 
 __all__ = ["ControlServer"]
 
@@ -36,14 +37,8 @@ _IDLE_LOOK_S = 0.02
 #: How soon an attempt begins after the lease of an older one has run out.
 _FENCE_LOOK_S = 0.25
 
-#: So long the end of the server may take.
-_POLL_INTERVAL_S = 0.1
-
-#: The longest first line of a task; a stranger may connect.
-_LONGEST_HELLO = 4096
-
-#: A stranger who connects and says nothing is not waited for.
-_HELLO_TIMEOUT_S = 10.0
+#: How long the driver tries to send its first answer.
+_ANSWER_TIMEOUT_S = 10.0
 
 #: What a task said of being idle counts for so long.
 _IDLE_FOR_S = 1.0
@@ -113,36 +108,26 @@ class ControlServer:
         self._stop = False
         self._membership = Membership()
         self._lease_until = lease_clock_s()
-        serve = self._serve
-
-        class Handler(socketserver.StreamRequestHandler):
-            def handle(self) -> None:
-                serve(self.connection, self.rfile)
-
-        class Server(socketserver.ThreadingTCPServer):
-            daemon_threads = True
-            allow_reuse_address = True
-
+        self._heard_at = time.monotonic()
+        self._strangers = Strangers()
+        self._listener = Listener(host, 0, self._serve, "shoal-control")
         try:
-            self._server = Server((host, 0), Handler)
+            self._listener.start()
         except OSError as error:
             raise Disconnected(host, f"cannot listen for the tasks: {error}") from error
-        self.address: tuple[str, int] = (host, self._server.server_address[1])
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(_POLL_INTERVAL_S,), name="shoal-control", daemon=True
-        )
-        self._thread.start()
+        self.address: tuple[str, int] = (host, self._listener.port)
 
     # One connection
 
-    def _serve(self, connection: socket.socket, lines: Any) -> None:
+    def _serve(self, connection: socket.socket) -> None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(_TELL_TIMEOUT_S, 0))
         attempt = Attempt(connection, 0.0)
         try:
-            connection.settimeout(_HELLO_TIMEOUT_S)
-            words = json.loads(lines.readline(_LONGEST_HELLO))
+            words = json.loads(self._strangers.first_line(connection))
             if not hmac.compare_digest(words["hello"].encode(), self.token.encode()):
                 return
+            self._heard_at = time.monotonic()
+            connection.settimeout(_ANSWER_TIMEOUT_S)
             subject = words.get("for")
             if subject is not None:
                 connection.sendall(line({subject: self._answer(subject)}))
@@ -151,9 +136,11 @@ class ControlServer:
                 self._clock.compare(of(str, words["process"]), of(float, words["wall_ms"]))
                 self._begin(attempt)
             connection.settimeout(None)
-            for each in lines:
-                if each.endswith(b"\n"):  # else the task was killed while it wrote
-                    self._hear(attempt, json.loads(each))
+            with connection.makefile("rb") as lines:
+                for each in lines:
+                    if each.endswith(b"\n"):  # else the task was killed while it wrote
+                        self._heard_at = time.monotonic()
+                        self._hear(attempt, json.loads(each))
             attempt.end()
         except NOT_UNDERSTOOD:
             return  # a stranger, or a task that went away; Spark knows what to do about it
@@ -379,11 +366,11 @@ class ControlServer:
     def stop_requested(self) -> bool:
         return self._stop
 
+    @property
+    def heard_at(self) -> float:
+        """When a task or a planner last sent something, on the monotonic clock."""
+        return self._heard_at
+
     def close(self) -> None:
         """Stop listening; tasks that still run are orphans then."""
-        self._server.shutdown()
-        self._server.server_close()
-        with self._changed:
-            for attempt in self._tasks:
-                attempt.cut()
-        self._thread.join()
+        self._listener.stop(_TELL_TIMEOUT_S)
