@@ -270,6 +270,16 @@ def test_an_answer_without_batches_is_at_most_64_mib(listen: Listen, size: int) 
         assert connection.closed
 
 
+def test_answer_before_the_login_is_small(listen: Listen) -> None:
+    def claim_much(sock: socket.socket) -> None:
+        read_frame(sock)
+        sock.sendall(struct.pack(">ii", 128 * 1024 + 1, 0))
+        sock.recv(1)  # until the client hangs up
+
+    with pytest.raises(ProtocolError, match="a response of 131073 bytes"):
+        connect(listen(claim_much))
+
+
 def test_64_mib_are_waited_for(listen: Listen) -> None:
     with connect(listen(answering(64 * MIB))) as connection, pytest.raises(Disconnected):
         connection.request(ApiKey.METADATA, topics=[])

@@ -46,6 +46,24 @@ _LARGEST_FRAME = 256 * 1024 * 1024
 #: The same for answers without batches: the metadata of a million partitions would fit.
 _LARGEST_SMALL_FRAME = 64 * 1024 * 1024
 
+#: The same for answers that grow with neither the cluster nor the request, such as those before a login: each
+#: of their bytes may become twenty as Python's objects.
+_LARGEST_FIXED_FRAME = 128 * 1024
+
+#: The names of the APIs with such answers. Those of Kafka 4.1 take less than a kilobyte; a member id,
+#: a token or an error message may have 32 KiB.
+_FIXED_ANSWERS = frozenset(
+    each.name
+    for each in (
+        ApiKey.API_VERSIONS,
+        ApiKey.SASL_HANDSHAKE,
+        ApiKey.SASL_AUTHENTICATE,
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.HEARTBEAT,
+        ApiKey.INIT_PRODUCER_ID,
+    )
+)
+
 #: An answer of which less than this comes in a second is given up when it is overdue: each
 #: byte by itself would come in time, and together they would take years.
 _SLOWEST_BYTES_PER_S = 64 * 1024
@@ -503,10 +521,15 @@ class Connection:
         return self._receive_frame(buffer, _LARGEST_FRAME if buffer else _LARGEST_SMALL_FRAME)
 
     def _receive_frame(self, buffer: ReceiveBuffer | FreshMemory | None, largest: int) -> memoryview:
-        size = self._receive_size(largest)
+        size = self._receive_size(min(largest, self._largest_expected()))
         frame = self._receive_into(buffer.reserve(size)) if buffer else self._receive_small(size)
         self._expect_answer(frame)
         return frame
+
+    def _largest_expected(self) -> int:
+        """Return the most that the answer to the oldest request may take."""
+        is_fixed = bool(self._in_flight) and self._in_flight[0][1] in _FIXED_ANSWERS
+        return _LARGEST_FIXED_FRAME if is_fixed else _LARGEST_SIZE
 
     def begin_frame(self) -> int:
         """
