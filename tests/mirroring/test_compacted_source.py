@@ -221,6 +221,28 @@ def test_a_lost_tail_is_mirrored_again_from_before_a_later_copy_of_its_last_upda
     assert copied(brokers) == source.updates
 
 
+@pytest.mark.parametrize("policy", [frozenset(), frozenset({IncidentKind.FOREIGN_RECORDS})])
+def test_another_group_s_records_that_the_source_compacted_stop_a_former_group(
+    brokers: TwoBrokers, policy: frozenset[IncidentKind]
+) -> None:
+    """To go on behind them would double what the source still has of them."""
+    one, other = (brokers.with_settings(group=name, continue_on=policy) for name in ("one", "other"))
+    source = Compacted(brokers)
+    for group, text in ((one, "a=1 b=1"), (other, "c=1 d=1 e=1")):
+        for update in updates_of(text, lambda number: NOW_MS + number):
+            source.write([update])
+        group.run()
+    source.write(updates_of("e=2", lambda number: NOW_MS + 10))
+    source.clean()
+    before = copied(brokers)
+    (stopped,) = one.start().result().stopped
+    assert "Group 'other' holds the position of this copy, up to source offset 5" in stopped.reason
+    assert "--group other" in stopped.reason
+    assert copied(brokers) == before
+    other.run()
+    assert copied(brokers) == source.updates
+
+
 @pytest.fixture
 def brokers(request: pytest.FixtureRequest) -> Iterator[TwoBrokers]:
     """Some destinations take several batches in a request."""

@@ -58,8 +58,9 @@ def realign(
     pairs = {copy.source: copy.pair for copy in copies if copy.pair} | committed
     logs, errors = destination_logs(destination, copies)
     sources = source_logs(source, copies, pairs)
-    without = {copy.source: copy.destination for copy in copies if copy.source not in pairs}
-    other_groups = OtherGroups(source, destination, settings.group, without)
+    other_groups = OtherGroups(
+        source, destination, settings.group, {copy.source: copy.destination for copy in copies}
+    )
     to_commit: dict[TopicPartition, Pair] = {}
     aligned: list[tuple[PartitionCopy, Pair, list[Incident]]] = []
     to_adopt: list[PartitionCopy] = []
@@ -79,7 +80,7 @@ def realign(
                 source_log = sources[copy.source]
                 if isinstance(source_log, ShoalError):
                     raise source_log
-                pair = Resumption(clusters, copy, known, source_log, log, incidents).run()
+                pair = Resumption(clusters, copy, known, source_log, log, incidents, other_groups).run()
                 pair = _leave_out(copy, _with_topic_ids(clusters, copy, pair), incidents)
                 pair = replace(pair, first_start=settings.first_start or pair.first_start)
         except ShoalError as error:

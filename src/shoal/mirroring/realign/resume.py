@@ -15,6 +15,7 @@ from .already_mirrored import place_behind_already_mirrored
 from .begin import new_identity, topic_id
 from .logs import Clusters, DestinationLog, SourceLog
 from .lost_tail import again_behind, again_from_the_origin
+from .other_groups import OtherGroups
 from .places import Places, Undecided, WrittenRun
 from .tail import (
     Place,
@@ -47,8 +48,10 @@ class Resumption:
         source: SourceLog,
         log: DestinationLog,
         incidents: list[Incident],
+        others: OtherGroups,
     ) -> None:
         """Take what is known of both logs; what is found on the way is added to ``incidents``."""
+        self._others = others
         self._clusters = clusters
         self._copy = copy
         self._source = source
@@ -363,6 +366,7 @@ class Resumption:
                 "somebody else wrote there"
             )
             return
+        self._check_other_group()
         self._meet(
             IncidentKind.FOREIGN_RECORDS,
             f"{self._copy.destination} on {self._clusters.destination} holds records from offset "
@@ -373,6 +377,22 @@ class Resumption:
             f"{IncidentKind.FOREIGN_RECORDS.option} continue goes on behind them; or mirror it with a new "
             "--group into a topic that nobody else writes to",
         )
+
+    def _check_other_group(self) -> None:
+        """Stop, whatever the policy, if a group that is further wrote there: its records would be doubled."""
+        other = self._others.position_of(self._copy.source)
+        if other is None or other.pair.destination_offset <= self.pair.destination_offset:
+            return
+        reason = (
+            f"{self._copy.destination} on {self._clusters.destination} holds records from offset "
+            f"{self.pair.destination_offset} to {self._log.end} that follow what was mirrored up to source "
+            f"offset {self.pair.source_offset}, but are not in the source as they were. Group "
+            f"{other.group!r} holds the position of this copy, up to source offset {other.pair.source_offset}"
+        )
+        self._incidents.append(Incident(IncidentKind.FOREIGN_RECORDS, reason))
+        advice = f"give --group {other.group} to go on there"
+        where = *self._copy.source, self.pair.source_offset
+        raise PartitionStopped(*where, f"{reason}; {advice}", can_heal=False)
 
     def _lost_what_was_acknowledged(self) -> bool:
         """Whether others wrote not behind our last acknowledged batch, but in its place."""
