@@ -150,7 +150,8 @@ def test_a_person_reads_a_table_and_commands(sides: Sides) -> None:
     code, out, err = sides.run("--rename", r"(.*)=west.\1", "--start", "latest")
     assert (code, err) == (0, "")
     lines = [" ".join(line.split()) for line in out.splitlines()]
-    assert f"group {sides.group}, held by nobody" in lines
+    assert f"group {sides.group}, held by no process" in lines
+    assert "ends on SIGINT or SIGTERM" in lines
     assert "orders west.orders 2 latest 2 0 created: 2 partitions, replication factor 1" in lines
     assert "source: READ and DESCRIBE_CONFIGS on topic orders" in lines
     assert "destination: WRITE, READ, DESCRIBE_CONFIGS and CREATE on topic west.orders" in lines

@@ -109,6 +109,19 @@ def test_group_that_is_lost_ends_the_mirror(control: ControlServer) -> None:
         wait_until(mirror.stop.is_set)
 
 
+def test_stopped_partition_ends_a_mirror_that_does_not_go_on_without_it(control: ControlServer) -> None:
+    mirror = Mirror()
+    mirror.metrics.apply(report(stopped=[5, "because"]))
+    mirror.metrics.enter(Phase.COPYING)
+    mirror.begin_work(control, ends_when_stopped=True)
+    with mirror.loop:
+        wait_until(lambda: bool(mirror.notices))
+    assert mirror.loop.ended_by_stopped
+    assert mirror.notices == [
+        "stopping because a partition is stopped: finishing what is in flight, and committing it"
+    ]
+
+
 def test_partitions_that_are_due_are_planned_again_and_named(control: ControlServer) -> None:
     mirror = Mirror()
     mirror.metrics.apply(report(stopped=[5, "because"]))

@@ -704,6 +704,7 @@ def test_a_handler_that_raises_ends_it_by_name(makers: Makers) -> None:
     summary = makers.start("--message.handler", f"{__name__}:Doubling").result()
     assert summary.exit_code == 1
     assert "Doubling failed: ValueError: seven" in summary.stopped["orders-1"]
+    assert summary.ended == "a partition is stopped"
     assert makers.committed()[1] == 2
 
 

@@ -58,10 +58,10 @@ def _lines(options: MirrorOptions, found: DryRun) -> Iterator[str]:
         [
             ("source", _cluster(options.source, found.source_cluster_id)),
             ("destination", _cluster(options.destination, found.destination_cluster_id)),
-            ("group", f"{found.group}, held by {found.holder or 'nobody'}"),
+            ("group", f"{found.group}, held by {found.holder or 'no process'}"),
             ("delivery", options.delivery.value),
             *((f"on {kind}", policy) for kind, policy in _policies(options).items()),
-            ("ends", "at the ends of now" if options.once else "when it is told to"),
+            ("ends", "at the ends of now" if options.once else "on SIGINT or SIGTERM"),
         ]
     )
     if found.topics:

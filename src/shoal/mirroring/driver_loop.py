@@ -57,7 +57,13 @@ class AtWork:
 
 
 class DriverLoop:
-    """A thread from the beginning of a mirror to its end."""
+    """
+    A thread from the beginning of a mirror to its end.
+
+    Attributes:
+        ended_by_stopped: Whether the loop ended the mirror because a partition was stopped.
+
+    """
 
     def __init__(
         self,
@@ -85,6 +91,7 @@ class DriverLoop:
         self._on_warning = on_warning
         self._at_work: AtWork | None = None
         self._silence: Silence | None = None
+        self.ended_by_stopped = False
         self._is_stopping = False
         self._failed: Exception | None = None
         self._over = threading.Event()
@@ -122,7 +129,10 @@ class DriverLoop:
 
     def _stopping(self) -> str:
         """Answer a signal at once: what is in flight may take seconds."""
-        on_signal = f" on {self._signals.received}" if self._signals.received else ""
+        if self._signals.received is not None:
+            why = f" on {self._signals.received}"
+        else:
+            why = " because a partition is stopped" if self.ended_by_stopped else ""
         match self._metrics.phase:
             case Phase.CHECKING | Phase.CREATING | Phase.FINDING_POSITIONS:
                 doing = "nothing was copied"
@@ -130,11 +140,14 @@ class DriverLoop:
                 doing = "nothing was copied; Spark has to start before it can end"
             case _:
                 doing = "finishing what is in flight, and committing it"
-        return f"stopping{on_signal}: {doing}"
+        return f"stopping{why}: {doing}"
 
     def _look_after(self, at_work: AtWork) -> None:
-        if at_work.place.failure is not None or (at_work.ends_when_stopped and self._metrics.stopped()):
+        if at_work.place.failure is not None:
             self._stop.set()  # no task may go on; the mirror gives the reason when it has ended
+        elif at_work.ends_when_stopped and not self._stop.is_set() and self._metrics.stopped():
+            self.ended_by_stopped = True
+            self._stop.set()
         if at_work.retries is not None and not self._stop.is_set():
             due = at_work.retries.take_due()
             if due:

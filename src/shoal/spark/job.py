@@ -491,6 +491,8 @@ class Run:
     def _why_it_ended(self, *, unfinished: bool) -> str:
         if self._signals.received is not None:
             return f"stopped by {self._signals.received}"
+        if self._loop.ended_by_stopped:
+            return "a partition is stopped"
         if self._stop.is_set():
             return "stopped by the calling program"
         if unfinished:
