@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import socket
 import struct
 import threading
+import time
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import HTTPConnection
+from socketserver import ThreadingTCPServer
 
 import pytest
 from two_brokers import wait_until
@@ -169,6 +173,37 @@ def test_who_says_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving() as server, socket.create_connection(server.address, timeout=10) as silent:
         silent.sendall(b"GET / HTT")
         assert silent.recv(1) == b""
+
+
+def test_a_request_has_one_deadline_for_all_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.mirroring.http_server._REQUEST_TIMEOUT_S", 0.5)
+    with serving() as server, socket.create_connection(server.address, timeout=0.05) as slow:
+
+        def is_let_go() -> bool:
+            try:
+                slow.sendall(b"G")
+                return slow.recv(1) == b""
+            except TimeoutError:
+                return False
+            except OSError:
+                return True
+
+        wait_until(is_let_go, 5)
+
+
+def test_accept_that_fails_is_tried_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[float] = []
+
+    def fail(server: ThreadingTCPServer) -> None:
+        tries.append(time.monotonic())
+        if len(tries) >= 3:
+            monkeypatch.undo()
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with serving() as server:
+        monkeypatch.setattr(ThreadingTCPServer, "get_request", fail)
+        assert ask(server.address).status == 200
+    assert tries[2] - tries[0] >= 0.2
 
 
 def test_who_does_not_read_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:

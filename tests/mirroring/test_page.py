@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import socket
 import threading
 from dataclasses import replace
@@ -369,3 +370,14 @@ def test_a_report_that_cannot_be_written_after_all_is_a_warning(tmp_path: Path) 
         directory.rmdir()
     (warning,) = warnings
     assert "for a while/report.html cannot be written: No such file or directory" in warning
+
+
+def test_report_does_not_follow_a_link_at_a_name_that_another_user_could_foresee(tmp_path: Path) -> None:
+    file, elsewhere = tmp_path / "run.html", tmp_path / "elsewhere"
+    elsewhere.write_text("theirs")
+    (tmp_path / f".run.html.{os.getpid()}").symlink_to(elsewhere)
+    with watch(report=file) as watching:
+        watching.end(summary())
+    assert written(file)["ending"]["good"]
+    assert elsewhere.read_text() == "theirs"
+    assert not file.is_symlink()

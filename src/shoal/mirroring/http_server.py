@@ -7,8 +7,10 @@ number and in time, and what becomes of them is not told on stderr.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from email.message import Message
@@ -28,6 +30,12 @@ _log = logger("shoal.http")
 
 #: Who says nothing for so long, or takes longer to read an answer, is let go.
 _PEER_TIMEOUT_S = 10.0
+
+#: For a request and its answer, however the peer spreads its bytes.
+_REQUEST_TIMEOUT_S = 30.0
+
+#: How long to wait if no connection can be accepted: until another one ends, if descriptors ran out.
+_REFUSED_PAUSE_S = 0.1
 
 #: Beyond these a connection is closed at once.
 _MOST_CONNECTIONS = 64
@@ -128,6 +136,13 @@ class _Server(ThreadingTCPServer):
         self.address_family, *_, where = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
         super().__init__(where, _Handler)  # type: ignore[arg-type]  # IPv6 addresses have four parts
 
+    def get_request(self) -> Any:
+        try:
+            return super().get_request()
+        except OSError:
+            time.sleep(_REFUSED_PAUSE_S)  # else serve_forever takes a whole core until a descriptor is free
+            raise
+
     def verify_request(self, request: Any, client_address: Any) -> bool:
         return self._free.acquire(blocking=False)
 
@@ -145,6 +160,19 @@ class _Server(ThreadingTCPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
     timeout = _PEER_TIMEOUT_S
+
+    def handle(self) -> None:
+        deadline = threading.Timer(_REQUEST_TIMEOUT_S, self._hang_up)
+        deadline.daemon = True
+        deadline.start()
+        try:
+            super().handle()
+        finally:
+            deadline.cancel()
+
+    def _hang_up(self) -> None:
+        with contextlib.suppress(OSError):  # the peer was faster
+            self.connection.shutdown(socket.SHUT_RDWR)
 
     def do_GET(self) -> None:
         answer = self._answer()

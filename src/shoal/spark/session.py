@@ -183,7 +183,7 @@ def slim_home(real: Path, state_dir: Path) -> Path:
 
 
 def _make_slim_home(real: Path, home: Path) -> None:
-    home.parent.mkdir(parents=True, exist_ok=True)
+    home.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(dir=home.parent, prefix="unfinished-"))
     try:
         (unfinished / "python" / "lib").mkdir(parents=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import tempfile
 from pathlib import Path
 
@@ -43,10 +44,14 @@ def write_report(file: str, observer: Observer, ending: Ending) -> None:
     """
     path = Path(file).resolve()
     page = html(PageData(observer).at_the_end(ending))
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    # An unpredictable name: in a shared directory another user could have put a link at a predictable one.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         try:
-            temporary.write_text(page, encoding="utf-8")
+            # Not by mkstemp: the report is readable as the user's umask says.
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+                stream.write(page)
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
