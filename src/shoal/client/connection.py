@@ -349,6 +349,10 @@ class Connection:
         kept, self._early = self._early, deque()
         try:
             self._log_in(self._security)
+        except AccessRefused as error:
+            self.close()
+            # It was accepted on this connection before: a login service may be away.
+            raise Disconnected(error.where, error.reason) from error
         except BaseException:
             self.close()
             raise

@@ -15,7 +15,7 @@ import json
 import os
 import secrets
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..client.config import ClientConfig
@@ -68,7 +68,10 @@ class Credentials:
             fields = json.loads(Fernet(key.encode()).decrypt(letter.encode()))
         except (InvalidToken, ValueError, OSError) as error:
             raise Stopped("the credentials that the driver sent are not for this task") from error
-        return cls({name: Security.from_json(security) for name, security in fields.items()})
+        # The driver was let in by both clusters before it started the first task.
+        return cls(
+            {name: replace(Security.from_json(each), has_worked=True) for name, each in fields.items()}
+        )
 
 
 @contextlib.contextmanager

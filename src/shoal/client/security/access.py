@@ -26,6 +26,7 @@ class Security:
         private_key: PEM of its key, not encrypted.
         check_hostname: Whether the broker's certificate must name the host that we connect to.
         versions: ``TLSv1.2`` and ``TLSv1.3``, or one of them.
+        has_worked: Whether the cluster accepted it in another process; a refusal is waited for then.
         least_scram_iterations: The fewest iterations of SCRAM that a broker may ask for.
 
     """
@@ -40,6 +41,7 @@ class Security:
     check_hostname: bool = True
     versions: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")
     least_scram_iterations: int = LEAST_SCRAM_ITERATIONS
+    has_worked: bool = False
 
     @property
     def protocol(self) -> str:
