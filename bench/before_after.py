@@ -29,7 +29,7 @@ from confluent_kafka.admin import AdminClient
 from bench.before_after_report import Run, chart, table
 from bench.copy_loop import copy_topic
 from bench.gc_log import pauses
-from bench.measure import MoverFailed, ProcessTree, end_offsets, running, sample_until
+from bench.measure import MoverFailed, ProcessTree, all_copied, end_offsets, running, sample_until
 from bench.mirror_maker_2 import MirrorMaker2
 from bench.mirror_makers import FollowingShoal, MirrorMaker1Mover, ShoalMirrorMaker
 from bench.mover import Job, Mover
@@ -39,6 +39,7 @@ from rig import BENCH_JVM, KAFKA_VERSION, KafkaCluster, create_topic, dump_parti
 from rig.cluster import free_port
 from rig.jars import KAFKA_3_VERSION
 from rig.jmx import jmx_options, read_count
+from rig.process import tail
 
 _HERE = Path(__file__).parent
 _RESULTS = _HERE / "results.md"
@@ -115,14 +116,14 @@ class _Bench:
             copy_of_first = command.copy.removesuffix(job.topic) + job.beside
 
             def all_of(topic: str, copy: str) -> Callable[[], bool]:
-                expected = sum(end_offsets(job.source, topic))
+                copied = all_copied(job.destination, copy, sum(end_offsets(job.source, topic)))
 
-                def copied() -> bool:
+                def copied_or_ended() -> bool:
                     if process.poll() is not None:
-                        raise MoverFailed(f"{mover.name} ended with {process.returncode}:\n{log.read_text()}")
-                    return sum(end_offsets(job.destination, copy)) >= expected
+                        raise MoverFailed(f"{mover.name} ended with {process.returncode}:\n{tail(log)}")
+                    return copied()
 
-                return copied
+                return copied_or_ended
 
             sample_until(all_of(job.beside, copy_of_first), tree, self.timeout_s, log)
             settled_at = time.monotonic() + _SETTLE_S
@@ -198,6 +199,8 @@ def _delete(cluster: KafkaCluster, *topics: str) -> None:
 
 
 def _heading(megabytes: int, repeat: int, load_before: float) -> str:
+    several = f"{repeat} runs each: medians, with the least and the most in parentheses"
+    times = "one run each" if repeat == 1 else several
     return "\n".join(
         [
             f"## Before and after, {time.strftime('%Y-%m-%d', time.gmtime())}",
@@ -206,7 +209,7 @@ def _heading(megabytes: int, repeat: int, load_before: float) -> str:
             f"loopback; MirrorMaker 1 of Kafka {KAFKA_3_VERSION}, MirrorMaker 2 of {KAFKA_VERSION}; "
             f"{versions('pyspark')}.",
             f"{megabytes} MB of records of 1,000 bytes in {PARTITIONS} partitions, made before; movers in "
-            f"turn, {repeat} runs each: medians, with the least and the most in parentheses.",
+            f"turn, {times}.",
             "Measured from the moment the topic begins to fill, with the mover at work already, until all "
             "of it is at the destination; a GB is one of uncompressed records.",
             "Load of the machine over a minute, before and after: "

@@ -126,8 +126,10 @@ def chart(runs: Sequence[Run]) -> str:
             for mover, own in movers.items()
         ]
         layer = bar_layer(rows, ("value", name), names, "topic")
-        panels.append({"width": 620, "height": 26 * len(names), **layer})
-    return svg(panels, "Before and after: mirrors that decode, and mirrors of whole batches")
+        panels.append({"width": 620, "height": 34 * len(names) + 20, **layer})
+    return svg(
+        panels, "Before and after: mirrors that decode, and mirrors of whole batches", shared_colours=False
+    )
 
 
 def _small(text: str) -> dict[str, Any]:

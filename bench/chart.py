@@ -22,9 +22,19 @@ _CONFIG = {
 }
 
 
-def svg(panels: Sequence[Mapping[str, Any]], title: str) -> str:
-    """Return a picture of panels one above the other, each a view of Vega-Lite."""
-    spec = {"title": {"text": title, "anchor": "start"}, "config": _CONFIG, "vconcat": list(panels)}
+def svg(panels: Sequence[Mapping[str, Any]], title: str, *, shared_colours: bool = True) -> str:
+    """
+    Return a picture of panels one above the other, each a view of Vega-Lite.
+
+    Args:
+        panels: From top to bottom.
+        title: Of all.
+        shared_colours: A colour means the same in each panel, and there is one legend; else one for each.
+
+    """
+    resolve = {"scale": {"color": "shared" if shared_colours else "independent"}}
+    heading = {"text": title, "anchor": "start"}
+    spec = {"title": heading, "config": _CONFIG, "vconcat": list(panels), "resolve": resolve}
     return str(vl_convert.vegalite_to_svg(spec, vl_version=_VEGA_LITE))
 
 

@@ -33,6 +33,7 @@ __all__ = [
     "Sample",
     "TreeCpu",
     "Usage",
+    "all_copied",
     "end_offsets",
     "measure",
     "run_to_end",
@@ -100,7 +101,9 @@ def measure(
         if command.ends_by_itself:
             wall_s, tree = run_to_end(command, log, timeout_s)
         else:
-            wall_s, tree = run_until(_all_copied(command, job, expected), command, log, timeout_s)
+            wall_s, tree = run_until(
+                all_copied(job.destination, command.copy, expected), command, log, timeout_s
+            )
         usage = Usage(
             wall_s=wall_s,
             jvm_cpu_s=tree.jvm_cpu_s,
@@ -116,13 +119,14 @@ def measure(
         return usage, command.copy
 
 
-def _all_copied(command: Command, job: Job, expected: int) -> Callable[[], bool]:
-    admin = AdminClient({"bootstrap.servers": job.destination, "log_level": 0})
+def all_copied(bootstrap: str, copy: str | None, expected: int) -> Callable[[], bool]:
+    """Return what tells whether a topic has so many records; it may be still to be created."""
+    assert copy is not None, "a mover that runs on needs a copy to be counted"
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
     def copied() -> bool:
-        assert command.copy is not None, "a mover that runs on needs a copy to be counted"
         try:
-            return sum(_end_offsets(admin, command.copy)) >= expected
+            return sum(_end_offsets(admin, copy)) >= expected
         except KafkaException as error:
             if error.args[0].code() in _TOPIC_IS_NEW:
                 return False
