@@ -596,6 +596,7 @@ def compacted(batch: RecordBatch, keep: Callable[[int], bool]) -> bytearray:
         producer_epoch=header.producer_epoch,
         base_sequence=header.base_sequence,
         records_count=len(records),
+        attributes=batches.TRANSACTIONAL if header.is_transactional else 0,
     )
 
 
