@@ -187,12 +187,12 @@ def test_answers_that_are_rewritten_take_turns(limited: Behind, monkeypatch: pyt
     left: list[int] = []
 
     def rewrite_brokers(*arguments: Any) -> None:
-        left.append(rewriting._TURNS._value)
+        left.append(rewriting._TURNS._free)
         original(*arguments)
 
     original = rewriting._rewrite_brokers
     monkeypatch.setattr(rewriting, "_rewrite_brokers", rewrite_brokers)
-    turns = rewriting._TURNS._value
+    turns = rewriting._TURNS._free
     with Wire(limited.address()) as wire:
         assert wire.call(ApiKey.METADATA, 1, topics=[]).brokers
     assert left == [turns - 1]
