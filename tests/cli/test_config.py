@@ -70,6 +70,7 @@ SAYINGS = {
     "multi-batch": ('"required"', ["required"]),
     "rebatch": ('"64k:zstd"', ["64k:zstd"]),
     "metrics": ('"[::1]:9100"', ["[::1]:9100"]),
+    "http-host": ('"a.example,b"', ["a.example,b"]),
     "ui": ('"localhost:8080"', ["localhost:8080"]),
     "report": ('"../run.html"', ["DIRECTORY/../run.html"]),
     "allow-unauthenticated-spark": ("true", []),

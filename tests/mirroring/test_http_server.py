@@ -117,6 +117,25 @@ def test_nothing_can_be_changed() -> None:
             assert ask(server.address, method=method).status == 501
 
 
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("attacker.example", 421),
+        ("attacker.example:9308", 421),
+        ("localhost.attacker.example", 421),
+        ("[::1", 421),
+        ("", 421),
+        ("localhost:9308", 200),
+        ("10.1.2.3:80", 200),
+        ("[::1]:80", 200),
+        ("Proxy.example", 200),
+    ],
+)
+def test_only_a_host_header_that_names_this_server_is_answered(host: str, status: int) -> None:
+    with HttpServer("look", LOCAL, {"/": greet}, ["proxy.example"]) as server:
+        assert ask(server.address, Host=host).status == status
+
+
 # Where it listens
 
 

@@ -40,9 +40,15 @@ def add_metrics_option(parser: argparse.ArgumentParser | argparse._ArgumentGroup
         help="serve metrics of conversions and of this process to Prometheus at this address; port 0 "
         "takes a free port",
     )
+    parser.add_argument(
+        "--http-host",
+        metavar="NAME[,NAME...]",
+        help="names in the Host header that are answered besides localhost, addresses and this machine: "
+        "those of proxies and in DNS",
+    )
 
 
-def serve_metrics(listen: str | None) -> AbstractContextManager[object]:
+def serve_metrics(listen: str | None, http_host: str | None = None) -> AbstractContextManager[object]:
     """
     Return a server of ``GET /metrics`` that answers while it is entered; nothing without an address.
 
@@ -60,7 +66,9 @@ def serve_metrics(listen: str | None) -> AbstractContextManager[object]:
     def answer(_: object) -> Answer:
         return Answer(metrics_text(), {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
-    server = HttpServer("metrics", parse_listen("metrics", listen), {"/metrics": answer})
+    server = HttpServer(
+        "metrics", parse_listen("metrics", listen), {"/metrics": answer}, (http_host or "").split(",")
+    )
     say(f"metrics at http://{server.address}/metrics")
     return server
 

@@ -241,6 +241,7 @@ def parse(args: argparse.Namespace) -> MirrorMakerOptions:
         slice_s=_HANDLED_SLICE_S if handling else DEFAULT_SLICE_S,
         metrics=parse_listen("metrics", args.metrics) if args.metrics is not None else None,
         ui=parse_listen("ui", args.ui) if args.ui is not None else None,
+        http_hosts=tuple(args.http_host.split(",")) if args.http_host else (),
         report=args.report,
         master=args.master or f"local[{args.num_streams}]",
         checkpoint=args.checkpoint,

@@ -10,7 +10,7 @@ import importlib.metadata
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
@@ -35,7 +35,13 @@ _LocalProcesses = Callable[[], Iterable[ProcessUsage]]
 class MetricsServer(HttpServer):
     """Answers ``GET /metrics`` while it is entered."""
 
-    def __init__(self, address: Address, metrics: Metrics, local_processes: _LocalProcesses) -> None:
+    def __init__(
+        self,
+        address: Address,
+        metrics: Metrics,
+        local_processes: _LocalProcesses,
+        hosts: Collection[str] = (),
+    ) -> None:
         """
         Listen. Answers come once it is entered.
 
@@ -43,13 +49,14 @@ class MetricsServer(HttpServer):
             address: Where to listen.
             metrics: What to tell of.
             local_processes: What the driver and its JVMs take; asked at each scrape.
+            hosts: Names in the Host header that are accepted besides this machine's.
 
         Raises:
             ConfigError: It cannot listen there; says what to do.
 
         """
         exposition = Exposition(metrics, local_processes)
-        super().__init__("metrics", address, {"/metrics": lambda _: _answer(exposition)})
+        super().__init__("metrics", address, {"/metrics": lambda _: _answer(exposition)}, hosts)
 
 
 def _answer(exposition: Exposition) -> Answer:

@@ -8,10 +8,11 @@ number and in time, and what becomes of them is not told on stderr.
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from email.message import Message
 from http import HTTPStatus
@@ -85,7 +86,7 @@ class HttpServer:
 
     """
 
-    def __init__(self, option: str, address: Address, routes: _Routes) -> None:
+    def __init__(self, option: str, address: Address, routes: _Routes, hosts: Collection[str] = ()) -> None:
         """
         Listen. Answers come once it is entered.
 
@@ -93,13 +94,14 @@ class HttpServer:
             option: Which option gave the address, without its dashes.
             address: Where to listen.
             routes: What is asked for an answer, by path; from several threads at once.
+            hosts: Names in the Host header that are accepted besides this machine's: those of proxies.
 
         Raises:
             ConfigError: It cannot listen there; says what to do.
 
         """
         try:
-            self._server = _Server(address, routes)
+            self._server = _Server(address, routes, hosts)
         except (OSError, UnicodeError) as error:  # the latter: no name of a host is like that
             cause = getattr(error, "strerror", None) or error
             raise ConfigError(
@@ -130,11 +132,30 @@ class _Server(ThreadingTCPServer):
     # Connections that wait to be accepted; five, the default, are lost for seconds when many come at once.
     request_queue_size = _MOST_CONNECTIONS
 
-    def __init__(self, address: Address, routes: _Routes) -> None:
+    def __init__(self, address: Address, routes: _Routes, hosts: Collection[str]) -> None:
         self.routes = routes
+        self._hosts = {
+            each.lower() for each in ("localhost", address.host, socket.gethostname(), *hosts) if each
+        }
         self._free = threading.Semaphore(_MOST_CONNECTIONS)
         self.address_family, *_, where = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
         super().__init__(where, _Handler)  # type: ignore[arg-type]  # IPv6 addresses have four parts
+
+    def is_ours(self, host: str) -> bool:
+        """
+        Whether a Host header names this server.
+
+        An attacker's page can make its own name resolve to this machine (DNS rebinding), and then read what
+        this server answers. It cannot do so with an address.
+        """
+        name = (urlsplit(f"//{host}").hostname or "").lower().rstrip(".")
+        if name in self._hosts:
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True
 
     def get_request(self) -> Any:
         try:
@@ -184,6 +205,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> Answer | None:
         """Send status and headers; return what they are of, or None where all was said."""
+        if not self._names_us():
+            self.send_error(
+                HTTPStatus.MISDIRECTED_REQUEST,
+                "the Host header names another server; allow it by --http-host",
+            )
+            return None
         url = urlsplit(self.path)
         route = self.server.routes.get(url.path)
         if route is None:
@@ -198,6 +225,13 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         return answer
+
+    def _names_us(self) -> bool:
+        host = self.headers.get("Host")
+        try:
+            return host is None or self.server.is_ours(host)  # browsers always send one
+        except ValueError:
+            return False
 
     def version_string(self) -> str:
         return "shoal"

@@ -175,6 +175,7 @@ class MirrorOptions:
         checkpoint: Spark's checkpoint directory; None for one by group, under
             the user's state directory.
         spark_conf: Pairs of a name and a value.
+        http_hosts: Names in the Host header that metrics and page answer to besides this machine's.
         allow_unauthenticated_spark: Send credentials to tasks also if Spark does not authenticate or encrypt.
 
     """
@@ -208,6 +209,7 @@ class MirrorOptions:
     master: str = DEFAULT_MASTER
     checkpoint: str | None = None
     spark_conf: tuple[tuple[str, str], ...] = ()
+    http_hosts: tuple[str, ...] = ()
     allow_unauthenticated_spark: bool = False
 
     def __post_init__(self) -> None:

@@ -58,6 +58,7 @@ def mirror(
     master: str = DEFAULT_MASTER,
     checkpoint: str | None = None,
     conf: Mapping[str, str] | None = None,
+    http_hosts: Collection[str] = (),
     allow_unauthenticated_spark: bool = False,
     on_progress: Callable[[Progress], object] | None = None,
     on_run: Callable[[TopicPartition, AcknowledgedRun], object] | None = None,
@@ -122,6 +123,7 @@ def mirror(
         master=master,
         checkpoint=checkpoint,
         spark_conf=tuple((conf or {}).items()),
+        http_hosts=tuple(http_hosts),
         allow_unauthenticated_spark=allow_unauthenticated_spark,
     )
     return job.mirror(options, on_progress, on_run, on_warning, stop, on_notice)

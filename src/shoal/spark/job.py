@@ -219,11 +219,21 @@ class Run:
         """Report from now on, and listen; before anything is created, since an address may be taken."""
         options = self._options
         if options.metrics is not None:
-            server = resources.enter_context(MetricsServer(options.metrics, self._metrics, self._processes))
+            server = resources.enter_context(
+                MetricsServer(options.metrics, self._metrics, self._processes, options.http_hosts)
+            )
             self._on_notice(f"metrics at http://{server.address}/metrics")
         about = About(options.source.servers, options.destination.servers)
         watch = resources.enter_context(
-            Watch(options.ui, options.report, about, self._metrics, self._processes, self._on_warning)
+            Watch(
+                options.ui,
+                options.report,
+                about,
+                self._metrics,
+                self._processes,
+                self._on_warning,
+                options.http_hosts,
+            )
         )
         if watch.address is not None:
             self._on_notice(f"page at http://{watch.address}/")

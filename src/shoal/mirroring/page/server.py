@@ -7,6 +7,7 @@ import hashlib
 import json
 import threading
 import time
+from collections.abc import Collection
 from http import HTTPStatus
 from urllib.parse import parse_qs
 
@@ -25,13 +26,13 @@ _FRESH_S = 0.5
 class PageServer(HttpServer):
     """Serves the page to whoever can reach the address."""
 
-    def __init__(self, address: Address, observer: Observer) -> None:
+    def __init__(self, address: Address, observer: Observer, hosts: Collection[str] = ()) -> None:
         """
         Raises:
             ConfigError: It cannot listen there; says what to do.
         """
         answers = _Answers(PageData(observer))
-        super().__init__("ui", address, {"/": answers.page, "/data.json": answers.data})
+        super().__init__("ui", address, {"/": answers.page, "/data.json": answers.data}, hosts)
 
 
 class _Answers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
@@ -38,6 +38,7 @@ class Watch:
         metrics: Metrics,
         processes: Processes,
         on_warning: Callable[[str], object] | None = None,
+        hosts: Collection[str] = (),
     ) -> None:
         """
         Args:
@@ -47,6 +48,7 @@ class Watch:
             metrics: What it does.
             processes: Returns what the driver and its JVMs take.
             on_warning: Told where the report could not be written after all.
+            hosts: Names in the Host header that the page answers to besides this machine's.
 
         Raises:
             ConfigError: The address is taken, or the report could not be written.
@@ -57,7 +59,7 @@ class Watch:
         self._report = report
         self._on_warning = on_warning
         self._observer = Observer(about, metrics, processes)
-        self._page = PageServer(ui, self._observer) if ui else None
+        self._page = PageServer(ui, self._observer, hosts) if ui else None
         self.address = self._page.address if self._page else None
         self._ending: Ending | None = None
         self._running = ExitStack()
