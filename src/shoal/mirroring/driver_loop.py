@@ -130,9 +130,9 @@ class DriverLoop:
     def _stopping(self) -> str:
         """Answer a signal at once: what is in flight may take seconds."""
         if self._signals.received is not None:
-            why = f" on {self._signals.received}"
+            cause = f" on {self._signals.received}"
         else:
-            why = " because a partition is stopped" if self.ended_by_stopped else ""
+            cause = " because a partition is stopped" if self.ended_by_stopped else ""
         match self._metrics.phase:
             case Phase.CHECKING | Phase.CREATING | Phase.FINDING_POSITIONS:
                 doing = "nothing was copied"
@@ -140,7 +140,7 @@ class DriverLoop:
                 doing = "nothing was copied; Spark has to start before it can end"
             case _:
                 doing = "finishing what is in flight, and committing it"
-        return f"stopping{why}: {doing}"
+        return f"stopping{cause}: {doing}"
 
     def _look_after(self, at_work: AtWork) -> None:
         if at_work.place.failure is not None:
