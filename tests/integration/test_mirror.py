@@ -179,4 +179,4 @@ def test_a_second_mirror_in_the_same_group_is_refused_and_told_who_holds_it(
     assert second.returncode == 1
     assert f"group of {topic}" in second.stderr
     assert "--group" in second.stderr
-    assert "client 'shoal@" in second.stderr
+    assert f"is held by shoal process {first.process_id} on" in second.stderr
