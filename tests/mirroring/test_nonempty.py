@@ -140,6 +140,23 @@ def test_a_copy_in_other_batches_is_not_doubled_by_continuing_after_a_reset(
     )
 
 
+def test_new_topic_behind_a_former_one_begins_at_its_beginning_also_with_start_latest(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(5, 5)
+    assert brokers.run().complete
+    former = history.committed
+    brokers.source.topics.delete(brokers.source.topics.topic("topic"))
+    brokers.forget_pairs()  # Kafka deletes a topic's positions together with it
+    brokers.source.create_topic("topic", 1)
+    new = History(brokers.source.log("topic"), history.base_timestamp + 60_000).plain(2, 3)
+    latest = brokers.ranges()[0]._replace(start_offset=new.next_offset)
+    goes_on = brokers.with_settings(continue_on=frozenset({IncidentKind.SOURCE_RESET}))
+    result = goes_on.run([latest])
+    assert (result.complete, result.stopped) == (True, ())
+    assert brokers.copied() == [*former, *new.committed]
+
+
 def test_records_of_others_may_come_from_a_topic_of_before(brokers: TwoBrokers, history: History) -> None:
     history.plain(1, 2)
     brokers.destination.log("topic").store(memoryview(batches.batch(3)))

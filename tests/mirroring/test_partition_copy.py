@@ -131,12 +131,21 @@ def test_suspect_second_refusal_minutes_later_has_another_try(
 
 
 def test_suspect_within_its_patience_is_tried_again(refused_once: PartitionCopy) -> None:
-    for _ in range(3):
-        refused_once.suspect(5, "it is refused", patience_s=60.0)
+    for _ in range(4):
+        refused_once.suspect(5, "error -1", patience_s=60.0)
         assert refused_once.stopped is None
-    refused_once.suspect(5, "it is refused", patience_s=0.0)
+    refused_once.suspect(5, "error -1", patience_s=1e-9)
     assert refused_once.stopped is not None
-    assert refused_once.stopped.reason == "it is refused; 4 more tries ended the same"
+    assert refused_once.stopped.reason == "error -1; 4 more tries ended the same"
+
+
+def test_suspect_unexplained_refusals_do_not_count_as_explained_ones(brokers: TwoBrokers) -> None:
+    copy = PartitionCopy(CopyRange("topic", 0, "topic", 0, 9), brokers.settings)
+    for _ in range(2):
+        copy.suspect(5, "error -1", patience_s=60.0)
+    copy.suspect(5, "it is refused")
+    assert copy.stopped is None
+    assert copy.is_suspect(5)
 
 
 def test_suspicion_ends_with_an_acknowledgement(brokers: TwoBrokers, history: History) -> None:

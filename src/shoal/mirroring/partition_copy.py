@@ -144,7 +144,8 @@ class PartitionCopy:
             self._join_below_bytes = _ANY_SIZE
         self._source_leader_epoch = -1
         self._dropped: Counter[Decision] = Counter()
-        self._suspicions: dict[int, Suspicion] = {}
+        #: By source offset, and whether the refusals say what is wrong.
+        self._suspicions: dict[tuple[int, bool], Suspicion] = {}
         self._backoff = Backoff()
         self._retry_at = 0.0
         # Taken by whoever reports: what was fetched, and what was acknowledged, since the last report.
@@ -468,12 +469,13 @@ class PartitionCopy:
         Args:
             offset: Of the source.
             reason: What is wrong, as a sentence.
-            patience_s: How long to try again before the partition stops.
+            patience_s: How long to try again before the partition stops, if the refusal names no cause.
 
         """
-        suspicion = self._suspicions.get(offset)
+        key = (offset, patience_s == 0.0)
+        suspicion = self._suspicions.get(key)
         if suspicion is None or suspicion.has_ended:
-            self._suspicions[offset] = Suspicion()
+            self._suspicions[key] = Suspicion()
             self.wait(f"a second try: {reason}")
         elif suspicion.age_s < patience_s:
             suspicion.confirm()
@@ -485,8 +487,8 @@ class PartitionCopy:
                 self.stop_with(refusal)
 
     def is_suspect(self, offset: int) -> bool:
-        """Whether what is at an offset was tried, and has another try."""
-        suspicion = self._suspicions.get(offset)
+        """Whether what is at an offset was refused with its cause, and has another try."""
+        suspicion = self._suspicions.get((offset, True))
         return suspicion is not None and not suspicion.has_ended
 
     def skip_gap(self) -> None:
@@ -560,7 +562,7 @@ class PartitionCopy:
         self._established = True
         if self._suspicions:
             self._suspicions = {
-                offset: each for offset, each in self._suspicions.items() if offset >= outgoing.source_end
+                key: each for key, each in self._suspicions.items() if key[0] >= outgoing.source_end
             }
         self.newest_ms = outgoing.newest_ms if outgoing.newest_ms >= 0 else None
         self._last = outgoing

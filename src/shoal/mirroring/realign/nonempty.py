@@ -12,7 +12,9 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...client.offsets import list_offsets
+from ...client.cluster import Cluster
+from ...client.metadata import TopicPartition
+from ...client.offsets import EARLIEST, list_offsets
 from ...errors import CorruptBatch, PartitionStopped, ShoalError, UnsupportedBatch
 from ...records import Record, read_records
 from ..incidents import Incident, IncidentKind
@@ -85,10 +87,18 @@ def behind_what_is_there(
         kind = IncidentKind.SOURCE_RESET
         if kind in clusters.settings.continue_on:
             incidents.append(Incident(kind, reason, lost=None, continued=True))
-            return start, None
+            # All of the new topic, also with --start latest: Kafka deleted the first start's memory with it.
+            return Place(_earliest(clusters.source, copy.source)), None
         incidents.append(Incident(kind, reason))
     sentence = f"{reason}. {found.advice}"
     raise PartitionStopped(*copy.source, start.source_offset, sentence, can_heal=False)
+
+
+def _earliest(source: Cluster, partition: TopicPartition) -> int:
+    answer = list_offsets(source, {partition: EARLIEST})[partition]
+    if isinstance(answer, ShoalError):
+        raise answer
+    return answer
 
 
 def _look_at(
