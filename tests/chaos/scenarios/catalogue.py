@@ -259,8 +259,8 @@ class SourceRetention(Scenario):
         if stage.dice.random() < 0.4 and log.last_stable_offset > log.log_start_offset:
             start = stage.dice.randint(log.log_start_offset, log.last_stable_offset)
             log.delete_records(start)
-            kept = {each.timestamp: each for each in _visible_from(partition, start)}
-            partition.keeps(lambda _, record, kept=kept: record.timestamp in kept)  # type: ignore[misc]
+            kept = set(_visible_from(partition, start))
+            partition.keeps(lambda _, record, kept=kept: record in kept)  # type: ignore[misc]
 
 
 def _visible_from(partition: Partition, start: int) -> list[Content]:
