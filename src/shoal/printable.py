@@ -25,7 +25,7 @@ _ESCAPES = {
     for each in [*map(chr, range(0xA0)), *_MISLEADING]
     if unicodedata.category(each) == "Cc" or each in _MISLEADING
 }
-_ESCAPES_IN_LINES = {code: escape for code, escape in _ESCAPES.items() if code != ord("\n")}
+_ESCAPES_IN_LINES = {code: escape for code, escape in _ESCAPES.items() if chr(code) not in "\n\t"}
 
 
 def printable(text: str) -> str:
@@ -34,7 +34,7 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Return the same of several lines, such as those of a traceback; line ends stay."""
+    """Return the same of several lines, such as those of a traceback; line ends and tabs stay."""
     return text.translate(_ESCAPES_IN_LINES)
 
 

@@ -318,7 +318,8 @@ def test_a_log_of_all_three_formats_comes_in_one() -> None:
 def _fetched() -> Iterator[tuple[Vector, bytes]]:
     for vector in vectors():
         if vector.api == "Fetch" and vector.direction == "response" and vector.codec != "zstd":
-            for partition in decode_fetch_response(memoryview(vector.frame), vector.version).partitions:
+            response = decode_fetch_response(memoryview(vector.frame), vector.version, vector.names)
+            for partition in response.partitions:
                 record_set = bytes(partition.record_set)
                 found = list(split(memoryview(record_set)))
                 if any(each.header.records_count and not each.header.is_control for each in found) and all(
