@@ -56,6 +56,7 @@ __all__ = [
     "compacted",
     "content_of",
     "die_after",
+    "is_let_go",
     "lagging",
     "leads_elsewhere",
     "let_pass",
@@ -606,6 +607,17 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it does not happen"
         time.sleep(0.005)
+
+
+def is_let_go(peer: socket.socket, byte: bytes) -> bool:
+    """Send one more byte; return whether the other side has hung up. The socket has a short time-out."""
+    try:
+        peer.sendall(byte)
+        return peer.recv(1) == b""
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
 
 
 def let_pass(broker: Broker, api: ApiKey, requests: int) -> None:

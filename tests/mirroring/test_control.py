@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from two_brokers import NOW_MS, History, TwoBrokers, leads_elsewhere, wait_until
+from two_brokers import NOW_MS, History, TwoBrokers, is_let_go, leads_elsewhere, wait_until
 
 from shoal.client.backoff import Backoff
 from shoal.client.cluster import Cluster
@@ -252,17 +252,7 @@ def test_a_first_line_has_one_deadline_for_all_its_bytes(
 ) -> None:
     monkeypatch.setattr("shoal.mirroring.control.strangers._PATIENCE_S", 0.5)
     with socket.create_connection(driver.server.address, timeout=0.05) as slow:
-
-        def is_let_go() -> bool:
-            try:
-                slow.sendall(b" ")
-                return slow.recv(1) == b""
-            except TimeoutError:
-                return False
-            except OSError:
-                return True
-
-        wait_until(is_let_go, 5)
+        wait_until(lambda: is_let_go(slow, b" "), 5)
 
 
 def test_a_callback_that_fails_does_not_end_the_task(caplog: pytest.LogCaptureFixture) -> None:

@@ -15,7 +15,7 @@ from http.client import HTTPConnection
 from socketserver import ThreadingTCPServer
 
 import pytest
-from two_brokers import wait_until
+from two_brokers import is_let_go, wait_until
 
 from shoal.client.connection import Address
 from shoal.errors import ConfigError
@@ -197,17 +197,7 @@ def test_who_says_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_request_has_one_deadline_for_all_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.mirroring.http_server._REQUEST_TIMEOUT_S", 0.5)
     with serving() as server, socket.create_connection(server.address, timeout=0.05) as slow:
-
-        def is_let_go() -> bool:
-            try:
-                slow.sendall(b"G")
-                return slow.recv(1) == b""
-            except TimeoutError:
-                return False
-            except OSError:
-                return True
-
-        wait_until(is_let_go, 5)
+        wait_until(lambda: is_let_go(slow, b"G"), 5)
 
 
 def test_accept_that_fails_is_tried_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,7 +132,6 @@ class Stage:
         dice: Of this trial.
         partitions: Of the one topic.
         lost: How many records the tasks reported as lost, by partition; None for uncounted.
-        happened: The names of what happened, for the report.
     """
 
     topic = "topic"
@@ -146,7 +145,6 @@ class Stage:
         for each in self.partitions:
             each.history.base_timestamp = base
         self.lost: list[int | None] = [0] * len(self.partitions)
-        self.happened: list[str] = []
         self.tasks = 0
 
     @property

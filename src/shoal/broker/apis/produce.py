@@ -161,14 +161,18 @@ def _several(
     if request.transactional_id is not None:
         return None
     now = now_ms()
+
+    def validated(batch: RecordBatch) -> tuple[RecordBatch, HeaderChange | None]:
+        return _validated(batch, log, now)
+
     if is_asked_for(broker.config, call.client_id):
         batches = admitted_batches(record_set, call.version)
         if batches is not None:
-            return partial(log.compare_and_append, batches, lambda batch: _validated(batch, log, now))
+            return partial(log.compare_and_append, batches, validated)
     if log.config.plain_multi_batch:
         batches = plain_batches(record_set, call.version)
         if batches is not None:
-            return partial(log.append_all, batches, lambda batch: _validated(batch, log, now))
+            return partial(log.append_all, batches, validated)
     return None
 
 
