@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import subprocess
 import sys
@@ -103,6 +104,14 @@ def test_no_part_of_a_file_raises(tmp_path: Path) -> None:
         (tmp_path / str(PROCESS)).write_bytes(whole[:size])
         assert CollectionCounter(PROCESS, from_now=False, directory=tmp_path)() is None
     (tmp_path / str(PROCESS)).write_bytes(b"another JVM's" * 10)
+    assert CollectionCounter(PROCESS, from_now=False, directory=tmp_path)() is None
+
+
+def test_counters_in_a_directory_of_another_user_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(tmp_path, collector(0, 4, 250, (900, 950)))
+    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
     assert CollectionCounter(PROCESS, from_now=False, directory=tmp_path)() is None
 
 

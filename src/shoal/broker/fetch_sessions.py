@@ -11,7 +11,7 @@ with session id 0.
 
 from __future__ import annotations
 
-import random
+import secrets
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -248,9 +248,9 @@ class FetchSessions:
         with self.lock:
             if len(self._sessions) >= self.slots and not self._evict(len(partitions)):
                 return _NO_SESSION
-            session_id = random.randint(1, _LARGEST)
+            session_id = 1 + secrets.randbelow(_LARGEST)
             while session_id in self._sessions:
-                session_id = random.randint(1, _LARGEST)
+                session_id = 1 + secrets.randbelow(_LARGEST)
             self._sessions[session_id] = _Session(session_id, partitions, uses_ids=uses_ids)
             return session_id
 

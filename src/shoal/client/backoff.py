@@ -25,7 +25,7 @@ class Backoff:
         """Count a failure and return the seconds to wait."""
         delay_ms = min(self._longest_ms, self._first_ms << min(self.failures, 20))
         self.failures += 1
-        return delay_ms * random.uniform(0.5, 1.0) / 1000
+        return delay_ms * random.uniform(0.5, 1.0) / 1000  # noqa: S311 (spreads retries, protects nothing)
 
     def reset(self) -> None:
         """Start over, after a success."""

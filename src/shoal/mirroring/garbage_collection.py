@@ -22,6 +22,7 @@ in ticks of ``sun.os.hrt.frequency`` a second. What G1 or ZGC do beside the prog
 from __future__ import annotations
 
 import getpass
+import os
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -91,8 +92,10 @@ class CollectionCounter:
 
     def _read(self) -> _Reading | None:
         try:
-            # HotSpot does not follow TMPDIR.
-            directory = self._directory or Path("/tmp") / f"hsperfdata_{getpass.getuser()}"
+            # HotSpot does not follow TMPDIR, and refuses a directory that another user has made, as we do.
+            directory = self._directory or Path("/tmp") / f"hsperfdata_{getpass.getuser()}"  # noqa: S108
+            if directory.lstat().st_uid != os.geteuid():
+                return None  # it might hold a pipe that nobody writes to, or two thousand million entries
             return _reading(_counters((directory / str(self._process_id)).read_bytes()))
         except (OSError, KeyError, IndexError, ValueError, struct.error):
             return None  # there is no file, or it is only half written, or not HotSpot's

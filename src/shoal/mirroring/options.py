@@ -351,7 +351,7 @@ def parse_listen(option: str, text: str) -> Address:
         port = text if len(text) > 1 else ":PORT"
         raise ConfigError(
             f"--{option} {text!r}: the host is missing. Use 127.0.0.1{port} to listen locally, or "
-            f"0.0.0.0{port} on all interfaces"
+            f"0.0.0.0{port} on all interfaces"  # noqa: S104 (says it, binds nothing)
         )
     try:
         # What clients connect to has no port 0; for a server it means something.
