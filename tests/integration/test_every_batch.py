@@ -14,7 +14,8 @@ from __future__ import annotations
 import json
 import signal
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from integration.mirror_process import MirrorProcess, shoal
 
@@ -57,6 +58,7 @@ pytestmark = pytest.mark.timeout(900)
 
 OLD_FORMATS: tuple[MessageFormat, ...] = (0, 1)
 PRODUCE = 0
+MANY = 1_000_000
 BASE_TIMESTAMP = 27
 """Where a batch's header has it."""
 SMALL_BATCHES = 20_000
@@ -758,6 +760,22 @@ def test_a_wrapper_that_expands_too_far_is_refused_by_offset_limit_and_option(re
 # Interrupted
 
 
+def log_ends(cluster: KafkaCluster, topics: Iterable[str]) -> dict[str, int]:
+    """Return where partition 0 of each topic ends."""
+    with closing(Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "ends"})) as consumer:
+        return {
+            topic: consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)[1] for topic in topics
+        }
+
+
+def has_uncommitted(source: OldKafka, destination: KafkaCluster, group: str, topics: Collection[str]) -> bool:
+    """Whether a copy ends behind its group's position; both count the same offsets, without a hole."""
+    admin = AdminClient({"bootstrap.servers": source.bootstrap, "log_level": 0})
+    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+    committed = {each.topic: each.offset for each in asked[group].result(60).topic_partitions}
+    return any(end > committed[topic] for topic, end in log_ends(destination, topics).items())
+
+
 def test_a_mirror_killed_in_the_middle_of_rebuilt_batches_loses_and_doubles_nothing(
     old_kafka: OldKafka, tmp_path: Path
 ) -> None:
@@ -784,11 +802,24 @@ def test_a_mirror_killed_in_the_middle_of_rebuilt_batches_loses_and_doubles_noth
             *("--from", old_kafka.bootstrap, "--to", proxies.bootstrap, "--topics", ",".join(topics)),
             *("--group", "killed", "--once", "--commit-interval-ms", "200"),
         ]
-        # The broker has appended, and nobody was told; then the driver is killed.
-        lost = Disturbance(PRODUCE, Step.BEFORE_RESPONSE, after=5, stall_s=120)
-        proxies.disturb(lost)
+        # The first Produce requests write nothing: some ask whether the broker takes several batches, others
+        # are too large. So no answer is withheld before each topic has records, and there is time for that.
+        proxies.delays_s = {PRODUCE: 0.5}
         with MirrorProcess(*options, state=tmp_path) as mirror:
-            wait_until(lambda: lost.hits == 1, "an acknowledgement to lose", timeout_s=120)
+            wait_until(
+                lambda: min(log_ends(destination, topics).values()) > 0,
+                "records in each topic",
+                timeout_s=240,
+            )
+            # The broker appends, and its answers are lost; then the driver is killed.
+            lost = Disturbance(PRODUCE, Step.BEFORE_RESPONSE, times=MANY, stall_s=120)
+            proxies.disturb(lost)
+            wait_until(
+                lambda: lost.hits > 0 and has_uncommitted(old_kafka, destination, "killed", topics),
+                "records behind the committed position",
+                timeout_s=120,
+            )
+            held = sum(log_ends(destination, topics).values())
             mirror.send_signal(signal.SIGKILL)
             mirror.wait()
         proxies.clear()
@@ -804,4 +835,4 @@ def test_a_mirror_killed_in_the_middle_of_rebuilt_batches_loses_and_doubles_noth
             assert set(codecs_of_records(batches)) == {codec}
             assert magic < 2
         copied = json.loads(done.stdout.splitlines()[-1])["records"]
-        assert 0 < copied < 4 * 12 * 60
+        assert 0 < copied <= 4 * 12 * 60 - held
