@@ -17,7 +17,7 @@ help:
 	@echo 'make agent      the Java agent for real Kafka (docs/java-agent.md), tested: agent/start/target/shoal-agent.jar'
 	@echo 'make chaos      400 trials in which everything is killed, cut, paused and changed; ARGS=--help says more'
 	@echo 'make soak       an hour between two locked clusters that are never left in peace; ARGS=--help says more'
-	@echo 'make bench      shoal and its rivals between two real clusters; ARGS=--help says more'
+	@echo 'make bench      shoal and its rivals between two real clusters, then before and after; ARGS=--help says more'
 	@echo 'make check      ruff, mypy and import-linter'
 	@echo 'make format     let ruff format the code'
 	@echo 'make clean      remove what tools left behind; distclean: the environment and Kafka, too'
@@ -49,6 +49,7 @@ soak: $(VENV)/for-test kafka-tools
 
 bench: $(VENV)/for-test kafka-tools
 	$(BIN)/python -m bench $(ARGS)
+	$(if $(ARGS),,$(BIN)/python -m bench.before_after)
 
 check: $(VENV)/for-test
 	$(BIN)/ruff check .

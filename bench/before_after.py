@@ -24,7 +24,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from bench.before_after_report import Run, chart, table
 from bench.copy_loop import copy_topic
@@ -60,8 +60,16 @@ _MOVERS: dict[str, Mover] = {
     "raw": ShoalMirrorMaker("shoal mirror-maker --use.raw.bytes", raw=True),
     "mirror": FollowingShoal("shoal mirror"),
 }
-_SHAPES = {shape.name: shape for shape in (*TOPICS, Shape("b256_lz4", "lz4", 256))}
-_USUAL_SHAPES = ("b256_gzip", "b256_lz4")
+_SHAPES = {
+    shape.name: shape
+    for shape in (
+        *TOPICS,
+        Shape("b256_lz4", "lz4", 256),
+        # No mirror avoids these conversions: the destination's topic says how it is stored.
+        Shape("b256_lz4_to_gzip", "lz4", 256, stored_with="gzip"),
+    )
+}
+_USUAL_SHAPES = ("b256_gzip", "b256_lz4", "b256_lz4_to_gzip")
 
 _numbers = itertools.count(1)
 
@@ -79,6 +87,8 @@ class _Bench:
         say(f"making {megabytes} MB of {shape.name}")
         load(self.source.bootstrap, shape, first, min(_FIRST_MEGABYTES, megabytes))
         size = load(self.source.bootstrap, shape, bulk, megabytes)
+        # For all of its topics, since MirrorMaker 2 creates its own.
+        _store_with(self.destination, shape.stored_with)
         runs = []
         for number, mover in itertools.product(range(1, repeat + 1), movers):
             run = self._run(mover, shape, first, bulk, size)
@@ -196,6 +206,16 @@ def _delete(cluster: KafkaCluster, *topics: str) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     for deleted in admin.delete_topics(list(topics)).values():
         deleted.result()
+
+
+def _store_with(cluster: KafkaCluster, compression_type: str) -> None:
+    """Set how the cluster's only broker compresses the topics that do not say it themselves."""
+    entry = ConfigEntry("compression.type", compression_type, incremental_operation=AlterConfigOpType.SET)
+    (node_id,) = cluster.node_ids
+    broker = ConfigResource(ConfigResource.Type.BROKER, str(node_id), incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    for altered in admin.incremental_alter_configs([broker]).values():
+        altered.result()
 
 
 def _heading(megabytes: int, repeat: int, load_before: float) -> str:

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass
+from typing import Literal
 
 from rig.load import Codec, load_plain
 
@@ -19,6 +20,8 @@ class Shape:
         records_per_batch: Each record's value has 1,000 bytes, JSON with random words.
         age_days: How old the records are: a broker forgets who wrote batches that are older than a
             day, and shoal then keeps one of a partition in flight.
+        stored_with: The ``compression.type`` of the destination's topic: a codec, with which the
+            destination's broker compresses each batch again if it comes with another.
 
     """
 
@@ -26,6 +29,7 @@ class Shape:
     codec: Codec
     records_per_batch: int
     age_days: int = 0
+    stored_with: Codec | Literal["producer"] = "producer"
 
 
 TOPICS = (
