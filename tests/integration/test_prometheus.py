@@ -19,6 +19,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from integration.mirror_process import MirrorProcess, shoal
 from prometheus_client.parser import text_string_to_metric_families
 from two_brokers import wait_until
 
+from rig.authority import Authority
 from rig.cluster import free_port
 from shoal.broker import Broker
 
@@ -104,6 +106,53 @@ def mirror(
         load.stop()
     with pytest.raises(OSError, match="refused"):
         scrape(address)
+
+
+@dataclass(frozen=True)
+class Protected:
+    """A broker that serves its metrics by TLS to clients with a token and a certificate."""
+
+    address: str
+    token_file: Path
+    authority: Path
+    client_certificate: Path
+
+
+@pytest.fixture(scope="module")
+def protected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Protected]:
+    directory = tmp_path_factory.mktemp("protected")
+    authority = Authority()
+    server = authority.issue("shoal", "127.0.0.1")
+    (directory / "ca.pem").write_text(authority.pem)
+    (directory / "server.pem").write_text(server.chain_pem)
+    (directory / "server.key").write_text(server.key_pem())
+    token_file = directory / "token"
+    token_file.write_text("0123456789abcdef0123456789abcdef\n")
+    token_file.chmod(0o600)
+    found = Protected(
+        f"127.0.0.1:{free_port()}",
+        token_file,
+        directory / "ca.pem",
+        authority.issue("prometheus").write_pem(directory / "client.pem"),
+    )
+    with subprocess.Popen(
+        [
+            *(sys.executable, "-m", "shoal", "broker", "--listen", "127.0.0.1:0"),
+            *("--metrics", found.address, "--http-token-file", str(token_file)),
+            *("--http-tls-certificate", str(directory / "server.pem")),
+            *("--http-tls-key", str(directory / "server.key")),
+            *("--http-tls-client-authorities", str(found.authority)),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert "listening on" in process.stdout.readline()
+        yield found
+        process.terminate()
+        assert f"metrics at https://{found.address}/metrics" in process.stderr.read()
 
 
 def scrape(address: str) -> str:
@@ -198,23 +247,27 @@ def test_promtool_has_nothing_to_say_against_a_scrape(mirror: str) -> None:
 
 @pytest.mark.parametrize(("begins", "what"), [("groups:", "rules"), ("scrape_configs:", "config")])
 def test_promtool_takes_what_the_page_says_to_configure(begins: str, what: str, tmp_path: Path) -> None:
-    (block,) = re.findall(rf"```yaml\n({begins}\n.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    file = tmp_path / "example.yml"
-    file.write_text(block)
-    check = subprocess.run(
-        [program("promtool"), "check", what, str(file)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert check.returncode == 0, check.stdout + check.stderr
+    (tmp_path / "shoal.token").write_text("token")
+    (tmp_path / "shoal-ca.pem").write_text(Authority().pem)
+    blocks = re.findall(rf"```yaml\n({begins}\n.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert blocks
+    for block in blocks:
+        file = tmp_path / "example.yml"
+        file.write_text(block.replace("/etc/prometheus", str(tmp_path)))
+        check = subprocess.run(
+            [program("promtool"), "check", what, str(file)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert check.returncode == 0, check.stdout + check.stderr
 
 
 class Prometheus:
     """A server that scrapes one target each second."""
 
-    def __init__(self, target: str, directory: Path) -> None:
+    def __init__(self, target: str, directory: Path, **scraping: object) -> None:
         self.target = target
         self._address = f"127.0.0.1:{free_port()}"
         config = directory / "prometheus.yml"
@@ -223,7 +276,9 @@ class Prometheus:
             json.dumps(
                 {
                     "global": {"scrape_interval": "1s"},
-                    "scrape_configs": [{"job_name": "shoal", "static_configs": [{"targets": [target]}]}],
+                    "scrape_configs": [
+                        {"job_name": "shoal", "static_configs": [{"targets": [target]}], **scraping}
+                    ],
                 }
             )
         )
@@ -289,6 +344,40 @@ def test_prometheus_takes_every_sample(prometheus: Prometheus, mirror: str) -> N
         return bool(scraped) and abs(int(scraped[0]["value"][1]) - len(served)) <= 4
 
     wait_until(takes_all, TIMEOUT_S)
+
+
+@pytest.mark.parametrize("basic", [False, True])
+def test_prometheus_scrapes_by_tls_with_a_token_and_a_certificate(
+    protected: Protected, tmp_path: Path, basic: bool
+) -> None:
+    def health(**scraping: object) -> dict[str, Any]:
+        directory = tmp_path / str(len(list(tmp_path.iterdir())))
+        directory.mkdir()
+        with Prometheus(protected.address, directory, scheme="https", **scraping) as server:
+            found: list[dict[str, Any]] = []
+
+            def has_been_scraped() -> bool:
+                targets = server.get("targets")
+                found[:] = targets["activeTargets"] if targets else []
+                return bool(found) and found[0]["health"] != "unknown"
+
+            wait_until(has_been_scraped, TIMEOUT_S)
+            if found[0]["health"] == "up":
+                wait_until(lambda: bool(server.ask("shoal_build_info")), TIMEOUT_S)
+            return found[0]
+
+    token = {"credentials_file": str(protected.token_file)}
+    login = {"username": "prometheus", "password_file": str(protected.token_file)}
+    with_token = {"basic_auth": login} if basic else {"authorization": token}
+    tls = {
+        "ca_file": str(protected.authority),
+        "cert_file": str(protected.client_certificate),
+        "key_file": str(protected.client_certificate),
+    }
+    assert health(**with_token, tls_config=tls)["health"] == "up"
+    assert health(tls_config=tls)["lastError"] == "server returned HTTP status 401 Unauthorized"
+    without_certificate = {"ca_file": str(protected.authority)}
+    assert "certificate required" in health(**with_token, tls_config=without_certificate)["lastError"]
 
 
 def dashboard_queries() -> Iterator[tuple[str, str]]:

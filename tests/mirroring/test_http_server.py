@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -12,18 +13,22 @@ import time
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import HTTPConnection
-from socketserver import ThreadingTCPServer
+from socketserver import TCPServer
 
 import pytest
 from two_brokers import is_let_go, wait_until
 
 from shoal.client.connection import Address
 from shoal.errors import ConfigError
-from shoal.mirroring.http_server import Answer, HttpServer, Request
+from shoal.mirroring.http_server.access import OPEN, HttpAccess
+from shoal.mirroring.http_server.server import Answer, HttpServer, Request
 
 pytestmark = pytest.mark.timeout(30)
 
 LOCAL = Address("127.0.0.1", 0)
+
+#: Connections at the same time.
+MOST = 64
 
 
 def greet(request: Request) -> Answer:
@@ -35,8 +40,8 @@ def tell_request(request: Request) -> Answer:
     return Answer(json.dumps(told).encode(), {"Cache-Control": "no-cache"})
 
 
-def serving(address: Address = LOCAL) -> HttpServer:
-    return HttpServer("look", address, {"/": greet, "/request": tell_request})
+def serving(address: Address = LOCAL, access: HttpAccess = OPEN) -> HttpServer:
+    return HttpServer("look", address, {"/": greet, "/request": tell_request}, access)
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,7 @@ def test_an_answer_without_a_body_has_no_length() -> None:
     def unchanged(request: Request) -> Answer:
         return Answer(None, {"ETag": '"1"'}, HTTPStatus.NOT_MODIFIED)
 
-    with HttpServer("look", LOCAL, {"/": unchanged}) as server:
+    with HttpServer("look", LOCAL, {"/": unchanged}, OPEN) as server:
         answered = ask(server.address)
     assert (answered.status, answered.body, answered.headers["ETag"]) == (304, b"", '"1"')
     assert "Content-Length" not in answered.headers
@@ -132,7 +137,7 @@ def test_nothing_can_be_changed() -> None:
     ],
 )
 def test_only_a_host_header_that_names_this_server_is_answered(host: str, status: int) -> None:
-    with HttpServer("look", LOCAL, {"/": greet}, ["proxy.example"]) as server:
+    with serving(access=HttpAccess(hosts=("proxy.example",))) as server:
         assert ask(server.address, Host=host).status == status
 
 
@@ -188,14 +193,14 @@ def test_who_says_nothing_does_not_hold_up_others_or_the_end() -> None:
 
 
 def test_who_says_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.mirroring.http_server._Handler.timeout", 0.2)
+    monkeypatch.setattr("shoal.mirroring.http_server.server._Handler.timeout", 0.2)
     with serving() as server, socket.create_connection(server.address, timeout=10) as silent:
         silent.sendall(b"GET / HTT")
         assert silent.recv(1) == b""
 
 
 def test_a_request_has_one_deadline_for_all_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.mirroring.http_server._REQUEST_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("shoal.mirroring.http_server.server._REQUEST_TIMEOUT_S", 0.5)
     with serving() as server, socket.create_connection(server.address, timeout=0.05) as slow:
         wait_until(lambda: is_let_go(slow, b"G"), 5)
 
@@ -203,20 +208,20 @@ def test_a_request_has_one_deadline_for_all_its_bytes(monkeypatch: pytest.Monkey
 def test_accept_that_fails_is_tried_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     tries: list[float] = []
 
-    def fail(server: ThreadingTCPServer) -> None:
+    def fail(server: TCPServer) -> None:
         tries.append(time.monotonic())
         if len(tries) >= 3:
             monkeypatch.undo()
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     with serving() as server:
-        monkeypatch.setattr(ThreadingTCPServer, "get_request", fail)
+        monkeypatch.setattr(TCPServer, "get_request", fail)
         assert ask(server.address).status == 200
     assert tries[2] - tries[0] >= 0.2
 
 
 def test_who_does_not_read_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.mirroring.http_server._Handler.timeout", 0.2)
+    monkeypatch.setattr("shoal.mirroring.http_server.server._Handler.timeout", 0.2)
     answering: list[threading.Thread] = []
 
     def much(request: Request) -> Answer:
@@ -224,7 +229,7 @@ def test_who_does_not_read_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
         return Answer(bytes(50_000_000), {})
 
     with (
-        HttpServer("look", LOCAL, {"/": much}) as server,
+        HttpServer("look", LOCAL, {"/": much}, OPEN) as server,
         socket.create_connection(server.address, timeout=10) as deaf,
     ):
         deaf.sendall(b"GET / HTTP/1.0\r\n\r\n")
@@ -232,26 +237,34 @@ def test_who_does_not_read_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
         wait_until(lambda: not answering[0].is_alive())
 
 
-def test_more_connections_than_are_needed_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.mirroring.http_server._Handler.timeout", 60.0)
-    with serving() as server:
-        silent = [socket.create_connection(server.address) for _ in range(100)]
-        # Those that are over the limit hear of it long before anybody is let go for saying nothing.
-        closed = []
-        for each in silent[-10:]:
-            each.settimeout(10)
-            closed.append(each.recv(1))
-        assert closed == [b""] * 10
-        for each in silent:
-            each.close()
-        wait_until(lambda: is_served(server.address))
+def test_a_new_connection_is_answered_if_slow_ones_hold_all_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.mirroring.http_server.server._Handler.timeout", 60.0)
+    with serving() as server, contextlib.ExitStack() as held:
+        slow = [
+            held.enter_context(socket.create_connection(server.address, timeout=10)) for _ in range(MOST + 10)
+        ]
+        for each in slow[-MOST:]:
+            each.sendall(b"GET / HTTP/1.1\r\nX: ")
+        # The oldest ones left for those that came after them, and one leaves for a request that is complete.
+        assert [each.recv(1) for each in slow[:10]] == [b""] * 10
+        assert ask(server.address).status == 200
+        assert slow[10].recv(1) == b""
 
 
-def is_served(address: Address) -> bool:
-    try:
-        return ask(address).status == 200
-    except OSError:
-        return False
+def test_descriptors_that_run_out_cost_the_slowest_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.mirroring.http_server.server._Handler.timeout", 60.0)
+
+    def fail(server: TCPServer) -> None:
+        monkeypatch.undo()
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with serving() as server, socket.create_connection(server.address, timeout=10) as slow:
+        slow.sendall(b"GET / HTT")
+        # Accepted before: the next connection comes after it.
+        assert ask(server.address).status == 200
+        monkeypatch.setattr(TCPServer, "get_request", fail)
+        assert ask(server.address).status == 200
+        assert slow.recv(1) == b""
 
 
 def test_a_peer_that_goes_away_is_no_news(capfd: pytest.CaptureFixture[str]) -> None:
@@ -264,7 +277,7 @@ def test_a_peer_that_goes_away_is_no_news(capfd: pytest.CaptureFixture[str]) -> 
         assert gone.wait(10)
         return Answer(bytes(50_000_000), {})
 
-    with HttpServer("look", LOCAL, {"/": late}) as server:
+    with HttpServer("look", LOCAL, {"/": late}, OPEN) as server:
         peer = socket.create_connection(server.address, timeout=10)
         peer.sendall(b"GET / HTTP/1.0\r\n\r\n")
         assert asked.wait(10)

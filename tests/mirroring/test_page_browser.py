@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from browser import Browser, started_browser
@@ -15,6 +16,7 @@ from two_brokers import ABORT, TwoBrokers, leads_elsewhere, wait_until
 
 from shoal.client.connection import Address
 from shoal.client.metadata import TopicPartition
+from shoal.mirroring.http_server.access import HttpAccess
 from shoal.mirroring.metrics import Metrics
 from shoal.mirroring.page import About, Watch
 from shoal.mirroring.processes import LocalProcesses
@@ -71,7 +73,8 @@ def busy() -> Metrics:
 
 
 def url(shown: Watch) -> str:
-    return f"http://{shown.address}/"
+    assert shown.url is not None
+    return shown.url
 
 
 def is_drawn(browser: Browser) -> bool:
@@ -400,7 +403,9 @@ def test_a_page_says_when_the_mirror_is_gone_and_when_it_is_back(browser: Browse
         browser.wait_for_text("1 partition stopped", "#state")
     browser.wait_for_text("Not answering", "#state")
     assert "What is below was so at" in browser.text("#headline")
-    with watch(Metrics(), None, shown.address):
+    port = urlsplit(url(shown)).port
+    assert port is not None
+    with watch(Metrics(), None, Address("127.0.0.1", port)):
         browser.wait_for_text("Starting", "#state")
 
 
@@ -502,3 +507,32 @@ def test_a_report_could_not_ask_anybody_if_it_wanted_to(browser: Browser, report
         )
         assert outcome == "refused"
         assert any("Content Security Policy" in each for each in browser.complaints())
+
+
+# With a token
+
+
+def test_a_browser_that_is_asked_for_the_token_sees_the_page_at_work(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """A browser answers the challenge with what the address has; fetch refuses such addresses."""
+    token = "0123456789abcdef0123456789abcdef"
+    (tmp_path / "token").write_text(token)
+    (tmp_path / "token").chmod(0o600)
+    about = About("west.example:9092", "east.example:9092", "shoal.west.east", ())
+    access = HttpAccess(token_file=tmp_path / "token")
+    ui = Address("127.0.0.1", 0)
+    with Watch(ui, None, about, busy(), LocalProcesses(), access=access) as shown:
+        assert shown.url is not None
+        for wrong in (shown.url, shown.url.replace("//", "//me:wrong@")):
+            browser.open(wrong)
+            assert browser.text() == ""  # it asks for a password, and nobody is there
+        browser.open(shown.url.replace("//", f"//me:{token}@"))
+        browser.wait_for_text("1,200 partitions", "#partitions")
+        browser.wait_for(is_drawn)
+        assert browser.complaints() == []
+        assert token not in browser.script("return document.documentElement.outerHTML + document.cookie")
+        # The browser keeps it for this server, so a bookmark without it is enough.
+        browser.open(shown.url)
+        browser.wait_for_text("1,200 partitions", "#partitions")
+        assert browser.complaints() == []

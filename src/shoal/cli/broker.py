@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     listen = args.listen or wanted.listen or _DEFAULT_LISTEN
     host, port = parse_listen("listen", listen)
     allow_many_files()
-    metrics = serve_metrics(args.metrics, args.http_host)
+    metrics = serve_metrics(args)
     broker = Broker(
         host,
         port,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..converting import ConversionTotals, held_bytes, totals
 from ..mirroring.options import parse_listen
+from .http_options import add_http_options, parse_http
 from .report import say
 
 if TYPE_CHECKING:
@@ -40,36 +41,30 @@ def add_metrics_option(parser: argparse.ArgumentParser | argparse._ArgumentGroup
         help="serve metrics of conversions and of this process to Prometheus at this address; port 0 "
         "takes a free port",
     )
-    parser.add_argument(
-        "--http-host",
-        metavar="NAME[,NAME...]",
-        help="names in the Host header that are answered besides localhost, addresses and this machine: "
-        "those of proxies and in DNS",
-    )
+    add_http_options(parser)
 
 
-def serve_metrics(listen: str | None, http_host: str | None = None) -> AbstractContextManager[object]:
+def serve_metrics(args: argparse.Namespace) -> AbstractContextManager[object]:
     """
-    Return a server of ``GET /metrics`` that answers while it is entered; nothing without an address.
+    Return a server of ``GET /metrics`` that answers while it is entered; nothing without ``--metrics``.
 
     Raises:
-        ConfigError: The address makes no sense, or cannot be listened on.
+        ConfigError: The address makes no sense, or cannot be listened on; a file cannot be used.
 
     """
-    if listen is None:
+    if args.metrics is None:
         return nullcontext()
     # Imported here: a gateway without metrics does not pay for the imports.
     from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
-    from ..mirroring.http_server import Answer, HttpServer
+    from ..mirroring.http_server.server import Answer, HttpServer
 
     def answer(_: object) -> Answer:
         return Answer(metrics_text(), {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
-    server = HttpServer(
-        "metrics", parse_listen("metrics", listen), {"/metrics": answer}, (http_host or "").split(",")
-    )
-    say(f"metrics at http://{server.address}/metrics")
+    address = parse_listen("metrics", args.metrics)
+    server = HttpServer("metrics", address, {"/metrics": answer}, parse_http(args))
+    say(f"metrics at {server.url}/metrics")
     return server
 
 

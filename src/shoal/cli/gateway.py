@@ -192,7 +192,7 @@ def run(args: argparse.Namespace) -> int:
 
     settings = parse(args)
     allow_many_files()
-    metrics = serve_metrics(args.metrics, args.http_host)
+    metrics = serve_metrics(args)
     gateway = Gateway(settings)
     with signals_held() as signals:
         try:

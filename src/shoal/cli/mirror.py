@@ -23,6 +23,7 @@ from ..mirroring.signals import Signals
 from ..mirroring.sizes import parse_bytes
 from .config_file import add_config_option
 from .dry_run import print_dry_run
+from .http_options import add_http_options, parse_http
 from .options import (
     Subparsers,
     add_cluster_options,
@@ -228,12 +229,7 @@ def add_watching_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--ui", metavar="HOST:PORT", help="serve a page there that shows the mirror at work, to browsers"
     )
-    group.add_argument(
-        "--http-host",
-        metavar="NAME[,NAME...]",
-        help="names in the Host header that are answered besides localhost, addresses and this machine: "
-        "those of proxies and in DNS",
-    )
+    add_http_options(group)
     group.add_argument(
         "--report", metavar="FILE.html", help="write at the end what the run took and did, as one page"
     )
@@ -294,7 +290,7 @@ def parse(args: argparse.Namespace) -> MirrorOptions:
         rebatch=Rebatch.parse("rebatch", args.rebatch) if args.rebatch is not None else None,
         metrics=parse_listen("metrics", args.metrics) if args.metrics is not None else None,
         ui=parse_listen("ui", args.ui) if args.ui is not None else None,
-        http_hosts=tuple(args.http_host.split(",")) if args.http_host else (),
+        http=parse_http(args),
         report=args.report,
         master=args.master,
         checkpoint=args.checkpoint,

@@ -20,6 +20,7 @@ from ..mirroring.options import DEFAULT_SLICE_S, MirrorOptions, Start, parse_lis
 from ..mirroring.settings import Handling, MultiBatch, Rebatch
 from ..mirroring.sizes import parse_bytes
 from ..mirroring.topics import TopicSelection
+from .http_options import parse_http
 from .mirror import add_guarantee_options, add_spark_options, add_watching_options, parse_continue_on
 from .options import Subparsers, add_output_options, parse_key_values, read_properties
 from .report import progress_until_unread, report_to, warn
@@ -241,7 +242,7 @@ def parse(args: argparse.Namespace) -> MirrorMakerOptions:
         slice_s=_HANDLED_SLICE_S if handling else DEFAULT_SLICE_S,
         metrics=parse_listen("metrics", args.metrics) if args.metrics is not None else None,
         ui=parse_listen("ui", args.ui) if args.ui is not None else None,
-        http_hosts=tuple(args.http_host.split(",")) if args.http_host else (),
+        http=parse_http(args),
         report=args.report,
         master=args.master or f"local[{args.num_streams}]",
         checkpoint=args.checkpoint,

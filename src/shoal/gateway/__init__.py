@@ -5,8 +5,9 @@ What the cluster still speaks passes through; what Kafka 4 removed (KIP-896) is 
 and the answer is given in the old one. Record sets are down-converted while they are sent (KIP-283).
 """
 
+from ..server_tls import TlsFiles
 from .allowed_apis import parse_apis
 from .gateway import Gateway
-from .settings import GatewaySettings, TlsFiles
+from .settings import GatewaySettings
 
 __all__ = ["Gateway", "GatewaySettings", "TlsFiles", "parse_apis"]

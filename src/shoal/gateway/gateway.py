@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import ssl
 import threading
 import time
 from collections import Counter
@@ -18,10 +17,11 @@ from ..converting import serving
 from ..errors import ConfigError, Disconnected, ProtocolError, ShoalError
 from ..listener import Listener, addresses_of
 from ..printable import logger
+from ..server_tls import server_context
 from .client import Client, ClientGone, begin_tls
 from .nodes import Nodes
 from .session import Session
-from .settings import GatewaySettings, TlsFiles
+from .settings import GatewaySettings
 from .upstream import TooLarge
 
 __all__ = ["Gateway"]
@@ -56,7 +56,7 @@ class Gateway:
         """
         _check_address(settings)
         self._settings = settings
-        self._tls = _server_context(settings.tls) if settings.tls else None
+        self._tls = server_context(settings.tls, "--tls") if settings.tls else None
         self._nodes = Nodes(settings.upstream.bootstrap, self._listen_for)
         self._bootstrap = self._listener(None, settings.port)
         self._listeners = [self._bootstrap]
@@ -299,33 +299,3 @@ def _check_address(settings: GatewaySettings) -> None:
         raise ConfigError(
             f"the gateway would advertise {host!r}, which clients cannot connect to. Set --advertise HOST"
         )
-
-
-def _server_context(files: TlsFiles) -> ssl.SSLContext:
-    def no_password() -> str:
-        raise ConfigError(f"--tls-key {files.private_key}: the key is encrypted; give one that is not")
-
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    for option, file in (
-        ("--tls-certificate", files.certificates),
-        ("--tls-key", files.private_key),
-        ("--tls-client-authorities", files.client_authorities),
-    ):
-        if file is not None and not file.is_file():
-            raise ConfigError(f"{option} {file}: there is no such file")
-    try:
-        context.load_cert_chain(files.certificates, files.private_key, no_password)
-    except OSError as error:
-        raise ConfigError(
-            f"--tls-certificate {files.certificates} and --tls-key {files.private_key}: they cannot be read, "
-            f"or do not belong together ({getattr(error, 'reason', None) or error.strerror or error})"
-        ) from error
-    if files.client_authorities is not None:
-        try:
-            context.load_verify_locations(files.client_authorities)
-        except OSError as error:
-            raise ConfigError(
-                f"--tls-client-authorities {files.client_authorities}: no certificates in PEM"
-            ) from error
-        context.verify_mode = ssl.CERT_REQUIRED
-    return context

@@ -3,34 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from ..client.config import ClientConfig
 from ..records.down_conversion.response import DEFAULT_CHUNK_BYTES, DEFAULT_LIMIT_BYTES
+from ..server_tls import TlsFiles
 from .versions import API_NAMES
 
-__all__ = ["DEFAULT_BUFFER_BYTES", "GatewaySettings", "TlsFiles"]
+__all__ = ["DEFAULT_BUFFER_BYTES", "GatewaySettings"]
 
 #: All answers under way are converted by turns, so each takes as long as all: with hundreds of clients and
 #: a megabyte each that would be longer than old clients wait (40 s in Java 0.9), and none would get anywhere.
 DEFAULT_BUFFER_BYTES = 128 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class TlsFiles:
-    """
-    TLS on the gateway's own listeners, all in PEM.
-
-    Attributes:
-        certificates: The gateway's, and those that lead from it to an authority.
-        private_key: Its key, not encrypted.
-        client_authorities: Whose certificates a client has to show; None asks for none.
-
-    """
-
-    certificates: Path
-    private_key: Path
-    client_authorities: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import importlib.metadata
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
@@ -18,7 +18,8 @@ from prometheus_client.registry import Collector
 
 from ..client.connection import Address
 from ..client.metadata import TopicPartition
-from .http_server import Answer, HttpServer
+from .http_server.access import OPEN, HttpAccess
+from .http_server.server import Answer, HttpServer
 from .metrics import Metrics
 from .partition_metrics import PartitionMetrics, PartitionState
 from .processes import ProcessUsage
@@ -40,7 +41,7 @@ class MetricsServer(HttpServer):
         address: Address,
         metrics: Metrics,
         local_processes: _LocalProcesses,
-        hosts: Collection[str] = (),
+        access: HttpAccess = OPEN,
     ) -> None:
         """
         Listen. Answers come once it is entered.
@@ -49,14 +50,14 @@ class MetricsServer(HttpServer):
             address: Where to listen.
             metrics: What to tell of.
             local_processes: What the driver and its JVMs take; asked at each scrape.
-            hosts: Names in the Host header that are accepted besides this machine's.
+            access: Which requests are answered.
 
         Raises:
-            ConfigError: It cannot listen there; says what to do.
+            ConfigError: It cannot listen there, or a file of the access cannot be used; says what to do.
 
         """
         exposition = Exposition(metrics, local_processes)
-        super().__init__("metrics", address, {"/metrics": lambda _: _answer(exposition)}, hosts)
+        super().__init__("metrics", address, {"/metrics": lambda _: _answer(exposition)}, access)
 
 
 def _answer(exposition: Exposition) -> Answer:

@@ -17,6 +17,7 @@ from ..client.config import ClientConfig
 from ..client.connection import Address, parse_bootstrap
 from ..client.offsets import EARLIEST, LATEST
 from ..errors import ConfigError
+from .http_server.access import OPEN, HttpAccess
 from .incidents import Delivery, IncidentKind
 from .settings import DEFAULT_MAX_DECOMPRESSED_BYTES, Handling, MultiBatch, Rebatch
 from .topics import TopicSelection
@@ -175,7 +176,7 @@ class MirrorOptions:
         checkpoint: Spark's checkpoint directory; None for one by group, under
             the user's state directory.
         spark_conf: Pairs of a name and a value.
-        http_hosts: Names in the Host header that metrics and page answer to besides this machine's.
+        http: Which requests metrics and page answer.
         allow_unauthenticated_spark: Send credentials to tasks also if Spark does not authenticate or encrypt.
 
     """
@@ -209,7 +210,7 @@ class MirrorOptions:
     master: str = DEFAULT_MASTER
     checkpoint: str | None = None
     spark_conf: tuple[tuple[str, str], ...] = ()
-    http_hosts: tuple[str, ...] = ()
+    http: HttpAccess = OPEN
     allow_unauthenticated_spark: bool = False
 
     def __post_init__(self) -> None:

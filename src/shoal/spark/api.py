@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from shoal.client.config import ClientConfig
 from shoal.client.metadata import TopicPartition
+from shoal.mirroring.http_server.access import HttpAccess
 from shoal.mirroring.incidents import parse_delivery, parse_incident_kind
 from shoal.mirroring.options import (
     DEFAULT_COMMIT_INTERVAL_MS,
@@ -59,6 +60,10 @@ def mirror(
     checkpoint: str | None = None,
     conf: Mapping[str, str] | None = None,
     http_hosts: Collection[str] = (),
+    http_token_file: str | None = None,
+    http_tls_certificate: str | None = None,
+    http_tls_key: str | None = None,
+    http_tls_client_authorities: str | None = None,
     allow_unauthenticated_spark: bool = False,
     on_progress: Callable[[Progress], object] | None = None,
     on_run: Callable[[TopicPartition, AcknowledgedRun], object] | None = None,
@@ -123,7 +128,9 @@ def mirror(
         master=master,
         checkpoint=checkpoint,
         spark_conf=tuple((conf or {}).items()),
-        http_hosts=tuple(http_hosts),
+        http=HttpAccess.parse(
+            http_hosts, http_token_file, http_tls_certificate, http_tls_key, http_tls_client_authorities
+        ),
         allow_unauthenticated_spark=allow_unauthenticated_spark,
     )
     return job.mirror(options, on_progress, on_run, on_warning, stop, on_notice)

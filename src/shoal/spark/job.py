@@ -220,9 +220,9 @@ class Run:
         options = self._options
         if options.metrics is not None:
             server = resources.enter_context(
-                MetricsServer(options.metrics, self._metrics, self._processes, options.http_hosts)
+                MetricsServer(options.metrics, self._metrics, self._processes, options.http)
             )
-            self._on_notice(f"metrics at http://{server.address}/metrics")
+            self._on_notice(f"metrics at {server.url}/metrics")
         about = About(options.source.servers, options.destination.servers)
         watch = resources.enter_context(
             Watch(
@@ -232,11 +232,11 @@ class Run:
                 self._metrics,
                 self._processes,
                 self._on_warning,
-                options.http_hosts,
+                options.http,
             )
         )
-        if watch.address is not None:
-            self._on_notice(f"page at http://{watch.address}/")
+        if watch.url is not None:
+            self._on_notice(f"page at {watch.url}")
         resources.enter_context(self._loop)
         return watch
 

@@ -471,7 +471,9 @@ async function poll() {
   clearTimeout(next);
   const mine = ++asked;
   try {
-    const answer = await fetch(`data.json?range=${view.range}&partitions=${view.all ? "all" : "slowest"}`,
+    const query = `range=${view.range}&partitions=${view.all ? "all" : "slowest"}`;
+    // Not relative: fetch refuses an address with a user's name and password, as the page's may be.
+    const answer = await fetch(`${location.origin}${location.pathname.replace(/[^/]*$/, "")}data.json?${query}`,
       { cache: "no-store", signal: AbortSignal.timeout(POLL_TIMEOUT_MS) });
     if (!answer.ok) throw new Error(`the mirror answers ${answer.status}`);
     const data = await answer.json();

@@ -7,12 +7,12 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Collection
 from http import HTTPStatus
 from urllib.parse import parse_qs
 
 from ...client.connection import Address
-from ..http_server import Answer, HttpServer, Request
+from ..http_server.access import HttpAccess
+from ..http_server.server import Answer, HttpServer, Request
 from .data import PageData
 from .html import html
 from .observer import Observer
@@ -24,15 +24,15 @@ _FRESH_S = 0.5
 
 
 class PageServer(HttpServer):
-    """Serves the page to whoever can reach the address."""
+    """Serves the page to the clients that its access allows."""
 
-    def __init__(self, address: Address, observer: Observer, hosts: Collection[str] = ()) -> None:
+    def __init__(self, address: Address, observer: Observer, access: HttpAccess) -> None:
         """
         Raises:
-            ConfigError: It cannot listen there; says what to do.
+            ConfigError: It cannot listen there, or a file of the access cannot be used; says what to do.
         """
         answers = _Answers(PageData(observer))
-        super().__init__("ui", address, {"/": answers.page, "/data.json": answers.data}, hosts)
+        super().__init__("ui", address, {"/": answers.page, "/data.json": answers.data}, access)
 
 
 class _Answers:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
 
 from ...client.connection import Address
 from ...errors import ShoalError
+from ..http_server.access import OPEN, HttpAccess
 from ..metrics import Metrics
 from ..progress import Summary
 from .data import Ending
@@ -26,7 +27,7 @@ class Watch:
     Where neither is wanted it does nothing, and costs nothing.
 
     Attributes:
-        address: Where the page is; None where none was wanted.
+        url: Where the page is; None if none was wanted.
 
     """
 
@@ -38,7 +39,7 @@ class Watch:
         metrics: Metrics,
         processes: Processes,
         on_warning: Callable[[str], object] | None = None,
-        hosts: Collection[str] = (),
+        access: HttpAccess = OPEN,
     ) -> None:
         """
         Args:
@@ -48,10 +49,11 @@ class Watch:
             metrics: What it does.
             processes: Returns what the driver and its JVMs take.
             on_warning: Told where the report could not be written after all.
-            hosts: Names in the Host header that the page answers to besides this machine's.
+            access: Which of them are answered.
 
         Raises:
-            ConfigError: The address is taken, or the report could not be written.
+            ConfigError: The address is taken, a file of the access cannot be used, or the report could not be
+                written.
 
         """
         if report is not None:
@@ -59,8 +61,8 @@ class Watch:
         self._report = report
         self._on_warning = on_warning
         self._observer = Observer(about, metrics, processes)
-        self._page = PageServer(ui, self._observer, hosts) if ui else None
-        self.address = self._page.address if self._page else None
+        self._page = PageServer(ui, self._observer, access) if ui else None
+        self.url = f"{self._page.url}/" if self._page else None
         self._ending: Ending | None = None
         self._running = ExitStack()
 

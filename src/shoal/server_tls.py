@@ -1,0 +1,71 @@
+"""TLS of the servers that shoal listens with: the gateway's listeners, metrics and the page."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import ConfigError
+
+__all__ = ["TlsFiles", "server_context"]
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """
+    The files of a server with TLS, all in PEM.
+
+    Attributes:
+        certificates: The server's, and those that lead from it to an authority.
+        private_key: Its key, not encrypted.
+        client_authorities: Whose certificates a client has to show; None asks for none.
+
+    """
+
+    certificates: Path
+    private_key: Path
+    client_authorities: Path | None = None
+
+
+def server_context(files: TlsFiles, options: str) -> ssl.SSLContext:
+    """
+    Read the files; TLS 1.2 is the oldest version that is accepted (Python's default for servers).
+
+    Args:
+        files: Where they are.
+        options: What the options that named them begin with, for errors: ``--tls``.
+
+    Raises:
+        ConfigError: A file is missing, makes no sense, or does not belong to the others; names the option.
+
+    """
+
+    def no_password() -> str:
+        raise ConfigError(f"{options}-key {files.private_key}: the key is encrypted; give one that is not")
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    for name, file in (
+        ("certificate", files.certificates),
+        ("key", files.private_key),
+        ("client-authorities", files.client_authorities),
+    ):
+        if file is not None and not file.is_file():
+            raise ConfigError(f"{options}-{name} {file}: there is no such file")
+    try:
+        context.load_cert_chain(files.certificates, files.private_key, no_password)
+    except OSError as error:
+        cause = getattr(error, "reason", None) or error.strerror or error
+        raise ConfigError(
+            f"{options}-certificate {files.certificates} and {options}-key {files.private_key}: they cannot "
+            f"be read, or do not belong together ({cause})"
+        ) from error
+    if files.client_authorities is not None:
+        try:
+            context.load_verify_locations(files.client_authorities)
+        except OSError as error:
+            raise ConfigError(
+                f"{options}-client-authorities {files.client_authorities}: no certificates in PEM"
+            ) from error
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
