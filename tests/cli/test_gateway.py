@@ -19,8 +19,9 @@ from broker.wire import Wire
 from shoal.broker import BrokerCluster
 from shoal.cli import make_parser
 from shoal.cli.gateway import parse
+from shoal.errors import ConfigError, ErrorCode
 from shoal.exit_codes import EXIT_FAILED, EXIT_USAGE
-from shoal.gateway import GatewaySettings
+from shoal.gateway import GatewaySettings, make_entry
 from shoal.protocol.apis import ApiKey
 
 PATIENCE_S = 60
@@ -151,3 +152,126 @@ def test_a_cluster_that_does_not_answer_is_one_sentence_and_exit_code_1() -> Non
     assert (out, process.returncode) == ("", EXIT_FAILED)
     assert "no connection to the upstream cluster at 127.0.0.1:1: Connection refused" in err
     assert err.count("\n") == 1
+
+
+# Logins of clients
+
+
+def users_file(directory: Path) -> Path:
+    made = subprocess.run(
+        [sys.executable, "-m", "shoal", "gateway-user", "alice"],
+        input="alice-secret\n",
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=True,
+    )
+    assert "alice-secret" not in made.stdout
+    assert made.stderr == ""
+    path = directory / "users.toml"
+    path.write_text(made.stdout)
+    path.chmod(0o600)
+    return path
+
+
+def test_users_of_the_file_log_in_and_a_new_one_does_so_without_a_restart(
+    cluster: BrokerCluster, tmp_path: Path
+) -> None:
+    users = users_file(tmp_path)
+    options = ("--users", str(users), "--sasl-mechanisms", "PLAIN")
+    with gateway("--listen", "127.0.0.1:0", "--upstream", cluster.bootstrap, *options) as process:
+        assert process.stdout is not None
+        bootstrap = process.stdout.readline().removeprefix("listening on ").strip()
+        assert log_in(bootstrap, b"\0alice\0alice-secret") == ErrorCode.NONE
+        assert log_in(bootstrap, b"\0bob\0bob-secret") == ErrorCode.SASL_AUTHENTICATION_FAILED
+        users.write_text(users.read_text() + make_entry("bob", "bob-secret"))
+        assert log_in(bootstrap, b"\0bob\0bob-secret") == ErrorCode.NONE
+        process.terminate()
+        _, err = process.communicate(timeout=PATIENCE_S)
+    assert "warning: --sasl-mechanisms PLAIN without TLS: clients send their passwords in clear text" in err
+    assert "warning: a login from 127.0.0.1 failed: Authentication failed: Invalid username" in err
+    assert "clients need no login" not in err
+
+
+def log_in(bootstrap: str, token: bytes) -> int:
+    with Wire(bootstrap) as wire:
+        assert wire.call(ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN").error_code == ErrorCode.NONE
+        code: int = wire.call(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=token).error_code
+        return code
+
+
+def test_who_clients_act_as_without_a_login_is_one_sentence_at_the_start(cluster: BrokerCluster) -> None:
+    with gateway("--listen", "127.0.0.1:0", "--upstream", cluster.bootstrap) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == (
+            "shoal: clients need no login: all of them act as User:ANONYMOUS of the upstream cluster. "
+            "--users or --sasl-pass-through asks for one\n"
+        )
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--users", "{gone}"), "gone: No such file or directory"),
+        (("--sasl-mechanisms", "PLAIN"), "--sasl-mechanisms has no effect without --users"),
+        (
+            ("--users", "{users}", "--sasl-mechanisms", "SCRAM-SHA-52"),
+            "the gateway does not speak 'SCRAM-SHA-52'; did you mean SCRAM-SHA-512?; choose from PLAIN, ",
+        ),
+    ],
+)
+def test_login_that_cannot_be_asked_for_is_one_sentence_and_exit_code_2(
+    tmp_path: Path, options: tuple[str, ...], sentence: str
+) -> None:
+    users = users_file(tmp_path)
+    given = [each.format(users=users, gone=tmp_path / "gone") for each in options]
+    with gateway("--listen", "127.0.0.1:0", "--upstream", "127.0.0.1:1", *given) as process:
+        out, err = process.communicate(timeout=PATIENCE_S)
+    assert (out, process.returncode) == ("", EXIT_USAGE)
+    assert sentence in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("text", "ids"), [("7", {7}), ("1-3", {1, 2, 3}), ("1-2, 1001", {1, 2, 1001})])
+def test_broker_ids_are_numbers_and_ranges(text: str, ids: set[int]) -> None:
+    settings = parse(make_parser().parse_args(["gateway", "--upstream", "a:1", "--broker-ids", text]))
+    assert settings.broker_ids == ids
+
+
+@pytest.mark.parametrize("text", ["", "a", "3-1", "1-", "-1", "1,,2"])
+def test_broker_ids_that_are_none_are_refused(text: str) -> None:
+    arguments = make_parser().parse_args(["gateway", "--upstream", "a:1", f"--broker-ids={text}"])
+    with pytest.raises(ConfigError, match="no id and no range of ids"):
+        parse(arguments)
+
+
+def test_login_is_passed_on_without_a_login_of_the_gateway(tmp_path: Path) -> None:
+    config = tmp_path / "upstream.properties"
+    config.write_text("bootstrap.servers=a:1\nsecurity.protocol=SASL_SSL\n")
+    arguments = ["gateway", "--upstream-config", str(config), "--sasl-pass-through"]
+    settings = parse(make_parser().parse_args(arguments))
+    assert not settings.may_ask_cluster
+    assert settings.client_security is not None
+    assert (settings.client_security.tls, settings.client_security.mechanism) == (True, None)
+
+
+def test_login_of_the_gateway_is_not_used_for_clients_whose_login_is_passed_on(tmp_path: Path) -> None:
+    config = tmp_path / "upstream.properties"
+    config.write_text(
+        "bootstrap.servers=a:1\nsecurity.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required "
+        'username="gateway" password="secret";\n'
+    )
+    arguments = ["gateway", "--upstream-config", str(config), "--sasl-pass-through"]
+    settings = parse(make_parser().parse_args(arguments))
+    assert settings.may_ask_cluster
+    assert settings.client_security is not None
+    assert (settings.client_security.mechanism, settings.client_security.password) == (None, "")
+
+
+def test_login_cannot_be_passed_on_to_a_listener_without_sasl() -> None:
+    arguments = make_parser().parse_args(["gateway", "--upstream", "a:1", "--sasl-pass-through"])
+    with pytest.raises(
+        ConfigError, match=r"security\.protocol=PLAINTEXT has no login that could be passed on"
+    ):
+        parse(arguments)

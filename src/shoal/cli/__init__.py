@@ -21,14 +21,14 @@ from typing import Any
 from ..errors import ConfigError, ShoalError
 from ..exit_codes import EXIT_USAGE
 from ..printable import printable_lines
-from . import broker, demo, gateway, mirror, mirror_maker, verify
+from . import broker, demo, gateway, gateway_user, mirror, mirror_maker, verify
 from .config_file import with_config_file
 from .parser import Parser
 from .report import first_line, print_json, say, stamp_lines
 
 __all__ = ["main", "make_parser"]
 
-VERBS = (mirror, mirror_maker, verify, demo, broker, gateway)
+VERBS = (mirror, mirror_maker, verify, demo, broker, gateway, gateway_user)
 
 
 def make_parser() -> argparse.ArgumentParser:

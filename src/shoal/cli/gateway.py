@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import re
 import sys
 import traceback
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
 from ..mirroring.options import parse_listen
+from ..nearest import did_you_mean
 from ..printable import printable_lines
 from .conversion_metrics import add_metrics_option, serve_metrics
 from .options import Subparsers, add_output_options, parse_cluster
@@ -20,11 +22,15 @@ from .report import print_json, say, warn
 from .serving import allow_many_files, signals_held
 
 if TYPE_CHECKING:
-    from ..gateway import Gateway, GatewaySettings, TlsFiles
+    from ..client.config import ClientConfig
+    from ..gateway import Gateway, GatewaySettings, TlsFiles, UserFile
 
 __all__ = ["add_parser", "parse", "run"]
 
 _DEFAULT_LISTEN = "127.0.0.1:9092"
+
+#: One id, or a range; none is larger than a port.
+_BROKER_IDS = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
 _SMALLEST_BUFFER_BYTES = 64 * 1024
 
 
@@ -48,6 +54,7 @@ def add_parser(verbs: Subparsers) -> None:
         "serves the others (default: all)",
     )
     _add_tls(parser.add_argument_group("TLS on the listeners"))
+    _add_logins(parser.add_argument_group("logins of clients"))
     _add_limits(parser.add_argument_group("limits"))
     add_metrics_option(parser)
     add_output_options(parser, exit_code_of_interrupt=0)
@@ -68,8 +75,8 @@ def _add_ends(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--allow-any-address",
         action="store_true",
-        help="let --listen name an address that other machines can reach; whoever connects acts in the "
-        "name of the upstream user",
+        help="let --listen name an address that other machines can reach; who connects from there acts as "
+        "the upstream user, unless clients log in by --sasl-pass-through",
     )
     group.add_argument(
         "--upstream", metavar="HOST:PORT[,HOST:PORT...]", help="bootstrap servers of the cluster"
@@ -93,6 +100,35 @@ def _add_tls(group: argparse._ArgumentGroup) -> None:
         type=Path,
         metavar="FILE",
         help="authorities in PEM; a client has to show a certificate of one of them (default: it need not)",
+    )
+
+
+def _add_logins(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--users",
+        type=Path,
+        metavar="FILE",
+        help="users of the gateway's own, in TOML as 'shoal gateway-user' prints it, of mode 0600: clients "
+        "have to log in by SASL as one of them; a changed file is read at the next login (default: clients "
+        "need no login)",
+    )
+    group.add_argument(
+        "--sasl-mechanisms",
+        metavar="NAME[,NAME...]",
+        help="by which clients may log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 (default: all with TLS; PLAIN "
+        "has to be named without it, since passwords then cross the network in clear text)",
+    )
+    group.add_argument(
+        "--sasl-pass-through",
+        action="store_true",
+        help="pass each client's login on to the broker behind its connection, so that the cluster sees the "
+        "client and not the gateway; --upstream-config then needs no login, only security.protocol",
+    )
+    group.add_argument(
+        "--broker-ids",
+        metavar="N[-M][,N[-M]...]",
+        help="brokers to listen for from the start, such as 1-3; for --sasl-pass-through without a login in "
+        "--upstream-config, which cannot ask the cluster (default: those that the cluster names)",
     )
 
 
@@ -161,13 +197,24 @@ def parse(args: argparse.Namespace) -> GatewaySettings:
     from ..gateway import GatewaySettings, parse_apis
 
     host, port = parse_listen("listen", args.listen)
+    tls = _tls_files(args)
     return GatewaySettings(
         host,
         port,
-        parse_cluster("upstream", "upstream", args.upstream, args.upstream_config),
+        parse_cluster(
+            "upstream",
+            "upstream",
+            args.upstream,
+            args.upstream_config,
+            login_of_others=args.sasl_pass_through,
+        ),
         advertised_host=args.advertise,
         allow_any_address=args.allow_any_address,
-        tls=_tls_files(args),
+        tls=tls,
+        users=_users(args),
+        mechanisms=_mechanisms(args, is_encrypted=tls is not None),
+        pass_through=args.sasl_pass_through,
+        broker_ids=_broker_ids(args.broker_ids),
         buffer_bytes=_at_least("--buffer-bytes", args.buffer_bytes, _SMALLEST_BUFFER_BYTES),
         largest_batch_bytes=_at_least(
             "--max-decompressed-bytes", args.max_decompressed_bytes, _SMALLEST_BUFFER_BYTES
@@ -201,6 +248,7 @@ def run(args: argparse.Namespace) -> int:
                 say(f"ended by a signal before the {upstream.name} cluster at {upstream.servers} answered")
                 return 0
             _announce(gateway, as_json=args.json)
+            _tell_who_clients_are(settings)
             with metrics, _events_told(as_json=args.json, verbose=args.verbose):
                 signals.wait()
         finally:
@@ -218,6 +266,38 @@ def _tls_files(args: argparse.Namespace) -> TlsFiles | None:
     return None
 
 
+def _users(args: argparse.Namespace) -> UserFile | None:
+    from ..gateway import UserFile
+
+    if args.users is not None and args.sasl_pass_through:
+        raise ConfigError("--users and --sasl-pass-through exclude each other: who checks the logins?")
+    if args.users is None and args.sasl_mechanisms is not None:
+        raise ConfigError("--sasl-mechanisms has no effect without --users")
+    return UserFile(args.users) if args.users is not None else None
+
+
+def _mechanisms(args: argparse.Namespace, *, is_encrypted: bool) -> tuple[str, ...]:
+    from ..gateway import MECHANISMS
+
+    if args.users is None:
+        return ()
+    if args.sasl_mechanisms is None:
+        return tuple(each for each in MECHANISMS if is_encrypted or each != "PLAIN")
+    chosen = tuple(each.strip() for each in args.sasl_mechanisms.split(","))
+    for each in chosen:
+        if each not in MECHANISMS:
+            raise ConfigError(
+                f"--sasl-mechanisms {args.sasl_mechanisms}: the gateway does not speak {each!r}"
+                f"{did_you_mean(each, MECHANISMS)}; choose from {', '.join(MECHANISMS)}"
+            )
+    if "PLAIN" in chosen and not is_encrypted:
+        warn(
+            "--sasl-mechanisms PLAIN without TLS: clients send their passwords in clear text. Set "
+            "--tls-certificate and --tls-key, or leave PLAIN out"
+        )
+    return chosen
+
+
 def _at_least(option: str, value: int, smallest: int) -> int:
     if value < smallest:
         raise ConfigError(f"{option} {value}: at least {smallest}")
@@ -232,6 +312,36 @@ def _announce(gateway: Gateway, *, as_json: bool) -> None:
     print(f"listening on {gateway.bootstrap}", flush=True)
     for node_id, address in brokers.items():
         print(f"broker {node_id} is at {address}", flush=True)
+
+
+def _broker_ids(text: str | None) -> frozenset[int]:
+    ids: set[int] = set()
+    for part in text.split(",") if text is not None else ():
+        found = _BROKER_IDS.fullmatch(part.strip())
+        first, last = (found[1], found[2] or found[1]) if found else ("1", "0")
+        if int(first) > int(last):
+            raise ConfigError(f"--broker-ids {text}: {part!r} is no id and no range of ids, such as 1-3")
+        ids.update(range(int(first), int(last) + 1))
+    return frozenset(ids)
+
+
+def _tell_who_clients_are(settings: GatewaySettings) -> None:
+    """Say it if all clients act as one user without a login of theirs."""
+    if not settings.asks_for_login:
+        say(
+            f"clients need no login: all of them act as {_user_of(settings.upstream)} of the "
+            f"{settings.upstream.name} cluster. --users or --sasl-pass-through asks for one"
+        )
+
+
+def _user_of(upstream: ClientConfig) -> str:
+    """Return the principal that the cluster sees."""
+    security = upstream.security
+    if security is not None and security.mechanism:
+        return f"User:{security.username}"
+    if security is not None and security.certificates:
+        return "the user of the certificate in --upstream-config"
+    return "User:ANONYMOUS"
 
 
 class _Told(logging.Handler):

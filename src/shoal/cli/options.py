@@ -122,7 +122,9 @@ def parse_clusters(args: argparse.Namespace) -> tuple[ClientConfig, ClientConfig
     )
 
 
-def parse_cluster(name: str, option: str, servers: str | None, file: str | None) -> ClientConfig:
+def parse_cluster(
+    name: str, option: str, servers: str | None, file: str | None, *, login_of_others: bool = False
+) -> ClientConfig:
     """
     Return how to reach one cluster; warn of properties without effect.
 
@@ -131,6 +133,7 @@ def parse_cluster(name: str, option: str, servers: str | None, file: str | None)
         option: That of its servers; with ``-config`` behind it, that of its file.
         servers: As given.
         file: As given.
+        login_of_others: Others log in over the connections: there must be SASL, and need not be a login.
 
     Raises:
         ConfigError: See :func:`parse_clusters`.
@@ -146,10 +149,24 @@ def parse_cluster(name: str, option: str, servers: str | None, file: str | None)
     if "bootstrap.servers" not in properties:
         raise ConfigError(f"--{option} is required: the bootstrap servers of the {name} cluster")
     where = f"--{option}-config {file}" if file else None
+    if login_of_others:
+        properties = _with_optional_login(properties, where or f"--{option}")
     config, warnings = ClientConfig.from_properties(name, properties, where=where)
     for warning in warnings:
         warn(warning)
     return config
+
+
+def _with_optional_login(properties: dict[str, str], where: str) -> dict[str, str]:
+    protocol = properties.get("security.protocol", "PLAINTEXT").strip().upper()
+    if not protocol.startswith("SASL_"):
+        raise ConfigError(
+            f"{where}: security.protocol={protocol} has no login that could be passed on; set SASL_SSL or "
+            "SASL_PLAINTEXT, as the cluster's listener has it"
+        )
+    if "sasl.jaas.config" in properties:
+        return properties
+    return {**properties, "security.protocol": protocol.removeprefix("SASL_")}
 
 
 def read_properties(option: str, file: str) -> dict[str, str]:

@@ -8,6 +8,15 @@ and the answer is given in the old one. Record sets are down-converted while the
 from ..server_tls import TlsFiles
 from .allowed_apis import parse_apis
 from .gateway import Gateway
+from .login import MECHANISMS, UserFile, make_entry
 from .settings import GatewaySettings
 
-__all__ = ["Gateway", "GatewaySettings", "TlsFiles", "parse_apis"]
+__all__ = [
+    "MECHANISMS",
+    "Gateway",
+    "GatewaySettings",
+    "TlsFiles",
+    "UserFile",
+    "make_entry",
+    "parse_apis",
+]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
+import time
 from collections.abc import Iterator
 
 from ..errors import ProtocolError
@@ -46,6 +47,21 @@ class Client:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._socket = connected
+        self._idle_s = idle_s
+        self._deadline: float | None = None
+
+    def must_prove_by(self, deadline: float | None) -> None:
+        """Give up reading at a time of the monotonic clock, whatever has come by then; None for never."""
+        self._deadline = deadline
+        if deadline is None:
+            self._socket.settimeout(self._idle_s)
+
+    @property
+    def patience_s(self) -> float:
+        """For how long the client may keep us waiting from now on."""
+        if self._deadline is None:
+            return self._idle_s
+        return max(min(self._idle_s, self._deadline - time.monotonic()), 0.0)
 
     def fileno(self) -> int:
         """The socket's, for a poll; :attr:`is_readable` first."""
@@ -68,8 +84,24 @@ class Client:
             return False
         return len(found) == least
 
-    def begin_request(self) -> Incoming | None:
-        """Read the next request's size; None where the client has no more, and hung up."""
+    def begin_request(self, largest: int = _LARGEST_REQUEST) -> Incoming | None:
+        """Read the next request's size and header; None where the client has no more, and hung up."""
+        size = self._begin_frame()
+        return None if size is None else Incoming(self, size, largest)
+
+    def begin_token(self, largest: int) -> bytes | None:
+        """Read bytes of SASL that have no header, only a size; None where the client hung up instead."""
+        size = self._begin_frame()
+        if size is None:
+            return None
+        if not 0 <= size <= largest:
+            raise ClientGone(f"a token of {size} bytes")
+        token = bytearray()
+        while len(token) < size:
+            token += self.read(size - len(token))
+        return bytes(token)
+
+    def _begin_frame(self) -> int | None:
         size = bytearray()
         while len(size) < INT32.size:
             received = self._receive(INT32.size - len(size))
@@ -78,7 +110,7 @@ class Client:
             if not received:
                 raise ClientGone("it hung up within the size of a request")
             size += received
-        return Incoming(self, INT32.unpack(size)[0])
+        return int(INT32.unpack(size)[0])
 
     def read(self, most: int) -> bytes:
         """Read from one byte to ``most``, of a request that is under way."""
@@ -88,6 +120,7 @@ class Client:
         return received
 
     def read_into(self, view: memoryview) -> int:
+        self._hurry()
         try:
             count = self._socket.recv_into(view)
         except OSError as error:
@@ -97,10 +130,19 @@ class Client:
         return count
 
     def _receive(self, most: int) -> bytes:
+        self._hurry()
         try:
             return self._socket.recv(most)
         except OSError as error:
             raise _gone(error) from error
+
+    def _hurry(self) -> None:
+        if self._deadline is None:
+            return
+        left_s = self.patience_s
+        if not left_s:
+            raise ClientGone("it did not log in in time")
+        self._socket.settimeout(left_s)
 
     def send(self, data: bytes | bytearray | memoryview) -> None:
         """Send all of it; the client may take its time, as long as it takes some of it now and then."""
@@ -126,18 +168,18 @@ class Incoming:
 
     """
 
-    def __init__(self, client: Client, size: int) -> None:
+    def __init__(self, client: Client, size: int, largest: int = _LARGEST_REQUEST) -> None:
         """
         Read a request's header.
 
         Raises:
-            ClientGone: There is none, or it is larger than a broker takes.
+            ClientGone: There is none, or the request is larger than ``largest``.
 
         """
         self.size = size
         self._client = client
         self._head = bytearray()
-        if not _FIXED_HEADER.size <= size <= _LARGEST_REQUEST:
+        if not _FIXED_HEADER.size <= size <= largest:
             raise ClientGone(f"a request of {size} bytes")
         self.peek(_FIXED_HEADER.size)
         client_id_bytes = INT16.unpack_from(self._head, _FIXED_HEADER.size - INT16.size)[0]

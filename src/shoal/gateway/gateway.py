@@ -6,7 +6,6 @@ import contextlib
 import socket
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Self
@@ -19,9 +18,11 @@ from ..listener import Listener, addresses_of
 from ..printable import logger
 from ..server_tls import server_context
 from .client import Client, ClientGone, begin_tls
+from .login import LoginFailed
 from .nodes import Nodes
 from .session import Session
 from .settings import GatewaySettings
+from .slots import NoRoom, Slot, Slots
 from .upstream import TooLarge
 
 __all__ = ["Gateway"]
@@ -56,12 +57,14 @@ class Gateway:
         """
         _check_address(settings)
         self._settings = settings
+        if settings.users is not None:
+            settings.users.tell = self._tell
         self._tls = server_context(settings.tls, "--tls") if settings.tls else None
         self._nodes = Nodes(settings.upstream.bootstrap, self._listen_for)
         self._bootstrap = self._listener(None, settings.port)
         self._listeners = [self._bootstrap]
         self._sessions: set[Session] = set()
-        self._connected: Counter[str] = Counter()
+        self._slots = Slots(settings.most_connections, settings.most_connections_per_address)
         self._told_at: dict[str, float] = {}
         self._started = self._stopped = False
         self._lock = threading.Lock()
@@ -86,8 +89,7 @@ class Gateway:
     @property
     def connections(self) -> int:
         """How many clients are connected now."""
-        with self._lock:
-            return self._connected.total()
+        return len(self._slots)
 
     def start(self) -> None:
         """
@@ -99,19 +101,23 @@ class Gateway:
             ConfigError: A port is taken, or there is none for a broker.
 
         """
-        with Cluster(self._settings.upstream) as cluster:
-            brokers = cluster.refresh([]).brokers
+        brokers = self._ask_for_brokers() if self._settings.may_ask_cluster else {}
+        node_ids = {*brokers, *self._settings.broker_ids}
         try:
             self._start_bootstrap()
-            self._check_port(max(brokers, default=0))
-            told = self._nodes.advertise(brokers)
-            missing = [node_id for node_id in brokers if node_id not in told]
+            self._check_port(max(node_ids, default=0))
+            told = {**self._nodes.listen(self._settings.broker_ids), **self._nodes.advertise(brokers)}
+            missing = [node_id for node_id in node_ids if node_id not in told]
             if missing:
                 raise ConfigError(self._port_taken(missing[0], self._port_of(missing[0])))
             self._started = True
         except BaseException:
             self.stop()
             raise
+
+    def _ask_for_brokers(self) -> Mapping[int, Address]:
+        with Cluster(self._settings.upstream) as cluster:
+            return cluster.refresh([]).brokers
 
     def stop(self) -> None:
         """Stop listening, and hang up on every client."""
@@ -193,42 +199,28 @@ class Gateway:
             address = str(connected.getpeername()[0])
         except OSError:
             return  # it is gone already
-        with self._lock:
-            refusal = self._no_room_for(address)
-            if refusal is None:
-                self._connected[address] += 1
-        if refusal is not None:
-            self._tell(refusal)
+        try:
+            slot = self._slots.enter(address, partial(_hang_up, connected))
+        except NoRoom as refusal:
+            self._tell(str(refusal))
             return
         try:
             with serving(address):
-                self._run(node_id, connected)
+                self._run(node_id, connected, slot)
         finally:
-            with self._lock:
-                self._connected[address] -= 1
-                self._connected += Counter()  # which forgets those without a connection
+            self._slots.leave(slot)
 
-    def _no_room_for(self, address: str) -> str | None:
-        """Return why one more connection of a client is not let in."""
-        settings = self._settings
-        if self._connected.total() >= settings.most_connections:
-            most, option = settings.most_connections, "--max-connections"
-            return f"{most} connections are open, and no more are let in; {option} allows more"
-        most_of_one = settings.most_connections_per_address
-        if most_of_one is not None and self._connected[address] >= most_of_one:
-            return (
-                f"{most_of_one} connections from {address} are open, and no more are let in from there; "
-                "--max-connections-per-address allows more"
-            )
-        return None
-
-    def _run(self, node_id: int | None, connected: socket.socket) -> None:
+    def _run(self, node_id: int | None, connected: socket.socket, slot: Slot) -> None:
         own = connected
         try:
             if self._tls is not None:
                 own = begin_tls(connected, self._tls)
+            if self._asks_no_more_after_tls():
+                slot.prove()
             client = Client(own, self._settings.idle_s)
-            session = Session(self._settings, self._nodes, node_id, client, self._connect, self._tell)
+            session = Session(
+                self._settings, self._nodes, node_id, client, self._connect, self._tell, slot.prove
+            )
             with self._lock:
                 self._sessions.add(session)
             try:
@@ -238,6 +230,8 @@ class Gateway:
                     self._sessions.discard(session)
         except ClientGone as reason:
             _log.debug("a client's connection ends: %s", reason)
+        except LoginFailed as error:
+            self._tell(f"a login from {slot.address} failed: {error}")
         except TooLarge as error:
             self._tell(f"{error}; the client that asked is disconnected")
         except Disconnected as error:
@@ -253,6 +247,12 @@ class Gateway:
                 with contextlib.suppress(OSError):
                     own.close()
 
+    def _asks_no_more_after_tls(self) -> bool:
+        """Whether a client that is connected, by TLS if that is asked for, has shown what it can."""
+        tls = self._settings.tls
+        has_certificate = tls is not None and tls.client_authorities is not None
+        return has_certificate or not self._settings.asks_for_login
+
     def _connect(self, node_id: int | None, on_begun: Callable[[Connection], object]) -> Connection:
         errors: list[ShoalError] = []
         for address in self._nodes.addresses(node_id):
@@ -261,7 +261,7 @@ class Gateway:
                     address,
                     client_id=self._settings.upstream.client_id,
                     timeout_s=self._settings.upstream.request_timeout_s,
-                    security=self._settings.upstream.security,
+                    security=self._settings.client_security,
                     on_begun=on_begun,
                 )
             except (Disconnected, ProtocolError) as error:
@@ -287,13 +287,19 @@ class Gateway:
         _log.warning("%s", sentence)
 
 
+def _hang_up(connected: socket.socket) -> None:
+    """End a connection that another thread serves; not TLS's own way, which says goodbye first."""
+    with contextlib.suppress(OSError):
+        connected.shutdown(socket.SHUT_RDWR)
+
+
 def _check_address(settings: GatewaySettings) -> None:
     host = settings.host
     addresses = addresses_of(host)
     if not settings.allow_any_address and not all(address.is_loopback for address in addresses):
         raise ConfigError(
-            f"the gateway listens on loopback addresses only, not on {host!r}: whoever connects acts in the "
-            "upstream user's name; --allow-any-address lets it"
+            f"the gateway listens on loopback addresses only, not on {host!r}, where other "
+            "machines could connect; --allow-any-address lets it"
         )
     if any(address.is_unspecified for address in addresses) and not settings.advertised_host:
         raise ConfigError(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ..client.connection import Address, Connection
@@ -15,6 +16,7 @@ from ..protocol.codec import RequestHeader
 from ..protocol.produce import read_acks
 from ..records.down_conversion import DownConversion
 from .client import Client, ClientGone, Incoming
+from .login import Conversation, Passing
 from .nodes import Nodes
 from .replica_ids import HEAD_BYTES, Impostor, check_replica_id, has_replica_id
 from .rewriting import rewrite
@@ -40,6 +42,9 @@ _LARGEST_SMALL_REQUEST = 64 * 1024
 _LARGEST_WITHOUT_RECORDS = 2 * 1024 * 1024
 
 _NEWEST_API_VERSIONS = 4
+
+#: What is announced if clients log in.
+_SASL: Mapping[int, tuple[int, int]] = {ApiKey.SASL_HANDSHAKE: (0, 1), ApiKey.SASL_AUTHENTICATE: (0, 2)}
 _VERSIONS = codec.response_class(ApiKey.API_VERSIONS)
 
 
@@ -66,6 +71,7 @@ class Session:
         client: Client,
         connect: Connect,
         tell: Callable[[str], object],
+        on_login: Callable[[], object] = lambda: None,
     ) -> None:
         """
         Begin with a connected client.
@@ -77,6 +83,7 @@ class Session:
             client: Its end.
             connect: Opens the other one.
             tell: Takes a sentence for whoever runs the gateway.
+            on_login: Called once the client has logged in, if it has to.
 
         """
         self._settings = settings
@@ -89,6 +96,8 @@ class Session:
         self._others: dict[int, Upstream] = {}
         self._begun: list[Connection] = []
         self._tell = tell
+        self._on_login = on_login
+        self._passing = Passing(client, self._broker) if settings.pass_through else None
         self._fetches = FetchTranslation(settings, tell)
 
     def run(self) -> None:
@@ -97,14 +106,17 @@ class Session:
 
         Raises:
             ClientGone: It did not do so between two requests.
+            LoginFailed: It did not prove who it is.
             ShoalError: The broker went away, or makes no sense.
             TooLarge: It sent more than may be held.
 
         """
         try:
+            if not self._let_in():
+                return
             while True:
                 if self._upstream is not None:
-                    self._upstream.wait_for_request(self._settings.idle_s)
+                    self._upstream.wait_for_request(self._client.patience_s)
                 request = self._client.begin_request()
                 if request is None:
                     return
@@ -112,6 +124,24 @@ class Session:
                 del request  # or an idle client would keep what it said last
         finally:
             self.close()
+
+    def _let_in(self) -> bool:
+        """Ask for a login, if the gateway has users; False if the client left before it was done."""
+        settings = self._settings
+        if settings.asks_for_login:
+            self._client.must_prove_by(time.monotonic() + settings.login_s)
+        if settings.users is None:
+            return True
+        user = Conversation(self._client, settings.users, settings.mechanisms, self._versions).run()
+        if user is None:
+            return False
+        self._end_login()
+        _log.debug("%r logged in", user)
+        return True
+
+    def _end_login(self) -> None:
+        self._client.must_prove_by(None)
+        self._on_login()
 
     def abort(self) -> None:
         """Let the thread that waits for a broker fail at once; for another thread."""
@@ -127,11 +157,13 @@ class Session:
         header = request.header
         match header.api_key:
             case ApiKey.SASL_HANDSHAKE | ApiKey.SASL_AUTHENTICATE:
-                self._answer(request, self._without_sasl(header))
+                self._serve_login(request)
                 return
             case ApiKey.API_VERSIONS:
                 self._answer(request, self._versions(header))
                 return
+        if self._passing is not None and not self._passing.is_done:
+            raise ClientGone(f"API {header.api_key} before a login")
         upstream = self._broker()
         oldest, newest = self._served.get(header.api_key, (0, -1))
         if not oldest <= header.api_version <= newest:
@@ -153,6 +185,37 @@ class Session:
             upstream.forward(request)
             upstream.relay_answer()
 
+    def _serve_login(self, request: Incoming) -> None:
+        """Pass a login on, or refuse one that the gateway has not asked for."""
+        passing = self._passing
+        if passing is None:
+            self._answer(request, self._without_sasl(request.header))
+            return
+        was_done = passing.is_done
+        passing.serve(request)
+        if passing.is_done and not was_done:
+            self._end_login()
+            self._find_node(request.header)
+
+    def _find_node(self, header: RequestHeader) -> None:
+        """
+        Hang up on a client of a node whose address was not known, once the cluster has named it.
+
+        A gateway without a login of its own learns brokers from its clients. Until then it connects the first
+        client of a node to any broker; it asks in that client's name, and the client connects again.
+        """
+        if self._node_id is None or self._nodes.address(self._node_id) is not None:
+            return
+        upstream = self._broker()
+        version = upstream.oldest(ApiKey.METADATA, 1)
+        answer = upstream.ask(header, ApiKey.METADATA, version, topics=[])
+        brokers = {each.node_id: Address(each.host, each.port) for each in answer.brokers}
+        self._nodes.advertise(brokers)
+        if self._node_id not in brokers:
+            self._tell(f"a client connected to the listener of broker {self._node_id}, which is not there")
+        if brokers.get(self._node_id) != upstream.connection.address:
+            raise ClientGone("another broker is behind its connection")
+
     # Answered here
 
     def _answer(self, request: Incoming, answer: Any) -> None:
@@ -166,8 +229,7 @@ class Session:
                 api_key=ApiKey.API_VERSIONS, min_version=0, max_version=_NEWEST_API_VERSIONS
             )
             return _VERSIONS(version=0, error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[newest])
-        self._broker()
-        served = {**self._served, ApiKey.API_VERSIONS: (0, _NEWEST_API_VERSIONS)}
+        served = {**self._announced(), ApiKey.API_VERSIONS: (0, _NEWEST_API_VERSIONS)}
         # The cluster's features are not told: they promise clients what newer versions bring.
         return _VERSIONS(
             version=header.api_version,
@@ -176,6 +238,16 @@ class Session:
                 for api_key, (oldest, newest) in sorted(served.items())
             ],
         )
+
+    def _announced(self) -> dict[int, tuple[int, int]]:
+        if self._settings.users is None:
+            self._broker()
+            return {**self._served, **(_SASL if self._passing is not None else {})}
+        # Not a connection to the broker for whoever asks: the client has not logged in yet.
+        known = self._nodes.versions(self._node_id) if self._upstream is None else None
+        if known is None:
+            known = self._broker().connection.versions
+        return {**served_versions(known, self._settings.apis), **_SASL}
 
     @staticmethod
     def _without_sasl(header: RequestHeader) -> Any:
@@ -195,10 +267,14 @@ class Session:
     def _broker(self) -> Upstream:
         if self._upstream is None:
             self._upstream = self._open(self._node_id)
-            self._served = served_versions(self._upstream.connection.versions, self._settings.apis)
+            versions = self._upstream.connection.versions
+            self._nodes.remember_versions(self._node_id, versions)
+            self._served = served_versions(versions, self._settings.apis)
         return self._upstream
 
-    def _other(self, node_id: int, address: Address) -> Upstream:
+    def _other(self, node_id: int, address: Address) -> Upstream | None:
+        if self._passing is not None:
+            return None  # the client has not logged in there
         self._nodes.advertise({node_id: address})
         if node_id not in self._others:
             self._others[node_id] = self._open(node_id)

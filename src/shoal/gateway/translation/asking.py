@@ -34,7 +34,8 @@ class Asking:
         frame: All of it.
         upstream: The broker that the client is connected to.
         isolation_level: What old clients see of transactions.
-        connect: Gives a connection to another node, which ends with the client's.
+        connect: Gives a connection to another node, which ends with the client's; None if the gateway
+            cannot log in there.
 
     """
 
@@ -42,7 +43,7 @@ class Asking:
     frame: memoryview
     upstream: Upstream
     isolation_level: IsolationLevel
-    connect: Callable[[int, Address], Upstream]
+    connect: Callable[[int, Address], Upstream | None]
 
     def decode(self, decode: Callable[[], T]) -> T:
         """
@@ -67,14 +68,14 @@ class Asking:
         return self.upstream.ask(self.header, api_key, version, **fields)
 
     def ask_coordinator(self, group: str, api_key: ApiKey, version: int, **fields: Any) -> Any:
-        """Ask a group's coordinator; None where there is none now."""
+        """Ask a group's coordinator; None if there is none now, or it cannot be asked."""
         found = self.ask(
             ApiKey.FIND_COORDINATOR, self.upstream.oldest(ApiKey.FIND_COORDINATOR, 0), key=group, key_type=0
         )
         if found.error_code != ErrorCode.NONE:
             return None
         coordinator = self.connect(found.node_id, Address(found.host, found.port))
-        return coordinator.ask(self.header, api_key, version, **fields)
+        return None if coordinator is None else coordinator.ask(self.header, api_key, version, **fields)
 
 
 #: Errors that are younger than the versions that are translated, and what Kafka said in their place.

@@ -1,0 +1,13 @@
+"""
+Logins of the gateway's clients by SASL.
+
+Either the gateway checks them itself, against a file of users (:mod:`.users`, :mod:`.exchange`,
+:mod:`.conversation`), or it passes them on to the broker behind it (:mod:`.passing`).
+"""
+
+from .conversation import Conversation
+from .exchange import MECHANISMS, LoginFailed
+from .passing import Passing
+from .users import UserFile, make_entry
+
+__all__ = ["MECHANISMS", "Conversation", "LoginFailed", "Passing", "UserFile", "make_entry"]

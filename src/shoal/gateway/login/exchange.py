@@ -1,0 +1,116 @@
+"""The server's side of PLAIN (RFC 4616) and SCRAM (RFC 5802): tokens in, tokens out, no I/O."""
+
+from __future__ import annotations
+
+import os
+from typing import Protocol
+
+from ...converting import client_of_thread
+from ...turns import Turns
+from .users import HASHES, UserFile
+
+__all__ = ["MECHANISMS", "Exchange", "LoginFailed", "begin_exchange"]
+
+#: All that the gateway can ask for.
+MECHANISMS = ("PLAIN", *HASHES)
+
+#: A login by PLAIN costs the gateway thousands of hashes, SCRAM only the client.
+_TURNS = Turns(os.cpu_count() or 1)
+
+
+class LoginFailed(Exception):
+    """
+    The client did not prove who it is.
+
+    ``str()`` of it is the sentence for the client: Kafka's own, and the same for an unknown user.
+
+    """
+
+
+class Exchange(Protocol):
+    """One login under way."""
+
+    #: Who logged in; None until then.
+    user: str | None
+
+    def receive(self, token: bytes) -> bytes:
+        """
+        Take the client's token, and return the answer.
+
+        Raises:
+            LoginFailed: The login is over.
+
+        """
+        ...
+
+
+def begin_exchange(mechanism: str, users: UserFile) -> Exchange:
+    """Begin a login by one of :data:`MECHANISMS`."""
+    return _Plain(users) if mechanism == "PLAIN" else _Scram(mechanism, users)
+
+
+class _Plain:
+    """``[authzid] NUL authcid NUL passwd``, and an empty answer (Kafka's ``PlainSaslServer``)."""
+
+    def __init__(self, users: UserFile) -> None:
+        self.user: str | None = None
+        self._users = users
+
+    def receive(self, token: bytes) -> bytes:
+        parts = _text(token).split("\0")
+        if len(parts) != 3 or not parts[1] or not parts[2]:
+            raise LoginFailed("Invalid SASL/PLAIN response: expected a username and a password")
+        other, name, password = parts
+        with _TURNS.turn(*client_of_thread()):
+            is_right = self._users.check_password(name, password)
+        if not is_right:
+            raise LoginFailed("Authentication failed: Invalid username or password")
+        if other and other != name:
+            raise LoginFailed(
+                "Authentication failed: Client requested an authorization id that is different from username"
+            )
+        self.user = name
+        return b""
+
+
+class _Scram:
+    """Two tokens each way; scramp reads and checks them."""
+
+    def __init__(self, mechanism: str, users: UserFile) -> None:
+        # Here, since only a gateway with users needs it.
+        from scramp import ScramMechanism
+
+        self.user: str | None = None
+        self._mechanism = mechanism
+        self._users = users
+        self._name: str | None = None
+        self._server = ScramMechanism(mechanism).make_server(self._find)
+
+    def _find(self, name: str) -> tuple[bytes, bytes, bytes, int]:
+        self._name = name
+        found = self._users.credential(name, self._mechanism)
+        return found.salt, found.stored_key, found.server_key, found.iterations
+
+    def receive(self, token: bytes) -> bytes:
+        from scramp import ScramException
+
+        try:
+            if self._name is None:
+                self._server.set_client_first(_text(token))
+                return str(self._server.get_server_first()).encode()
+            self._server.set_client_final(_text(token))
+            answer = str(self._server.get_server_final()).encode()
+        except ScramException as error:
+            raise LoginFailed(
+                "Authentication failed during authentication due to invalid credentials with SASL mechanism "
+                f"{self._mechanism}"
+            ) from error
+        self.user = self._name
+        return answer
+
+
+def _text(token: bytes) -> str:
+    try:
+        return token.decode()
+    except UnicodeDecodeError as error:
+        raise LoginFailed("Authentication failed: the token is not in UTF-8") from error

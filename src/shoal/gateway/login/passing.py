@@ -1,0 +1,118 @@
+"""
+A client's own login, passed on to the broker behind it: the gateway sees tokens and understands none.
+
+After SaslHandshake v1 the client's requests are handed on as they are, and a second login, too (KIP-368).
+After v0 tokens come without headers, and nothing says which one is the last but the mechanism; the broker is
+asked in v1 then, whose answers tell whether a token was accepted (Kafka 4 still speaks both: KIP-896).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ...errors import ErrorCode
+from ...protocol import codec
+from ...protocol.apis import ApiKey
+from ...protocol.primitives import INT32
+from ..client import Client, ClientGone, Incoming
+from ..upstream import Upstream
+from .conversation import LARGEST_TOKEN, decoded
+from .exchange import LoginFailed
+
+__all__ = ["Passing"]
+
+#: How many tokens a client sends. GSSAPI is not among them: a client of SaslHandshake v0 may need any number,
+#: and its tickets are for the host that it connects to.
+_TOKENS: Mapping[str, int] = {"PLAIN": 1, "SCRAM-SHA-256": 2, "SCRAM-SHA-512": 2}
+
+#: Before KIP-368, as a client of SaslHandshake v0 is.
+_AUTHENTICATE_VERSION = 0
+
+_HANDSHAKE = codec.response_class(ApiKey.SASL_HANDSHAKE)
+
+
+class Passing:
+    """
+    The logins of one client connection.
+
+    Attributes:
+        is_done: Whether the broker has accepted one, as far as the gateway can tell.
+
+    """
+
+    def __init__(self, client: Client, broker: Callable[[], Upstream]) -> None:
+        """
+        Begin without a login.
+
+        Args:
+            client: Its end.
+            broker: Gives the other end, on which nobody has logged in.
+
+        """
+        self.is_done = False
+        self._client = client
+        self._broker = broker
+        self._tokens_left = 1
+
+    def serve(self, request: Incoming) -> None:
+        """
+        Serve a SaslHandshake request, and the tokens behind one of v0, or a SaslAuthenticate request.
+
+        Raises:
+            ClientGone: The login cannot be passed on.
+            LoginFailed: The broker refused it, and that has been answered.
+
+        """
+        if request.header.api_key == ApiKey.SASL_HANDSHAKE:
+            self._shake_hands(request)
+        else:
+            self._authenticate(request)
+
+    def _shake_hands(self, request: Incoming) -> None:
+        header = request.header
+        if not 0 <= header.api_version <= 1:
+            raise ClientGone(f"SaslHandshake v{header.api_version} is not served")
+        mechanism = decoded(request).mechanism
+        answer = self._broker().ask(header, ApiKey.SASL_HANDSHAKE, 1, mechanism=mechanism)
+        code, mechanisms = answer.error_code, answer.mechanisms
+        if header.api_version == 0:
+            mechanisms = [each for each in mechanisms if each in _TOKENS]
+            if mechanism not in _TOKENS:
+                code = code or ErrorCode.UNSUPPORTED_SASL_MECHANISM
+        told = _HANDSHAKE(version=header.api_version, error_code=code, mechanisms=mechanisms)
+        self._client.send(codec.encode_response(told, header.correlation_id))
+        if code != ErrorCode.NONE:
+            raise ClientGone(f"no login by {mechanism!r}: error {code}")
+        self._tokens_left = _TOKENS.get(mechanism, 1)
+        if header.api_version == 0:
+            self._pass_tokens(request)
+
+    def _pass_tokens(self, request: Incoming) -> None:
+        while self._tokens_left:
+            token = self._client.begin_token(LARGEST_TOKEN)
+            if token is None:
+                raise ClientGone("it hung up within a login")
+            answer = self._broker().ask(
+                request.header, ApiKey.SASL_AUTHENTICATE, _AUTHENTICATE_VERSION, auth_bytes=token
+            )
+            self._count(answer.error_code, answer.error_message)
+            accepted = bytes(answer.auth_bytes or b"")
+            self._client.send(INT32.pack(len(accepted)) + accepted)
+
+    def _authenticate(self, request: Incoming) -> None:
+        header = request.header
+        upstream = self._broker()
+        if not upstream.speaks(header.api_key, header.api_version):
+            raise ClientGone(f"SaslAuthenticate v{header.api_version} is not served")
+        request.check_size(LARGEST_TOKEN)
+        upstream.forward(request)
+        frame = upstream.receive()
+        answer = codec.decode_response(ApiKey.SASL_AUTHENTICATE, header.api_version, frame)
+        self._client.send(INT32.pack(len(frame)) + bytes(frame))
+        self._count(answer.error_code, answer.error_message)
+
+    def _count(self, code: int, sentence: str | None) -> None:
+        if code != ErrorCode.NONE:
+            raise LoginFailed(sentence or f"error {code}")
+        self._tokens_left = max(self._tokens_left - 1, 0)
+        self.is_done = self.is_done or not self._tokens_left

@@ -1,0 +1,200 @@
+"""
+Logins that the gateway passes on to the brokers.
+
+The embedded broker has no SASL, so another gateway, which has users of its own, stands for a locked cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from broker.wire import Wire
+from confluent_kafka import Consumer, KafkaException, Producer
+from gateway.behind import Behind, free_ports, gateway_before, served, wait_until
+from gateway.test_login import (
+    PLAIN_TOKEN,
+    SECONDS,
+    SHAKEN,
+    USERS,
+    authenticate,
+    framed,
+    handshake,
+    locked,
+    users,
+)
+from kafka import KafkaConsumer, KafkaProducer
+
+from shoal.broker import BrokerCluster
+from shoal.client.config import ClientConfig
+from shoal.errors import ErrorCode
+from shoal.gateway import MECHANISMS, Gateway, GatewaySettings, UserFile
+from shoal.protocol.apis import ApiKey
+
+__all__ = ["users"]
+
+Connect = Callable[[str], Wire]
+
+
+@pytest.fixture(scope="module")
+def locked_cluster(cluster: BrokerCluster, users: UserFile) -> Iterator[Behind]:
+    with gateway_before(cluster, users=users, mechanisms=MECHANISMS) as running:
+        yield running
+
+
+def settings(locked_cluster: Behind, **changed: Any) -> GatewaySettings:
+    servers = {"bootstrap.servers": str(locked_cluster.gateway.bootstrap)}
+    config = ClientConfig.from_properties("upstream", servers)[0]
+    return GatewaySettings(
+        **{"host": "127.0.0.1", "port": 0, "upstream": config, "pass_through": True, **changed}
+    )
+
+
+@pytest.fixture(scope="module")
+def passing(locked_cluster: Behind, cluster: BrokerCluster) -> Iterator[Behind]:
+    with Gateway(settings(locked_cluster)) as running:
+        yield Behind(running, cluster)
+
+
+def test_token_without_a_header_becomes_a_request_and_its_answer_a_token(
+    passing: Behind, connect: Connect
+) -> None:
+    wire = connect(passing.address())
+    wire.send_bytes(handshake(0, "PLAIN"))
+    assert wire.receive_frame() == SHAKEN
+    wire.send_bytes(framed(PLAIN_TOKEN))
+    assert wire.receive_frame() == b""
+    assert len(wire.call(ApiKey.METADATA, 0, topics=[]).brokers) == 3
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_login_in_requests_is_passed_on(passing: Behind, connect: Connect, version: int) -> None:
+    wire = connect(passing.address())
+    assert served(wire)[ApiKey.SASL_AUTHENTICATE] == (0, 2)
+    wire.send_bytes(handshake(1, "PLAIN"))
+    assert wire.receive_frame() == SHAKEN
+    wire.send_bytes(authenticate(version, PLAIN_TOKEN))
+    frame = wire.receive_frame()
+    assert frame is not None
+    assert frame[:6] == b"\0\0\0\x08\0\0" or frame[:7] == b"\0\0\0\x08\0\0\0"
+    assert wire.call(ApiKey.METADATA, 0, topics=[]).brokers
+
+
+def test_refusal_of_the_broker_reaches_the_client(passing: Behind, connect: Connect) -> None:
+    wire = connect(passing.address())
+    assert wire.call(ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN").error_code == ErrorCode.NONE
+    answer = wire.call(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=b"\0bob\0wrong")
+    assert (answer.error_code, answer.error_message) == (
+        58,
+        "Authentication failed: Invalid username or password",
+    )
+    assert wire.receive_frame() is None
+
+
+def test_refusal_of_a_token_without_a_header_ends_the_connection(passing: Behind, connect: Connect) -> None:
+    wire = connect(passing.address())
+    wire.send_bytes(handshake(0, "PLAIN") + framed(b"\0bob\0wrong"))
+    assert wire.receive_frame() == SHAKEN
+    assert wire.receive_frame() is None
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_mechanism_that_the_cluster_does_not_have_is_answered_by_33(
+    passing: Behind, connect: Connect, version: int
+) -> None:
+    wire = connect(passing.address())
+    answer = wire.call(ApiKey.SASL_HANDSHAKE, version, mechanism="GSSAPI")
+    assert (answer.error_code, answer.mechanisms) == (33, list(MECHANISMS))
+    assert wire.receive_frame() is None
+
+
+def test_request_before_the_login_ends_the_connection(passing: Behind, connect: Connect) -> None:
+    wire = connect(passing.address())
+    wire.send(ApiKey.METADATA, 0, topics=[])
+    assert wire.receive_frame() is None
+    half = connect(passing.address())
+    half.call(ApiKey.SASL_HANDSHAKE, 1, mechanism="SCRAM-SHA-256")
+    half.call(ApiKey.SASL_AUTHENTICATE, 1, auth_bytes=b"n,,n=bob,r=mine")
+    half.send(ApiKey.METADATA, 0, topics=[])
+    assert half.receive_frame() is None
+
+
+def test_client_that_does_not_log_in_in_time_is_hung_up_on(locked_cluster: Behind, connect: Connect) -> None:
+    with Gateway(settings(locked_cluster, login_s=0.5)) as running:
+        wires = [connect(str(running.bootstrap)) for _ in range(2)]
+        assert served(wires[0])
+        for wire in wires:
+            assert wire.receive_frame() is None
+        wait_until(lambda: running.connections == 0, "their threads end")
+
+
+def test_gateway_without_a_login_listens_for_the_brokers_that_are_named_to_it(
+    locked_cluster: Behind, cluster: BrokerCluster, connect: Connect
+) -> None:
+    node_ids = sorted(locked_cluster.gateway.brokers)
+    port = free_ports(2 + node_ids[-1])
+    chosen = settings(locked_cluster, port=port, broker_ids=frozenset(node_ids))
+    topics = {cluster.leader_of(topic, 0): topic for topic in (locked_cluster.new_topic() for _ in range(6))}
+    with Gateway(chosen) as running:
+        assert sorted(running.brokers) == node_ids
+        for node_id, topic in topics.items():
+            address = f"127.0.0.1:{port + 1 + node_id}"
+            for is_learned in (False, True) if node_id == next(iter(topics)) else (True,):
+                wire = connect(address)
+                wire.send_bytes(handshake(0, "PLAIN") + framed(PLAIN_TOKEN))
+                assert [wire.receive_frame(), wire.receive_frame()] == [SHAKEN, b""]
+                if not is_learned:  # it was another broker's connection
+                    assert wire.receive_frame() is None
+                else:
+                    assert wire.fetch(topic, version=1).error_code == ErrorCode.NONE
+
+
+# Clients of other makes
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("version", ["", "0.10.2.2"])
+def test_librdkafka_logs_in_at_the_cluster(passing: Behind, mechanism: str, version: str) -> None:
+    topic = passing.new_topic()
+    config = locked(passing, mechanism)
+    if version:  # it then shakes hands in v0, and sends tokens without headers
+        config |= {"api.version.request": "false", "broker.version.fallback": version}
+    producer = Producer(config)
+    producer.produce(topic, b"value")
+    assert producer.flush(SECONDS) == 0
+    consumer = Consumer({**config, "group.id": topic, "auto.offset.reset": "earliest"})
+    try:
+        consumer.subscribe([topic])
+        message = consumer.poll(SECONDS)
+        assert message is not None
+        assert message.value() == b"value"
+    finally:
+        consumer.close()
+
+
+def test_librdkafka_is_told_of_a_wrong_password(passing: Behind) -> None:
+    errors: list[str] = []
+    config = locked(passing, "SCRAM-SHA-512", password="wrong")
+    producer = Producer({**config, "error_cb": lambda error: errors.append(error.str())})
+    with pytest.raises(KafkaException):
+        producer.list_topics(timeout=5)
+    producer.poll(1)
+    assert any("invalid credentials with SASL mechanism SCRAM-SHA-512" in each for each in errors)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+def test_kafka_python_logs_in_at_the_cluster(passing: Behind, mechanism: str) -> None:
+    topic = passing.new_topic()
+    config: dict[str, Any] = {
+        "bootstrap_servers": passing.address(),
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": "bob",
+        "sasl_plain_password": USERS["bob"],
+    }
+    with closing(KafkaProducer(**config)) as producer:
+        producer.send(topic, b"value").get(SECONDS)
+    with closing(KafkaConsumer(topic, auto_offset_reset="earliest", **config)) as consumer:
+        assert next(consumer).value == b"value"

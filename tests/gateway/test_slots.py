@@ -1,0 +1,61 @@
+"""Who gets a slot of the gateway's, and who has to make room."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal.gateway.slots import NoRoom, Slots
+
+
+def test_new_connection_takes_the_place_of_the_oldest_unproven_one() -> None:
+    ended: list[str] = []
+    slots = Slots(3)
+    for name in "abc":
+        slot = slots.enter("10.0.0.1", lambda name=name: ended.append(name))
+        if name == "a":
+            slot.prove()
+    slots.enter("10.0.0.2", lambda: None)
+    assert ended == ["b"]
+    assert len(slots) == 3
+
+
+def test_the_address_with_the_most_unproven_connections_makes_room() -> None:
+    ended: list[str] = []
+    slots = Slots(3)
+    for address in ("honest", "flood", "flood"):
+        slots.enter(address, lambda address=address: ended.append(address))
+    slots.enter("flood", lambda: None)
+    assert ended == ["flood"]
+
+
+def test_connection_is_refused_if_all_others_are_proven() -> None:
+    slots = Slots(2)
+    held = [slots.enter("10.0.0.1", pytest.fail) for _ in range(2)]
+    for each in held:
+        each.prove()
+    with pytest.raises(NoRoom, match=r"2 connections are open.*--max-connections allows more"):
+        slots.enter("10.0.0.2", pytest.fail)
+    slots.leave(held[0])
+    slots.enter("10.0.0.2", pytest.fail)
+
+
+def test_connections_of_an_address_make_room_for_each_other_only() -> None:
+    ended: list[str] = []
+    slots = Slots(10, 2)
+    for number in range(2):
+        slots.enter("a", lambda number=number: ended.append(f"a{number}"))
+    slots.enter("b", lambda: ended.append("b"))
+    slots.enter("a", lambda: None).prove()
+    assert ended == ["a0"]
+    slots.enter("a", lambda: None).prove()
+    assert ended == ["a0", "a1"]
+    with pytest.raises(NoRoom, match="2 connections from a are open"):
+        slots.enter("a", pytest.fail)
+
+
+def test_evicted_connection_that_leaves_frees_no_second_slot() -> None:
+    slots = Slots(1)
+    first = slots.enter("a", lambda: None)
+    slots.enter("a", lambda: None).prove()
+    slots.leave(first)
+    assert len(slots) == 1
