@@ -36,6 +36,7 @@ __all__ = [
     "client_of_thread",
     "counted",
     "held_bytes",
+    "memory_turn",
     "serving",
     "totals",
     "turn",
@@ -132,6 +133,13 @@ def serving(address: str) -> Iterator[None]:
 def client_of_thread() -> tuple[Hashable, Hashable]:
     """Return the names of the client that this thread serves: its address and its connection."""
     return getattr(_thread, "address", None), threading.get_ident()
+
+
+@contextmanager
+def memory_turn() -> Iterator[None]:
+    """Wait for a turn at something else that takes as much memory as a conversion, and is none."""
+    with _TURNS.turn(*client_of_thread()):
+        yield
 
 
 @contextmanager

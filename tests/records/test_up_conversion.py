@@ -296,11 +296,24 @@ def _peak_bytes(run: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
-def test_messages_of_a_wrapper_are_counted_while_they_are_read() -> None:
+@pytest.mark.parametrize("is_wrapped", [True, False])
+def test_the_smallest_messages_take_no_more_memory_than_their_bytes(is_wrapped: bool) -> None:
+    inner = sent(0, 0, None, None) * (LIMIT // 64)
+    full = wrapped(0, 0, inner, Codec.GZIP) if is_wrapped else inner
+
+    def convert() -> None:
+        found = read_message_set(memoryview(full), LIMIT)
+        assert found is not None
+        up_convert(found.messages, found.codec)
+
+    assert _peak_bytes(convert) < 2 * LIMIT
+
+
+def test_messages_of_a_wrapper_that_are_too_many_are_refused_while_they_are_counted() -> None:
     # As many as fit the limit in bytes are more than twice as many as fit it in number.
     bomb = wrapped(0, 0, sent(0, 0, None, None) * (LIMIT // 26), Codec.GZIP)
-    full = wrapped(0, 0, sent(0, 0, None, None) * (LIMIT // 64), Codec.GZIP)
-    assert _peak_bytes(lambda: refusal(bomb)) < _peak_bytes(lambda: read(full))
+    assert refusal(bomb) is ErrorCode.MESSAGE_TOO_LARGE
+    assert _peak_bytes(lambda: refusal(bomb)) < 3 * LIMIT
 
 
 def test_messages_outside_of_a_wrapper_are_counted_too() -> None:

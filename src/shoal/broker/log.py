@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import ErrorCode
-from ..records import HEADER_SIZE, BatchHeader, Codec, RecordBatch, crc32c, read_header, split
+from ..records import HEADER_SIZE, BatchHeader, RecordBatch, crc32c, read_header, split
 from ..records.aborted import Marker, read_marker
 from .clock import now_ms
 from .config import TopicConfig
@@ -759,9 +759,9 @@ def _append_info(last_written: BatchHeader, base_offset: int) -> AppendInfo:
 def _first_record_since(batch: RecordBatch, timestamp_ms: int) -> TimestampAndOffset:
     header = batch.header
     if header.magic == 2:
-        data = decompressed(batch, Codec(header.codec_id))
-        # Of a stream the lengths were not looked at, either.
-        for record in walk(header, data, with_lengths=False):
-            if record.timestamp >= timestamp_ms:
-                return TimestampAndOffset(record.timestamp, header.base_offset + record.offset_delta)
+        with decompressed(batch) as pieces:
+            # Of a stream the lengths were not looked at, either.
+            for record in walk(header, pieces, with_lengths=False):
+                if record.timestamp >= timestamp_ms:
+                    return TimestampAndOffset(record.timestamp, header.base_offset + record.offset_delta)
     return TimestampAndOffset(max(header.base_timestamp, timestamp_ms), header.base_offset)

@@ -8,17 +8,23 @@ ours are of magic 2, as all of Kafka 4's are.
 
 from __future__ import annotations
 
-from ..converting import Direction, counted
+from collections.abc import Iterator
+
+from ..converting import Direction, turn
 from ..errors import NotConvertible
 from ..records import RecordBatch
 from ..records.batch import LOG_APPEND_TIME, MAGIC_OFFSET
 from ..records.down_conversion import ConvertedCounts
-from ..records.up_conversion import read_message_set, up_convert
+from ..records.up_conversion import SentMessage, read_message_set, up_convert
 from .config import TopicConfig
 from .refusal import Refused
-from .validate import MOST_DECOMPRESSED_BYTES, HeaderChange, check_records, check_size
+from .validate import HeaderChange, RecordErrors
 
 __all__ = ["is_message_set", "validated_message_set"]
+
+#: What a wrapper may expand to, and at 64 bytes each its messages: as much as is converted back for old
+#: consumers. All of it is in memory for the time of a turn.
+_MOST_DECOMPRESSED_BYTES = 1 << 26
 
 
 def is_message_set(record_set: memoryview) -> bool:
@@ -44,21 +50,24 @@ def validated_message_set(
 
     """
     try:
-        with counted(Direction.PRODUCE) as tally:
-            message_set = read_message_set(record_set, MOST_DECOMPRESSED_BYTES, config.max_message_bytes)
+        with turn(Direction.PRODUCE) as tally:
+            message_set = read_message_set(record_set, _MOST_DECOMPRESSED_BYTES, config.max_message_bytes)
             if message_set is None:
                 return None
-            messages = message_set.messages
-            check_records(
-                [(each.key is not None, each.timestamp, each.is_append_time) for each in messages],
-                config,
-                now_ms,
-            )
-            batch = up_convert(messages, message_set.codec if config.codec is None else config.codec)
-            tally.add(ConvertedCounts(1, len(messages), len(record_set), len(batch.view)))
+            codec = message_set.codec if config.codec is None else config.codec
+            messages = _checked(message_set.messages, RecordErrors(config, now_ms))
+            batch = up_convert(messages, codec, config.max_message_bytes)
+            tally.add(ConvertedCounts(1, message_set.messages_count, len(record_set), len(batch.view)))
     except NotConvertible as error:
         raise Refused(error.code, error.reason) from error
-    check_size(batch.header, config)
     if config.log_append_time:
         return batch, HeaderChange(batch.header.attributes | LOG_APPEND_TIME, now_ms)
     return batch, None
+
+
+def _checked(messages: Iterator[SentMessage], errors: RecordErrors) -> Iterator[SentMessage]:
+    """Pass messages on; refuse them behind the last one."""
+    for message in messages:
+        errors.look_at(message.key is not None, message.timestamp, message.is_append_time)
+        yield message
+    errors.raise_any()

@@ -8,10 +8,10 @@ and of the attributes nothing stays but the codec and the transactional bit.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 
 from ..errors import ErrorCode
-from ..records import BatchHeader, Codec, Record, RecordBatch, crc32c, read_header, write_batch
+from ..records import BatchHeader, RecordBatch, crc32c, read_header
+from ..records.rebuild import BatchWriter
 from .refusal import Refused
 
 __all__ = ["recompressed"]
@@ -24,14 +24,15 @@ _CRC, _CRC_OFFSET = struct.Struct(">I"), 17
 _NO_PRODUCER_ID = -1
 
 
-def recompressed(header: BatchHeader, records: Sequence[Record], codec: Codec) -> RecordBatch:
+def recompressed(header: BatchHeader, written: BatchWriter) -> RecordBatch:
     """
-    Return the records in a batch of another codec, as the same producer's.
+    Return the batch that a producer's records were written to, as the same producer's.
 
     Raises:
         Refused: With UNKNOWN_SERVER_ERROR for a producer id without epoch or
             sequence, which ``MemoryRecordsBuilder`` does not take; any
-            negative one but -1 is a producer id here.
+            negative one but -1 is a producer id here. With MESSAGE_TOO_LARGE
+            where it takes more than the writer was given.
 
     """
     if header.producer_id != _NO_PRODUCER_ID and (header.producer_epoch < 0 or header.base_sequence < 0):
@@ -40,8 +41,11 @@ def recompressed(header: BatchHeader, records: Sequence[Record], codec: Codec) -
             f"producer {header.producer_id} has epoch {header.producer_epoch} "
             f"and sequence {header.base_sequence}",
         )
-    view = write_batch(records, codec).view
-    _ATTRIBUTES.pack_into(view, _ATTRIBUTES_OFFSET, codec | header.attributes & _TRANSACTIONAL)
+    batch = written.finish()
+    if batch is None:
+        raise Refused(ErrorCode.MESSAGE_TOO_LARGE, f"recompressed, the batch takes {written.size} bytes")
+    view = batch.view
+    _ATTRIBUTES.pack_into(view, _ATTRIBUTES_OFFSET, written.codec | header.attributes & _TRANSACTIONAL)
     _IDENTITY.pack_into(
         view, _IDENTITY_OFFSET, header.producer_id, header.producer_epoch, header.base_sequence
     )

@@ -10,8 +10,9 @@ What a partition refuses, before anything is written: Kafka's checks in Kafka's 
 
 Sequences and epochs come after these, under the log's lock: :mod:`.producers`.
 
-A compressed batch is decompressed, and one of another codec than the topic's
-is written anew (:mod:`.recompress`).
+A compressed batch is decompressed piece by piece, and its records are looked
+at one by one: none of them is kept. A batch of another codec than the topic's
+is written anew meanwhile (:mod:`.recompress`), as far as the topic would take it.
 
 Where this is as lax as Kafka: an uncompressed record's own offset delta is not
 compared with its place, so a header that lies about holes is stored as it is.
@@ -20,34 +21,35 @@ compared with its place, so a header that lies about holes is stored as it is.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
-from ..converting import Direction, counted
+from ..converting import Direction, counted, memory_turn
 from ..errors import CorruptBatch, ErrorCode, UnsupportedBatch
 from ..records import (
     HEADER_SIZE,
     BatchHeader,
     Codec,
-    Record,
     RecordBatch,
     decompress,
     read_header,
     verify_crc,
 )
+from ..records.compression import decompressed_pieces
 from ..records.down_conversion import ConvertedCounts
+from ..records.rebuild import BatchWriter
 from .config import TopicConfig
-from .lz4_frame import lz4_frame_size
 from .recompress import recompressed
 from .refusal import Refused
-from .walk import MalformedLength, MalformedRecord, WalkedRecord, walk
+from .walk import MalformedLength, MalformedRecord, walk
 
 __all__ = [
     "MOST_DECOMPRESSED_BYTES",
     "HeaderChange",
+    "RecordErrors",
     "check_batch",
     "check_crc",
-    "check_records",
     "check_size",
     "decompressed",
     "iterate",
@@ -65,8 +67,15 @@ _SMALLEST_LENGTH = 14
 _NO_TIMESTAMP = -1
 _LOG_APPEND_TIME = 0x08
 
-#: Kafka reads a stream of any length; here it is in memory as a whole.
+#: Kafka reads a stream of any length. Here it would keep a processor busy for minutes, and of zstd be in
+#: memory as a whole.
 MOST_DECOMPRESSED_BYTES = 1 << 28
+
+#: The same for records, at the 64 bytes each that :func:`..records.compression.check_count` counts for one.
+_MOST_COMPRESSED_RECORDS = MOST_DECOMPRESSED_BYTES // 64
+
+#: What zstd, whose library cannot stream, may have in memory for each connection; beyond, there are turns.
+_WITHOUT_TURN_BYTES = 1 << 22
 
 #: Of zstd no bytes are an empty stream; the readers of the others want a header.
 _NEEDS_BYTES = (Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
@@ -220,61 +229,59 @@ def validate(batch: RecordBatch, config: TopicConfig, now_ms: int) -> tuple[Reco
     _check_counts(header)
     codec = Codec(header.codec_id)
     target = codec if config.codec is None else config.codec
-    data = decompressed(batch, codec)
-    # Of a stream that is to stay as it is Kafka skips the keys and values, and with them a check.
-    records = _checked_records(
-        header, data, config, now_ms, with_lengths=codec is Codec.NONE or target is not codec
-    )
-    if target is not codec:
-        batch = _recompressed(header, data, records, target, config)
+    if target is codec:
+        max_timestamp = _check_records(batch, config, now_ms, None)
+    else:
+        with counted(Direction.PRODUCE) as tally:
+            writer = BatchWriter(target, config.max_message_bytes)
+            max_timestamp = _check_records(batch, config, now_ms, writer)
+            batch = recompressed(header, writer)
+            tally.add(ConvertedCounts(1, writer.count, header.size, batch.header.size))
         header = batch.header
-    elif codec is not Codec.NONE and any(
-        record.offset_delta != number for number, record in enumerate(records)
-    ):
-        # KAFKA-9669: Kafka would build the batch anew, but kept no keys and values while it read them.
-        raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, "the records' offset deltas are not 0, 1, 2, …")
     if config.log_append_time:
         return batch, HeaderChange(header.attributes & 0xFF | _LOG_APPEND_TIME, now_ms)
-    max_timestamp = max(record.timestamp for record in records)
     if header.is_log_append_time or max_timestamp != header.max_timestamp:
         return batch, HeaderChange(header.attributes & 0xFF & ~_LOG_APPEND_TIME, max_timestamp)
     return batch, None
 
 
-def decompressed(batch: RecordBatch, codec: Codec) -> bytes:
+@contextmanager
+def decompressed(batch: RecordBatch) -> Iterator[Iterator[bytes]]:
     """
-    Return a batch's records as Kafka's readers find them.
+    Give a batch's records as Kafka's readers find them, in pieces.
+
+    Large ones of zstd are in memory as a whole until the context ends, and take a turn for it.
 
     Raises:
-        Refused: With UNKNOWN_SERVER_ERROR, or MESSAGE_TOO_LARGE where they are too many bytes.
+        Refused: Also while the pieces are read: with UNKNOWN_SERVER_ERROR, or MESSAGE_TOO_LARGE where
+            they are too many bytes.
 
     """
-    payload = batch.payload
+    payload, codec = batch.payload, Codec(batch.header.codec_id)
     if not payload and codec in _NEEDS_BYTES:
         raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"no bytes are no stream of {codec.name.lower()}")
-    if codec is Codec.LZ4:
-        payload = payload[: lz4_frame_size(payload)]
+    if codec is not Codec.ZSTD:
+        yield _refusing(decompressed_pieces(codec, payload, MOST_DECOMPRESSED_BYTES))
+        return
     try:
-        return bytes(decompress(codec, payload, MOST_DECOMPRESSED_BYTES))
+        small = bytes(decompress(codec, payload, _WITHOUT_TURN_BYTES))
+    except CorruptBatch as error:
+        raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, error.reason) from error
+    except UnsupportedBatch:
+        with memory_turn():
+            yield _refusing(decompressed_pieces(codec, payload, MOST_DECOMPRESSED_BYTES))
+    else:
+        yield iter([small])
+
+
+def _refusing(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    try:
+        yield from pieces
     except CorruptBatch as error:
         # Kafka wraps the codec's exception in one that has no code of its own.
         raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, error.reason) from error
     except UnsupportedBatch as error:
         raise Refused(ErrorCode.MESSAGE_TOO_LARGE, error.reason) from error
-
-
-def _recompressed(
-    header: BatchHeader, data: bytes, walked: Sequence[WalkedRecord], codec: Codec, config: TopicConfig
-) -> RecordBatch:
-    with counted(Direction.PRODUCE) as tally:
-        records = [
-            Record(number, record.timestamp, data[record.body_start : record.end])
-            for number, record in enumerate(walked)
-        ]
-        batch = recompressed(header, records, codec)
-        tally.add(ConvertedCounts(1, len(records), header.size, batch.header.size))
-    check_size(batch.header, config)
-    return batch
 
 
 def _check_counts(header: BatchHeader) -> None:
@@ -298,48 +305,89 @@ def _check_counts(header: BatchHeader) -> None:
         )
 
 
-def _checked_records(
-    header: BatchHeader, data: bytes, config: TopicConfig, now_ms: int, *, with_lengths: bool
-) -> Sequence[WalkedRecord]:
-    """Look at each record: ``LogValidator.validateRecord``."""
+def _check_records(batch: RecordBatch, config: TopicConfig, now_ms: int, copy_to: BatchWriter | None) -> int:
+    """Look at each record, ``LogValidator.validateRecord``, and copy it; return the largest timestamp."""
+    header = batch.header
+    is_stream = header.codec_id != Codec.NONE
+    errors = RecordErrors(config, now_ms)
+    log_append_time = header.is_log_append_time
+    max_timestamp = _NO_TIMESTAMP
+    has_gaps = False
     try:
-        records = list(walk(header, data, with_lengths=with_lengths))
+        with decompressed(batch) as pieces:
+            # Of a stream that is to stay as it is Kafka skips the keys and values, and with them a check.
+            records = walk(header, pieces, with_lengths=not is_stream or copy_to is not None, copy_to=copy_to)
+            for number, (timestamp, offset_delta, has_key) in enumerate(records):
+                if number >= _MOST_COMPRESSED_RECORDS and is_stream:
+                    raise Refused(
+                        ErrorCode.MESSAGE_TOO_LARGE,
+                        f"more than {_MOST_COMPRESSED_RECORDS} compressed records",
+                    )
+                errors.look_at(has_key, timestamp, log_append_time)
+                has_gaps = has_gaps or offset_delta != number
+                if timestamp > max_timestamp or not number:
+                    max_timestamp = timestamp
     except MalformedLength as error:
-        is_stream = header.codec_id != Codec.NONE
         code = ErrorCode.INVALID_RECORD if is_stream else ErrorCode.UNKNOWN_SERVER_ERROR
         raise Refused(code, str(error)) from error
     except MalformedRecord as error:
         raise Refused(ErrorCode.INVALID_RECORD, str(error)) from error
-    log_append_time = header.is_log_append_time
-    check_records(((each.has_key, each.timestamp, log_append_time) for each in records), config, now_ms)
-    return records
+    errors.raise_any()
+    if has_gaps and is_stream and copy_to is None:
+        # KAFKA-9669: Kafka would build the batch anew, but kept no keys and values while it read them.
+        raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, "the records' offset deltas are not 0, 1, 2, …")
+    return max_timestamp
 
 
-def check_records(records: Iterable[tuple[bool, int, bool]], config: TopicConfig, now_ms: int) -> None:
-    """
-    Check records against the topic's rules for keys and timestamps: ``processRecordErrors``.
+class RecordErrors:
+    """What the topic's rules for keys and timestamps say of records: ``processRecordErrors``."""
 
-    Args:
-        records: Of each whether it has a key, its timestamp, and whether it
-            says that this is an append time.
-        config: The topic's.
-        now_ms: The broker's time.
+    def __init__(self, config: TopicConfig, now_ms: int) -> None:
+        self._config = config
+        self._now_ms = now_ms
+        self._number = 0
+        self._without_key = _Found(ErrorCode.INVALID_RECORD, "a compacted topic needs a key")
+        self._out_of_time = _Found(ErrorCode.INVALID_TIMESTAMP, "timestamp out of range")
 
-    Raises:
-        Refused: With INVALID_TIMESTAMP or INVALID_RECORD.
-
-    """
-    without_key: list[int] = []
-    out_of_time: list[int] = []
-    for index, (has_key, timestamp, is_append_time) in enumerate(records):
+    def look_at(self, has_key: bool, timestamp: int, is_append_time: bool) -> None:
+        """Check the next record; ``is_append_time`` is what it says of its timestamp."""
+        config = self._config
         if config.compacted and not has_key:
-            without_key.append(index)
-        elif not _is_timestamp_allowed(timestamp, is_append_time, config, now_ms):
-            out_of_time.append(index)
-    if out_of_time:
-        raise _refused_records(ErrorCode.INVALID_TIMESTAMP, "timestamp out of range", out_of_time)
-    if without_key:
-        raise _refused_records(ErrorCode.INVALID_RECORD, "a compacted topic needs a key", without_key)
+            self._without_key.add(self._number)
+        elif not _is_timestamp_allowed(timestamp, is_append_time, config, self._now_ms):
+            self._out_of_time.add(self._number)
+        self._number += 1
+
+    def raise_any(self) -> None:
+        """
+        Refuse the records if one of them was wrong.
+
+        Raises:
+            Refused: With INVALID_TIMESTAMP or INVALID_RECORD.
+
+        """
+        self._out_of_time.raise_any()
+        self._without_key.raise_any()
+
+
+class _Found:
+    """How many records have the same error, and the first of them."""
+
+    def __init__(self, code: ErrorCode, reason: str) -> None:
+        self._code, self._reason = code, reason
+        self._count = 0
+        self._first: list[int] = []
+
+    def add(self, number: int) -> None:
+        self._count += 1
+        # Kafka's message shows three at most too.
+        if len(self._first) < 3:
+            self._first.append(number)
+
+    def raise_any(self) -> None:
+        if self._count:
+            errors = [(number, self._reason) for number in self._first]
+            raise Refused(self._code, f"{self._count} records: {self._reason}", errors)
 
 
 def _is_timestamp_allowed(timestamp: int, log_append_time: bool, config: TopicConfig, now_ms: int) -> bool:
@@ -349,9 +397,3 @@ def _is_timestamp_allowed(timestamp: int, log_append_time: bool, config: TopicCo
         return earliest <= timestamp <= now_ms + config.timestamp_after_max_ms
     # Since Kafka 3.6 a client's LogAppendTime bit is wrong here alone.
     return not log_append_time
-
-
-def _refused_records(code: ErrorCode, reason: str, indexes: list[int]) -> Refused:
-    # Kafka's message shows three at most too.
-    errors = [(index, reason) for index in indexes[:3]]
-    return Refused(code, f"{len(indexes)} records: {reason}", errors)

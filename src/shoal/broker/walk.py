@@ -14,14 +14,19 @@ record's *body* (as in :mod:`shoal.records.record`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ..records import BatchHeader
+from ..records.rebuild import BatchWriter
+from ..records.record import as_int64
 
 __all__ = ["MalformedLength", "MalformedRecord", "WalkedRecord", "walk"]
 
 _new = tuple.__new__
+
+#: Farther from 0 than that a timestamp may not fit into 64 bits.
+_FAR = 1 << 63
 
 
 class MalformedRecord(Exception):
@@ -40,51 +45,53 @@ class WalkedRecord(NamedTuple):
         timestamp: In milliseconds, -1 for none.
         offset_delta: As it says.
         has_key: Whether its key is not null.
-        body_start: Where its body begins in the data.
-        end: Where it ends.
 
     """
 
     timestamp: int
     offset_delta: int
     has_key: bool
-    body_start: int
-    end: int
 
 
-def walk(header: BatchHeader, data: bytes, *, with_lengths: bool = True) -> Iterator[WalkedRecord]:
+def walk(
+    header: BatchHeader,
+    pieces: Iterable[bytes],
+    *,
+    with_lengths: bool = True,
+    copy_to: BatchWriter | None = None,
+) -> Iterator[WalkedRecord]:
     """
-    Yield each record of a batch.
+    Yield each record of a batch, which is in memory piece by piece only.
 
     Varints of one byte are read in line: this is the loop that every batch
-    that is produced goes through.
+    that is produced goes through. A record that goes on in the next piece is
+    read again, by :class:`_Cursor`.
 
     Args:
-        header: Its count and timestamps.
-        data: The records, decompressed; bytes, since those are read faster
-            than a memoryview.
-        with_lengths: Hold each record's length against its fields. Kafka does
-            not where it skips keys and values in a stream.
+        header: Of the batch.
+        pieces: The records, as they are decompressed; cut anywhere.
+        with_lengths: Compare each record's length with where its fields end.
+            Kafka does not where it skips keys and values.
+        copy_to: Gets each record, before it is yielded; needs ``with_lengths``.
 
     Raises:
-        MalformedLength: A record's length is a varint without end.
-        MalformedRecord: Where Kafka's reader throws InvalidRecordException:
-            a length out of bounds, or bytes before or after the last record's end.
+        MalformedRecord: Once that shows; so do the errors of ``pieces``.
 
     """
     append_time = header.max_timestamp if header.is_log_append_time else None
     base_timestamp = header.base_timestamp
-    size = len(data)
-    position = 0
-    try:
-        for _ in range(header.records_count):
+    cursor = _Cursor(pieces, copy_to)
+    data, position = cursor.data, 0
+    for _ in range(header.records_count):
+        start = position
+        try:
             number = data[position]
             position += 1
             if number >= 0x80:
                 number, position = _rest(data, number, position, too_long=MalformedLength)
+            if with_lengths and number & 1:
+                raise MalformedRecord(f"a record of {_signed(number)} bytes")
             end = position + (number >> 1)
-            if with_lengths and (number & 1 or end > size):
-                raise MalformedRecord(f"a record of {_signed(number)} bytes at {position}")
             timestamp_delta = data[position + 1]  # position is that of the attributes
             position += 2
             if timestamp_delta >= 0x80:
@@ -111,16 +118,126 @@ def walk(header: BatchHeader, data: bytes, *, with_lengths: bool = True) -> Iter
             if header_count:
                 position = _skip_headers(data, header_count, position)
             if position != end and with_lengths:
-                raise MalformedRecord(f"a record's fields end at {position}, its length says {end}")
-            # With LogAppendTime the batch's one timestamp is that of each record.
-            timestamp = base_timestamp + _signed(timestamp_delta) if append_time is None else append_time
-            yield _new(
-                WalkedRecord, (timestamp, _signed(offset_delta), not key_length & 1, body_start, position)
+                raise MalformedRecord(f"a record's fields end {position - end} bytes after its length")
+            timestamp = _timestamp(base_timestamp, timestamp_delta)
+            if copy_to is not None:
+                copy_to.begin_record(timestamp if append_time is None else append_time, position - body_start)
+                copy_to.write_body(data[body_start:position])
+        except IndexError:
+            cursor.data, cursor.position = data, start
+            timestamp, offset_delta, key_length = _read_across(
+                cursor, base_timestamp, append_time, with_lengths=with_lengths
             )
-    except IndexError:
-        raise MalformedRecord(f"the records end within a record, at {position}") from None
-    if position != size:
-        raise MalformedRecord(f"{size - position} bytes after the last record")
+            data, position = cursor.data, cursor.position
+        # With LogAppendTime the batch's one timestamp is that of each record.
+        yield _new(
+            WalkedRecord,
+            (timestamp if append_time is None else append_time, _signed(offset_delta), not key_length & 1),
+        )
+    cursor.data, cursor.position = data, position
+    cursor.expect_end()
+
+
+class _Cursor:
+    """Where in the pieces a record is read that does not end in the one where it began."""
+
+    def __init__(self, pieces: Iterable[bytes], copy_to: BatchWriter | None) -> None:
+        self.data = b""
+        self.position = 0
+        self._pieces = iter(pieces)
+        self._before = 0
+        self._copy_to = copy_to
+        self._copied_to: int | None = None
+
+    @property
+    def total(self) -> int:
+        """How much was read of all pieces."""
+        return self._before + self.position
+
+    def byte(self) -> int:
+        while self.position >= len(self.data):
+            self._next_piece()
+        byte = self.data[self.position]
+        self.position += 1
+        return byte
+
+    def skip(self, count: int) -> None:
+        while count > (left := len(self.data) - self.position):
+            count -= left
+            self.position += left
+            self._next_piece()
+        self.position += count
+
+    def unsigned(self, bits: int = 32, too_long: type[MalformedRecord] = MalformedRecord) -> int:
+        value = 0
+        for shift in range(0, bits, 7):
+            byte = self.byte()
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+        raise too_long(f"a number of more than {bits} bits at {self.total}")
+
+    def signed(self) -> int:
+        return _signed(self.unsigned())
+
+    def begin_body(self, timestamp: int, body_bytes: int) -> None:
+        """Copy what is read from here on, up to :meth:`end_body`, if it is to be copied."""
+        if self._copy_to is not None:
+            self._copy_to.begin_record(timestamp, body_bytes)
+            self._copied_to = self.position
+
+    def end_body(self) -> None:
+        self._copy()
+        self._copied_to = None
+
+    def _copy(self) -> None:
+        if self._copied_to is not None and self._copy_to is not None:
+            self._copy_to.write_body(self.data[self._copied_to : self.position])
+            self._copied_to = 0
+
+    def _next_piece(self) -> None:
+        """Go on in the next piece; the position is at the end of this one."""
+        piece = next(self._pieces, None)
+        if piece is None:
+            raise MalformedRecord(f"the records end within a record, at {self.total}")
+        self._copy()
+        self._before += len(self.data)
+        self.data, self.position = piece, 0
+
+    def expect_end(self) -> None:
+        left = len(self.data) - self.position
+        if left or any(self._pieces):
+            raise MalformedRecord("bytes after the last record")
+
+
+def _read_across(
+    cursor: _Cursor, base_timestamp: int, append_time: int | None, *, with_lengths: bool
+) -> tuple[int, int, int]:
+    """Read a record as :func:`walk` does; return timestamp, and unsigned offset delta and key length."""
+    number = cursor.unsigned(too_long=MalformedLength)
+    if with_lengths and number & 1:
+        raise MalformedRecord(f"a record of {_signed(number)} bytes at {cursor.total}")
+    end = cursor.total + (number >> 1)
+    cursor.skip(1)
+    timestamp = _timestamp(base_timestamp, cursor.unsigned(64))
+    offset_delta = cursor.unsigned()
+    cursor.begin_body(timestamp if append_time is None else append_time, end - cursor.total)
+    key_length = cursor.unsigned()
+    cursor.skip(max(_signed(key_length), 0))
+    cursor.skip(max(cursor.signed(), 0))
+    header_count = cursor.signed()
+    if header_count < 0:
+        raise MalformedRecord(f"{header_count} headers at {cursor.total}")
+    for _ in range(header_count):
+        name_length = cursor.signed()
+        if name_length < 0:
+            raise MalformedRecord(f"a header without a name at {cursor.total}")
+        cursor.skip(name_length)
+        cursor.skip(max(cursor.signed(), 0))
+    if cursor.total != end and with_lengths:
+        raise MalformedRecord(f"a record's fields end at {cursor.total}, its length says {end}")
+    cursor.end_body()
+    return timestamp, offset_delta, key_length
 
 
 def _skip_headers(data: bytes, count: int, position: int) -> int:
@@ -134,12 +251,20 @@ def _skip_headers(data: bytes, count: int, position: int) -> int:
             raise MalformedRecord(f"a header without a name at {position}")
         value_length, position = _varint(data, position + name_length)
         position += max(value_length, 0)
+    if position > len(data):
+        raise IndexError  # as a read there would
     return position
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
     number, position = _rest(data, data[position], position + 1)
     return _signed(number), position
+
+
+def _timestamp(base_timestamp: int, unsigned_delta: int) -> int:
+    timestamp = base_timestamp + _signed(unsigned_delta)
+    # Java's would wrap around.
+    return timestamp if -_FAR < timestamp < _FAR else as_int64(timestamp)
 
 
 def _signed(number: int) -> int:

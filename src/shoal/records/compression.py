@@ -29,13 +29,22 @@ import xxhash
 
 from ..errors import CorruptBatch, UnsupportedBatch
 from .batch import Codec
+from .lz4_frame import lz4_blocks
 
-__all__ = ["check_count", "compress", "compress_legacy_lz4", "decompress", "decompress_legacy_lz4"]
+__all__ = [
+    "StreamCompressor",
+    "check_count",
+    "compress",
+    "compress_legacy_lz4",
+    "decompress",
+    "decompress_legacy_lz4",
+    "decompressed_pieces",
+]
 
 Bytes = bytes | bytearray | memoryview
 
 #: How much of a gzip stream is read at a time, and how much may come of it before it is looked at.
-_GZIP_IN, _GZIP_OUT = 1 << 14, 1 << 20
+_GZIP_IN, _GZIP_OUT = 1 << 14, 1 << 18
 _GZIP_MAGIC = b"\x1f\x8b"
 #: ``wbits`` of zlib for its largest window, in gzip's wrapping.
 _GZIP_WRAPPING = 31
@@ -58,6 +67,11 @@ _LZ4_SIZE = struct.Struct("<I")
 _LZ4_INCOMPRESSIBLE = 0x80000000
 _LZ4_END = b"\0\0\0\0"
 _LZ4_CONTENT_SIZE, _LZ4_DICTIONARY = 0x08, 0x01
+
+#: How much a :class:`StreamCompressor` compresses at a time. Zstd's ends a block of its own there, which
+#: costs a few bytes.
+_STREAM_BLOCK = 1 << 18
+_STREAM_BLOCKS = {Codec.SNAPPY: _XERIAL_BLOCK, Codec.LZ4: _LZ4_BLOCK}
 
 #: The first buffer is that many times the compressed size, and so is each next one of the last.
 _GROWTH = 4
@@ -116,6 +130,51 @@ def decompress(codec: Codec, data: bytes | memoryview, limit_bytes: int, base_of
         raise _refusal("it expands", limit_bytes, base_offset) from None
     except (cramjam.DecompressionError, zlib.error, _Malformed) as error:
         raise CorruptBatch(f"its records are not {codec.name.lower()}: {error}", base_offset) from error
+
+
+def decompressed_pieces(codec: Codec, data: memoryview, limit_bytes: int) -> Iterator[bytes]:
+    """
+    Yield what was compressed, piece by piece, as Kafka's broker reads it.
+
+    What is yielded before an error is valid. A piece has at most 256 KiB of gzip, a block of snappy (whose
+    ratio is below 22) or of LZ4 (4 MiB). Only of zstd, whose library has no such interface, all of it is in
+    memory meanwhile. Data that is not compressed is one piece.
+
+    Unlike :func:`decompress` this takes one frame of LZ4, of independent blocks, and ignores what follows.
+
+    Raises:
+        CorruptBatch: It cannot be decompressed.
+        UnsupportedBatch: More than ``limit_bytes`` would come out.
+
+    """
+    if codec is Codec.NONE or not len(data):
+        yield bytes(data)
+        return
+    left = limit_bytes
+    for piece in _pieces(codec, data, limit_bytes):
+        left -= len(piece)
+        if left < 0:
+            raise _refusal("it expands", limit_bytes, 0)
+        yield piece
+
+
+def _pieces(codec: Codec, data: memoryview, limit_bytes: int) -> Iterator[bytes]:
+    try:
+        match codec:
+            case Codec.GZIP:
+                yield from _gzip_pieces(data)
+            case Codec.SNAPPY:
+                for block in _snappy_blocks(data):
+                    if cramjam.snappy.decompress_raw_len(block) > limit_bytes:
+                        raise _refusal("it expands", limit_bytes, 0)
+                    yield bytes(cramjam.snappy.decompress_raw(block))
+            case Codec.LZ4:
+                yield from lz4_blocks(data)
+            case _:
+                whole = memoryview(decompress(codec, data, limit_bytes))
+                yield from (bytes(whole[at : at + _GZIP_OUT]) for at in range(0, len(whole), _GZIP_OUT))
+    except (cramjam.DecompressionError, zlib.error, _Malformed) as error:
+        raise CorruptBatch(f"its records are not {codec.name.lower()}: {error}") from error
 
 
 def check_count(count: int, limit_bytes: int, base_offset: int) -> None:
@@ -178,32 +237,123 @@ class _Malformed(Exception):
 def _compress_snappy(data: memoryview) -> bytes:
     parts = [_XERIAL_HEADER]
     for start in range(0, len(data), _XERIAL_BLOCK):
-        block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK]))
-        parts += (_INT32.pack(len(block)), block)
+        parts += _snappy_block(data[start : start + _XERIAL_BLOCK])
     return b"".join(parts)
 
 
+def _snappy_block(plain: Bytes) -> tuple[bytes, bytes]:
+    block = bytes(cramjam.snappy.compress_raw(plain))
+    return _INT32.pack(len(block)), block
+
+
 def _compress_lz4(data: memoryview) -> bytes:
-    parts: list[bytes | memoryview] = [_LZ4_HEADER]
+    parts: list[Bytes] = [_LZ4_HEADER]
     for start in range(0, len(data), _LZ4_BLOCK):
-        plain = data[start : start + _LZ4_BLOCK]
-        block = bytes(cramjam.lz4.compress_block(plain, store_size=False))
-        if len(block) < len(plain):
-            parts += (_LZ4_SIZE.pack(len(block)), block)
-        else:
-            parts += (_LZ4_SIZE.pack(len(plain) | _LZ4_INCOMPRESSIBLE), plain)
+        parts += _lz4_block(data[start : start + _LZ4_BLOCK])
     parts.append(_LZ4_END)
     return b"".join(parts)
 
 
+def _lz4_block(plain: Bytes) -> tuple[bytes, Bytes]:
+    block = bytes(cramjam.lz4.compress_block(plain, store_size=False))
+    if len(block) < len(plain):
+        return _LZ4_SIZE.pack(len(block)), block
+    return _LZ4_SIZE.pack(len(plain) | _LZ4_INCOMPRESSIBLE), plain
+
+
+class StreamCompressor:
+    """
+    Compresses as :func:`compress` does what comes piece by piece, and keeps no more than is asked for.
+
+    Attributes:
+        size: How many bytes came out, also of those that were dropped.
+
+    """
+
+    def __init__(self, codec: Codec, most_bytes: int) -> None:
+        """
+        Begin a stream.
+
+        Args:
+            codec: Its codec.
+            most_bytes: Once more than that came out all of it is dropped: nobody wants a part of it.
+
+        """
+        self.size = 0
+        self._codec = codec
+        self._most_bytes = most_bytes
+        self._plain = bytearray()
+        self._parts: list[Bytes] = []
+        match codec:
+            case Codec.GZIP:
+                self._gzip = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WRAPPING)
+            case Codec.SNAPPY:
+                self._out(_XERIAL_HEADER)
+            case Codec.LZ4:
+                self._out(_LZ4_HEADER)
+            case Codec.ZSTD:
+                self._zstd = cramjam.zstd.Compressor(level=_ZSTD_LEVEL)
+        self._block_bytes = _STREAM_BLOCKS.get(codec, _STREAM_BLOCK)
+
+    def write(self, data: Bytes) -> None:
+        self._plain += data
+        if len(self._plain) >= self._block_bytes:
+            whole = len(self._plain) // self._block_bytes * self._block_bytes
+            for start in range(0, whole, self._block_bytes):
+                self._compress(bytes(self._plain[start : start + self._block_bytes]))
+            del self._plain[:whole]
+
+    def finish(self) -> bytes | None:
+        """Return all that came out; None if it is more than was asked for."""
+        if self._plain:
+            self._compress(bytes(self._plain))
+        match self._codec:
+            case Codec.GZIP:
+                self._out(self._gzip.flush())
+            case Codec.LZ4:
+                self._out(_LZ4_END)
+            case Codec.ZSTD:
+                self._out(bytes(self._zstd.finish()))
+        return b"".join(self._parts) if self.size <= self._most_bytes else None
+
+    def _compress(self, plain: bytes) -> None:
+        match self._codec:
+            case Codec.NONE:
+                self._out(plain)
+            case Codec.GZIP:
+                self._out(self._gzip.compress(plain))
+            case Codec.SNAPPY:
+                self._out(*_snappy_block(plain))
+            case Codec.LZ4:
+                self._out(*_lz4_block(plain))
+            case Codec.ZSTD:
+                self._zstd.compress(plain)
+                self._out(bytes(self._zstd.flush()))
+
+    def _out(self, *parts: Bytes) -> None:
+        self.size += sum(map(len, parts))
+        if self.size > self._most_bytes:
+            self._parts.clear()
+        else:
+            self._parts += parts
+
+
 def _decompress_gzip(data: memoryview, limit_bytes: int) -> Bytes:
+    out = bytearray()
+    for piece in _gzip_pieces(data):
+        out += piece
+        if len(out) > limit_bytes:
+            raise _OverLimit
+    return out
+
+
+def _gzip_pieces(data: memoryview) -> Iterator[bytes]:
     """
     Read one member after another, by small pieces.
 
     zlib hands back what it did not use, and copies it for that: of a large
     piece with many empty members in it, that would be quadratic.
     """
-    out = bytearray()
     position, end = 0, len(data)
     while True:
         member = zlib.decompressobj(_GZIP_WRAPPING)
@@ -213,14 +363,12 @@ def _decompress_gzip(data: memoryview, limit_bytes: int) -> Bytes:
             piece: Bytes = data[position : position + _GZIP_IN]
             position += len(piece)
             while piece and not member.eof:
-                out += member.decompress(piece, min(_GZIP_OUT, limit_bytes - len(out) + 1))
-                if len(out) > limit_bytes:
-                    raise _OverLimit
+                yield member.decompress(piece, _GZIP_OUT)
                 piece = member.unconsumed_tail
         position -= len(member.unused_data)
         # What follows and is no other member does not matter to Java's GZIPInputStream either.
         if data[position : position + len(_GZIP_MAGIC)] != _GZIP_MAGIC:
-            return out
+            return
 
 
 def _decompress_snappy(data: memoryview, limit_bytes: int) -> Bytes:

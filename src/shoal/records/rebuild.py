@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 
 from .batch import HEADER_SIZE, LOG_OVERHEAD, Codec, RecordBatch, read_header
 from .checksum import crc32c
-from .compression import compress
+from .compression import Bytes, StreamCompressor, compress
 from .record import Record, write_varint
 
-__all__ = ["write_batch", "write_batches"]
+__all__ = ["BatchWriter", "write_batch", "write_batches"]
 
 _BEFORE_CRC = struct.Struct(">qiib")
 _CRC = struct.Struct(">I")
@@ -41,7 +41,7 @@ def write_batch(records: Sequence[Record], codec: Codec) -> RecordBatch:
 
     """
     encoded, _ = _encode(records, 0, None)
-    return _batch(records, codec, compress(codec, encoded))
+    return _batch_of(records, codec, compress(codec, encoded))
 
 
 def write_batches(
@@ -76,7 +76,7 @@ def write_batches(
                 continue
             window = 2 * ends[count - 1]
         taken = records[start : start + count]
-        yield taken, _batch(taken, codec, payload)
+        yield taken, _batch_of(taken, codec, payload)
         start += count
 
 
@@ -145,19 +145,76 @@ def _fitting(encoded: memoryview, ends: list[int], codec: Codec, room: int) -> t
     return low, low_payload
 
 
-def _batch(records: Sequence[Record], codec: Codec, payload: bytes) -> RecordBatch:
+def _batch_of(records: Sequence[Record], codec: Codec, payload: bytes) -> RecordBatch:
+    max_timestamp = max(record.timestamp for record in records)
+    return _batch(codec, len(records), records[0].timestamp, max_timestamp, payload)
+
+
+def _batch(codec: Codec, count: int, base_timestamp: int, max_timestamp: int, payload: bytes) -> RecordBatch:
     covered = _COVERED.pack(
         codec,
-        len(records) - 1,  # last_offset_delta
-        records[0].timestamp,
-        max(record.timestamp for record in records),
+        count - 1,  # last_offset_delta
+        base_timestamp,
+        max_timestamp,
         -1,  # producer_id
         -1,  # producer_epoch
         -1,  # base_sequence
-        len(records),
+        count,
     )
     batch_length = HEADER_SIZE - LOG_OVERHEAD + len(payload)
     head = _BEFORE_CRC.pack(0, batch_length, -1, 2)
     crc = _CRC.pack(crc32c(payload, crc32c(covered)))
     view = memoryview(bytearray().join((head, crc, covered, payload)))
     return RecordBatch(read_header(view), view)
+
+
+class BatchWriter:
+    """
+    Writes one batch, as :func:`write_batch` does, from records that come one by one and are not kept.
+
+    Attributes:
+        count: How many records were begun.
+        codec: What they are compressed with.
+
+    """
+
+    def __init__(self, codec: Codec, most_bytes: int) -> None:
+        """
+        Begin a batch.
+
+        Args:
+            codec: What the records are compressed with.
+            most_bytes: The most that the batch may take, header included. No more is kept in memory.
+
+        """
+        self.count = 0
+        self.codec = codec
+        self._base_timestamp = self._max_timestamp = 0
+        self._stream = StreamCompressor(codec, most_bytes - HEADER_SIZE)
+
+    def begin_record(self, timestamp: int, body_bytes: int) -> None:
+        """Write what stands before a record's body; exactly so many bytes of it have to follow."""
+        if not self.count:
+            self._base_timestamp = self._max_timestamp = timestamp
+        self._max_timestamp = max(timestamp, self._max_timestamp)
+        timestamp_delta = write_varint(timestamp - self._base_timestamp)
+        offset_delta = write_varint(self.count)
+        size = write_varint(1 + len(timestamp_delta) + len(offset_delta) + body_bytes)
+        self._stream.write(b"%b\0%b%b" % (size, timestamp_delta, offset_delta))
+        self.count += 1
+
+    def write_body(self, piece: Bytes) -> None:
+        """Write the next part of a record's body."""
+        self._stream.write(piece)
+
+    @property
+    def size(self) -> int:
+        """What the batch takes; all of it once it is finished."""
+        return HEADER_SIZE + self._stream.size
+
+    def finish(self) -> RecordBatch | None:
+        """Return the batch, over a writable buffer of its own; None if it takes more than it may."""
+        payload = self._stream.finish()
+        if payload is None:
+            return None
+        return _batch(self.codec, self.count, self._base_timestamp, self._max_timestamp, payload)

@@ -15,15 +15,15 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ..errors import CorruptBatch, ErrorCode, NotConvertible, UnsupportedBatch
 from .batch import CODEC_MASK, LOG_APPEND_TIME, LOG_OVERHEAD, MAGIC_OFFSET, Codec, RecordBatch
 from .compression import Bytes, check_count, decompress, decompress_legacy_lz4
 from .legacy import NO_TIMESTAMP, Malformed, read_sized
-from .rebuild import write_batch
-from .record import Record, write_body
+from .rebuild import BatchWriter
+from .record import write_body
 
 __all__ = ["MessageSet", "SentMessage", "read_message_set", "up_convert"]
 
@@ -36,6 +36,8 @@ _SMALLEST_LENGTH = 14
 _CRC_COVERS_FROM = 4
 #: Kept, since to look for it took a fifth of the time of a small message.
 _LAST_CODEC = max(Codec)
+#: More than any batch: its length is an int32.
+_ANY_SIZE = 1 << 32
 
 
 class SentMessage(NamedTuple):
@@ -63,12 +65,15 @@ class MessageSet(NamedTuple):
 
     Attributes:
         codec: Of the wrapper, if there is one.
-        messages: In order, at least one.
+        messages_count: How many there are, at least one.
+        messages: In order, read one by one: a million of the smallest takes a hundred times its bytes.
+            Raises :class:`NotConvertible` where one does not parse.
 
     """
 
     codec: Codec
-    messages: Sequence[SentMessage]
+    messages_count: int
+    messages: Iterator[SentMessage]
 
 
 def read_message_set(
@@ -84,7 +89,7 @@ def read_message_set(
             offset and length included; None for any number.
 
     Returns:
-        The messages; None where there is no whole one.
+        The messages, to be read once; None where there is no whole one.
 
     Raises:
         NotConvertible: With CORRUPT_MESSAGE for a wrong CRC and for lengths
@@ -94,47 +99,60 @@ def read_message_set(
             that has no code.
 
     """
-    stored = _counted(_checked(record_set, most_message_bytes), limit_bytes)
-    if not stored:
+    first_magic = codec = None
+    has_mixed_magic = False
+    count = 0
+    for each in _counted(_checked(record_set, most_message_bytes), limit_bytes):
+        count += 1
+        codec = codec if each.codec is Codec.NONE else each.codec
+        first_magic = each.magic if first_magic is None else first_magic
+        has_mixed_magic = has_mixed_magic or each.magic != first_magic
+    if not count:
         return None
-    codec = next((each.codec for each in reversed(stored) if each.codec is not Codec.NONE), Codec.NONE)
-    if codec is not Codec.NONE and len(stored) > 1:
+    if codec is not None and count > 1:
         raise NotConvertible(ErrorCode.INVALID_RECORD, "a wrapper is not alone in its message set")
-    if any(each.magic != stored[0].magic for each in stored):
+    if has_mixed_magic:
         raise NotConvertible(ErrorCode.INVALID_RECORD, "the magic of the messages is not the same")
-    if codec is Codec.NONE:
-        messages = [
-            SentMessage(each.timestamp, each.is_append_time, each.key, each.value)
-            for each in map(_Message.read, stored)
-        ]
-    else:
-        messages = _unwrapped(_Message.read(stored[0]), limit_bytes)
-    return MessageSet(codec, messages)
+    again = map(_Message.read, _checked(record_set, None, crc_is_known=True))
+    if codec is None:
+        messages = (SentMessage(each.timestamp, each.is_append_time, each.key, each.value) for each in again)
+        return MessageSet(Codec.NONE, count, messages)
+    return _unwrapped(next(again), limit_bytes)
 
 
-def up_convert(messages: Sequence[SentMessage], codec: Codec) -> RecordBatch:
+def up_convert(messages: Iterable[SentMessage], codec: Codec, most_bytes: int = _ANY_SIZE) -> RecordBatch:
     """
     Return messages as a batch of magic 2 with offsets from 0 on, of no producer.
 
     Args:
-        messages: At least one.
+        messages: At least one; each is written before the next is read.
         codec: What they are compressed with.
+        most_bytes: The most that the batch may take.
 
     Returns:
         A batch over a buffer of its own, which is writable.
 
     Raises:
         NotConvertible: With UNKNOWN_SERVER_ERROR for a negative timestamp,
-            which ``MemoryRecordsBuilder`` does not take.
+            which ``MemoryRecordsBuilder`` does not take; MESSAGE_TOO_LARGE
+            for a larger batch; and as ``messages`` does.
 
     """
-    if any(message.timestamp < NO_TIMESTAMP for message in messages):
+    writer = BatchWriter(codec, most_bytes)
+    has_negative = False
+    for message in messages:
+        has_negative = has_negative or message.timestamp < NO_TIMESTAMP
+        body = write_body(message.key, message.value)
+        writer.begin_record(message.timestamp, len(body))
+        writer.write_body(body)
+    if has_negative:
         raise NotConvertible(ErrorCode.UNKNOWN_SERVER_ERROR, "a negative timestamp")
-    records = [
-        Record(number, message.timestamp, write_body(message.key, message.value))
-        for number, message in enumerate(messages)
-    ]
-    return write_batch(records, codec)
+    batch = writer.finish()
+    if batch is None:
+        raise NotConvertible(
+            ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {writer.size} bytes where {most_bytes} are allowed"
+        )
+    return batch
 
 
 class _Stored(NamedTuple):
@@ -191,7 +209,9 @@ class _Message(NamedTuple):
         return cls(stored.offset, stored.magic, stored.codec, timestamp, is_append_time, key, value)
 
 
-def _checked(record_set: memoryview, most_message_bytes: int | None) -> Iterator[_Stored]:
+def _checked(
+    record_set: memoryview, most_message_bytes: int | None, *, crc_is_known: bool = False
+) -> Iterator[_Stored]:
     """Yield each whole message: ``ByteBufferLogInputStream`` and ``analyzeAndValidateRecords``."""
     position, end = 0, len(record_set)
     while end - position >= LOG_OVERHEAD:
@@ -213,14 +233,14 @@ def _checked(record_set: memoryview, most_message_bytes: int | None) -> Iterator
             )
         if magic == 2:
             raise NotConvertible(ErrorCode.INVALID_RECORD, "a batch of magic 2 among messages")
-        yield _outer(offset, record_set[position : position + length])
+        yield _outer(offset, record_set[position : position + length], crc_is_known)
         position += length
 
 
-def _outer(offset: int, content: memoryview) -> _Stored:
+def _outer(offset: int, content: memoryview, crc_is_known: bool) -> _Stored:
     _, magic, attributes = _CRC_MAGIC_ATTRIBUTES.unpack_from(content)
     stored = _Stored(offset, content, magic, attributes)
-    if not stored.has_right_crc():
+    if not crc_is_known and not stored.has_right_crc():
         raise NotConvertible(ErrorCode.CORRUPT_MESSAGE, "the CRC of a message is wrong")
     _check_codec(attributes)
     return stored
@@ -234,31 +254,45 @@ def _check_codec(attributes: int) -> None:
         )
 
 
-def _unwrapped(wrapper: _Message, limit_bytes: int) -> list[SentMessage]:
-    """Read the messages in a wrapper: ``DeepRecordsIterator`` and ``LogValidator.validateRecord``."""
-    stored = _counted(_inner(_decompressed(wrapper, limit_bytes)), limit_bytes)
-    if not stored:
+def _unwrapped(wrapper: _Message, limit_bytes: int) -> MessageSet:
+    """
+    Read the messages in a wrapper: ``DeepRecordsIterator`` and ``LogValidator.validateRecord``.
+
+    Twice, as Kafka does: what is wrong with the first one's content counts for less than a wrong length
+    in the last.
+    """
+    data = _decompressed(wrapper, limit_bytes)
+    count, last_offset = 0, 0
+    for each in _counted(_inner(data), limit_bytes):
+        count += 1
+        last_offset = each.offset
+    if not count:
         raise NotConvertible(ErrorCode.INVALID_RECORD, "a wrapper with no message in it")
     # An offset of 0 is of certain versions of librdkafka, which count inside only.
-    if wrapper.magic == 1 and 0 != wrapper.offset < stored[-1].offset:
+    if wrapper.magic == 1 and 0 != wrapper.offset < last_offset:
         raise NotConvertible(
             ErrorCode.INVALID_RECORD,
-            f"a wrapper at offset {wrapper.offset} with a last message at {stored[-1].offset}",
+            f"a wrapper at offset {wrapper.offset} with a last message at {last_offset}",
         )
-    messages = []
-    for each in stored:
+    return MessageSet(wrapper.codec, count, _inner_messages(wrapper, data))
+
+
+def _inner_messages(wrapper: _Message, data: bytes) -> Iterator[SentMessage]:
+    has_other_magic = False
+    for each in _inner(data):
         _check_codec(each.attributes)
         if each.codec is not Codec.NONE:
             raise NotConvertible(ErrorCode.INVALID_RECORD, "a message in a wrapper is compressed itself")
-        if each.magic == wrapper.magic and not each.has_right_crc():
+        if each.magic != wrapper.magic:
+            has_other_magic = True
+            continue
+        if not each.has_right_crc():
             raise NotConvertible(ErrorCode.CORRUPT_MESSAGE, "the CRC of a message in a wrapper is wrong")
-        if each.magic == wrapper.magic:
-            message = _Message.read(each)
-            timestamp = wrapper.timestamp if wrapper.is_append_time else message.timestamp
-            messages.append(SentMessage(timestamp, wrapper.is_append_time, message.key, message.value))
-    if len(messages) < len(stored):
+        message = _Message.read(each)
+        timestamp = wrapper.timestamp if wrapper.is_append_time else message.timestamp
+        yield SentMessage(timestamp, wrapper.is_append_time, message.key, message.value)
+    if has_other_magic:
         raise NotConvertible(ErrorCode.INVALID_RECORD, "a message in a wrapper is of another magic")
-    return messages
 
 
 def _decompressed(wrapper: _Message, limit_bytes: int) -> bytes:
@@ -278,16 +312,14 @@ def _decompressed(wrapper: _Message, limit_bytes: int) -> bytes:
         raise NotConvertible(ErrorCode.MESSAGE_TOO_LARGE, error.reason) from error
 
 
-def _counted(messages: Iterator[_Stored], limit_bytes: int) -> list[_Stored]:
-    """Return all messages; stop at the first that is too many, since each takes more memory than bytes."""
-    stored = []
+def _counted(messages: Iterator[_Stored], limit_bytes: int) -> Iterator[_Stored]:
+    """Yield all messages; stop at the first that is too many, since each takes more time than its bytes."""
     try:
         for count, each in enumerate(messages, 1):
             check_count(count, limit_bytes, 0)
-            stored.append(each)
+            yield each
     except UnsupportedBatch as error:
         raise NotConvertible(ErrorCode.MESSAGE_TOO_LARGE, error.reason) from error
-    return stored
 
 
 def _inner(data: bytes) -> Iterator[_Stored]:

@@ -68,7 +68,7 @@ def _up_converted(entry: ProducedPartition, settings: GatewaySettings) -> memory
             if found is None:  # as Kafka answers a set without a whole message
                 return _outcome(entry, ErrorCode.NONE)
             batch = up_convert(found.messages, found.codec)
-            tally.add(ConvertedCounts(1, len(found.messages), len(entry.record_set), len(batch.view)))
+            tally.add(ConvertedCounts(1, found.messages_count, len(entry.record_set), len(batch.view)))
             return batch.view
     except NotConvertible as error:
         return _outcome(entry, error.code)
