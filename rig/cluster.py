@@ -7,6 +7,7 @@ broker is a controller too, so that any one of them may be killed.
 
 import contextlib
 import fcntl
+import json
 import os
 import random
 import signal
@@ -28,6 +29,7 @@ import psutil
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from rig import disk
 from rig.jars import KAFKA_VERSION, class_path, java
 from rig.process import peak_rss_of, spawn, tail
 from rig.wait import TimedOut, wait_until
@@ -145,8 +147,12 @@ class KafkaCluster:
         listeners: Further listeners of each broker, as security protocols by upper-case names;
             what they ask for is in ``config``, as ``listener.name.<lower-case name>.…``.
         format_options: For ``StorageTool format``, as ``--add-scram`` and its value.
+        disk_megabytes: Give each broker's ``log.dirs`` a file system of its own with so much room
+            (`rig.disk`), but for the metadata log: a full one ends the broker as a broker, by its
+            log directory, and not as a controller.
 
     Raises:
+        MountRefused: On entry: this process may not mount.
         MissingKafka: On entry: no Java, no Maven, or the download failed.
         KafkaDidNotStart: On entry, or in ``start`` and ``restart``.
 
@@ -162,9 +168,11 @@ class KafkaCluster:
     behind_proxies: bool = False
     listeners: Mapping[str, str] = field(default_factory=dict)
     format_options: Sequence[str] = ()
+    disk_megabytes: int | None = None
     cluster_id: str = field(default_factory=lambda: _random_uuid())
     _nodes: dict[int, _Broker] = field(default_factory=dict, repr=False)
     _directory: tempfile.TemporaryDirectory[str] | None = field(default=None, repr=False)
+    _mounted: list[Path] = field(default_factory=list, repr=False)
 
     def __enter__(self) -> Self:
         self._directory = tempfile.TemporaryDirectory(prefix="rig-kafka-", ignore_cleanup_errors=True)
@@ -255,6 +263,29 @@ class KafkaCluster:
         self._await_answer(broker, 1)
         _await_leadership(node_id, broker.address)
 
+    def await_end(self, node_id: int, timeout_s: float) -> bool:
+        """Wait until a broker has ended by itself; tell whether it has. It is to be killed all the same."""
+        process = self._nodes[node_id].process
+        try:
+            return process is None or process.wait(timeout_s) is not None
+        except subprocess.TimeoutExpired:
+            return False
+
+    def controller(self) -> int:
+        """
+        Return the node id of the active controller.
+
+        It is what the voters have written down at their last election, each in its
+        ``quorum-state``; the broker of a Metadata response is any one (KIP-631).
+        """
+        states = [
+            json.loads(path.read_text(encoding="utf-8"))
+            for broker in self._nodes.values()
+            for path in broker.directory.glob("*/__cluster_metadata-0/quorum-state")
+        ]
+        leader = max(states, key=lambda state: (int(state["leaderEpoch"]), int(state["leaderId"])))
+        return int(leader["leaderId"])
+
     def restart(self, node_id: int) -> None:
         """Stop a broker cleanly and start it again."""
         self.stop(node_id)
@@ -264,6 +295,8 @@ class KafkaCluster:
         """Kill what runs and delete everything. Harmless when repeated."""
         for broker in self._nodes.values():
             self._end(broker, signal.SIGKILL, timeout_s=30)
+        while self._mounted:
+            disk.unmount(self._mounted.pop())
         if self._directory is not None:
             self._directory.cleanup()
 
@@ -281,6 +314,10 @@ class KafkaCluster:
                 self._nodes[node_id].proxied = ProxiedPort(free_port(), free_port())
         for broker in self._nodes.values():
             properties = {**self._default_properties(broker), **self.config}
+            if self.disk_megabytes is not None:
+                disk.mount(broker.log_dir, self.disk_megabytes)
+                self._mounted.append(broker.log_dir)
+                properties["metadata.log.dir"] = broker.directory / "metadata"
             broker.properties.write_text(java_properties(properties))
 
     def _default_properties(self, broker: _Broker) -> dict[str, object]:

@@ -20,7 +20,7 @@ from confluent_kafka import (
 from rig.record import Record
 from rig.wait import TimedOut, wait_until
 
-__all__ = ["PartitionDigest", "assert_same_records", "digest_topic", "read_topic"]
+__all__ = ["Isolation", "PartitionDigest", "assert_same_records", "digest_topic", "read_topic"]
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 

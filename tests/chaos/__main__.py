@@ -7,6 +7,7 @@ The exit code is 0 only if every trial was exact.
 from __future__ import annotations
 
 import argparse
+import itertools
 import secrets
 import signal
 import sys
@@ -17,11 +18,16 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
+from rig.disk import mounts_are_refused
+
 from .arena import Arena, open_arena
 from .plan import Kind, Plan, draw, kind_of
 from .report import line_of, markdown
 from .scenarios import SCENARIOS, ScenarioPlan, draw_scenario
 from .trial import Outcome, run_scenario_trial, run_trial
+
+#: Among so many trials one with the fault that is wanted is looked for.
+_SEARCHED = 5_000
 
 
 def _arguments() -> argparse.Namespace:
@@ -35,10 +41,20 @@ def _arguments() -> argparse.Namespace:
         "--kind", choices=[kind.name.lower() for kind in Kind], help="only trials of this kind"
     )
     parser.add_argument(
+        "--fault", metavar="TEXT", help="only trials that have a fault whose name has this text"
+    )
+    parser.add_argument(
         "--scenario", metavar="TEXT", help="only trials of the scenarios whose name has this text"
     )
     parser.add_argument(
         "--agent", action="store_true", help="the destination's brokers have shoal's Java agent"
+    )
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=1.0,
+        metavar="FACTOR",
+        help="let processes take so many times as long as on two idle cores (default: 1)",
     )
     parser.add_argument("--logs", type=Path, help="where to keep what trials leave that were not exact")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write the summary as Markdown")
@@ -55,8 +71,7 @@ def main() -> int:
         sys.exit(f"--scenario {args.scenario!r}: no scenario has this text; there are {', '.join(SCENARIOS)}")
     if args.scenario:
         kind = Kind.SCENARIO
-    numbers = [args.only] * (1 if args.plans else args.trials) if args.only is not None else None
-    numbers = numbers or list(range(args.first, args.first + args.trials))
+    numbers = _numbers(args, seed, kind)
     if args.plans:
         for number in numbers:
             print(f"{number:3} {_plan(seed, number, kind, scenarios)}")
@@ -69,17 +84,39 @@ def main() -> int:
     outcomes: list[Outcome] = []
     with _arena_for(kind, with_agent=args.agent) as arena:
         print(f"ready after {time.monotonic() - began:.0f} s", flush=True)
+        if arena is not None and (refused := mounts_are_refused()):
+            print(
+                f"no disk is filled up: that takes a mount, and this process may not ({refused})", flush=True
+            )
         for turn, number in enumerate(numbers):
             if args.minutes and time.monotonic() - began > args.minutes * 60:
                 break
             plan = _plan(seed, number, kind, scenarios)
-            outcomes.append(_run(arena, plan, logs / f"trial-{number:03}-{turn}"))
+            outcomes.append(_run(arena, plan, logs / f"trial-{number:03}-{turn}", args.patience))
             print(line_of(outcomes[-1]), flush=True)
     summary = markdown(outcomes, seed, time.monotonic() - began)
     print("\n" + summary)
     if args.report:
         args.report.write_text(summary, encoding="utf-8")
     return 0 if outcomes and all(each.is_exact for each in outcomes) else 1
+
+
+def _numbers(args: argparse.Namespace, seed: int, kind: Kind | None) -> list[int]:
+    if args.only is not None:
+        return [args.only] * (1 if args.plans else args.trials)
+    if args.fault is None:
+        return list(range(args.first, args.first + args.trials))
+    searched = range(args.first, args.first + _SEARCHED)
+    with_faults = (number for number in searched if (kind or kind_of(number)) is not Kind.SCENARIO)
+    found = (
+        number
+        for number in with_faults
+        if any(args.fault in fault.name for fault in draw(seed, number, kind).faults)
+    )
+    numbers = list(itertools.islice(found, args.trials))
+    if not numbers:
+        sys.exit(f"--fault {args.fault!r}: no fault of {_SEARCHED} trials has this text in its name")
+    return numbers
 
 
 def _plan(seed: int, number: int, kind: Kind | None, scenarios: Sequence[str]) -> Plan | ScenarioPlan:
@@ -93,12 +130,12 @@ def _arena_for(kind: Kind | None, *, with_agent: bool) -> AbstractContextManager
     return nullcontext() if kind is Kind.SCENARIO else open_arena(with_agent=with_agent)
 
 
-def _run(arena: Arena | None, plan: Plan | ScenarioPlan, logs: Path) -> Outcome:
+def _run(arena: Arena | None, plan: Plan | ScenarioPlan, logs: Path, patience: float) -> Outcome:
     try:
         if isinstance(plan, ScenarioPlan):
             return run_scenario_trial(plan)
         assert arena is not None, "only scenarios go without one"
-        return run_trial(plan, arena, logs)
+        return run_trial(plan, arena, logs, patience)
     except Exception as error:
         # One trial that breaks takes no other with it; it counts as one that was not exact.
         logs.mkdir(parents=True, exist_ok=True)

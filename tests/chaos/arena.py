@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient
 
+from rig import disk
 from rig.agent import agent_jar
 from rig.cluster import QUICK_JVM, KafkaCluster, start_in_parallel
 from rig.proxy import Proxies
@@ -38,6 +39,12 @@ _CONFIG = {
     "log.cleaner.enable": "false",
 }
 _HEAP = "256m"
+
+#: Of a destination broker. What a trial writes are a few MB, which are deleted a minute after its end.
+_DISK_MEGABYTES = 256
+
+#: How long a broker may go on with a full disk: until it next appends anything.
+_ENDS_WITHIN_S = 20.0
 _PREFERRED = 0
 
 
@@ -47,10 +54,12 @@ class Arena:
     Attributes:
         clusters: By side.
         proxies: In front of their brokers.
+        has_disks: Whether the destination's brokers have disks that can be filled up.
     """
 
     clusters: dict[Side, KafkaCluster]
     proxies: dict[Side, Proxies]
+    has_disks: bool
     _locks: dict[Side, threading.Lock] = field(
         default_factory=lambda: {side: threading.Lock() for side in Side}
     )
@@ -95,6 +104,18 @@ class Arena:
         cluster = self.clusters[event.side]
         with self._locks[event.side]:
             match event.kind:
+                case EventKind.KILL_CONTROLLER:
+                    node_id = cluster.controller()
+                    cluster.kill(node_id)
+                    time.sleep(event.down_s)
+                    cluster.start(node_id)
+                case EventKind.RESTART_CONTROLLER:
+                    node_id = cluster.controller()
+                    cluster.stop(node_id)
+                    time.sleep(event.down_s)
+                    cluster.start(node_id)
+                case EventKind.FILL_DISK:
+                    _fill_disk(cluster, event)
                 case EventKind.KILL_BROKER:
                     cluster.kill(event.node_id)
                     time.sleep(event.down_s)  # how long it stays away, not for a condition
@@ -123,6 +144,7 @@ def open_arena(*, with_agent: bool = False) -> Iterator[Arena]:
 
     With shoal's agent, the destination's brokers take several batches in a request.
     """
+    has_disks = disk.mounts_are_refused() is None
     agent = [f"-javaagent:{agent_jar()}"] if with_agent else []
     clusters = {
         side: KafkaCluster(
@@ -131,6 +153,7 @@ def open_arena(*, with_agent: bool = False) -> Iterator[Arena]:
             heap=_HEAP,
             jvm=(*QUICK_JVM, *(agent if side is Side.DESTINATION else ())),
             behind_proxies=True,
+            disk_megabytes=_DISK_MEGABYTES if side is Side.DESTINATION and has_disks else None,
         )
         for side in Side
     }
@@ -139,7 +162,18 @@ def open_arena(*, with_agent: bool = False) -> Iterator[Arena]:
         Proxies(clusters[Side.SOURCE].proxied_ports) as source,
         Proxies(clusters[Side.DESTINATION].proxied_ports) as destination,
     ):
-        yield Arena(clusters, {Side.SOURCE: source, Side.DESTINATION: destination})
+        yield Arena(clusters, {Side.SOURCE: source, Side.DESTINATION: destination}, has_disks)
+
+
+def _fill_disk(cluster: KafkaCluster, event: Event) -> None:
+    """Fill a broker's disk up, wait until that ends it, and start it again with room."""
+    directory = cluster.log_dirs[event.node_id]
+    disk.fill(directory)
+    cluster.await_end(event.node_id, _ENDS_WITHIN_S)
+    cluster.kill(event.node_id)
+    time.sleep(event.down_s)
+    disk.make_room(directory)
+    cluster.start(event.node_id)
 
 
 def _in_sync(admin: AdminClient) -> bool:

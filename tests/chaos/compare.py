@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rig.record import Record
 
-__all__ = ["Comparison", "compare"]
+__all__ = ["Comparison", "compare", "compare_at_least_once", "mirrored_of", "while_stopped"]
 
 #: So many differences are described.
 _DESCRIBED = 5
@@ -24,6 +25,7 @@ class Comparison:
             counts here, too.
         reordered: In both as often, in another order.
         details: The first differences, for people.
+        again: More often in the destination than in the source, as `compare_at_least_once` allows.
     """
 
     records: int = 0
@@ -31,6 +33,7 @@ class Comparison:
     duplicated: int = 0
     reordered: int = 0
     details: tuple[str, ...] = ()
+    again: int = 0
 
     @property
     def is_exact(self) -> bool:
@@ -43,6 +46,7 @@ class Comparison:
             self.duplicated + other.duplicated,
             self.reordered + other.reordered,
             self.details + other.details,
+            self.again + other.again,
         )
 
 
@@ -54,6 +58,54 @@ def compare(
     for partition in sorted({*source, *destination}):
         result += _compare(partition, source.get(partition, ()), destination.get(partition, ()))
     return result
+
+
+def compare_at_least_once(
+    source: Mapping[int, Sequence[Record]], destination: Mapping[int, Sequence[Record]]
+) -> Comparison:
+    """
+    Count what is lost, and what was never in the source; what is there again is no difference.
+
+    Nor is its order: a first copy may come late.
+    """
+    result = Comparison()
+    for partition in sorted({*source, *destination}):
+        ours, theirs = source.get(partition, ()), destination.get(partition, ())
+        wanted = {_content(each) for each in ours}
+        held = {_content(each) for each in theirs}
+        lost = [each for each in ours if _content(each) not in held]
+        foreign = [each for each in theirs if _content(each) not in wanted]
+        details = [f"partition {partition}: lost: key {each.key!r}" for each in lost[:_DESCRIBED]]
+        details += [f"partition {partition}: foreign: key {each.key!r}" for each in foreign[:_DESCRIBED]]
+        again = len(theirs) - len(foreign) - len(held & wanted)
+        result += Comparison(len(ours), len(lost), len(foreign), 0, tuple(details), again)
+    return result
+
+
+def mirrored_of(former: Sequence[Record], copy: Sequence[Record]) -> list[Record]:
+    """Return the records that a partition's copy has of a topic that was deleted: its first ones."""
+    both = zip(former, copy, strict=False)
+    same = itertools.takewhile(lambda pair: _content(pair[0]) == _content(pair[1]), both)
+    return [record for record, _ in same]
+
+
+def while_stopped(
+    former: Sequence[Record], now: Sequence[Record], copy: Sequence[Record], *, has_stopped: bool
+) -> list[str]:
+    """
+    Say where a mirror that must not go on in a topic created anew has mixed the two, or did not stop.
+
+    A partition's copy has nothing of the new topic if it has anything of the former one, else all of it.
+    """
+    mirrored = mirrored_of(former, copy)
+    of_new = [_content(each) for each in copy[len(mirrored) :]]
+    if mirrored and of_new:
+        return [f"{len(of_new)} records are behind the {len(mirrored)} of the former topic"]
+    if mirrored and not has_stopped:
+        return [f"it did not stop, and has {len(mirrored)} records of the former topic"]
+    if not mirrored and of_new != ([] if has_stopped else [_content(each) for each in now]):
+        return [f"it has {len(of_new)} records, not the new topic's {len(now)}"]
+    return []
 
 
 def _compare(partition: int, source: Sequence[Record], destination: Sequence[Record]) -> Comparison:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from confluent_kafka import KafkaError, Message, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
+from rig.read import Isolation
 from rig.wait import wait_until
 
 from .plan import BROKERS, THIRTY_DAYS_MS, Age, Plan
 
-__all__ = ["create_on", "delete_on", "layout", "load"]
+__all__ = ["add_partitions", "await_ends", "create_on", "delete_on", "layout", "load"]
 
 _FLUSH_TIMEOUT_S = 60
 _TRANSACTION_TIMEOUT_S = 60
@@ -42,17 +43,28 @@ def layout(plan: Plan, side: str) -> list[list[int]]:
     return [dice.sample(range(1, BROKERS + 1), BROKERS) for _ in range(plan.partitions)]
 
 
-def create_on(bootstrap: str, plan: Plan, replicas: list[list[int]]) -> None:
-    """Create the topic, each partition on all brokers, and wait until they all have it."""
+def create_on(bootstrap: str, topic: str, replicas: list[list[int]]) -> None:
+    """Create a topic, each partition on all brokers, and wait until they all have it."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    new = NewTopic(plan.topic, num_partitions=plan.partitions, replica_assignment=replicas, config=_CONFIG)
-    admin.create_topics([new])[plan.topic].result()
+    new = NewTopic(topic, num_partitions=len(replicas), replica_assignment=replicas, config=_CONFIG)
+    admin.create_topics([new])[topic].result()
+    _await_replicas(admin, topic, len(replicas))
 
+
+def add_partitions(bootstrap: str, topic: str, partitions: int, replicas: list[list[int]]) -> None:
+    """Add partitions to a topic that has so many, and wait until all brokers have them."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    more = NewPartitions(topic, partitions + len(replicas), replica_assignment=replicas)
+    admin.create_partitions([more])[topic].result()
+    _await_replicas(admin, topic, partitions + len(replicas))
+
+
+def _await_replicas(admin: AdminClient, topic: str, partitions: int) -> None:
     def is_replicated() -> bool:
-        found = admin.list_topics(plan.topic, timeout=10).topics[plan.topic].partitions
-        return len(found) == plan.partitions and all(len(each.isrs) == BROKERS for each in found.values())
+        found = admin.list_topics(topic, timeout=10).topics[topic].partitions
+        return len(found) == partitions and all(len(each.isrs) >= BROKERS - 1 for each in found.values())
 
-    wait_until(is_replicated, f"replicas of {plan.topic}", timeout_s=60)
+    wait_until(is_replicated, f"replicas of {topic}", timeout_s=60)
 
 
 def delete_on(bootstrap: str, topic: str) -> None:
@@ -61,9 +73,46 @@ def delete_on(bootstrap: str, topic: str) -> None:
     admin.delete_topics([topic])[topic].result()
 
 
-def load(bootstrap: str, plan: Plan) -> int:
+def await_ends(bootstrap: str, topic: str, partitions: int) -> list[int]:
+    """Wait until no transaction is open any more (markers come after the commit), and return the ends."""
+    ends: list[int] = []
+
+    def is_settled() -> bool:
+        ends[:] = _watermarks(bootstrap, topic, partitions, "read_uncommitted")
+        return ends == _watermarks(bootstrap, topic, partitions, "read_committed")
+
+    wait_until(is_settled, f"the last markers of {topic}")
+    return ends
+
+
+def _watermarks(bootstrap: str, topic: str, partitions: int, isolation: Isolation) -> list[int]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "chaos",  # demanded by librdkafka, never joined
+            "isolation.level": isolation,
+            "log_level": 0,
+        }
+    )
+    try:
+        return [
+            int(consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30)[1])
+            for number in range(partitions)
+        ]
+    finally:
+        consumer.close()
+
+
+def load(
+    bootstrap: str,
+    plan: Plan,
+    topic: str | None = None,
+    partitions: Sequence[int] | None = None,
+    rounds: int | None = None,
+    first_key: int = 1,
+) -> int:
     """
-    Load the plan's topic; every record has a key that no other has.
+    Load a topic, the plan's unless another is named; every record has a key that no other has.
 
     In each round each partition gets a batch: by an idempotent or a plain producer, in a transaction
     that commits, or in one that aborts, with a batch of somebody else's in between.
@@ -71,15 +120,21 @@ def load(bootstrap: str, plan: Plan) -> int:
     Returns:
         How many records a reader of the plan's isolation level sees.
     """
-    return _Loader(bootstrap, plan).run()
+    chosen = range(plan.partitions) if partitions is None else partitions
+    loader = _Loader(bootstrap, plan, topic or plan.topic, chosen, first_key)
+    return loader.run(plan.rounds if rounds is None else rounds)
 
 
 class _Loader:
-    def __init__(self, bootstrap: str, plan: Plan) -> None:
+    def __init__(
+        self, bootstrap: str, plan: Plan, topic: str, partitions: Sequence[int], first_key: int
+    ) -> None:
         self._plan = plan
-        self._dice = random.Random(plan.layout_seed)
+        self._topic = topic
+        self._partitions = partitions
+        self._dice = random.Random(plan.layout_seed + first_key - 1)
         self._now_ms = int(time.time() * 1000)
-        self._count = 0
+        self._count = first_key - 1
         self._failures: list[KafkaError] = []
         self._others = [
             Producer({**_BATCH_BY_FLUSH, **settings, "bootstrap.servers": bootstrap})
@@ -93,15 +148,15 @@ class _Loader:
             {
                 **_BATCH_BY_FLUSH,
                 "bootstrap.servers": bootstrap,
-                "transactional.id": f"{plan.topic} {plan.layout_seed}",
+                "transactional.id": f"{topic} {plan.layout_seed} {first_key}",
                 "compression.codec": plan.codecs[0],
             }
         )
         self._transactional.init_transactions(_TRANSACTION_TIMEOUT_S)
 
-    def run(self) -> int:
+    def run(self, rounds: int) -> int:
         seen = 0
-        for number in range(self._plan.rounds):
+        for number in range(rounds):
             match self._dice.randrange(8):
                 case 0:
                     self._transactional.begin_transaction()
@@ -120,12 +175,12 @@ class _Loader:
 
     def _round(self, producer: Producer, number: int) -> int:
         count = 0
-        for partition in range(self._plan.partitions):
+        for partition in self._partitions:
             for timestamp, value in self._batch(number):
                 self._count += 1
                 count += 1
                 producer.produce(
-                    self._plan.topic,
+                    self._topic,
                     value,
                     b"%d" % self._count,
                     partition=partition,

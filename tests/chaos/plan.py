@@ -20,14 +20,17 @@ __all__ = [
     "KINDS",
     "Age",
     "Api",
+    "Change",
     "Error",
     "Event",
     "EventKind",
     "Kind",
+    "Meanwhile",
     "Network",
     "Plan",
     "Refusal",
     "Side",
+    "TopicChange",
     "draw",
     "kind_of",
 ]
@@ -54,11 +57,19 @@ _PAUSED = 0.25
 _PAUSES_S = (0.5, 1.5, 6.0, 12.0)
 
 
+#: Of all trials between real clusters, so many have an active controller fail, or a disk filled up.
+_CLUSTER_EVENTS = 0.2
+
+
 class Kind(Enum):
     """What mirrors, and into what."""
 
     PRODUCT = "product"
     """``shoal mirror``, a process with Spark."""
+    TOPICS = "topics"
+    """The same, while topics of the source come, grow, or are deleted and created anew (`topics`)."""
+    MAKER = "mirror-maker"
+    """``shoal mirror-maker``, a process with Spark."""
     ENGINE = "engine"
     """``copy_lane`` in a Python process, without Spark."""
     EMBEDDED = "embedded broker"
@@ -66,9 +77,18 @@ class Kind(Enum):
     SCENARIO = "scenario"
     """The engine between two embedded brokers whose topics, positions and clocks change (`scenarios`)."""
 
+    @property
+    def has_spark(self) -> bool:
+        return self in (Kind.PRODUCT, Kind.TOPICS, Kind.MAKER)
+
 
 #: Of ten trials that are no scenarios, so many are of each kind.
-_OTHERS = (Kind.PRODUCT, Kind.ENGINE, Kind.ENGINE) * 3 + (Kind.EMBEDDED,)
+_OTHERS = (
+    *(Kind.PRODUCT, Kind.ENGINE, Kind.TOPICS),
+    *(Kind.PRODUCT, Kind.ENGINE, Kind.MAKER),
+    *(Kind.PRODUCT, Kind.ENGINE, Kind.ENGINE),
+    Kind.EMBEDDED,
+)
 
 #: The kinds of trials, in turn: every second one is a scenario.
 KINDS = tuple(kind for other in _OTHERS for kind in (other, Kind.SCENARIO))
@@ -134,6 +154,9 @@ class EventKind(Enum):
     KILL_BROKER = "kill -9 and start of a broker"
     RESTART_BROKER = "clean restart of a broker"
     MOVE_LEADERS = "leaders move"
+    KILL_CONTROLLER = "kill -9 and start of the active controller"
+    RESTART_CONTROLLER = "clean restart of the active controller"
+    FILL_DISK = "full disk of a broker, which ends it"
     PAUSE_TASK = "SIGSTOP and SIGCONT of a task's process"
     PAUSE_WORKERS = "SIGSTOP and SIGCONT of all Python workers"
     PAUSE_DRIVER = "SIGSTOP and SIGCONT of the driver"
@@ -167,7 +190,7 @@ class Event:
         return f"{self.name}{broker} at {self.after}{down}"
 
 
-BROKER_EVENTS = frozenset({EventKind.KILL_BROKER, EventKind.RESTART_BROKER})
+BROKER_EVENTS = frozenset({EventKind.KILL_BROKER, EventKind.RESTART_BROKER, EventKind.FILL_DISK})
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +265,57 @@ class Refusal:
         return f"{self.name} x{self.times}{whom} at {self.after}"
 
 
-Fault = Event | Network | Refusal
+class Change(Enum):
+    """What becomes of the source's topics."""
+
+    RECREATED = "source topic deleted and created anew"
+    PARTITIONS = "partitions added"
+    TOPIC = "a topic created"
+
+
+class Meanwhile(Enum):
+    """What the mirror does while the topics change."""
+
+    RUNS = "while it runs"
+    WORKERS_PAUSED = "while its workers are paused"
+    PAUSED = "while all of it is paused"
+    KILLED = "between kill -9 and start"
+    STOPPED = "between SIGTERM and start"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicChange:
+    """
+    A change of the source's topics, all of whose records are there when it is over.
+
+    Attributes:
+        after: When the destination has answered so many Produce requests.
+        rounds: How often each of the new partitions gets a batch.
+        goes_on: Of a topic created anew: the mirror continues at once; else it stops, and continues when
+            it is told to.
+        latest: Of what is created: the mirror has ``--start latest``, and was started once before.
+        down_s: How much longer than the change a pause lasts, or the mirror is down.
+    """
+
+    change: Change
+    meanwhile: Meanwhile
+    after: int
+    rounds: int
+    goes_on: bool
+    latest: bool
+    down_s: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.change.value} {self.meanwhile.value}"
+
+    def __str__(self) -> str:
+        policy = "continue" if self.goes_on else "fail, then continue"
+        how = f" ({policy})" if self.change is Change.RECREATED else " (--start latest)" * self.latest
+        return f"{self.name}{how} at {self.after}{f' down {self.down_s:g} s' if self.down_s else ''}"
+
+
+Fault = Event | Network | Refusal | TopicChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +343,8 @@ class Plan:
         several: The embedded broker takes several batches of a partition in a request.
         together_bytes: How many bytes of a partition may go into a request then, without Spark.
         rebatch: The mirror's ``--rebatch``.
+        raw: Of ``mirror-maker``: ``--use.raw.bytes``.
+        at_least_once: Of ``mirror-maker``: ``--delivery at-least-once``.
     """
 
     seed: int
@@ -293,10 +368,21 @@ class Plan:
     several: bool = False
     together_bytes: int = 1024 * 1024
     rebatch: str | None = None
+    raw: bool = False
+    at_least_once: bool = False
 
     @property
     def topic(self) -> str:
         return f"chaos-{self.number}"
+
+    @property
+    def new_topic(self) -> str:
+        """The one that a `TopicChange` creates."""
+        return f"{self.topic}-new"
+
+    @property
+    def topic_change(self) -> TopicChange | None:
+        return next((fault for fault in self.faults if isinstance(fault, TopicChange)), None)
 
     @property
     def expiration_ms(self) -> int:
@@ -304,7 +390,7 @@ class Plan:
         return SHORT_EXPIRATION_MS if self.age is Age.EXPIRING else DEFAULT_EXPIRATION_MS
 
     def __str__(self) -> str:
-        streaming = f", slices of {self.slice_s:g} s" if self.streams else ""
+        streaming = f", slices of {self.slice_s:g} s" if self.streams and self.kind is not Kind.MAKER else ""
         how = f"{self.kind.value}{streaming}, {self.age.value}"
         if self.isolation == "read_uncommitted":
             how += ", read_uncommitted"
@@ -312,6 +398,9 @@ class Plan:
             how += ", several batches in a request"
         if self.rebatch:
             how += f", joined below {self.rebatch}"
+        if self.kind is Kind.MAKER:
+            how += ", batches as they are" if self.raw else ", decoded"
+            how += ", at least once" if self.at_least_once else ""
         return f"{how}: {'; '.join(map(str, self.faults))}"
 
 
@@ -338,16 +427,58 @@ def draw(seed: int, number: int, kind: Kind | None = None) -> Plan:
         fetch_buffer_bytes=_fetch_buffer_bytes(kind, dice),
         commit_interval_ms=dice.choice([1, 50, 500, 5_000]),
         isolation="read_uncommitted" if dice.random() < 0.15 else "read_committed",
-        streams=kind is Kind.PRODUCT and dice.random() < 0.6,
+        streams=kind.has_spark and (dice.random() < 0.6 or kind is not Kind.PRODUCT),
         slice_s=random.Random(f"{seed}/{number}/slices").choice([1.0, 1.0, 3.0, 15.0]),
-        again=kind is not Kind.PRODUCT or dice.random() < 0.15,
+        again=not kind.has_spark or kind is Kind.TOPICS or (kind is Kind.PRODUCT and dice.random() < 0.15),
         faults=(),
     )
     faults = tuple(_fault(plan, dice) for _ in range(dice.choice([1, 2, 2, 3])))
     faults = tuple(sorted(faults, key=lambda fault: fault.after))
     has_stalls = any(isinstance(fault, Network) and fault.stall_s for fault in faults)
     plan = replace(plan, faults=faults, request_timeout_ms=QUICK_REQUEST_TIMEOUT_MS if has_stalls else 30_000)
-    return _with_pauses(_with_small_batches(plan))
+    return _with_topic_change(_as_maker(_with_cluster_events(_with_pauses(_with_small_batches(plan)))))
+
+
+def _with_cluster_events(plan: Plan) -> Plan:
+    """Let a controller fail over, or a disk fill up, by dice of their own: the rest is older than that."""
+    dice = random.Random(f"{plan.seed}/{plan.number}/cluster events")
+    if plan.kind is Kind.EMBEDDED or dice.random() >= _CLUSTER_EVENTS:
+        return plan
+    kind = dice.choice([EventKind.KILL_CONTROLLER, EventKind.RESTART_CONTROLLER, EventKind.FILL_DISK])
+    side = Side.DESTINATION if kind is EventKind.FILL_DISK else dice.choice([Side.DESTINATION, *Side])
+    node_id = dice.randint(1, BROKERS) if kind in BROKER_EVENTS else 0
+    event = Event(kind, dice.randint(0, plan.rounds), side, node_id, dice.choice([0.0, 1.5, 5.0]))
+    return replace(plan, faults=tuple(sorted((*plan.faults, event), key=lambda fault: fault.after)))
+
+
+def _with_topic_change(plan: Plan) -> Plan:
+    """Let the source's topics change early enough that the mirror is still at work."""
+    if plan.kind is not Kind.TOPICS:
+        return plan
+    dice = random.Random(f"{plan.seed}/{plan.number}/topics")
+    change = dice.choice([Change.RECREATED, Change.RECREATED, Change.PARTITIONS, Change.TOPIC])
+    down = [Meanwhile.KILLED, Meanwhile.STOPPED]
+    paused = [Meanwhile.RUNS, Meanwhile.WORKERS_PAUSED, Meanwhile.PAUSED]
+    # What is created while the mirror is down is what it could pass over.
+    meanwhile = dice.choice([*down, *(down if change is not Change.RECREATED else []), *paused])
+    topic_change = TopicChange(
+        change=change,
+        meanwhile=meanwhile,
+        after=dice.randint(0, plan.rounds // 2),
+        rounds=dice.randint(1, plan.rounds),
+        goes_on=dice.random() < 0.6,
+        latest=change is not Change.RECREATED and dice.random() < 0.6,
+        down_s=0.0 if meanwhile is Meanwhile.RUNS else dice.choice([0.0, 1.5]),
+    )
+    faults = sorted((*plan.faults[:2], topic_change), key=lambda fault: fault.after)
+    return replace(plan, faults=tuple(faults))
+
+
+def _as_maker(plan: Plan) -> Plan:
+    if plan.kind is not Kind.MAKER:
+        return plan
+    dice = random.Random(f"{plan.seed}/{plan.number}/maker")
+    return replace(plan, raw=dice.random() < 0.5, at_least_once=dice.random() < 0.3, rebatch=None)
 
 
 def _with_pauses(plan: Plan) -> Plan:
@@ -356,7 +487,7 @@ def _with_pauses(plan: Plan) -> Plan:
     if dice.random() >= _PAUSED:
         return plan
     kinds = [EventKind.PAUSE_TASK]
-    if plan.kind is Kind.PRODUCT:
+    if plan.kind.has_spark:
         kinds = [
             EventKind.PAUSE_WORKERS,
             EventKind.PAUSE_WORKERS,
@@ -385,7 +516,7 @@ def _with_small_batches(plan: Plan) -> Plan:
 def _fetch_buffer_bytes(kind: Kind, dice: random.Random) -> int:
     largest = 16 * 1024 * 1024
     # 64 KiB of a buffer are for the response around the record sets.
-    return dice.choice([1_048_576, largest] if kind is Kind.PRODUCT else [68_000, 300_000, largest])
+    return dice.choice([1_048_576, largest] if kind.has_spark else [68_000, 300_000, largest])
 
 
 def _fault(plan: Plan, dice: random.Random) -> Fault:
@@ -414,7 +545,7 @@ def _refusal(plan: Plan, after: int, dice: random.Random) -> Refusal:
 
 
 def _process_event(plan: Plan, after: int, dice: random.Random) -> Event:
-    if plan.kind is not Kind.PRODUCT:
+    if not plan.kind.has_spark:
         return Event(EventKind.KILL_TASK, after)
     kinds = [
         EventKind.KILL_WORKER,
@@ -444,7 +575,7 @@ def _cluster_event(plan: Plan, after: int, dice: random.Random) -> Event:
 def _network(plan: Plan, after: int, dice: random.Random) -> Network:
     others = [Api.LIST_OFFSETS, Api.METADATA, Api.OFFSET_COMMIT, Api.OFFSET_FETCH, Api.FIND_COORDINATOR]
     others += [Api.INIT_PRODUCER_ID, Api.OFFSET_FOR_LEADER_EPOCH]
-    if plan.kind is Kind.PRODUCT:
+    if plan.kind.has_spark:
         others += [Api.JOIN_GROUP, Api.SYNC_GROUP, Api.HEARTBEAT]
     api = dice.choice([*[Api.PRODUCE] * 12, *[Api.FETCH] * 4, *others])
     side = _SIDE_OF.get(api) or dice.choice(list(Side))

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,30 +91,44 @@ class MirrorRun:
                 killed = 0
                 while not killed:  # they may have just ended by themselves, as with their slice
                     killed = sum(map(_kill, self._await_any(_is_worker)))
-            case EventKind.PAUSE_TASK | EventKind.PAUSE_DRIVER:
-                self._pause([self._itself()], paused_s)
-            case EventKind.PAUSE_WORKERS:
-                self._pause(self._await_any(_is_worker), paused_s)
-            case EventKind.PAUSE_ALL:
-                self._pause([self._itself(), *self._children()], paused_s)
+            case (
+                EventKind.PAUSE_TASK | EventKind.PAUSE_DRIVER | EventKind.PAUSE_WORKERS | EventKind.PAUSE_ALL
+            ):
+                with self.paused(kind):
+                    time.sleep(paused_s)  # how long they are paused, not for a condition
             case _:
                 raise ValueError(f"{kind} does not happen to a process")
+
+    @contextlib.contextmanager
+    def paused(self, kind: EventKind) -> Iterator[None]:
+        """
+        Pause it, or a part of it, within the block.
+
+        Raises:
+            Ended: There is no such part, and none appears.
+        """
+        match kind:
+            case EventKind.PAUSE_WORKERS:
+                processes = self._await_any(_is_worker)
+            case EventKind.PAUSE_ALL:
+                processes = [self._itself(), *self._children()]
+            case _:
+                processes = [self._itself()]
+        for each in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.suspend()
+        try:
+            yield
+        finally:
+            for each in processes:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.resume()
 
     def _itself(self) -> psutil.Process:
         try:
             return psutil.Process(self._process.pid)
         except psutil.NoSuchProcess as error:
             raise Ended("the mirror has ended") from error
-
-    @staticmethod
-    def _pause(processes: Sequence[psutil.Process], seconds: float) -> None:
-        for each in processes:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                each.suspend()
-        time.sleep(seconds)  # how long they are paused, not for a condition
-        for each in processes:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                each.resume()
 
     def _kill_first(self) -> None:
         self.killed = True
@@ -178,8 +192,8 @@ def end_orphans(orphans: Sequence[psutil.Process], within_s: float) -> list[str]
         try:
             if each.status() != psutil.STATUS_ZOMBIE:
                 each.wait(max(0.0, deadline - time.monotonic()))
-        except psutil.NoSuchProcess:
-            continue
+        except (psutil.NoSuchProcess, FileNotFoundError):
+            continue  # pidfd_open, by which psutil waits, answers ENOENT for one that is just being reaped
         except psutil.TimeoutExpired:
             left.append(_command(each))
             each.kill()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from chaos.arena import Arena, open_arena
-from chaos.plan import AGES, KINDS, Kind, Network, draw, kind_of
+from chaos.plan import AGES, KINDS, Change, Event, EventKind, Kind, Meanwhile, Network, draw, kind_of
 from chaos.report import line_of
 from chaos.scenarios import SCENARIOS, ScenarioPlan, run_scenario
 from chaos.scenarios.promises import Findings, at_least_once, exact, exact_or_stopped
@@ -33,11 +34,40 @@ def test_a_long_run_has_every_kind_of_trial_in_its_share() -> None:
     kinds = [kind_of(number) for number in range(400)]
     assert set(kinds) == set(Kind) == set(KINDS)
     assert sum(kind is Kind.PRODUCT for kind in kinds) == 60
+    assert sum(kind is Kind.TOPICS for kind in kinds) == sum(kind is Kind.MAKER for kind in kinds) == 20
     assert sum(kind is Kind.SCENARIO for kind in kinds) == 200
     plans = [draw(SEED, number) for number, kind in enumerate(kinds) if kind is not Kind.SCENARIO]
     assert {plan.age for plan in plans} == set(AGES)
     network = [fault for plan in plans for fault in plan.faults if isinstance(fault, Network)]
     assert len({(fault.api, fault.step) for fault in network}) > 30
+
+
+def test_changes_of_topics_come_at_every_moment_and_by_every_policy() -> None:
+    plans = [draw(SEED, number, Kind.TOPICS) for number in range(200)]
+    changes = [plan.topic_change for plan in plans]
+    drawn = {(each.change, each.meanwhile) for each in changes if each is not None}
+    assert drawn == set(itertools.product(Change, Meanwhile))
+    assert {each.goes_on for each in changes if each and each.change is Change.RECREATED} == {True, False}
+    assert {each.latest for each in changes if each and each.change is Change.TOPIC} == {True, False}
+    assert not any(draw(SEED, number, Kind.PRODUCT).topic_change for number in range(50))
+
+
+def test_mirror_makers_pass_batches_and_decode_them_once_and_at_least_once() -> None:
+    plans = [draw(SEED, number, Kind.MAKER) for number in range(60)]
+    assert {(plan.raw, plan.at_least_once) for plan in plans} == set(
+        itertools.product((True, False), repeat=2)
+    )
+
+
+def test_controllers_fail_and_disks_fill_up_where_brokers_are_real() -> None:
+    wanted = {EventKind.KILL_CONTROLLER, EventKind.RESTART_CONTROLLER, EventKind.FILL_DISK}
+
+    def drawn(kind: Kind) -> set[EventKind]:
+        faults = [fault for number in range(100) for fault in draw(SEED, number, kind).faults]
+        return {fault.kind for fault in faults if isinstance(fault, Event)} & wanted
+
+    assert all(drawn(kind) == wanted for kind in (Kind.PRODUCT, Kind.ENGINE, Kind.TOPICS, Kind.MAKER))
+    assert drawn(Kind.EMBEDDED) == set()
 
 
 # Six brokers start with the first; a process may take 150 s, and be started again.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from chaos.compare import compare
+import pytest
+from chaos.compare import compare, compare_at_least_once, mirrored_of, while_stopped
 
 from rig.record import Record
 
@@ -48,3 +49,41 @@ def test_what_is_altered_is_lost_and_more() -> None:
 def test_records_in_another_partition_are_lost_there() -> None:
     found = compare({0: records(1), 1: []}, {0: [], 1: records(1)})
     assert (found.lost, found.duplicated) == (1, 1)
+
+
+def test_at_least_once_what_is_lost_or_foreign_is_counted() -> None:
+    found = compare_at_least_once({0: records(1, 2, 3)}, {0: records(1, 9, 3)})
+    assert (found.lost, found.duplicated, found.again, found.is_exact) == (1, 1, 0, False)
+    assert found.details
+
+
+def test_at_least_once_what_is_there_again_is_exact_and_counted_apart() -> None:
+    found = compare_at_least_once({0: records(1, 2, 3)}, {0: records(1, 2, 1, 2, 3)})
+    assert (found.records, found.is_exact, found.again) == (3, True, 2)
+
+
+@pytest.mark.parametrize(
+    ("copy", "has_stopped", "is_kept"),
+    [
+        (records(1, 2), True, True),
+        (records(1, 2, 3), True, True),
+        (records(7, 8), False, True),
+        (records(), True, True),
+        (records(1, 2), False, False),
+        (records(1, 7), True, False),
+        (records(1, 2, 3, 7, 8), True, False),
+        (records(7), False, False),
+        (records(8, 7), False, False),
+        (records(2, 3), True, False),
+    ],
+)
+def test_a_stop_in_a_topic_created_anew_is_kept_if_nothing_is_mixed(
+    copy: list[Record], has_stopped: bool, is_kept: bool
+) -> None:
+    problems = while_stopped(records(1, 2, 3), records(7, 8), copy, has_stopped=has_stopped)
+    assert (problems == []) is is_kept
+
+
+def test_what_is_mirrored_of_a_former_topic_are_its_first_records_in_order() -> None:
+    assert [each.key for each in mirrored_of(records(1, 2, 3), records(1, 2, 7))] == [b"1", b"2"]
+    assert mirrored_of(records(1, 2, 3), records(2, 3)) == []

@@ -2,37 +2,46 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from rig.proxy import Disturbance
-from rig.read import Isolation, read_topic
-from rig.wait import wait_until
 from shoal.broker import Broker
 from shoal.broker.faults import Fault as BrokerFault
 from shoal.errors import ErrorCode
 from shoal.protocol.apis import ApiKey
 
 from .arena import Arena
-from .compare import Comparison, compare
-from .load import create_on, delete_on, layout, load
-from .plan import Api, Event, EventKind, Kind, Network, Plan, Refusal, Side
+from .compare import Comparison
+from .load import create_on, delete_on, layout
+from .movers import Mover
+from .plan import (
+    Api,
+    Change,
+    Event,
+    EventKind,
+    Kind,
+    Meanwhile,
+    Network,
+    Plan,
+    Refusal,
+    Side,
+    TopicChange,
+)
 from .processes import Ended, MirrorRun, end_orphans
 from .scenarios import SCENARIOS, ScenarioPlan, run_scenario
+from .topics import SourceTopics
 
 __all__ = ["Outcome", "run_scenario_trial", "run_trial"]
-
-_TASK = Path(__file__).with_name("task.py")
 
 #: One process may take so long, whatever goes wrong: brokers come back within ten seconds.
 _ATTEMPT_S = 150.0
@@ -53,6 +62,18 @@ _IDLE_S = 15.0
 _STREAMS = 3
 
 _POLL_S = 0.005
+
+#: Between two looks at the group's positions.
+_POLL_COMMITTED_S = 0.3
+
+#: So many processes, one after the other, may be killed, or end without an error, before all is copied.
+_ATTEMPTS = 12
+
+#: How long a second mirror-maker stays in the group.
+_MEMBER_S = 15.0
+
+#: By which a partition stops whose topic was created anew (docs/operating.md).
+_CREATED_AGAIN = "created again"
 
 
 @dataclass
@@ -84,11 +105,16 @@ class Outcome:
         return self.comparison.is_exact and not self.problems and self.comparison.records > 0
 
 
-def run_trial(plan: Plan, arena: Arena, logs: Path) -> Outcome:
-    """Run a plan; ``logs`` gets what its processes wrote, and both logs where they differ."""
+def run_trial(plan: Plan, arena: Arena, logs: Path, patience: float = 1.0) -> Outcome:
+    """
+    Run a plan; ``logs`` gets what its processes wrote, and both logs where they differ.
+
+    Args:
+        patience: How many times as long as on two idle cores a process may take.
+    """
     logs.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        trial = _Trial(plan, arena, logs, stack)
+        trial = _Trial(plan, arena, logs, stack, patience)
         began = time.monotonic()
         try:
             trial.run()
@@ -124,12 +150,19 @@ def _embedded(plan: Plan) -> Broker:
 
 
 class _Trial:
-    def __init__(self, plan: Plan, arena: Arena, logs: Path, stack: ExitStack) -> None:
+    def __init__(self, plan: Plan, arena: Arena, logs: Path, stack: ExitStack, patience: float) -> None:
         self.plan = plan
+        self._patience = patience
         self.outcome = Outcome(plan)
         self._arena = arena
         self._logs = logs
         self._broker = stack.enter_context(_embedded(plan)) if plan.kind is Kind.EMBEDDED else None
+        self._topics = SourceTopics(arena.bootstrap(Side.SOURCE), plan)
+        self._mover = Mover(plan, arena.proxied(Side.SOURCE), self._mirrors_into, logs)
+        change = plan.topic_change
+        self._goes_on = change is not None and change.goes_on
+        self._has_changed = self._was_recreated = False
+        self._starting = threading.Lock()
         self._broker_faults: list[tuple[Refusal | None, BrokerFault]] = []
         self._disturbances: list[tuple[Network, Disturbance]] = []
         self._current: MirrorRun | None = None
@@ -153,8 +186,7 @@ class _Trial:
         with self._phase("create"):
             self._prepare()
         with self._phase("load"):
-            expected = load(self._arena.bootstrap(Side.SOURCE), self.plan)
-            self._ends = self._source_ends()
+            self._ends = self._topics.load()
         try:
             with self._phase("mirror"):
                 self._let_things_go_wrong()
@@ -177,11 +209,16 @@ class _Trial:
                 self._broker.faults.clear()
         with self._phase("heal"):
             self._arena.heal()
+        if self._was_recreated and not self._goes_on and not self.outcome.problems:
+            with self._phase("stop"):
+                self._stay_and_go_on()
         if self.plan.again and not self.outcome.problems:
             with self._phase("again"):
                 self._once_more()
         with self._phase("compare"):
-            self._compare(expected)
+            self.outcome.comparison = self._topics.compare(self._destination)
+            self.outcome.problems += self._topics.problems
+            self._judge_doubles()
         if self.outcome.is_exact:
             self._clean_up()
         else:
@@ -189,51 +226,18 @@ class _Trial:
 
     def _prepare(self) -> None:
         plan, arena = self.plan, self._arena
-        create_on(arena.bootstrap(Side.SOURCE), plan, layout(plan, "source"))
+        self._topics.create()
         if self._broker is None:
             arena.expire_producers_after(plan.expiration_ms)
-            create_on(arena.bootstrap(Side.DESTINATION), plan, layout(plan, "destination"))
+            create_on(arena.bootstrap(Side.DESTINATION), plan.topic, layout(plan, "destination"))
         else:
             admin = AdminClient({"bootstrap.servers": self._broker.bootstrap, "log_level": 0})
             new = NewTopic(plan.topic, plan.partitions, 1, config={"retention.ms": "-1"})
             admin.create_topics([new])[plan.topic].result()
-
-    def _source_ends(self) -> list[int]:
-        """Wait until no transaction is open any more (markers come after the commit), and return the ends."""
-        ends: list[int] = []
-
-        def is_settled() -> bool:
-            ends[:] = self._watermarks("read_uncommitted")
-            return ends == self._watermarks("read_committed")
-
-        wait_until(is_settled, f"the last markers of {self.plan.topic}")
-        return ends
-
-    def _watermarks(self, isolation: Isolation) -> list[int]:
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self._arena.bootstrap(Side.SOURCE),
-                "group.id": "chaos",  # demanded by librdkafka, never joined
-                "isolation.level": isolation,
-                "log_level": 0,
-            }
-        )
-        try:
-            return [
-                int(consumer.get_watermark_offsets(TopicPartition(self.plan.topic, number), timeout=30)[1])
-                for number in range(self.plan.partitions)
-            ]
-        finally:
-            consumer.close()
-
-    def _compare(self, expected: int) -> None:
-        source = read_topic(self._arena.bootstrap(Side.SOURCE), self.plan.topic, self.plan.isolation)
-        self.outcome.comparison = compare(source, read_topic(self._destination, self.plan.topic))
-        seen = self.outcome.comparison.records
-        if seen != expected:
-            self.outcome.problems.append(
-                f"the source has {seen} records, not the {expected} that were loaded"
-            )
+        change = plan.topic_change
+        if change is not None and change.latest:
+            self._topics.load_what_is_passed_over()
+            self._run_once(self._logs / "first start", "the first start")
 
     @property
     def _destination(self) -> str:
@@ -246,14 +250,16 @@ class _Trial:
 
     def _clean_up(self) -> None:
         shutil.rmtree(self._logs, ignore_errors=True)
-        delete_on(self._arena.bootstrap(Side.SOURCE), self.plan.topic)
+        self._topics.delete()
         if self._broker is None:
-            delete_on(self._arena.bootstrap(Side.DESTINATION), self.plan.topic)
+            for topic in self._topics.names:
+                delete_on(self._arena.bootstrap(Side.DESTINATION), topic)
 
     def _keep(self) -> None:
         """Keep what is needed to find out what happened."""
         for side, cluster in self._arena.clusters.items():
             for node_id, log_dir in cluster.log_dirs.items():
+                # Of a topic that is created during the trial, too.
                 for partition in sorted(log_dir.glob(f"{self.plan.topic}-*")):
                     where = self._logs / side.value / str(node_id) / partition.name
                     shutil.copytree(partition, where, dirs_exist_ok=True)
@@ -274,6 +280,9 @@ class _Trial:
                     self._disturb(fault)
                 case Event():
                     thread = threading.Thread(target=self._bring_about, args=(fault,), name=str(fault))
+                    self._events.append(thread)
+                case TopicChange():
+                    thread = threading.Thread(target=self._change_topics, args=(fault,), name=str(fault))
                     self._events.append(thread)
         if self._broker:
             self._refuse(self._broker)
@@ -313,36 +322,90 @@ class _Trial:
         return self._arena.proxies[Side.DESTINATION].responses(Api.PRODUCE)
 
     def _bring_about(self, event: Event) -> None:
-        while self._answered() < event.after:
-            if self._over.wait(_POLL_S):
-                return
+        if not self._await_moment(event.after):
+            return
+        if event.kind is EventKind.FILL_DISK and not self._arena.has_disks:
+            return
         if event.side is not None:
             self._arena.bring_about(event, self.plan.topic)
             self._came.append(event.name)
-            return
-        if event.kind is EventKind.CONTEND:
+        elif event.kind is EventKind.CONTEND:
             self._contend()
             self._came.append(event.name)
-            return
+        elif self._do_to_mirror(lambda run: run.suffer(event.kind, event.down_s)):
+            self._came.append(event.name)
+
+    def _await_moment(self, after: int) -> bool:
+        """Wait until the destination has answered so many Produce requests; tell whether it has."""
+        while self._answered() < after:
+            if self._over.wait(_POLL_S):
+                return False
+        return True
+
+    def _do_to_mirror(self, do: Callable[[MirrorRun], None]) -> bool:
+        """Do something to the process that runs, or to the next one; tell whether it was done."""
         while not self._over.is_set():
             run = self._current
             if run is not None and run.is_running:
                 try:
-                    run.suffer(event.kind, event.down_s)
+                    do(run)
                 except Ended:
                     continue  # perhaps the next one has what is to be killed
-                self._came.append(event.name)
-                return
+                return True
             self._over.wait(_POLL_S)
+        return False
+
+    def _change_topics(self, change: TopicChange) -> None:
+        if not self._await_moment(change.after):
+            return
+        try:
+            match change.meanwhile:
+                case Meanwhile.RUNS:
+                    self._change(change)
+                case Meanwhile.WORKERS_PAUSED:
+                    self._do_to_mirror(lambda run: self._change_paused(run, EventKind.PAUSE_WORKERS, change))
+                case Meanwhile.PAUSED:
+                    self._do_to_mirror(lambda run: self._change_paused(run, EventKind.PAUSE_ALL, change))
+                case Meanwhile.KILLED:
+                    self._change_while_down(EventKind.KILL_DRIVER_AND_JVM, change)
+                case Meanwhile.STOPPED:
+                    self._change_while_down(EventKind.SIGTERM, change)
+        except Exception as error:
+            # In a thread of its own it would be lost.
+            self.outcome.problems.append(f"{change.name}: {type(error).__name__}: {error}")
+
+    def _change(self, change: TopicChange) -> None:
+        self._was_recreated = change.change is Change.RECREATED
+        self._topics.change(change)
+        self._has_changed = True
+        self._came.append(change.name)
+
+    def _change_paused(self, run: MirrorRun, kind: EventKind, change: TopicChange) -> None:
+        with run.paused(kind):
+            self._change(change)
+            time.sleep(change.down_s)  # how much longer they are paused, not for a condition
+
+    def _change_while_down(self, kind: EventKind, change: TopicChange) -> None:
+        with self._starting:
+            run = self._current
+            if run is not None and run.is_running:
+                with suppress(Ended):
+                    run.suffer(kind)
+                run.wait(_ATTEMPT_S * self._patience)
+            self._change(change)
+            time.sleep(change.down_s)  # how much longer it is down, not for a condition
 
     def _contend(self) -> None:
         """Start a second mirror for the same group: whichever of the two copies, the copy is exact."""
         log = self._logs / "contender"
         log.mkdir(parents=True, exist_ok=True)
-        arguments = self._product_arguments(once=True)
-        arguments[arguments.index("--checkpoint") + 1] = str(log / "checkpoint")
+        mover = replace(self._mover, directory=log)
+        arguments = mover.arguments(self._ends, once=True, goes_on=self._goes_on)
         contender = MirrorRun(arguments, log / "attempt", {"XDG_STATE_HOME": str(log)})
-        if contender.wait(_ATTEMPT_S) is None:
+        if self.plan.kind is Kind.MAKER:
+            self._over.wait(_MEMBER_S)
+            contender.terminate()
+        if contender.wait(_ATTEMPT_S * self._patience) is None:
             contender.kill()
             self.outcome.problems.append("a second mirror of the same group did not end")
         self._orphans += contender.orphans
@@ -357,69 +420,73 @@ class _Trial:
     def _mirror(self) -> None:
         for each in self._events:
             each.start()
-        while self.outcome.failures < _FAILURES:
-            once = not (self.plan.streams and self.outcome.attempts < _STREAMS and self._is_eventful)
+        while self.outcome.failures < _FAILURES and self.outcome.attempts < _ATTEMPTS:
+            streams = self.plan.streams and self.outcome.attempts < _STREAMS and self._is_eventful
+            once = not streams and self.plan.kind is not Kind.MAKER
             run = self._start(once=once)
-            code = run.wait(_ATTEMPT_S) if once else self._stop_stream(run)
+            code = run.wait(_ATTEMPT_S * self._patience) if once else self._stop_stream(run)
             self._orphans += run.orphans
             if code is None:
                 self.outcome.problems.append(f"attempt {self.outcome.attempts} did not end")
                 return
-            if code == 0 and once and not run.killed:
-                return
-            if code == 0 and run.last_line().get("complete"):
+            if self._is_done(run, code, once=once):
                 return
             self._judge(run, code, once=once)
             if self.outcome.problems:
                 return
-        self.outcome.problems.append(f"{self.outcome.failures} attempts failed")
+        failures, attempts = self.outcome.failures, self.outcome.attempts
+        self.outcome.problems.append(f"{failures} of {attempts} attempts failed, and none has copied all")
+
+    def _is_done(self, run: MirrorRun, code: int, *, once: bool) -> bool:
+        """Whether everything is copied, or nothing more may be."""
+        if self.plan.kind is Kind.MAKER:
+            return code == 0 and self._is_committed()
+        if self.plan.kind is Kind.TOPICS and self._has_changed and not self._is_eventful:
+            # What is left is for the runs that follow: what they end with, and leave, is what is promised.
+            return run.killed or code in self._good_codes or self._has_stopped_as_it_must(run)
+        if code in self._good_codes:
+            return (once and not run.killed) or bool(run.last_line().get("complete"))
+        return once and self._has_stopped_as_it_must(run)
+
+    @property
+    def _good_codes(self) -> tuple[int, ...]:
+        """Exit codes of who has copied all; 4 is that of a mirror which continued in a topic created anew."""
+        return (0, 4) if self._was_recreated and self._goes_on else (0,)
+
+    def _has_stopped_as_it_must(self, run: MirrorRun) -> bool:
+        """Whether partitions have stopped for the only reason that this trial has for it."""
+        stopped = run.last_line().get("stopped") or {}
+        may_stop = self._was_recreated and not self._goes_on
+        return may_stop and bool(stopped) and all(_CREATED_AGAIN in each for each in stopped.values())
+
+    def _is_committed(self) -> bool:
+        """Whether the group's positions are the ends of all partitions."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self._arena.bootstrap(Side.SOURCE),
+                "group.id": self.plan.topic,  # never joined
+                "log_level": 0,
+            }
+        )
+        try:
+            asked = [TopicPartition(self.plan.topic, number) for number in range(self.plan.partitions)]
+            return [each.offset for each in consumer.committed(asked, timeout=10)] == self._ends
+        except KafkaException:
+            return False  # a broker is down
+        finally:
+            consumer.close()
 
     def _start(self, *, once: bool) -> MirrorRun:
-        self.outcome.attempts += 1
-        log = self._logs / f"attempt-{self.outcome.attempts}"
-        if self.plan.kind is Kind.PRODUCT:
-            run = MirrorRun(
-                self._product_arguments(once=once), log, {"XDG_STATE_HOME": str(self._logs.parent)}
-            )
-        else:
-            run = MirrorRun([str(_TASK), json.dumps(self._task_arguments())], log)
-        self._current = run
-        return run
+        with self._starting:
+            self.outcome.attempts += 1
+            log = self._logs / f"attempt-{self.outcome.attempts}"
+            self._current = run = self._run(log, once=once)
+            return run
 
-    def _product_arguments(self, *, once: bool) -> list[str]:
-        plan = self.plan
-        source, destination = self._logs / "source.properties", self._logs / "destination.properties"
-        timeout = f"request.timeout.ms={plan.request_timeout_ms}\n"
-        source.write_text(f"{timeout}isolation.level={plan.isolation}\n", encoding="utf-8")
-        destination.write_text(timeout, encoding="utf-8")
-        return [
-            *["-m", "shoal", "mirror", "--json", "--verbose"],
-            *["--from", self._arena.proxied(Side.SOURCE), "--from-config", str(source)],
-            *["--to", self._mirrors_into, "--to-config", str(destination)],
-            *["--topics", plan.topic, "--group", plan.topic],
-            *["--fetch-buffer-bytes", str(plan.fetch_buffer_bytes)],
-            *["--commit-interval-ms", str(plan.commit_interval_ms)],
-            *["--checkpoint", str(self._logs / "checkpoint")],
-            *(["--rebatch", plan.rebatch] if plan.rebatch else []),
-            *(["--once"] if once else ["--slice", str(plan.slice_s)]),
-        ]
-
-    def _task_arguments(self) -> dict[str, object]:
-        plan = self.plan
-        return {
-            "source": self._arena.proxied(Side.SOURCE),
-            "destination": self._mirrors_into,
-            "group": plan.topic,
-            "topic": plan.topic,
-            "ends": self._ends,
-            "request_timeout_ms": plan.request_timeout_ms,
-            "fetch_buffer_bytes": plan.fetch_buffer_bytes,
-            "commit_interval_ms": plan.commit_interval_ms,
-            "expiration_ms": plan.expiration_ms,
-            "isolation": plan.isolation,
-            "together_bytes": plan.together_bytes,
-            "rebatch": plan.rebatch,
-        }
+    def _run(self, log: Path, *, once: bool) -> MirrorRun:
+        arguments = self._mover.arguments(self._ends, once=once, goes_on=self._goes_on)
+        spark = {"XDG_STATE_HOME": str(self._logs.parent)} if self.plan.kind.has_spark else None
+        return MirrorRun(arguments, log, spark)
 
     @property
     def _is_eventful(self) -> bool:
@@ -430,20 +497,24 @@ class _Trial:
 
     def _stop_stream(self, run: MirrorRun) -> int | None:
         """Let a stream run until all faults have come, then stop it as its user would."""
-        deadline = time.monotonic() + _STREAM_S
+        deadline = time.monotonic() + _STREAM_S * self._patience
         answered = self._answered()
-        while run.is_running and self._is_eventful and time.monotonic() < deadline:
+        while run.is_running and self._is_wanted(run) and time.monotonic() < deadline:
             if self._answered() != answered:
                 answered = self._answered()
-                deadline = time.monotonic() + _IDLE_S
-            self._over.wait(_POLL_S)
+                deadline = time.monotonic() + _IDLE_S * self._patience
+            self._over.wait(_POLL_S if self._is_eventful else _POLL_COMMITTED_S)
         if run.is_running:
             run.terminate()
-        return run.wait(_ATTEMPT_S)
+        return run.wait(_ATTEMPT_S * self._patience)
+
+    def _is_wanted(self, run: MirrorRun) -> bool:
+        """Whether a stream has something to do, or suffer, yet."""
+        return self._is_eventful or (self.plan.kind is Kind.MAKER and not self._is_committed())
 
     def _judge(self, run: MirrorRun, code: int, *, once: bool) -> None:
         """Count an attempt that did not complete; a stopped partition is a problem of its own."""
-        if run.killed or (code == 0 and not once):
+        if run.killed or (code == 0 and not once) or (not once and self._has_stopped_as_it_must(run)):
             return
         self.outcome.failures += 1
         stopped = run.last_line().get("stopped") or {}
@@ -451,14 +522,39 @@ class _Trial:
             return  # what it has to do: it stops, says why, and goes on when started again
         self.outcome.problems += [f"{partition} stopped: {reason}" for partition, reason in stopped.items()]
 
+    def _stay_and_go_on(self) -> None:
+        """Started again, what has stopped stays so; told to, it goes on."""
+        run, code = self._run_to_its_end(self._logs / "stop")
+        if code != 0 and not self._has_stopped_as_it_must(run):
+            self.outcome.problems.append(f"a run that may only stop ended with {code}: {run.last_line()}")
+        stopped = run.last_line().get("stopped") or {}
+        self.outcome.problems += self._topics.compare_stopped(self._destination, stopped)
+        self._goes_on = True
+
     def _once_more(self) -> None:
-        """What is complete stays as it is."""
-        run = self._start(once=True)
-        code = run.wait(_ATTEMPT_S)
+        """What is complete stays as it is; in a topic that changed late, it is completed."""
+        self._run_once(self._logs / "again", "a run with little or nothing to do")
+
+    def _run_once(self, log: Path, what: str) -> None:
+        run, code = self._run_to_its_end(log)
+        if code not in self._good_codes:
+            self._judge(run, code, once=True)
+            self.outcome.problems.append(f"{what} ended with {code}")
+
+    def _run_to_its_end(self, log: Path) -> tuple[MirrorRun, int]:
+        self.outcome.attempts += 1
+        run = self._run(log, once=True)
+        code = run.wait(_ATTEMPT_S * self._patience)
         if code is None:
             run.kill()
-            self.outcome.problems.append("a run with nothing to do did not end")
-        elif code != 0:
-            self._judge(run, code, once=True)
-            self.outcome.problems.append(f"a run with nothing to do ended with {code}")
+            self.outcome.problems.append(f"a run without faults did not end: {log.name}")
+            code = -1
         end_orphans(run.orphans, _ORPHANS_END_WITHIN_S)
+        return run, code
+
+    def _judge_doubles(self) -> None:
+        """With at-least-once delivery a record may be there again only after something went wrong."""
+        if self.outcome.comparison.again and not self.outcome.came:
+            self.outcome.problems.append(
+                f"{self.outcome.comparison.again} records are there again for nothing"
+            )

@@ -1,0 +1,129 @@
+"""How a trial's mirrors are started: `shoal mirror`, `shoal mirror-maker`, or a task without Spark."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rig.cluster import java_properties
+
+from .plan import Change, Kind, Plan
+
+__all__ = ["Mover"]
+
+_TASK = Path(__file__).with_name("task.py")
+
+#: Of a mirror-maker in its group. A dead one is soon forgotten (KIP-735 made the default 45 s); one that only
+#: waits for its CPU is not.
+_SESSION_TIMEOUT_MS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Mover:
+    """
+    Attributes:
+        plan: The trial's.
+        source: Bootstrap servers; of proxies, as those of the destination.
+        destination: Likewise.
+        directory: For files, and for checkpoints.
+    """
+
+    plan: Plan
+    source: str
+    destination: str
+    directory: Path
+
+    def arguments(self, ends: Sequence[int], *, once: bool, goes_on: bool = False) -> list[str]:
+        """
+        Return arguments for Python.
+
+        Args:
+            ends: Of the topic's partitions, for a task: it knows no others.
+            once: End when all is copied; `shoal mirror-maker` never does.
+            goes_on: In a topic that was deleted and created anew.
+        """
+        match self.plan.kind:
+            case Kind.PRODUCT | Kind.TOPICS:
+                return self._mirror(once=once, goes_on=goes_on)
+            case Kind.MAKER:
+                return self._maker()
+            case _:
+                return [str(_TASK), json.dumps(self._task(ends))]
+
+    def _mirror(self, *, once: bool, goes_on: bool) -> list[str]:
+        plan = self.plan
+        timeout = {"request.timeout.ms": plan.request_timeout_ms}
+        source = self._file("source", {**timeout, "isolation.level": plan.isolation})
+        change = plan.topic_change
+        topics = f"{plan.topic},{plan.new_topic}" if change and change.change is Change.TOPIC else plan.topic
+        return [
+            *["-m", "shoal", "mirror", "--json", "--verbose"],
+            *["--from", self.source, "--from-config", source],
+            *["--to", self.destination, "--to-config", self._file("destination", timeout)],
+            *["--topics", topics, "--group", plan.topic],
+            *["--fetch-buffer-bytes", str(plan.fetch_buffer_bytes)],
+            *["--commit-interval-ms", str(plan.commit_interval_ms)],
+            *["--checkpoint", str(self.directory / "checkpoint")],
+            *(["--rebatch", plan.rebatch] if plan.rebatch else []),
+            *(["--start", "latest"] if change and change.latest else []),
+            *(["--on-source-reset", "continue"] if goes_on else []),
+            *(["--once"] if once else ["--slice", str(plan.slice_s)]),
+            *(["--refresh", "1"] if change and not once else []),
+        ]
+
+    def _maker(self) -> list[str]:
+        plan = self.plan
+        dice = random.Random(f"{plan.layout_seed}/maker")
+        timeout = {"request.timeout.ms": plan.request_timeout_ms}
+        consumer = {
+            **timeout,
+            "bootstrap.servers": self.source,
+            "group.id": plan.topic,
+            "auto.offset.reset": "earliest",
+            "isolation.level": plan.isolation,
+            "session.timeout.ms": _SESSION_TIMEOUT_MS,
+            "heartbeat.interval.ms": 500,
+            "metadata.max.age.ms": 1_000,
+        }
+        producer = {
+            **timeout,
+            "bootstrap.servers": self.destination,
+            "compression.type": dice.choice(["none", "gzip", "lz4", "zstd"]),
+            "batch.size": dice.choice([500, 16_384]),
+            "max.in.flight.requests.per.connection": dice.choice([1, 5]),
+        }
+        return [
+            *["-m", "shoal", "mirror-maker", "--json", "--verbose"],
+            *["--consumer.config", self._file("consumer", consumer)],
+            *["--producer.config", self._file("producer", producer)],
+            *["--include", plan.topic, "--num.streams", str(dice.randint(1, 2))],
+            *["--offset.commit.interval.ms", str(plan.commit_interval_ms)],
+            *["--checkpoint", str(self.directory / "checkpoint")],
+            *(["--use.raw.bytes"] if plan.raw else []),
+            *(["--delivery", "at-least-once"] if plan.at_least_once else []),
+        ]
+
+    def _file(self, name: str, properties: dict[str, object]) -> str:
+        file = self.directory / f"{name}.properties"
+        file.write_text(java_properties(properties), encoding="utf-8")
+        return str(file)
+
+    def _task(self, ends: Sequence[int]) -> dict[str, object]:
+        plan = self.plan
+        return {
+            "source": self.source,
+            "destination": self.destination,
+            "group": plan.topic,
+            "topic": plan.topic,
+            "ends": list(ends),
+            "request_timeout_ms": plan.request_timeout_ms,
+            "fetch_buffer_bytes": plan.fetch_buffer_bytes,
+            "commit_interval_ms": plan.commit_interval_ms,
+            "expiration_ms": plan.expiration_ms,
+            "isolation": plan.isolation,
+            "together_bytes": plan.together_bytes,
+            "rebatch": plan.rebatch,
+        }

@@ -1,0 +1,161 @@
+"""The topics of a trial at the source: loaded, changed while the mirror works, compared with their copies."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+
+from confluent_kafka.admin import AdminClient
+
+from rig.read import read_topic
+from rig.record import Record
+
+from .compare import Comparison, compare, compare_at_least_once, mirrored_of, while_stopped
+from .load import add_partitions, await_ends, create_on, delete_on, layout, load
+from .plan import BROKERS, Change, Plan, TopicChange
+
+__all__ = ["SourceTopics"]
+
+#: No load of a trial has so many records, so no two have a key in common.
+_KEYS_OF_A_LOAD = 1_000_000
+
+#: Batches of each partition that are there before the first start of a mirror with ``--start latest``.
+_ROUNDS_BEFORE = 5
+
+#: How many partitions are added, at most.
+_MOST_ADDED = 3
+
+
+class SourceTopics:
+    """
+    What the topics of a trial hold, and what of it must be at the destination.
+
+    Attributes:
+        names: The topics that there are.
+        problems: What is wrong with the trial itself: a load that cannot be read back.
+    """
+
+    def __init__(self, bootstrap: str, plan: Plan) -> None:
+        self.names = [plan.topic]
+        self.problems: list[str] = []
+        self._bootstrap = bootstrap
+        self._plan = plan
+        self._dice = random.Random(f"{plan.layout_seed}/topics")
+        self._loaded = {plan.topic: 0}
+        self._loads = 0
+        self._passed_over: dict[int, int] = {}
+        self._former: dict[int, list[Record]] = {}
+        self._was_recreated = False
+
+    def create(self) -> None:
+        create_on(self._bootstrap, self._plan.topic, layout(self._plan, "source"))
+
+    def delete(self) -> None:
+        for topic in self.names:
+            delete_on(self._bootstrap, topic)
+
+    def load_what_is_passed_over(self) -> None:
+        """Load what is there before the first start of a mirror with ``--start latest``."""
+        self._load(self._plan.topic, range(self._plan.partitions), _ROUNDS_BEFORE)
+        before = self._read(self._plan.topic)
+        self._passed_over = {partition: len(records) for partition, records in before.items()}
+
+    def load(self) -> list[int]:
+        """Load the plan's topic; return its partitions' ends."""
+        ends = self._load(self._plan.topic, range(self._plan.partitions), self._plan.rounds)
+        change = self._plan.topic_change
+        if change is not None and change.change is Change.RECREATED:
+            self._former = self._read(self._plan.topic)
+        return ends
+
+    def _load(self, topic: str, partitions: Sequence[int], rounds: int) -> list[int]:
+        first_key = 1 + self._loads * _KEYS_OF_A_LOAD
+        self._loads += 1
+        self._loaded[topic] += load(self._bootstrap, self._plan, topic, partitions, rounds, first_key)
+        return await_ends(self._bootstrap, topic, len(partitions))
+
+    # The change
+
+    def change(self, change: TopicChange) -> None:
+        """Change the topics; what is new is loaded when this returns."""
+        topic, partitions = self._plan.topic, range(self._plan.partitions)
+        match change.change:
+            case Change.RECREATED:
+                delete_on(self._bootstrap, topic)
+                self.create()
+                self._was_recreated = True
+                self._loaded[topic] = 0
+                self._load(topic, partitions, change.rounds)
+            case Change.PARTITIONS:
+                replicas = self._replicas(self._dice.randint(1, _MOST_ADDED))
+                add_partitions(self._bootstrap, topic, len(partitions), replicas)
+                # All of them: the old ones grow, too.
+                self._load(topic, range(len(partitions) + len(replicas)), change.rounds)
+            case Change.TOPIC:
+                replicas = self._replicas(self._dice.randint(1, _MOST_ADDED))
+                create_on(self._bootstrap, self._plan.new_topic, replicas)
+                self.names.append(self._plan.new_topic)
+                self._loaded[self._plan.new_topic] = 0
+                self._load(self._plan.new_topic, range(len(replicas)), change.rounds)
+
+    def _replicas(self, partitions: int) -> list[list[int]]:
+        return [self._dice.sample(range(1, BROKERS + 1), BROKERS) for _ in range(partitions)]
+
+    # What is promised
+
+    def compare(self, destination: str) -> Comparison:
+        """
+        Compare all topics with their copies.
+
+        Of a topic that was created anew the copy has the former topic's records from the first one on, as
+        far as the mirror came, and then all of the new one's, in order.
+        """
+        comparison = Comparison()
+        for topic in self.names:
+            now, copy = self._read_all(topic), _read_copy(destination, topic)
+            if topic == self._plan.topic:
+                now = {number: each[self._passed_over.get(number, 0) :] for number, each in now.items()}
+                former = self._former if self._was_recreated else {}
+                now = {
+                    number: mirrored_of(former.get(number, []), copy.get(number, [])) + now.get(number, [])
+                    for number in sorted({*now, *former})
+                }
+            how = compare_at_least_once if self._plan.at_least_once else compare
+            comparison += how(now, copy)
+        return comparison
+
+    def compare_stopped(self, destination: str, stopped: Mapping[str, str]) -> list[str]:
+        """Say what is wrong with the copy of a topic created anew, in which the mirror must not go on."""
+        if not self._was_recreated:
+            return []
+        topic = self._plan.topic
+        now, copy = self._read_all(topic), _read_copy(destination, topic)
+        problems = []
+        for number in range(self._plan.partitions):
+            name = f"{topic}-{number}"
+            found = while_stopped(
+                self._former.get(number, []),
+                now.get(number, []),
+                copy.get(number, []),
+                has_stopped=name in stopped,
+            )
+            problems += [f"{name}: {each}" for each in found]
+        return problems
+
+    def _read_all(self, topic: str) -> dict[int, list[Record]]:
+        found = self._read(topic)
+        seen = sum(map(len, found.values()))
+        if seen != self._loaded[topic]:
+            self.problems.append(
+                f"{topic} has {seen} records at the source, not the {self._loaded[topic]} that were loaded"
+            )
+        return found
+
+    def _read(self, topic: str) -> dict[int, list[Record]]:
+        return read_topic(self._bootstrap, topic, self._plan.isolation)
+
+
+def _read_copy(bootstrap: str, topic: str) -> dict[int, list[Record]]:
+    """Read a topic of the destination; it has no records if there is none."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    return read_topic(bootstrap, topic) if topic in admin.list_topics(timeout=30).topics else {}
