@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # pip's own settings say where packages come from.
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable
 
-.PHONY: help demo test test-long coverage agent chaos soak bench check format clean distclean
+.PHONY: help demo test test-long coverage agent chaos hostile soak bench check audit format clean distclean
 
 help:
 	@echo 'make demo       two small Kafka clusters, and shoal copying between them'
@@ -16,9 +16,11 @@ help:
 	@echo 'make coverage   make test, and which lines and branches it has run, for twice the CPU'
 	@echo 'make agent      the Java agent for real Kafka (docs/java-agent.md), tested: agent/start/target/shoal-agent.jar'
 	@echo 'make chaos      400 trials in which everything is killed, cut, paused and changed; ARGS=--help says more'
+	@echo 'make hostile    a million hostile requests and a thousand lies of a cluster; ARGS=--help says more'
 	@echo 'make soak       an hour between two locked clusters that are never left in peace; ARGS=--help says more'
 	@echo 'make bench      shoal and its rivals between two real clusters, then before and after; ARGS=--help says more'
 	@echo 'make check      ruff, mypy and import-linter'
+	@echo 'make audit      known vulnerabilities of the dependencies, if a service can be asked'
 	@echo 'make format     let ruff format the code'
 	@echo 'make clean      remove what tools left behind; distclean: the environment and Kafka, too'
 
@@ -29,7 +31,7 @@ demo: $(VENV)/for-demo
 # Not reordered: the long files lie in the middle, and short ones fill up the end.
 PARALLEL = --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
-test: check agent browser prometheus
+test: check audit agent browser prometheus
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 test-long: $(VENV)/for-test kafka-tools
@@ -44,6 +46,9 @@ agent: kafka-tools
 chaos: $(VENV)/for-test kafka-tools
 	$(BIN)/python -m tests.chaos $(ARGS)
 
+hostile: $(VENV)/for-test
+	$(BIN)/python -m tests.hostile $(ARGS)
+
 soak: $(VENV)/for-test kafka-tools
 	$(BIN)/python -m tests.soak $(ARGS)
 
@@ -56,6 +61,9 @@ check: $(VENV)/for-test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+audit: $(VENV)/for-test
+	@scripts/audit
 
 format: $(VENV)/for-test
 	$(BIN)/ruff check --fix .
