@@ -29,6 +29,7 @@ __all__ = [
     "damaged_bytes",
     "lying",
     "no_kafka",
+    "places",
 ]
 
 #: From an answer (its size included), the API and the version, to what is sent in its place.
@@ -104,14 +105,15 @@ def changed_fields(answer: bytes, api: ApiKey, version: int, draw: random.Random
 
 def change_fields(message: object, draw: random.Random) -> None:
     """Change the values of some of a message's fields, to what can perhaps not be written."""
-    places = list(_places(message))
+    found = list(places(message))
     for _ in range(draw.randint(1, 3)):
-        if places:
-            owner, name, value = draw.choice(places)
+        if found:
+            owner, name, value = draw.choice(found)
             setattr(owner, name, _other(value, draw))
 
 
-def _places(message: object) -> Iterator[tuple[object, str, object]]:
+def places(message: object) -> Iterator[tuple[object, str, object]]:
+    """Return all fields of a message and of what it contains: whose, its name, its value."""
     for field in message._struct.fields.values():  # type: ignore[attr-defined]
         if not field.for_version_q(message._version):  # type: ignore[attr-defined]
             continue
@@ -119,7 +121,7 @@ def _places(message: object) -> Iterator[tuple[object, str, object]]:
         yield message, field.name, value
         for each in value if isinstance(value, list) else [value]:
             if hasattr(each, "_struct"):
-                yield from _places(each)
+                yield from places(each)
 
 
 def _other(value: object, draw: random.Random) -> object:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import random
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -15,45 +14,24 @@ import pytest
 from batches import batch
 from fuzz.effort import effort
 from fuzz.liar import Lie, changed_fields, damaged_bytes, lying, no_kafka
+from fuzz.questions import QUESTIONS, create_topic_again, impatient_config, read_all
 from hypothesis import given
 from hypothesis import strategies as st
-from two_brokers import config_of
 
 from shoal.broker import Broker
 from shoal.client.admin import (
     ConfigEntry,
-    NewTopic,
-    create_topic,
     describe_broker_config,
-    describe_topic_configs,
     init_producer_id,
 )
 from shoal.client.cluster import Cluster
-from shoal.client.config import ClientConfig, IsolationLevel
-from shoal.client.fetch import Fetcher, FetchFrom
 from shoal.client.groups import (
-    Committed,
-    GroupMember,
-    Membership,
-    commit_offsets,
     describe_holder,
-    fetch_offsets,
 )
-from shoal.client.metadata import TopicPartition
-from shoal.client.offsets import EARLIEST, epoch_end_offsets, list_offsets, local_log_start_offset
-from shoal.client.produce import Producer
 from shoal.errors import BrokerError, Disconnected, ProtocolError, ShoalError
-from shoal.mirroring.options import MirrorOptions
-from shoal.mirroring.prepare import prepare
-from shoal.mirroring.reading import read_batches
 from shoal.mirroring.topic_configs import TopicState
-from shoal.mirroring.topics import TopicSelection
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_response, encode_response
-from shoal.records import verify_crc
-
-PARTITION = TopicPartition("topic", 0)
-REQUEST_TIMEOUT_MS = 250
 
 
 @pytest.fixture(scope="module")
@@ -63,107 +41,6 @@ def broker() -> Iterator[Broker]:
         for offset in range(0, 9, 3):
             running.log("topic").store(batch(3, base_offset=offset))
         yield running
-
-
-def _config(broker: Broker) -> ClientConfig:
-    return replace(config_of("source", broker), request_timeout_ms=REQUEST_TIMEOUT_MS)
-
-
-def _join(cluster: Cluster) -> None:
-    member = GroupMember(
-        cluster, "group", protocol="shoal-me", instance_id="shoal-me", session_timeout_ms=6000
-    )
-    try:
-        member.join([PARTITION])
-        member.heartbeat()
-    finally:
-        cluster.forget_coordinator("group")
-        member.leave()
-
-
-def _fetch(cluster: Cluster, topic_id: uuid.UUID | None = None) -> None:
-    connection = cluster.connect(cluster.partition(PARTITION).leader)
-    fetcher = Fetcher(
-        connection,
-        buffer_bytes=1 << 20,
-        isolation_level=IsolationLevel.READ_COMMITTED,
-        max_wait_ms=10,
-    )
-    try:
-        for offset in (0, 3, 0, 9):  # in a session, if there is one
-            fetcher.ask(FetchFrom(PARTITION, offset, topic_id=topic_id))
-            fetcher.ask(FetchFrom(TopicPartition("topic", 1), 0, topic_id=topic_id))
-            fetcher.send()
-            fetcher.receive()
-    finally:
-        fetcher.close()
-
-
-def _fetch_by_id(cluster: Cluster) -> None:
-    _fetch(cluster, cluster.topic_id("topic"))
-
-
-def _produce(cluster: Cluster, topic_id: uuid.UUID | None = None) -> None:
-    connection = cluster.connect(cluster.partition(PARTITION).leader)
-    producer = Producer(connection, timeout_ms=100, topic_ids={PARTITION: topic_id})
-    try:
-        producer.takes_several([PARTITION])
-        for _ in range(2):
-            producer.send({PARTITION: [memoryview(batch(2))]})
-            producer.receive()
-    finally:
-        producer.close()
-
-
-def _produce_by_id(cluster: Cluster) -> None:
-    _produce(cluster, cluster.topic_id("topic"))
-
-
-def _read(cluster: Cluster) -> None:
-    for each in read_batches(cluster, PARTITION, 0):
-        verify_crc(each)
-
-
-def _create(cluster: Cluster) -> None:
-    create_topic(cluster, NewTopic("topic", 1, 1, {}))
-
-
-def _prepare(cluster: Cluster) -> None:
-    options = MirrorOptions(
-        cluster.config, cluster.config, TopicSelection("topic", rename="topic=copy"), once=True
-    )
-    prepare(options, cluster, cluster, patience_s=0.2)
-
-
-#: What a client asks, and the APIs that it asks.
-QUESTIONS: dict[Callable[[Cluster], object], tuple[ApiKey, ...]] = {
-    lambda cluster: cluster.refresh(): (ApiKey.API_VERSIONS, ApiKey.METADATA),
-    lambda cluster: cluster.connection(cluster.partition(PARTITION).leader): (ApiKey.METADATA,),
-    lambda cluster: cluster.controller().request(ApiKey.METADATA): (ApiKey.METADATA,),
-    lambda cluster: fetch_offsets(cluster, "group", [PARTITION]): (
-        ApiKey.FIND_COORDINATOR,
-        ApiKey.OFFSET_FETCH,
-    ),
-    lambda cluster: commit_offsets(cluster, "group", {PARTITION: Committed(3, "x")}, Membership()): (
-        ApiKey.FIND_COORDINATOR,
-        ApiKey.OFFSET_COMMIT,
-    ),
-    lambda cluster: describe_holder(cluster, "group"): (ApiKey.DESCRIBE_GROUPS,),
-    _join: (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP),
-    lambda cluster: list_offsets(cluster, {PARTITION: EARLIEST}): (ApiKey.LIST_OFFSETS,),
-    lambda cluster: local_log_start_offset(cluster, PARTITION): (ApiKey.LIST_OFFSETS,),
-    lambda cluster: epoch_end_offsets(cluster, {PARTITION: 0}): (ApiKey.OFFSET_FOR_LEADER_EPOCH,),
-    lambda cluster: describe_topic_configs(cluster, ["topic"]): (ApiKey.DESCRIBE_CONFIGS,),
-    lambda cluster: describe_broker_config(cluster, 1): (ApiKey.DESCRIBE_CONFIGS,),
-    _create: (ApiKey.CREATE_TOPICS,),
-    lambda cluster: init_producer_id(cluster): (ApiKey.INIT_PRODUCER_ID,),
-    _prepare: (ApiKey.METADATA, ApiKey.DESCRIBE_CONFIGS, ApiKey.CREATE_TOPICS),
-    _fetch: (ApiKey.FETCH,),
-    _fetch_by_id: (ApiKey.FETCH, ApiKey.METADATA),
-    _produce: (ApiKey.PRODUCE,),
-    _produce_by_id: (ApiKey.PRODUCE, ApiKey.METADATA),
-    _read: (ApiKey.FETCH, ApiKey.LIST_OFFSETS),
-}
 
 
 @pytest.mark.parametrize("lie", [damaged_bytes, changed_fields, no_kafka])
@@ -177,7 +54,7 @@ def test_a_wrong_answer_becomes_a_value_or_an_error_of_ours(
     # Drawn before anything that a busy machine may be too slow for.
     times = data.draw(st.integers(1, 3))
     began = time.monotonic()
-    with Cluster(_config(broker)) as cluster:
+    with Cluster(impatient_config(broker)) as cluster:
         if api is not ApiKey.API_VERSIONS:
             with contextlib.suppress(Disconnected):
                 cluster.refresh()
@@ -203,7 +80,7 @@ def said(broker: Broker, api: ApiKey, change: Callable[[Any], object]) -> Abstra
 @pytest.fixture
 def cluster(broker: Broker) -> Iterator[Cluster]:
     # Nothing is waited for in vain here: it may have the patience that a busy machine takes.
-    with Cluster(replace(_config(broker), request_timeout_ms=20_000)) as cluster:
+    with Cluster(replace(impatient_config(broker), request_timeout_ms=20_000)) as cluster:
         cluster.refresh()
         yield cluster
 
@@ -217,7 +94,7 @@ def test_as_many_results_as_were_asked_for_or_an_error(broker: Broker, cluster: 
         message.results = message.results * count
 
     with said(broker, ApiKey.CREATE_TOPICS, topics), pytest.raises(ProtocolError, match=f"{count} results"):
-        _create(cluster)
+        create_topic_again(cluster)
     with (
         said(broker, ApiKey.DESCRIBE_CONFIGS, results),
         pytest.raises(ProtocolError, match=f"{count} results"),
@@ -273,7 +150,7 @@ def test_a_broker_that_throttles_for_ever_is_not_asked_for_ever(broker: Broker, 
         message.throttle_time_ms, message.responses = 1, []
 
     with said(broker, ApiKey.FETCH, throttle), pytest.raises(BrokerError, match="THROTTLING") as caught:
-        _read(cluster)
+        read_all(cluster)
     assert caught.value.retriable
 
 

@@ -1,0 +1,145 @@
+"""What a client asks of a cluster, and the APIs that it asks: to be answered wrongly."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+
+from batches import batch
+from two_brokers import config_of
+
+from shoal.broker import Broker
+from shoal.client.admin import (
+    NewTopic,
+    create_topic,
+    describe_broker_config,
+    describe_topic_configs,
+    init_producer_id,
+)
+from shoal.client.cluster import Cluster
+from shoal.client.config import ClientConfig, IsolationLevel
+from shoal.client.fetch import Fetcher, FetchFrom
+from shoal.client.groups import (
+    Committed,
+    GroupMember,
+    Membership,
+    commit_offsets,
+    describe_holder,
+    fetch_offsets,
+)
+from shoal.client.metadata import TopicPartition
+from shoal.client.offsets import EARLIEST, epoch_end_offsets, list_offsets, local_log_start_offset
+from shoal.client.produce import Producer
+from shoal.mirroring.options import MirrorOptions
+from shoal.mirroring.prepare import prepare
+from shoal.mirroring.reading import read_batches
+from shoal.mirroring.topics import TopicSelection
+from shoal.protocol.apis import ApiKey
+from shoal.records import verify_crc
+
+__all__ = ["QUESTIONS", "create_topic_again", "impatient_config", "read_all"]
+
+PARTITION = TopicPartition("topic", 0)
+REQUEST_TIMEOUT_MS = 250
+
+
+def impatient_config(broker: Broker) -> ClientConfig:
+    return replace(config_of("source", broker), request_timeout_ms=REQUEST_TIMEOUT_MS)
+
+
+def _join(cluster: Cluster) -> None:
+    member = GroupMember(
+        cluster, "group", protocol="shoal-me", instance_id="shoal-me", session_timeout_ms=6000
+    )
+    try:
+        member.join([PARTITION])
+        member.heartbeat()
+    finally:
+        cluster.forget_coordinator("group")
+        member.leave()
+
+
+def _fetch(cluster: Cluster, topic_id: uuid.UUID | None = None) -> None:
+    connection = cluster.connect(cluster.partition(PARTITION).leader)
+    fetcher = Fetcher(
+        connection,
+        buffer_bytes=1 << 20,
+        isolation_level=IsolationLevel.READ_COMMITTED,
+        max_wait_ms=10,
+    )
+    try:
+        for offset in (0, 3, 0, 9):  # in a session, if there is one
+            fetcher.ask(FetchFrom(PARTITION, offset, topic_id=topic_id))
+            fetcher.ask(FetchFrom(TopicPartition("topic", 1), 0, topic_id=topic_id))
+            fetcher.send()
+            fetcher.receive()
+    finally:
+        fetcher.close()
+
+
+def _fetch_by_id(cluster: Cluster) -> None:
+    _fetch(cluster, cluster.topic_id("topic"))
+
+
+def _produce(cluster: Cluster, topic_id: uuid.UUID | None = None) -> None:
+    connection = cluster.connect(cluster.partition(PARTITION).leader)
+    producer = Producer(connection, timeout_ms=100, topic_ids={PARTITION: topic_id})
+    try:
+        producer.takes_several([PARTITION])
+        for _ in range(2):
+            producer.send({PARTITION: [memoryview(batch(2))]})
+            producer.receive()
+    finally:
+        producer.close()
+
+
+def _produce_by_id(cluster: Cluster) -> None:
+    _produce(cluster, cluster.topic_id("topic"))
+
+
+def read_all(cluster: Cluster) -> None:
+    for each in read_batches(cluster, PARTITION, 0):
+        verify_crc(each)
+
+
+def create_topic_again(cluster: Cluster) -> None:
+    create_topic(cluster, NewTopic("topic", 1, 1, {}))
+
+
+def _prepare(cluster: Cluster) -> None:
+    options = MirrorOptions(
+        cluster.config, cluster.config, TopicSelection("topic", rename="topic=copy"), once=True
+    )
+    prepare(options, cluster, cluster, patience_s=0.2)
+
+
+#: What a client asks, and the APIs that it asks.
+QUESTIONS: dict[Callable[[Cluster], object], tuple[ApiKey, ...]] = {
+    lambda cluster: cluster.refresh(): (ApiKey.API_VERSIONS, ApiKey.METADATA),
+    lambda cluster: cluster.connection(cluster.partition(PARTITION).leader): (ApiKey.METADATA,),
+    lambda cluster: cluster.controller().request(ApiKey.METADATA): (ApiKey.METADATA,),
+    lambda cluster: fetch_offsets(cluster, "group", [PARTITION]): (
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.OFFSET_FETCH,
+    ),
+    lambda cluster: commit_offsets(cluster, "group", {PARTITION: Committed(3, "x")}, Membership()): (
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.OFFSET_COMMIT,
+    ),
+    lambda cluster: describe_holder(cluster, "group"): (ApiKey.DESCRIBE_GROUPS,),
+    _join: (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP),
+    lambda cluster: list_offsets(cluster, {PARTITION: EARLIEST}): (ApiKey.LIST_OFFSETS,),
+    lambda cluster: local_log_start_offset(cluster, PARTITION): (ApiKey.LIST_OFFSETS,),
+    lambda cluster: epoch_end_offsets(cluster, {PARTITION: 0}): (ApiKey.OFFSET_FOR_LEADER_EPOCH,),
+    lambda cluster: describe_topic_configs(cluster, ["topic"]): (ApiKey.DESCRIBE_CONFIGS,),
+    lambda cluster: describe_broker_config(cluster, 1): (ApiKey.DESCRIBE_CONFIGS,),
+    create_topic_again: (ApiKey.CREATE_TOPICS,),
+    lambda cluster: init_producer_id(cluster): (ApiKey.INIT_PRODUCER_ID,),
+    _prepare: (ApiKey.METADATA, ApiKey.DESCRIBE_CONFIGS, ApiKey.CREATE_TOPICS),
+    _fetch: (ApiKey.FETCH,),
+    _fetch_by_id: (ApiKey.FETCH, ApiKey.METADATA),
+    _produce: (ApiKey.PRODUCE,),
+    _produce_by_id: (ApiKey.PRODUCE, ApiKey.METADATA),
+    read_all: (ApiKey.FETCH, ApiKey.LIST_OFFSETS),
+}

@@ -1,0 +1,90 @@
+"""
+Hostile clients and clusters against all that listens and connects: ``python -m tests.hostile --help``.
+
+The exit code is 0 only if every promise was kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import signal
+import sys
+import time
+from pathlib import Path
+
+# As pytest's `pythonpath`: the tests' own modules are found by their names.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from .client_campaign import ClientResult, Target, attack_server
+from .cluster_campaign import ClusterResult, lie_to_all
+from .report import client_table, cluster_line_of, cluster_table, line_of
+
+_SERVERS = ("broker", "gateway")
+_LINE_EVERY = 10
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.hostile", description=__doc__)
+    parser.add_argument("--seed", type=int, help="repeat a run; random and printed if it is not given")
+    parser.add_argument(
+        "--only", choices=[*_SERVERS, "cluster"], help="only this part (default: all in turn)"
+    )
+    parser.add_argument("--requests", type=int, default=500_000, help="for each server (default: 500,000)")
+    parser.add_argument("--lies", type=int, default=1_000, help="of a cluster (default: 1,000)")
+    parser.add_argument("--first", type=int, default=0, metavar="N", help="begin with input or trial N")
+    parser.add_argument(
+        "--step", type=int, default=10_000, help="requests between two checks (default: 10,000)"
+    )
+    parser.add_argument("--minutes", type=float, help="begin no step after so many minutes")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write the tables as Markdown")
+    return parser.parse_args()
+
+
+def main() -> int:
+    args = _arguments()
+    seed = secrets.randbelow(1_000_000) if args.seed is None else args.seed
+    # As Ctrl-C: the servers end, and their data is removed.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    print(f"seed {seed}", flush=True)
+    deadline = time.monotonic() + args.minutes * 60 if args.minutes else float("inf")
+    clusters = [_lie(seed, args, deadline)] if args.only in (None, "cluster") else []
+    clients = [_attack(each, seed, args, deadline) for each in _SERVERS if args.only in (None, each)]
+    tables = [client_table(clients, seed)] if clients else []
+    tables += [cluster_table(each, seed) for each in clusters]
+    print("\n" + "\n".join(tables))
+    if args.report:
+        args.report.write_text("\n".join(tables), encoding="utf-8")
+    return 1 if any(each.problems for each in (*clients, *clusters)) else 0
+
+
+def _lie(seed: int, args: argparse.Namespace, deadline: float) -> ClusterResult:
+    result = ClusterResult()
+    for result in lie_to_all(seed, first=args.first, lies=args.lies, deadline=deadline):
+        if result.trials % _LINE_EVERY == 0 or result.problems:
+            print(cluster_line_of(result), flush=True)
+    for problem in result.problems:
+        print(f"  {problem}", flush=True)
+    return result
+
+
+def _attack(part: str, seed: int, args: argparse.Namespace, deadline: float) -> ClientResult:
+    result = ClientResult(part)
+    with Target.started(part) as target:
+        steps = attack_server(
+            target,
+            seed,
+            first=args.first,
+            requests=args.requests,
+            step_requests=args.step,
+            deadline=deadline,
+        )
+        for result in steps:
+            print(line_of(result), flush=True)
+    for problem in result.problems:
+        print(f"  {problem}", flush=True)
+    return result
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,254 @@
+"""
+Hostile clients against ``shoal broker`` and ``shoal gateway``, each in a process of its own.
+
+In steps. Each step sends some thousand requests while a crowd keeps connections and a bomb or two go off,
+and an honest client is served all the while. After each, these promises are checked:
+
+- the process runs, and printed no traceback;
+- no request was left without an answer that may not be;
+- the honest client was served each time, within :data:`SERVED_S`;
+- threads and sockets are back to what they were before the first step, within :data:`BACK_S`;
+- the process never needed more memory than :data:`MOST_BYTES`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+from broker.wire import Wire
+from integration.gateway_process import gateway_process
+from server_process import ServerProcess
+
+from rig.process import peak_rss_of
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.codec import request_class
+
+from .attackers import End, Tally, attack
+from .bombs import BOMBS, bomb
+from .crowd import Crowd
+from .inputs import TOPICS, Input, draw_input
+from .probe import Probe
+
+__all__ = ["MOST_BYTES", "SERVED_S", "ClientResult", "Target", "attack_server"]
+
+_MEGABYTE = 1 << 20
+
+#: Promises; the machine may do much else meanwhile.
+SERVED_S = 30.0
+BACK_S = 30.0
+MOST_BYTES = 1024 * _MEGABYTE
+
+_CONNECTIONS = 32
+_BOMBS_IN_A_STEP = 2
+#: The embedded broker waits for a client as long as its request said, also for one that is gone.
+_LETS_GO = ("gateway",)
+_FOREIGN = ("Traceback (most recent call last)", "Exception in thread", "a request failed", "unexpected ")
+
+
+@dataclass
+class Target:
+    """
+    A server under attack.
+
+    Attributes:
+        name: ``broker`` or ``gateway``.
+        process: What is attacked.
+        behind: The gateway's cluster.
+
+    """
+
+    name: str
+    process: ServerProcess
+    behind: ServerProcess | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, port = self.process.address.rsplit(":", 1)
+        return host, int(port)
+
+    @property
+    def processes(self) -> list[ServerProcess]:
+        return [self.process] if self.behind is None else [self.process, self.behind]
+
+    @classmethod
+    @contextlib.contextmanager
+    def started(cls, name: str) -> Iterator[Target]:
+        """Start a server, which must end in good order."""
+        with ExitStack() as stack:
+            room = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-hostile-")))
+            arguments = ["--listen", "127.0.0.1:0", "--data", str(room / "data")]
+            if name == "broker":
+                arguments += [
+                    "--config",
+                    "shoal.old.versions=true",
+                    "--config",
+                    "shoal.multi.batch.produce=true",
+                ]
+            broker = stack.enter_context(ServerProcess("broker", room / "broker.log", arguments).running())
+            if name == "broker":
+                yield cls(name, broker)
+            else:
+                yield cls(name, stack.enter_context(gateway_process(broker.address)), broker)
+
+
+@dataclass
+class ClientResult:
+    """
+    What a campaign against one server came to.
+
+    Attributes:
+        problems: The promises that were broken, each with the step.
+
+    """
+
+    target: str
+    steps: int = 0
+    ends: Counter[End] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)
+    bombs: int = 0
+    crowd: int = 0
+    longest_s: float = 0.0
+    longest: str = ""
+    served: int = 0
+    longest_served_s: float = 0.0
+    peak_bytes: int = 0
+    most_threads: int = 0
+    seconds: float = 0.0
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def requests(self) -> int:
+        return self.ends.total()
+
+    def add(self, tally: Tally) -> None:
+        self.ends += tally.ends
+        self.kinds += tally.kinds
+        if tally.longest_s > self.longest_s:
+            self.longest_s, self.longest = tally.longest_s, tally.longest
+        self.problems += [f"no answer: {each}" for each in tally.hung]
+
+
+def attack_server(
+    target: Target,
+    seed: int,
+    *,
+    first: int,
+    requests: int,
+    step_requests: int,
+    deadline: float,
+    bombs: Sequence[str] = tuple(BOMBS),
+) -> Iterator[ClientResult]:
+    """Attack in steps; yield the result so far after each, and end at the first broken promise."""
+    result = ClientResult(target.name)
+    began = time.monotonic()
+    numbers = itertools.count(first)
+    _begin_anew(target)
+    baseline = [_held(each) for each in target.processes]
+    while result.requests < requests and time.monotonic() < deadline and not result.problems:
+        step = _Step(target, seed, result, bombs)
+        step.run(list(itertools.islice(numbers, min(step_requests, requests - result.requests))))
+        step.check(baseline)
+        result.steps += 1
+        result.seconds = time.monotonic() - began
+        yield result
+
+
+@dataclass
+class _Step:
+    target: Target
+    seed: int
+    result: ClientResult
+    bombs: Sequence[str]
+
+    def run(self, numbers: list[int]) -> None:
+        _begin_anew(self.target)
+        with (
+            Probe(self.target.process.address) as probe,
+            Crowd(self.target.address, self.seed, self.result.steps) as crowd,
+        ):
+            self.result.add(attack(self.target.address, self._inputs(numbers), _CONNECTIONS))
+            threads = psutil.Process(self.target.process.process_id).num_threads()
+            self.result.most_threads = max(self.result.most_threads, threads)
+        self.result.crowd += crowd.clients
+        self.result.served += probe.served
+        self.result.longest_served_s = max(self.result.longest_served_s, probe.longest_s)
+        self.result.problems += probe.problems
+        if probe.longest_s > SERVED_S:
+            self.result.problems.append(f"an honest client was served after {probe.longest_s:.1f} s only")
+
+    def _inputs(self, numbers: list[int]) -> Iterator[Input]:
+        """Put bombs among the step's inputs, each kind in its turn."""
+        every = max(1, len(numbers) // _BOMBS_IN_A_STEP)
+        for at, number in enumerate(numbers):
+            if at % every == every // 2:
+                name = self.bombs[self.result.bombs % len(self.bombs)]
+                self.result.bombs += 1
+                yield bomb(name, number)
+            else:
+                yield draw_input(self.seed, number)
+
+    def check(self, baseline: list[tuple[int, int]]) -> None:
+        for process, before in zip(self.target.processes, baseline, strict=True):
+            self._check_process(process, before)
+        self.result.peak_bytes = peak_rss_of(self.target.process.process_id)
+        if self.result.peak_bytes > MOST_BYTES:
+            self._complain(f"it needed {self.result.peak_bytes // _MEGABYTE} MB")
+
+    def _check_process(self, process: ServerProcess, before: tuple[int, int]) -> None:
+        if not process.runs():
+            self._complain("the process ended")
+            return
+        printed = process.log.read_text(errors="replace")
+        for foreign in _FOREIGN:
+            if (at := printed.find(foreign)) >= 0:
+                self._complain(f"it printed {printed[max(0, at - 500) : at + 3000]!r}")
+        if process is not self.target.process or self.target.name not in _LETS_GO:
+            return
+        deadline = time.monotonic() + BACK_S
+        while _is_more(held := _held(process), before):
+            if time.monotonic() > deadline:
+                self._complain(f"threads and sockets {held} did not go back to {before} in {BACK_S:.0f} s")
+                return
+            time.sleep(0.05)
+
+    def _complain(self, problem: str) -> None:
+        self.result.problems.append(f"{self.target.name}, step {self.result.steps}: {problem}")
+
+
+def _held(process: ServerProcess) -> tuple[int, int]:
+    """Return how many threads and sockets a process has; its files are topics' segments, which may grow."""
+    found = psutil.Process(process.process_id)
+    descriptors = Path(f"/proc/{process.process_id}/fd")
+    sockets = 0
+    for each in descriptors.iterdir():
+        with contextlib.suppress(OSError):
+            sockets += str(each.readlink()).startswith("socket:")
+    return found.num_threads(), sockets
+
+
+def _is_more(held: tuple[int, int], before: tuple[int, int]) -> bool:
+    return held[0] > before[0] or held[1] > before[1]
+
+
+def _begin_anew(target: Target) -> None:
+    """Delete the topics that requests write to, and create them again, so that logs stay short."""
+    topic_state = request_class(ApiKey.DELETE_TOPICS).DeleteTopicState
+    with Wire((target.behind or target.process).address) as wire:
+        wire.call(
+            ApiKey.DELETE_TOPICS,
+            6,
+            topics=[topic_state(name=name, topic_id=None) for name in TOPICS],
+            topic_names=[],
+            timeout_ms=10_000,
+        )
+        for name in TOPICS:
+            wire.create_topic(name, 2)

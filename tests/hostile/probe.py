@@ -1,0 +1,75 @@
+"""An honest client that comes again and again, and measures how long it is served in."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import TracebackType
+from typing import Self
+
+from batches import batch
+from broker.wire import Wire
+
+from shoal.errors import ErrorCode
+from shoal.protocol.apis import ApiKey
+
+__all__ = ["Probe"]
+
+_TOPIC = "probe"
+_EVERY_S = 0.5
+
+
+class Probe:
+    """
+    Connects, asks for metadata, writes a record and reads it, twice a second; use it as a context manager.
+
+    Attributes:
+        served: How many times it was.
+        longest_s: The longest time for all of that.
+        problems: Whatever was wrong.
+
+    """
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.served = 0
+        self.longest_s = 0.0
+        self.problems: list[str] = []
+
+    def __enter__(self) -> Self:
+        with Wire(self._address) as wire:
+            wire.create_topic(_TOPIC)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended.wait(_EVERY_S):
+            began = time.monotonic()
+            try:
+                self._look()
+            except Exception as error:
+                took_s = time.monotonic() - began
+                self.problems.append(f"an honest client, {took_s:.1f} s: {type(error).__name__}: {error}")
+            else:
+                self.served += 1
+            self.longest_s = max(self.longest_s, time.monotonic() - began)
+
+    def _look(self) -> None:
+        with Wire(self._address, "honest") as wire:
+            assert wire.call(ApiKey.METADATA, 1, topics=[]).brokers
+            appended = wire.produce(_TOPIC, batch(1), version=9)
+            assert appended.error_code == ErrorCode.NONE, ErrorCode(appended.error_code)
+            fetched = wire.fetch(_TOPIC, appended.base_offset)
+            assert fetched.error_code == ErrorCode.NONE, ErrorCode(fetched.error_code)
+            assert len(fetched.record_set) == len(batch(1))

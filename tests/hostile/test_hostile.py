@@ -1,0 +1,175 @@
+"""A few seconds of each campaign, minutes of each in the long tier, and that what is watched is seen."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hostile import attackers, client_campaign, cluster_campaign
+from hostile.attackers import End, attack
+from hostile.bombs import BOMBS, bomb
+from hostile.client_campaign import ClientResult, Target, attack_server
+from hostile.cluster_campaign import ClusterResult, lie_to_all
+from hostile.inputs import draw_input
+from hostile.report import client_table, cluster_table
+
+SEED = 7
+
+#: Those that are refused at once: the smoke is to take seconds.
+CHEAP_BOMBS = ("gigabytes claimed by snappy", "gigabytes claimed by zstd")
+
+
+def attacked(name: str, requests: int, **options: object) -> ClientResult:
+    result = ClientResult(name)
+    with Target.started(name) as target:
+        steps = attack_server(
+            target,
+            SEED,
+            first=0,
+            requests=requests,
+            deadline=time.monotonic() + 3000,
+            **options,  # type: ignore[arg-type]
+        )
+        for result in steps:
+            assert result.problems == []
+    return result
+
+
+def lied_to(lies: int, first: int = 0) -> ClusterResult:
+    result = ClusterResult()
+    for result in lie_to_all(SEED, first=first, lies=lies, deadline=time.monotonic() + 3000):
+        assert result.problems == []
+    return result
+
+
+@pytest.mark.parametrize("name", ["broker", "gateway"])
+def test_a_server_outlives_hostile_clients(name: str) -> None:
+    result = attacked(name, 600, step_requests=300, bombs=CHEAP_BOMBS)
+    assert result.requests == 600
+    assert result.ends[End.ANSWERED] > 100
+    assert result.served > 0
+    assert f"| {name} | {SEED} | 600 |" in client_table([result], SEED)
+
+
+def test_whoever_asks_outlives_a_hostile_cluster() -> None:
+    result = lied_to(12)
+    assert result.told.total() >= 12
+    assert result.ends.total() == result.trials
+    assert f"Seed {SEED}" in cluster_table(result, SEED)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", ["broker", "gateway"])
+def test_a_server_outlives_many_hostile_clients(name: str) -> None:
+    assert attacked(name, 50_000, step_requests=5_000).requests == 50_000
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_whoever_asks_outlives_many_lies() -> None:
+    assert lied_to(300, first=1000).told.total() >= 300
+
+
+# That it can fail
+
+
+@pytest.mark.parametrize("number", range(50))
+def test_an_input_is_made_from_its_numbers_alone(number: int) -> None:
+    drawn = draw_input(SEED, number)
+    assert drawn == draw_input(SEED, number)
+    assert int.from_bytes(drawn.frame[:4]) == len(drawn.frame) - 4
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_bomb_is_one_request_that_a_topic_s_limit_lets_in(name: str) -> None:
+    frame = bomb(name, 0).frame
+    assert int.from_bytes(frame[:4]) == len(frame) - 4
+    assert len(frame) < 3 << 20
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[tuple[socket.socket, tuple[str, int]]]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener, listener.getsockname()
+
+
+def test_a_server_that_does_not_answer_is_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attackers, "HANG_S", 0.3)
+    waits_never = next(each for each in (draw_input(SEED, n) for n in itertools.count()) if each.api == 3)
+    with listening() as (_, address):
+        tally = attack(address, iter([waits_never]), 1)
+    assert tally.ends == {End.HUNG: 1}
+    assert tally.hung == [str(waits_never)]
+
+
+def test_a_server_that_hangs_up_has_refused() -> None:
+    with listening() as (listener, address):
+
+        def hang_up() -> None:
+            for _ in range(3):
+                listener.accept()[0].close()
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        tally = attack(address, iter([draw_input(SEED, number) for number in range(3)]), 1)
+        thread.join()
+    assert tally.ends == {End.HUNG_UP: 3}
+
+
+def test_a_traceback_in_what_a_server_prints_is_a_problem() -> None:
+    with Target.started("broker") as target:
+        with target.process.log.open("a") as log:
+            log.write("Traceback (most recent call last):\n  boom\n")
+        (result,) = attack_server(
+            target, SEED, first=0, requests=10, step_requests=10, deadline=float("inf"), bombs=CHEAP_BOMBS
+        )
+    assert ["boom" in each for each in result.problems] == [True]
+
+
+def test_a_connection_that_a_server_keeps_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_campaign, "BACK_S", 2)
+    with Target.started("gateway") as target:
+        steps = attack_server(
+            target, SEED, first=0, requests=20, step_requests=10, deadline=float("inf"), bombs=CHEAP_BOMBS
+        )
+        assert next(steps).problems == []
+        with socket.create_connection(target.address):
+            (problem,) = next(steps).problems
+    assert "did not go back" in problem
+
+
+def test_a_thread_and_an_error_that_victims_leave_are_problems(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_campaign, "BACK_S", 0.3)
+    ended = threading.Event()
+    with cluster_campaign.Watch() as watch:
+        before = watch.held()
+        thread = threading.Thread(target=ended.wait, name="left behind")
+        thread.start()
+        logging.getLogger("shoal.test").error("not expected")
+        found = watch.complaints(before)
+        ended.set()
+        thread.join()
+    assert ["not expected" in found[0], "left behind" in found[1]] == [True, True]
+
+
+def test_a_mirror_that_loses_a_record_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    def victim(trial: object, told: object) -> str:
+        raise AssertionError("a record is missing")
+
+    monkeypatch.setattr(cluster_campaign, "VICTIMS", dict.fromkeys(cluster_campaign.VICTIMS, victim))
+    (result,) = lie_to_all(SEED, first=0, lies=1, deadline=float("inf"))
+    assert ["a record is missing" in each for each in result.problems] == [True]
+
+
+@pytest.fixture(autouse=True)
+def _room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers keep their data where pytest removes it."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))

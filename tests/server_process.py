@@ -1,0 +1,63 @@
+"""``shoal broker`` and ``shoal gateway`` as their users run them: processes."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+from rig import wait_until
+from rig.process import spawn, tail
+
+__all__ = ["ServerProcess"]
+
+_LISTENING = re.compile(r"listening on (\S+:\d+)")
+
+
+class ServerProcess:
+    """
+    A process that listens.
+
+    Attributes:
+        address: Where clients connect to.
+        log: What it printed.
+        process_id: The process's.
+
+    """
+
+    def __init__(self, verb: str, log: Path, arguments: Sequence[str]) -> None:
+        self.log = log
+        self._verb = verb
+        self._process = spawn([sys.executable, "-m", "shoal", verb, *arguments], log)
+        self.process_id = self._process.pid
+        self.address = ""
+
+    def runs(self) -> bool:
+        return self._process.poll() is None
+
+    def listens(self) -> bool:
+        assert self.runs(), f"the {self._verb} ended with {self._process.returncode}:\n{tail(self.log)}"
+        found = _LISTENING.search(self.log.read_text())
+        self.address = found[1] if found else ""
+        return found is not None
+
+    @contextmanager
+    def running(self) -> Iterator[Self]:
+        """Wait until it listens, and end it, which must be in good order."""
+        try:
+            wait_until(self.listens, f"the {self._verb}")
+            yield self
+        finally:
+            code = self.end()
+        assert code == 0, f"the {self._verb} ended with {code}:\n{tail(self.log)}"
+
+    def end(self) -> int:
+        """End it by SIGTERM, and return its exit code."""
+        self._process.terminate()
+        try:
+            return self._process.wait(20)
+        finally:
+            self._process.kill()
