@@ -23,6 +23,7 @@ from .nodes import Nodes
 from .session import Session
 from .settings import GatewaySettings
 from .slots import NoRoom, Slot, Slots
+from .translation.topic_limits import TopicLimits
 from .upstream import TooLarge
 
 __all__ = ["Gateway"]
@@ -61,6 +62,7 @@ class Gateway:
             settings.users.tell = self._tell
         self._tls = server_context(settings.tls, "--tls") if settings.tls else None
         self._nodes = Nodes(settings.upstream.bootstrap, self._listen_for)
+        self._topic_limits = TopicLimits()
         self._bootstrap = self._listener(None, settings.port)
         self._listeners = [self._bootstrap]
         self._sessions: set[Session] = set()
@@ -219,7 +221,14 @@ class Gateway:
                 slot.prove()
             client = Client(own, self._settings.idle_s)
             session = Session(
-                self._settings, self._nodes, node_id, client, self._connect, self._tell, slot.prove
+                self._settings,
+                self._nodes,
+                node_id,
+                client,
+                self._connect,
+                self._tell,
+                self._topic_limits,
+                slot.prove,
             )
             with self._lock:
                 self._sessions.add(session)

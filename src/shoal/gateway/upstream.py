@@ -13,6 +13,7 @@ from ..protocol.codec import RequestHeader
 from ..protocol.primitives import INT32
 from .client import PIECE_BYTES, Client, ClientGone, Incoming
 from .versions import name_of
+from .working import waiting
 
 __all__ = ["TooLarge", "Upstream"]
 
@@ -90,6 +91,10 @@ class Upstream:
             TooLarge: It is larger than that.
 
         """
+        with waiting():
+            return self._receive(largest)
+
+    def _receive(self, largest: int) -> memoryview:
         size = self._begin_answer()
         if size > largest:
             raise TooLarge(f"{self.connection.address}: an answer of {size} bytes, where {largest} are held")
@@ -109,7 +114,8 @@ class Upstream:
         """Ask in the name of a client's request; :meth:`receive` returns the answer."""
         request = codec.request_class(api_key)(version=version, **fields)
         frame = codec.encode_request(request, header.correlation_id, header.client_id or "")
-        self.connection.send_parts([frame], api_key, version, header.correlation_id)
+        with waiting():
+            self.connection.send_parts([frame], api_key, version, header.correlation_id)
 
     def speaks(self, api_key: int, version: int) -> bool:
         """Whether the broker does."""

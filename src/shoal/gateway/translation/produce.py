@@ -28,6 +28,7 @@ from ...records.up_conversion import read_message_set, up_convert
 from ..client import ClientGone
 from ..settings import GatewaySettings
 from .asking import Asking, Part, old_code
+from .topic_limits import TopicLimits
 
 __all__ = ["translate"]
 
@@ -37,17 +38,23 @@ _MOST_PARTITIONS = 100_000
 _VERSION = 7
 
 
-def translate(asking: Asking, settings: GatewaySettings) -> Sequence[Part]:
+#: A message set may expand to so many times what a message of its topic may take. Kafka has no such limit. 16
+#: leave room for what compresses best in practice; with the default of 1 MiB that is 16 MiB.
+_LARGEST_EXPANSION = 16
+
+
+def translate(asking: Asking, settings: GatewaySettings, topic_limits: TopicLimits) -> Sequence[Part]:
     """Produce, and return the answer; none for ``acks=0``."""
     request = asking.decode(
         lambda: decode_produce_request(asking.frame, asking.header.api_version, _MOST_PARTITIONS)
     )
     # A partition that is listed twice: the last one counts, as in Kafka.
     entries = {TopicPartition(each.topic, each.partition): each for each in request.partitions}
+    limits = topic_limits.find({key.topic for key in entries}, asking)
     outcomes: dict[TopicPartition, ProduceOutcome] = {}
     batches: dict[str, list[tuple[int, Sequence[memoryview]]]] = {}
     for key, entry in entries.items():
-        batch = _up_converted(entry, settings)
+        batch = _up_converted(entry, settings, limits.get(key.topic))
         if isinstance(batch, ProduceOutcome):
             outcomes[key] = batch
         else:
@@ -61,10 +68,16 @@ def translate(asking: Asking, settings: GatewaySettings) -> Sequence[Part]:
     return [_answer(asking, entries, outcomes)]
 
 
-def _up_converted(entry: ProducedPartition, settings: GatewaySettings) -> memoryview | ProduceOutcome:
+def _up_converted(
+    entry: ProducedPartition, settings: GatewaySettings, max_message_bytes: int | None
+) -> memoryview | ProduceOutcome:
+    """Convert a message set; what an old broker of this topic refuses by its size is refused before."""
+    limit_bytes = settings.largest_produced_bytes
+    if max_message_bytes is not None:
+        limit_bytes = min(limit_bytes, _LARGEST_EXPANSION * max_message_bytes)
     try:
         with turn(Direction.PRODUCE) as tally:
-            found = read_message_set(entry.record_set, settings.largest_produced_bytes)
+            found = read_message_set(entry.record_set, limit_bytes, max_message_bytes)
             if found is None:  # as Kafka answers a set without a whole message
                 return _outcome(entry, ErrorCode.NONE)
             batch = up_convert(found.messages, found.codec)

@@ -1,0 +1,108 @@
+"""How large a message of a topic may be: ``max.message.bytes``, asked of the cluster and kept for a while."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from ...errors import ErrorCode
+from ...protocol import codec
+from ...protocol.apis import ApiKey
+from .asking import Asking
+
+__all__ = ["TopicLimits"]
+
+#: Java's default of ``metadata.max.age.ms``: as long as a client may take to learn what changed.
+_KEPT_S = 300.0
+
+#: Beyond this the topics that were asked for first are forgotten.
+_MOST_TOPICS = 10_000
+
+_CONFIG = "max.message.bytes"
+_TOPIC = 2
+
+_Resource = codec.request_class(ApiKey.DESCRIBE_CONFIGS).DescribeConfigsResource
+
+
+class _Limit(NamedTuple):
+    """A topic's limit in bytes, None if the cluster does not tell it, and when it was asked."""
+
+    max_message_bytes: int | None
+    at: float
+
+
+class TopicLimits:
+    """The limits of all topics that clients produce to in old versions. For all threads."""
+
+    def __init__(self) -> None:
+        self._limits: dict[str, _Limit] = {}
+        self._lock = threading.Lock()
+
+    def find(self, topics: Iterable[str], asking: Asking) -> dict[str, int]:
+        """
+        Return the limits of topics, in bytes, as far as the cluster tells them.
+
+        It does not tell those of a topic that there is not, or whose configuration the user may not see
+        (DESCRIBE_CONFIGS).
+
+        Args:
+            topics: Their names.
+            asking: A client's request; the cluster is asked in its name.
+
+        """
+        now = time.monotonic()
+        wanted = set(topics)
+        with self._lock:
+            known = {
+                topic: limit
+                for topic in wanted
+                if (limit := self._limits.get(topic)) is not None and now - limit.at < _KEPT_S
+            }
+        missing = wanted - known.keys()
+        if missing and ApiKey.DESCRIBE_CONFIGS in asking.upstream.connection.versions:
+            asked = {
+                topic: _Limit(max_message_bytes, now)
+                for topic, max_message_bytes in _ask(sorted(missing), asking).items()
+            }
+            self._keep(asked)
+            known |= asked
+        return {
+            topic: limit.max_message_bytes
+            for topic, limit in known.items()
+            if limit.max_message_bytes is not None
+        }
+
+    def _keep(self, asked: dict[str, _Limit]) -> None:
+        with self._lock:
+            for topic, limit in asked.items():
+                self._limits.pop(topic, None)
+                self._limits[topic] = limit
+            while len(self._limits) > _MOST_TOPICS:
+                del self._limits[next(iter(self._limits))]
+
+
+def _ask(topics: Iterable[str], asking: Asking) -> dict[str, int | None]:
+    answer = asking.ask(
+        ApiKey.DESCRIBE_CONFIGS,
+        asking.upstream.oldest(ApiKey.DESCRIBE_CONFIGS, 1),
+        resources=[
+            _Resource(resource_type=_TOPIC, resource_name=topic, configuration_keys=[_CONFIG])
+            for topic in topics
+        ],
+        include_synonyms=False,
+    )
+    return {
+        each.resource_name: _value(each)
+        for each in answer.results
+        # A topic that there is not may be created by the request that asks.
+        if each.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    }
+
+
+def _value(result: Any) -> int | None:
+    if result.error_code != ErrorCode.NONE:
+        return None
+    found = [each.value for each in result.configs if each.name == _CONFIG]
+    return int(found[0]) if found and found[0] and found[0].isdecimal() else None
