@@ -463,3 +463,19 @@ def test_a_copy_that_differs_holds_up_no_other(adopting: TwoBrokers) -> None:
     assert [each.partition for each in result.stopped] == [0]
     assert adopting.copied(partition=1) == histories[1].committed
     assert adopting.copied(partition=2) == histories[2].committed
+
+
+def test_a_copy_of_a_former_topic_that_ends_like_the_new_one_is_refused(
+    adopting: TwoBrokers, history: History
+) -> None:
+    """Both sides hold other records before those that they have in common."""
+    varied(history, 4, 4, 20)
+    completes(adopting)
+    last = bytearray(batches_of(adopting.source.log("topic"))[-1].view)
+    adopting.source.topics.delete(adopting.source.topics.topic("topic"))
+    adopting.forget_pairs()
+    adopting.source.create_topic("topic", 1)
+    new = History(adopting.source.log("topic"), history.base_timestamp - 60_000).plain(3)
+    last[:8] = new.next_offset.to_bytes(8)
+    new.store(last, shown=True)
+    assert "is not shown to be a faithful copy: extra" in refused(adopting)

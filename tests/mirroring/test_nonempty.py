@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import batches
 import pytest
-from two_brokers import NOW_MS, Content, History, TwoBrokers, batches_of
+from two_brokers import (
+    ABORT,
+    COMMIT,
+    NOW_MS,
+    Content,
+    History,
+    TwoBrokers,
+    batches_of,
+    compacted,
+    lose_tail,
+)
 from verifying import Item, cut, lay_out
 
+from shoal.broker import Broker
 from shoal.client.cluster import Cluster
 from shoal.client.groups import Committed, Membership, commit_offsets, committed_by_groups
 from shoal.client.metadata import TopicPartition
 from shoal.errors import ErrorCode
 from shoal.mirroring.incidents import IncidentKind
+from shoal.mirroring.realign import preceding
 from shoal.protocol.apis import ApiKey
-from shoal.records import Codec
+from shoal.records import Codec, fingerprint
 
 pytestmark = [pytest.mark.timeout(30), pytest.mark.usefixtures("quick_retries")]
 
@@ -184,3 +198,260 @@ def test_committed_by_groups_leaves_out_a_group_that_may_not_be_read(brokers: Tw
             commit_offsets(cluster, group, {PARTITION: Committed(1, "")}, Membership())
         brokers.source.faults.add(ApiKey.OFFSET_FETCH, error=ErrorCode.GROUP_AUTHORIZATION_FAILED, times=1)
         assert len(dict(committed_by_groups(cluster, [PARTITION]))) == 1
+
+
+# The last batch is in the source, once
+
+
+def fill_again(brokers: TwoBrokers) -> History:
+    """Delete the source topic and create it again, empty; Kafka deletes its positions with it."""
+    brokers.source.topics.delete(brokers.source.topics.topic("topic"))
+    brokers.forget_pairs()
+    brokers.source.create_topic("topic", 1)
+    return History(brokers.source.log("topic"))
+
+
+def store_copy(history: History, batch: bytes | memoryview) -> None:
+    """Store a batch that another log has, at this one's end."""
+    again = bytearray(batch)
+    again[:8] = history.next_offset.to_bytes(8)
+    history.store(again, shown=True)
+
+
+@pytest.mark.parametrize("policy", [frozenset(), frozenset({IncidentKind.SOURCE_RESET})])
+@pytest.mark.parametrize("others", [(3,), (1, 4), (12, 30)])
+def test_other_records_before_the_last_batch_are_not_passed_over(
+    brokers: TwoBrokers, history: History, others: tuple[int, ...], policy: frozenset[IncidentKind]
+) -> None:
+    history.plain(4, 4, 20)
+    assert brokers.run().complete
+    last = bytes(batches_of(brokers.source.log("topic"))[-1].view)
+    new = fill_again(brokers)
+    new.base_timestamp -= 60_000
+    store_copy(new.plain(*others), last)
+    said = reason(brokers.with_settings(continue_on=policy))
+    assert "its last batch is in the source, but nothing shows that the records were mirrored" in said
+    assert "Give --adopt to compare all of the copy with the source" in said
+
+
+def test_other_records_are_not_passed_over_with_start_latest(brokers: TwoBrokers, history: History) -> None:
+    history.plain(4, 4, 20)
+    assert brokers.run().complete
+    last = bytes(batches_of(brokers.source.log("topic"))[-1].view)
+    new = fill_again(brokers)
+    new.base_timestamp -= 60_000
+    store_copy(new.plain(3), last)
+    latest = brokers.ranges()[0]._replace(start_offset=new.next_offset)
+    (stopped,) = brokers.run([latest]).stopped
+    assert "nothing shows that the records were mirrored" in stopped.reason
+
+
+def test_the_only_batch_of_a_copy_does_not_hide_records_before_it(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(40)
+    assert brokers.run().complete
+    last = bytes(batches_of(brokers.source.log("topic"))[-1].view)
+    new = fill_again(brokers)
+    new.base_timestamp -= 60_000
+    store_copy(new.plain(3), last)
+    assert "nothing shows that the records were mirrored" in reason(brokers)
+
+
+def test_a_record_that_compaction_may_have_taken_hides_none_before_it(
+    brokers: TwoBrokers, history: History
+) -> None:
+    """The former topic had a record more; where the new one has a gap, it is not the same."""
+    history.plain(1, 20)
+    assert brokers.run().complete
+    last = bytes(batches_of(brokers.source.log("topic"))[-1].view)
+    new = fill_again(brokers)
+    new.base_timestamp -= 60_000
+    store_copy(new.plain(1).gap(1), last)
+    assert "nothing shows that the records were mirrored" in reason(brokers)
+
+
+def test_a_longer_copy_than_the_source_is_compared_as_a_whole(
+    brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So many same batches before the last one are enough only if the rest may be the same, too."""
+    monkeypatch.setattr(preceding, "_MOST_OFFSETS", 30)
+    history.plain(*[5] * 12)
+    assert brokers.run().complete
+    last = [bytes(each.view) for each in batches_of(brokers.source.log("topic"))[-9:]]
+    new = fill_again(brokers)
+    new.base_timestamp -= 60_000
+    new.plain(3)
+    for each in last:
+        store_copy(new, each)
+    assert "nothing shows that the records were mirrored" in reason(brokers)
+
+
+def clean(broker: Broker, keep: Callable[[int], bool]) -> None:
+    """Let a broker's cleaner go over the topic."""
+    log = broker.log("topic")
+    before, end = batches_of(log), log.log_end_offset
+    after = lose_tail(broker, "topic", 0)
+    for batch in before:
+        is_plain = not batch.header.is_transactional
+        after.store(memoryview(compacted(batch, keep)) if is_plain else batch.view)
+    after._log_end_offset = end
+
+
+def nothing_happens(brokers: TwoBrokers) -> None:
+    pass
+
+
+def the_source_loses_its_beginning(brokers: TwoBrokers) -> None:
+    brokers.source.log("topic").delete_records(7)
+
+
+def the_copy_loses_its_beginning(brokers: TwoBrokers) -> None:
+    brokers.destination.log("topic").delete_records(7)
+
+
+def both_lose_their_beginning(brokers: TwoBrokers) -> None:
+    brokers.source.log("topic").delete_records(7)
+    brokers.destination.log("topic").delete_records(11)
+
+
+def the_source_is_compacted(brokers: TwoBrokers) -> None:
+    clean(brokers.source, lambda offset: offset % 3 != 1 or offset >= 47)
+
+
+def the_source_is_compacted_and_loses_its_beginning(brokers: TwoBrokers) -> None:
+    the_source_is_compacted(brokers)
+    the_source_loses_its_beginning(brokers)
+
+
+CHANGES = [
+    nothing_happens,
+    the_source_loses_its_beginning,
+    the_copy_loses_its_beginning,
+    both_lose_their_beginning,
+    the_source_is_compacted,
+    the_source_is_compacted_and_loses_its_beginning,
+]
+
+
+@pytest.mark.parametrize("most_offsets", [35, 10_000])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_copy_whose_position_was_lost_goes_on_behind_its_last_batch(
+    brokers: TwoBrokers,
+    history: History,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[TwoBrokers], None],
+    most_offsets: int,
+) -> None:
+    monkeypatch.setattr(preceding, "_MOST_OFFSETS", most_offsets)
+    history.plain(4, 4, 4).transaction(3, ends=ABORT).plain(4, 4, 4, 4).transaction(2, ends=COMMIT)
+    history.plain(4, 4, 4, 4)
+    assert brokers.run().complete
+    change(brokers)
+    History(brokers.source.log("topic")).plain(2)
+    brokers.forget_pairs()
+    result = brokers.start().result()
+    assert (result.complete, result.stopped) == (True, ())
+    source, copy = (batches_of(each.log("topic"))[-1] for each in (brokers.source, brokers.destination))
+    assert (copy.header.base_offset, copy.header.next_offset) == (46, 48)
+    assert fingerprint(copy) == fingerprint(source)
+
+
+@pytest.mark.parametrize("most_offsets", [35, 10_000])
+def test_a_compacted_copy_whose_position_was_lost_goes_on(
+    brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch, most_offsets: int
+) -> None:
+    """Each side has been cleaned at another time, and has the newest record of each key."""
+    monkeypatch.setattr(preceding, "_MOST_OFFSETS", most_offsets)
+    for _ in range(3):
+        for _ in range(4):
+            history.base_timestamp += 10
+            history.plain(4)
+        history.base_timestamp += 10
+        history.plain(20)
+    assert brokers.run().complete
+    clean(brokers.source, lambda offset: offset % 3 != 1 or offset >= 88)
+    clean(brokers.destination, lambda offset: offset % 5 != 1 or offset >= 88)
+    brokers.forget_pairs()
+    result = brokers.start().result()
+    assert (result.complete, result.stopped) == (True, ())
+    assert brokers.pair().source_offset == 108
+
+
+def test_a_compacted_copy_that_lacks_a_key_of_the_source_stops(brokers: TwoBrokers, history: History) -> None:
+    history.plain(30, 3)
+    assert brokers.run().complete
+    clean(brokers.destination, lambda offset: offset >= 30)
+    last = bytes(batches_of(brokers.source.log("topic"))[-1].view)
+    new = fill_again(brokers)
+    new.base_timestamp -= 60_000
+    store_copy(new.plain(5), last)
+    assert "nothing shows that the records were mirrored" in reason(brokers)
+
+
+@pytest.mark.parametrize("left", [19, 20])
+def test_a_copy_that_deleted_its_first_records_goes_on_if_enough_are_left(
+    brokers: TwoBrokers, history: History, left: int
+) -> None:
+    """Twenty are sixteen and the last batch."""
+    for _ in range(7):
+        history.plain(1, 4)
+    assert brokers.run().complete
+    brokers.destination.log("topic").delete_records(35 - left)
+    brokers.forget_pairs()
+    if left >= 20:
+        result = brokers.start().result()
+        assert (result.complete, result.stopped) == (True, ())
+    else:
+        assert "nothing shows that the records were mirrored" in reason(brokers)
+
+
+def test_a_copy_of_a_recreated_topic_whose_position_was_lost_goes_on(
+    brokers: TwoBrokers, history: History
+) -> None:
+    """The former topic's records lie before what the source has."""
+    history.plain(5, 5)
+    assert brokers.run().complete
+    new = fill_again(brokers)
+    new.base_timestamp += 60_000
+    new.plain(2, 3)
+    goes_on = brokers.with_settings(continue_on=frozenset({IncidentKind.SOURCE_RESET}))
+    assert goes_on.run().complete
+    brokers.forget_pairs()
+    new.plain(4)
+    result = brokers.start().result()
+    assert (result.complete, result.stopped) == (True, ())
+    assert brokers.copied() == [*history.committed, *new.committed]
+
+
+@pytest.mark.parametrize("count", [3, 30])
+def test_a_copy_that_began_later_goes_on_with_start_latest_if_it_is_long_enough(
+    brokers: TwoBrokers, history: History, count: int
+) -> None:
+    history.plain(6)
+    latest = brokers.ranges()[0]._replace(start_offset=6)
+    history.plain(*[1] * count)
+    assert brokers.run([latest._replace(end_offset=history.next_offset)]).complete
+    brokers.forget_pairs()
+    latest = brokers.ranges()[0]._replace(start_offset=history.next_offset)
+    result = brokers.run([latest])
+    assert result.complete
+    assert len(result.stopped) == (0 if count == 30 else 1)
+
+
+def test_a_copy_that_began_later_than_this_mirror_stops(brokers: TwoBrokers, history: History) -> None:
+    history.plain(6)
+    history.plain(*[1] * 30)
+    assert brokers.run([brokers.ranges()[0]._replace(start_offset=6)]).complete
+    brokers.forget_pairs()
+    assert "or the copy began later than this mirror" in reason(brokers)
+
+
+def test_a_copy_that_began_at_this_mirrors_start_goes_on(brokers: TwoBrokers, history: History) -> None:
+    history.plain(6, 3)
+    begins = brokers.ranges()[0]._replace(start_offset=6)
+    assert brokers.run([begins]).complete
+    brokers.forget_pairs()
+    result = brokers.run([begins])
+    assert (result.complete, result.stopped) == (True, ())
+    assert brokers.copied() == history.committed[6:]

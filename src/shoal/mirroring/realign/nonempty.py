@@ -1,9 +1,9 @@
 """
 A destination partition that holds records, and no pair of the mirror's group that says what they are.
 
-If the last batch is exactly once in the source, the mirror goes on behind it: the pair expired, or was reset.
-Otherwise copying from the start offset could double records, so the partition stops, with what is known of
-the copy and what is right for it.
+If the last batch is exactly once in the source, and what the source has before it was mirrored, too, the
+mirror goes on behind it: the pair expired, or was reset. Otherwise copying from the start offset could double
+records, so the partition stops, with what is known of the copy and what is right for it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ..incidents import Incident, IncidentKind
 from ..partition_copy import PartitionCopy
 from ..reading import read_batches
 from .logs import Clusters, DestinationLog
+from .preceding import has_preceding
 from .tail import Place, Tail, find, last_batch, last_data_batch
 
 if TYPE_CHECKING:
@@ -75,7 +76,9 @@ def behind_what_is_there(
     tail = last_batch(clusters, copy, log)
     places = find(clusters, copy, tail).places if tail else ()
     if tail and len(places) == 1:
-        return places[0], tail.fingerprint.crc
+        source_start = _earliest(clusters.source, copy.source)
+        if has_preceding(clusters, copy, log, tail, places[0], source_start):
+            return places[0], tail.fingerprint.crc
     if clusters.settings.allow_nonempty:
         return start, None
     found = _look_at(clusters, copy, log, tail, len(places), others)
@@ -126,6 +129,13 @@ def _look_at(
         f"With --allow-nonempty all records from source offset {start} on follow: those that the copy holds "
         "already will be there twice"
     )
+    if times == 1:
+        what = (
+            f"{holds}, and its last batch is in the source, but nothing shows that the records were mirrored "
+            "which the source has before it: the source topic was deleted and filled again, another program "
+            "wrote to the copy, or the copy began later than this mirror"
+        )
+        return _Finding(what, f"{_ADOPT}. {twice}")
     if times:
         what = f"{holds}, and its last batch is {times} times in the source"
         return _Finding(what, f"{_ADOPT}. {twice}")

@@ -19,7 +19,7 @@ from .survivors import Survivors
 from .tail import Place, Tail, batches_at, follow, is_by, is_ours
 from .written import OutOfSight, WrittenBatch
 
-__all__ = ["Places", "Undecided", "WrittenRun"]
+__all__ = ["Places", "Undecided", "WrittenRun", "retention_is_faster"]
 
 
 class Undecided(ShoalError):
@@ -100,7 +100,7 @@ class Places:
             # A request of a dead process that came late, to a broker that had forgotten the writer, may
             # have left the right records in a wrong place: the sequence tells.
             return None
-        with _retention_is_faster():
+        with retention_is_faster():
             if self.source.start <= pair.source_offset:
                 place = follow(self.clusters, self.copy, pair, run.size, tail, run.tail_index)
                 if place:
@@ -165,7 +165,7 @@ def _last_place(merge: Merge) -> Place | None:
 
 
 @contextmanager
-def _retention_is_faster() -> Iterator[None]:
+def retention_is_faster() -> Iterator[None]:
     """Let the source delete what is being read."""
     try:
         yield
