@@ -189,9 +189,12 @@ def test_a_listener_without_a_login_refuses_one(behind: Behind, connect: Connect
         assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
 
 
-def test_a_version_of_api_versions_from_the_future_is_answered_in_the_first(behind: Behind) -> None:
-    # KIP-511: API 18, version 9, correlation id 5, client id "x", and a body that nobody knows.
-    request = struct.pack(">hhih", 18, 9, 5, 1) + b"x" + b"\0\3abc"
+@pytest.mark.parametrize("version", [9, -1, -(2**15)])
+def test_a_version_of_api_versions_that_is_not_known_is_answered_in_the_first(
+    behind: Behind, version: int
+) -> None:
+    # KIP-511: API 18, a version, correlation id 5, client id "x", and a body that nobody knows.
+    request = struct.pack(">hhih", 18, version, 5, 1) + b"x" + b"\0\3abc"
     answer = exchange(behind.address(), struct.pack(">i", len(request)) + request)
     assert answer == struct.pack(">ihi", 5, ErrorCode.UNSUPPORTED_VERSION, 1) + struct.pack(">hhh", 18, 0, 4)
 

@@ -232,7 +232,7 @@ class Session:
         self._client.send(codec.encode_response(answer, request.header.correlation_id))
 
     def _versions(self, header: RequestHeader) -> Any:
-        if header.api_version > _NEWEST_API_VERSIONS:
+        if not 0 <= header.api_version <= _NEWEST_API_VERSIONS:
             # KIP-511: in v0, and no other API in it.
             newest = _VERSIONS.ApiVersion(
                 api_key=ApiKey.API_VERSIONS, min_version=0, max_version=_NEWEST_API_VERSIONS
