@@ -3,13 +3,34 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
+import pickle
+import traceback
+import urllib.request
+from pathlib import Path
 
 import pytest
+from mirroring.page_reports import partition_of, report_of
 from rich.console import Console
 
 from shoal.cli.report import LiveReport, say, table, warn
-from shoal.printable import logger, printable, printable_lines
+from shoal.client.connection import Address
+from shoal.errors import (
+    AccessRefused,
+    BrokerError,
+    ConfigError,
+    Disconnected,
+    PartitionStopped,
+    ProtocolError,
+    ShoalError,
+)
+from shoal.mirroring.exposition import Exposition
+from shoal.mirroring.metrics import Metrics
+from shoal.mirroring.page import About, Watch
+from shoal.mirroring.processes import LocalProcesses
+from shoal.printable import logger, printable, printable_lines, printable_values
+from shoal.spark.first_sentence import ReportedError
 
 #: Sets a terminal's title, clears its screen, and forges a line.
 HOSTILE = "topic\x1b]0;owned\x07\x1b[2J\r\x9b31m\x7f\u202eevil"
@@ -56,3 +77,60 @@ def test_log_records_have_no_control_characters_in_message_and_traceback() -> No
     assert "\x1b" not in out.getvalue()
     assert out.getvalue().startswith(f"broken: {SAFE}\nTraceback")
     assert SAFE in out.getvalue().partition("Traceback")[2]
+
+
+def test_values_for_json_are_printable_at_every_depth() -> None:
+    value = {HOSTILE: [HOSTILE, (1, None, 2.5, True)], "a": {"b": HOSTILE}}
+    assert printable_values(value) == {SAFE: [SAFE, [1, None, 2.5, True]], "a": {"b": SAFE}}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConfigError(HOSTILE),
+        AccessRefused("broker", HOSTILE),
+        ProtocolError(HOSTILE),
+        Disconnected(HOSTILE, HOSTILE),
+        BrokerError(3, f"topic {HOSTILE}", HOSTILE),
+        PartitionStopped(HOSTILE, 0, 5, HOSTILE),
+    ],
+)
+def test_errors_have_no_control_characters_in_any_log_of_spark(error: ShoalError) -> None:
+    assert SAFE in str(error)
+    assert not set(HOSTILE) & set(str(error)) - set(SAFE)
+    # Spark logs an error of a Python process as its traceback, and copies and pickles it before.
+    reported = "".join(traceback.format_exception(ReportedError(pickle.loads(pickle.dumps(error)))))
+    assert SAFE in reported
+    assert not set(HOSTILE) & set(reported) - set(SAFE)
+
+
+def test_names_and_reasons_on_page_and_report_have_no_control_characters(tmp_path: Path) -> None:
+    metrics = Metrics()
+    row = partition_of(HOSTILE, 0, end_offset=1500)
+    row.update(stopped=[1000, HOSTILE], incidents=[["source-retention", HOSTILE, 200, True]])
+    waiting = partition_of("waits", 0, end_offset=1500)
+    waiting.update(waiting_for=HOSTILE)
+    metrics.apply(report_of(row, waiting))
+    about = About(HOSTILE, HOSTILE, HOSTILE, (HOSTILE,))
+    report = tmp_path / "run.html"
+    with Watch(Address("127.0.0.1", 0), str(report), about, metrics, LocalProcesses()) as shown:
+        assert shown.url is not None
+        with urllib.request.urlopen(f"{shown.url}data.json?partitions=all", timeout=20) as answer:
+            live = answer.read().decode()
+    _, _, embedded = report.read_text(encoding="utf-8").partition(
+        '<script type="application/json" id="data">'
+    )
+    for text in (live, embedded.partition("</script>")[0]):
+        # In JSON an escape's backslash is doubled, and a raw character would be an escape of JSON's.
+        assert json.dumps(SAFE)[1:-1] in text
+        assert json.dumps(HOSTILE)[1:-1] not in text
+        assert "\\u001b" not in text
+        assert "\\u202e" not in text.replace("\\\\u202e", "")
+
+
+def test_labels_of_metrics_have_no_control_characters() -> None:
+    metrics = Metrics()
+    metrics.apply(report_of(partition_of(HOSTILE, 0, end_offset=1500)))
+    text = Exposition(metrics, lambda: ()).text().decode()
+    assert f'topic="{SAFE.replace(chr(92), chr(92) * 2)}"' in text
+    assert not set(HOSTILE) & set(text) - set(SAFE) - {"\n"}

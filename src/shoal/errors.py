@@ -29,6 +29,8 @@ from __future__ import annotations
 import enum
 import traceback
 
+from .printable import printable
+
 __all__ = [
     "AccessRefused",
     "BrokerError",
@@ -239,7 +241,20 @@ def named_code(code: int) -> str:
 
 
 class ShoalError(Exception):
-    """The base of everything that shoal raises on purpose."""
+    """
+    The base of everything that shoal raises on purpose.
+
+    ``str()`` of each is one printable line, wherever it goes: errors quote names and messages of clusters,
+    and reach terminals, logs (Spark's too), the page and the report.
+
+    """
+
+    def __str__(self) -> str:
+        return printable(self._text())
+
+    def _text(self) -> str:
+        """Return what ``str()`` makes printable."""
+        return super().__str__()
 
     def _render_traceback_(self) -> list[str]:
         """Return what a notebook shows (IPython asks for it): the sentence, then the traceback."""
@@ -265,7 +280,7 @@ class AccessRefused(ConfigError):
         self.where = where
         self.reason = reason
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return f"no access to {self.where}: {self.reason}"
 
 
@@ -285,7 +300,7 @@ class CorruptBatch(ShoalError):
         self.reason = reason
         self.position = position
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return f"corrupt batch at {self.position}: {self.reason}"
 
 
@@ -304,14 +319,14 @@ class UnsupportedBatch(ShoalError):
         self.reason = reason
         self.base_offset = base_offset
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return f"the batch at offset {self.base_offset} cannot be mirrored: {self.reason}"
 
 
 class UnsupportedCompression(UnsupportedBatch):
     """A batch with a codec that is unknown in the format it is wanted in."""
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return f"the batch at offset {self.base_offset} cannot be converted: {self.reason}"
 
 
@@ -330,7 +345,7 @@ class NotConvertible(ShoalError):
         self.code = code
         self.reason = reason
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return f"no conversion to another format: {self.reason}"
 
 
@@ -350,7 +365,7 @@ class Disconnected(ShoalError):
         self.address = address
         self.reason = reason
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return f"no connection to {self.address}: {self.reason}"
 
 
@@ -409,7 +424,7 @@ class BrokerError(ShoalError):
         """Whether time may heal it; of an answer to Produce only ``code.retriable`` says so."""
         return self.code.may_pass
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         words = f" ({self.detail})" if self.detail else ""
         advice = _MISSING_ACL.get(self.code)
         return f"{self.where}: {named_code(self.raw_code)}{words}" + (f": {advice}" if advice else "")
@@ -430,7 +445,7 @@ class GroupHeld(ShoalError):
         self.group = group
         self.holder = holder
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return (
             f"the consumer group {self.group!r} on the source cluster is held by {self.holder}; "
             "stop that mirror first. Another --group is only for other topics, or for other names at the "
@@ -453,7 +468,7 @@ class NoPosition(ShoalError):
         self.topic = topic
         self.partition = partition
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return (
             f"{self.topic}-{self.partition}: the group has committed nothing, and auto.offset.reset is none; "
             "seek, commit, or set it to earliest or latest"
@@ -482,7 +497,7 @@ class DeliveryTimedOut(ShoalError):
         self.timeout_ms = timeout_ms
         self.is_in_doubt = is_in_doubt
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         outcome = "it may be written all the same" if self.is_in_doubt else "it was not written"
         where = f"{self.topic}-{self.partition}"
         return f"{where}: no acknowledgement in delivery.timeout.ms={self.timeout_ms}; {outcome}"
@@ -524,5 +539,5 @@ class PartitionStopped(ShoalError):
         self.offset = offset
         self.reason = reason
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return f"{self.topic}-{self.partition} stopped at source offset {self.offset}: {self.reason}"

@@ -1,16 +1,18 @@
 """
-Text from a cluster, made safe for a terminal and for logs.
+Text from a cluster, made safe for terminals, logs, pages and metrics.
 
 A hostile cluster can put escape sequences into names of topics, hosts and groups and into error messages:
-they would clear an operator's screen, set its title, or hide and forge lines of a log.
+they would clear an operator's screen, set its title, hide and forge lines of a log, or read as another name.
 """
 
 from __future__ import annotations
 
 import logging
 import unicodedata
+from collections.abc import Mapping
+from typing import Any
 
-__all__ = ["logger", "printable", "printable_lines"]
+__all__ = ["logger", "printable", "printable_lines", "printable_values"]
 
 #: Format characters that reverse the direction of text, so that it reads as another one; and line separators.
 _MISLEADING = "\u061c\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
@@ -36,6 +38,18 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """Return the same of several lines, such as those of a traceback; line ends and tabs stay."""
     return text.translate(_ESCAPES_IN_LINES)
+
+
+def printable_values(value: Any) -> Any:
+    """Return a value for JSON with all text in it, names of fields included, as :func:`printable` has it."""
+    match value:
+        case str():
+            return printable(value)
+        case Mapping():
+            return {printable_values(name): printable_values(each) for name, each in value.items()}
+        case list() | tuple():
+            return [printable_values(each) for each in value]
+    return value
 
 
 def logger(name: str) -> logging.Logger:

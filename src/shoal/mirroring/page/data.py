@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ...client.metadata import TopicPartition
+from ...printable import printable, printable_values
 from ...records import Decision
 from ..partition_metrics import PartitionMetrics, PartitionState
 from ..processes import ProcessRole, ProcessUsage
@@ -102,17 +103,23 @@ class PageData:
 
         """
         history = self._observer.history
-        return self._object(history.whole() if whole else history.recent(), every_partition)
+        return self._printable_object(history.whole() if whole else history.recent(), every_partition)
 
     def at_the_end(self, ending: Ending) -> dict[str, Any]:
         """Return how the mirror was, for a report: of its memory the most that was seen."""
         samples = self._observer.history.whole()
-        data = self._object(samples, every_partition=True)
-        data["ending"] = {"good": ending.good, "sentence": ending.sentence}
+        data = self._printable_object(samples, every_partition=True)
+        data["ending"] = {"good": ending.good, "sentence": printable(ending.sentence)}
         totals = data["totals"]
         totals["rss_bytes"] = max(_rss_bytes(each) for each in samples)
         totals["cpu_s"] = totals["cpu_s"] if ending.cpu_s is None else ending.cpu_s
         return data
+
+    def _printable_object(self, samples: Sequence[Sample], every_partition: bool) -> dict[str, Any]:
+        """Return the object with its text made printable, all but the history: that has numbers only."""
+        data = self._object(samples, every_partition)
+        history = data.pop("history")
+        return {**printable_values(data), "history": history}
 
     def _object(self, samples: Sequence[Sample], every_partition: bool) -> dict[str, Any]:
         now = time.time()

@@ -27,7 +27,8 @@ class Watch:
     Where neither is wanted it does nothing, and costs nothing.
 
     Attributes:
-        url: Where the page is; None if none was wanted.
+        address: Where the page is served; None if none was wanted.
+        url: The page's; likewise.
 
     """
 
@@ -62,6 +63,7 @@ class Watch:
         self._on_warning = on_warning
         self._observer = Observer(about, metrics, processes)
         self._page = PageServer(ui, self._observer, access) if ui else None
+        self.address = self._page.address if self._page else None
         self.url = f"{self._page.url}/" if self._page else None
         self._ending: Ending | None = None
         self._running = ExitStack()

@@ -36,6 +36,6 @@ class DamagedLog(ShoalError):
         self.offset = offset
         self.reason = reason
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         where = f"{self.partition} of the {self.side.value} cluster"
         return f"{where} is damaged at offset {self.offset}, and cannot be read any further: {self.reason}"
