@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from class_archives import share_class_archives
 
 __all__ = ["MirrorProcess", "shoal"]
 
@@ -30,6 +31,7 @@ def shoal(*args: str, state: Path, timeout_s: float = 240) -> subprocess.Complet
 
 
 def _environment(state: Path) -> dict[str, str]:
+    share_class_archives(state)
     return {**os.environ, "XDG_STATE_HOME": str(state)}
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from class_archives import share_class_archives
 from confluent_kafka import Producer
 from two_brokers import TwoBrokers, content_of
 
@@ -82,14 +83,11 @@ class Mirror:
     """A running ``shoal mirror``, by default of the Python that runs the tests; its state is in ``room``."""
 
     def __init__(self, brokers: TwoBrokers, room: Path, *args: str, python: str = sys.executable) -> None:
-        # A file where their directory should be: no class data archive is made after each test.
-        for home in ("state", "cache"):
-            (room / home / "shoal").mkdir(parents=True, exist_ok=True)
-            (room / home / "shoal" / "class-archives").touch()
+        share_class_archives(room / "state")
         between = ["--from", brokers.source.bootstrap, "--to", brokers.destination.bootstrap]
         self.process = subprocess.Popen(
             [python, "-m", "shoal", "mirror", *between, "--topics", "orders", "--json", *args],
-            env={**os.environ, "XDG_STATE_HOME": str(room / "state"), "XDG_CACHE_HOME": str(room / "cache")},
+            env={**os.environ, "XDG_STATE_HOME": str(room / "state")},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
