@@ -162,6 +162,11 @@ class MirrorRun:
                 return found
         return {}
 
+    def last_error(self) -> str:
+        """Return the last line that it wrote to stderr."""
+        lines = self.errors.read_text(errors="replace").splitlines()
+        return lines[-1] if lines else "nothing was said"
+
     def _children(self) -> list[psutil.Process]:
         try:
             return psutil.Process(self._process.pid).children(recursive=True)

@@ -22,7 +22,7 @@ def line_of(outcome: Outcome) -> str:
         f"{outcome.seconds:.0f} s ({phases}), {outcome.attempts} attempts; {plan}"
     )
     if outcome.failures:
-        line += f"; {outcome.failures} failed by themselves"
+        line += f"; {outcome.failures} failed by themselves ({'; '.join(outcome.errors)})"
     if outcome.is_exact:
         return line
     wrong = f"lost {comparison.lost}, duplicated {comparison.duplicated}, reordered {comparison.reordered}"
@@ -47,6 +47,7 @@ def markdown(outcomes: Sequence[Outcome], seed: int, seconds: float) -> str:
         ("records compared", f"{sum(each.comparison.records for each in outcomes):,}"),
         ("lost", str(sum(each.comparison.lost for each in outcomes))),
         ("duplicated", str(sum(each.comparison.duplicated for each in outcomes))),
+        ("there again, as at least once allows", str(sum(each.comparison.again for each in outcomes))),
         ("reordered", str(sum(each.comparison.reordered for each in outcomes))),
         ("trials with other problems", str(sum(bool(each.problems) for each in outcomes))),
         ("processes started", str(sum(each.attempts for each in outcomes))),

@@ -87,6 +87,7 @@ class Outcome:
         came: The names of the faults that came, or were met.
         attempts: Processes that were started.
         failures: Those that ended with an error by themselves.
+        errors: What they said last, each.
         seconds: All in all.
         phases: Seconds by what they were spent on.
     """
@@ -97,6 +98,7 @@ class Outcome:
     came: list[str] = field(default_factory=list)
     attempts: int = 0
     failures: int = 0
+    errors: list[str] = field(default_factory=list)
     seconds: float = 0.0
     phases: dict[str, float] = field(default_factory=dict)
 
@@ -517,6 +519,7 @@ class _Trial:
         if run.killed or (code == 0 and not once) or (not once and self._has_stopped_as_it_must(run)):
             return
         self.outcome.failures += 1
+        self.outcome.errors.append(run.last_error())
         stopped = run.last_line().get("stopped") or {}
         if any(isinstance(fault, Refusal) and fault.stops for fault in self.plan.faults):
             return  # what it has to do: it stops, says why, and goes on when started again
