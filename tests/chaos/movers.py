@@ -58,7 +58,8 @@ class Mover:
         timeout = {"request.timeout.ms": plan.request_timeout_ms}
         source = self._file("source", {**timeout, "isolation.level": plan.isolation})
         change = plan.topic_change
-        topics = f"{plan.topic},{plan.new_topic}" if change and change.change is Change.TOPIC else plan.topic
+        # An expression may match what does not exist yet; a name may not.
+        topics = f"{plan.topic}(-new)?" if change and change.change is Change.TOPIC else plan.topic
         return [
             *["-m", "shoal", "mirror", "--json", "--verbose"],
             *["--from", self.source, "--from-config", source],

@@ -240,6 +240,8 @@ class _Trial:
         if change is not None and change.latest:
             self._topics.load_what_is_passed_over()
             self._run_once(self._logs / "first start", "the first start")
+            if self.outcome.problems:
+                raise RuntimeError("; ".join(self.outcome.problems))
 
     @property
     def _destination(self) -> str:
