@@ -1,0 +1,70 @@
+"""A mirror that is not started as its plan says would keep another promise."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+from chaos.movers import Mover
+from chaos.plan import Change, Kind, Plan, draw
+
+from shoal.cli import make_parser
+from shoal.cli.mirror import parse as parse_mirror
+from shoal.cli.mirror_maker import parse as parse_maker
+from shoal.mirroring.incidents import Delivery, IncidentKind
+from shoal.mirroring.mirror_maker.options import MirrorMakerOptions
+from shoal.mirroring.options import MirrorOptions, Start
+
+
+def plan_with(kind: Kind, change: Change | None = None, *, latest: bool = False) -> Plan:
+    """Return the first plan of a kind, and with a change of topics where one is named."""
+    for number in itertools.count():
+        plan = draw(0, number, kind)
+        found = plan.topic_change
+        if change is None or (found is not None and (found.change, found.latest) == (change, latest)):
+            return plan
+    raise AssertionError  # itertools.count() does not end
+
+
+def started(plan: Plan, directory: Path, *, once: bool, goes_on: bool = False) -> MirrorOptions:
+    arguments = Mover(plan, "source:1", "destination:1", directory).arguments([], once=once, goes_on=goes_on)
+    return parse_mirror(make_parser().parse_args(arguments[2:]))
+
+
+def started_maker(plan: Plan, directory: Path) -> MirrorMakerOptions:
+    arguments = Mover(plan, "source:1", "destination:1", directory).arguments([], once=False)
+    return parse_maker(make_parser().parse_args(arguments[2:]))
+
+
+@pytest.mark.parametrize("latest", [True, False])
+def test_topic_that_is_to_come_is_selected_before_it_is_there(tmp_path: Path, latest: bool) -> None:
+    plan = plan_with(Kind.TOPICS, Change.TOPIC, latest=latest)
+    options = started(plan, tmp_path, once=False)
+    assert not options.topics.names, "a name has to be there at the start"
+    (expression,) = options.topics.expressions
+    assert re.fullmatch(expression, plan.topic)
+    assert re.fullmatch(expression, plan.new_topic)
+    assert not re.fullmatch(expression, f"{plan.topic}0")
+    assert options.start == started(plan, tmp_path, once=True).start
+    assert options.start == Start.parse("latest" if latest else "earliest")
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_policy_for_a_topic_created_anew_is_what_the_trial_says(tmp_path: Path, goes_on: bool) -> None:
+    plan = plan_with(Kind.TOPICS, Change.RECREATED)
+    options = started(plan, tmp_path, once=True, goes_on=goes_on)
+    assert options.continue_on == (frozenset({IncidentKind.SOURCE_RESET}) if goes_on else frozenset())
+    assert options.once
+
+
+def test_mirror_maker_is_started_as_its_plan_says(tmp_path: Path) -> None:
+    for plan in (draw(0, number, Kind.MAKER) for number in range(20)):
+        options = started_maker(plan, tmp_path)
+        assert options.include.fullmatch(plan.topic)
+        assert options.membership.group == plan.topic
+        wanted = Delivery.AT_LEAST_ONCE if plan.at_least_once else Delivery.EXACTLY_ONCE
+        assert options.mirror.delivery is wanted
+        assert (options.mirror.rebatch is None) is plan.raw
+        assert options.mirror.commit_interval_ms == plan.commit_interval_ms
