@@ -9,7 +9,7 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
@@ -20,9 +20,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from two_brokers import wait_until
 
-from shoal.broker import Broker, Refused
+from shoal.broker import Broker, Refused, journal
 from shoal.broker.clock import now_ms
 from shoal.broker.file_segment import FileRange
+from shoal.broker.journal import Journal
 from shoal.errors import ConfigError, ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
@@ -534,27 +535,6 @@ def _fetched(wire: Wire) -> list[tuple[int, bytes]]:
     return [(each.header.base_offset, bytes(each.payload)) for each in found]
 
 
-def test_what_could_not_be_flushed_is_refused_and_its_offset_is_the_next_one_s(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def failing(_: int) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    with serving(data, log_flush_interval_messages="1") as (broker, wire):
-        broker.create_topic("topic")
-        wire.produce("topic", batch([b"flushed"]))
-        with monkeypatch.context() as disk:
-            disk.setattr(os, "fdatasync", failing)
-            assert wire.produce("topic", batch([b"refused"])).error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert [wire.produce("topic", batch([value])).base_offset for value in (b"next", b"last")] == [1, 2]
-        before = _fetched(wire)
-        assert [offset for offset, _ in before] == [0, 1, 2]
-        assert not any(b"refused" in payload for _, payload in before)
-    (data / ".kafka_cleanshutdown").unlink()
-    with serving(data) as (_, wire):
-        assert _fetched(wire) == before
-
-
 def test_an_index_that_cannot_be_written_refuses_nothing_and_is_completed_later(data: Path) -> None:
     with serving(data, log_index_interval_bytes="0") as (broker, wire):
         broker.create_topic("topic")
@@ -584,6 +564,172 @@ def test_a_segment_that_cannot_be_made_refuses_and_is_made_later(data: Path) -> 
         assert wire.produce("topic", large).base_offset == 1
 
 
+def test_a_refused_topic_leaves_no_directories(data: Path) -> None:
+    with serving(data) as (broker, wire):
+        wire.create_topic("topic")
+        with no_more_files_than(20):
+            assert wire.create_topic("other", 50).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            with pytest.raises(Refused):
+                broker.topics.grow(broker.topics.topic("topic"), 50)
+        with no_file_larger_than((data / "journal.jsonl").stat().st_size + 10):
+            assert wire.create_topic("third", 3).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert sorted(each.name for each in data.iterdir() if each.is_dir()) == ["topic-0"]
+
+
+def test_a_broker_stops_in_order_at_a_full_disk_and_checks_its_batches_at_the_next_start(
+    data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving(data, log_index_interval_bytes="0") as (broker, wire):
+        broker.create_topic("topic")
+        wire.produce("topic", batch(2))
+        with no_file_larger_than(1):
+            broker.stop()
+        assert broker.failure is None
+        assert "was not closed in good order" in caplog.text
+        assert not (data / ".kafka_cleanshutdown").exists()
+    (data / ".kafka_cleanshutdown").unlink()
+    with serving(data) as (_, wire):
+        assert wire.end_offset("topic") == 2
+
+
+# The journal
+
+
+@pytest.fixture
+def small_journal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write it anew after every two or three facts."""
+    monkeypatch.setattr(journal, "_LARGE_BYTES", 150)
+
+
+def put_many(kept: Journal, count: int = 20) -> None:
+    for number in range(count):
+        kept.put("fact", "key", value="x" * 40 + str(number))
+
+
+@pytest.mark.usefixtures("small_journal")
+@pytest.mark.parametrize("failing", ["open", "write", "replace"])
+def test_a_journal_that_cannot_be_written_anew_goes_on(
+    data: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    data.mkdir()
+    kept = Journal(data)
+    with monkeypatch.context() as disk:
+        if failing == "open":
+            disk.setattr(os, "open", _raising(errno.EMFILE))
+        elif failing == "replace":
+            disk.setattr(Path, "replace", _raising(errno.ENOSPC))
+        else:
+            disk.setattr(journal, "flush_file", _raising(errno.ENOSPC))
+        put_many(kept)
+        assert not (data / "journal.new").exists()
+    assert dict(Journal(data).facts("fact")) == {("key",): "x" * 40 + "19"}
+    assert kept._failure.reason is None
+
+
+def _raising(number: int) -> Callable[..., None]:
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+@pytest.mark.usefixtures("small_journal")
+def test_a_journal_never_writes_to_a_descriptor_that_it_closed(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data.mkdir()
+    kept = Journal(data)
+    opened = os.open
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "open", _raising(errno.EMFILE))
+        put_many(kept)
+    other = opened(data / "other", os.O_RDWR | os.O_CREAT)
+    put_many(kept)
+    assert os.fstat(other).st_size == 0
+    os.close(other)
+    assert b"x19" in (data / "journal.jsonl").read_bytes()
+
+
+def test_leftovers_are_removed_at_the_start(data: Path) -> None:
+    with serving(data) as (broker, _):
+        broker.create_topic("topic")
+    (data / "journal.new").write_bytes(b"x" * 5000)
+    (data / "topic-0" / "partition.metadata.new").write_bytes(b"x")
+    with serving(data) as (broker, _):
+        assert [topic.name for topic in broker.topics] == ["topic"]
+        assert list(data.rglob("*.new")) == []
+
+
+def test_a_journal_that_cannot_be_written_anew_at_the_start_is_cut_behind_its_last_line(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(data) as (broker, _):
+        broker.create_topic("topic")
+    with (data / "journal.jsonl").open("ab") as file:
+        file.write(b'["topic",["torn"')
+    with monkeypatch.context() as disk:
+        disk.setattr(Path, "replace", _raising(errno.ENOSPC))
+        broker = Broker(data=data)
+    broker.create_topic("other")
+    broker.stop()
+    assert [topic.name for topic in Broker(data=data).topics] == ["topic", "other"]
+
+
+# A directory that fails
+
+
+@pytest.fixture(params=["fdatasync", "pwritev"])
+def failing_call(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_a_log_directory_that_fails_goes_offline_and_the_broker_stops(
+    data: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, failing_call: str
+) -> None:
+    monkeypatch.setattr("shoal.broker.broker._LAST_ANSWERS_S", PATIENCE_S)
+    halted = threading.Event()
+    with serving(data, log_flush_interval_messages="1") as (broker, wire):
+        broker.when_halted(halted.set)
+        broker.create_topic("topic")
+        assert wire.produce("topic", batch([b"kept"])).error_code == ErrorCode.NONE
+        with monkeypatch.context() as disk:
+            disk.setattr(os, failing_call, _raising(errno.EIO))
+            assert wire.produce("topic", batch([b"lost"])).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        # The disk seems to work again, but nobody can say what it lost.
+        for _ in range(2):
+            assert wire.produce("topic", batch()).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert wire.fetch("topic").error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert wire.commit("group", "topic", 1) == ErrorCode.KAFKA_STORAGE_ERROR
+        (partition,) = wire.call(ApiKey.METADATA, 5, topics=None).topics[0].partitions
+        assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
+        assert partition.offline_replicas == [1]
+        broker.purgatory.close()  # the last answers are given
+        assert halted.wait(PATIENCE_S)
+        with pytest.raises(OSError), Wire(broker.bootstrap) as late:  # noqa: PT011
+            late.call(ApiKey.METADATA, 1, topics=[])
+    assert broker.failure is not None
+    assert str(data) in broker.failure
+    assert [record.message for record in caplog.records].count(
+        f"{broker.failure}; its partitions are offline, and the broker stops"
+    ) == 1
+    with pytest.raises(ConfigError, match="a new broker has to read it"):
+        broker.start()
+    assert not (data / ".kafka_cleanshutdown").exists()
+    with serving(data) as (_, wire):
+        assert [payload.count(b"kept") for _, payload in _fetched(wire)] == [1]
+
+
+def test_a_flush_that_fails_for_want_of_room_is_final_too(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(data, log_flush_interval_messages="1") as (broker, wire):
+        broker.create_topic("topic")
+        with monkeypatch.context() as disk:
+            disk.setattr(os, "fdatasync", _raising(errno.ENOSPC))
+            assert wire.produce("topic", batch()).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert broker.failure is not None
+
+
 # Killed
 
 
@@ -609,6 +755,37 @@ def process(data: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], 
         running.kill()
         running.wait()
         running.stdout.close()
+
+
+_WITH_A_BROKEN_DISK = """
+import errno, os, sys
+def failing(_):
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
+os.fdatasync = failing
+from shoal.__main__ import main
+options = ["--listen", "127.0.0.1:0", "--config", "log.flush.interval.messages=1", "--data", sys.argv[1]]
+sys.argv = ["shoal", "broker", *options]
+sys.exit(main())
+"""
+
+
+def test_a_process_whose_log_directory_failed_ends_with_exit_code_1_and_the_cause(data: Path) -> None:
+    command = [sys.executable, "-c", _WITH_A_BROKEN_DISK, str(data)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        try:
+            with Wire(running.stdout.readline().rsplit(maxsplit=1)[-1]) as wire:
+                wire.create_topic("topic")
+                assert wire.produce("topic", batch()).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            _, said = running.communicate(timeout=PATIENCE_S)
+        finally:
+            running.kill()
+    assert running.returncode == 1
+    assert said.strip().splitlines()[-1] == (
+        f"shoal: log directory {data} failed at topic-0: Input/output error; "
+        "replace the disk, or start with another --data"
+    )
+    assert "Traceback" not in said
 
 
 class _Load(threading.Thread):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import base64
+import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
 from ..errors import ConfigError
 from ..listener import addresses_of
+from ..printable import logger
 from .apis.table import APIS, APIS_WITH_OLD_VERSIONS
 from .clock import now_ms
 from .config import BrokerConfig
@@ -26,9 +29,15 @@ from .refusal import Refused
 from .server import Server
 from .topics import Topic, Topics
 from .transactions import ProducerIds, Transactions
-from .waiting import Purgatory
+from .waiting import BrokerStopped, Purgatory
 
 __all__ = ["Broker"]
+
+_log = logger("shoal.broker")
+
+#: After its only log directory failed, a broker answers for so long before it stops, KAFKA_STORAGE_ERROR.
+#: Kafka halts at once, in the middle of its answers.
+_LAST_ANSWERS_S = 1.0
 
 #: How often sessions and transactions are looked at, in seconds.
 _TIMEOUT_CHECK_S = 0.1
@@ -119,9 +128,13 @@ class Broker:
                 self._data.release()
             if isinstance(error, Refused):
                 raise ConfigError(f"broker: {error.message}") from error
+            if isinstance(error, OSError) and data is not None:
+                raise ConfigError(f"{data}: it cannot be read: {error.strerror}") from error
             raise
         self.fetch_sessions = FetchSessions(int(self.config["max.incremental.fetch.session.cache.slots"]))
         self.purgatory = Purgatory()
+        self._halted: list[Callable[[], None]] = []
+        self.topics.failure.when_failed(self._begin_to_halt)
         self._server = Server(
             host,
             port,
@@ -200,7 +213,15 @@ class Broker:
         self.close()
 
     def open(self) -> None:
-        """Have the logs change and time pass; a cluster does it once for all of its nodes."""
+        """
+        Have the logs change and time pass; a cluster does it once for all of its nodes.
+
+        Raises:
+            ConfigError: The directory is another broker's since, or failed.
+
+        """
+        if self.failure is not None:
+            raise ConfigError(f"{self.failure}; a new broker has to read it")
         if self._data is not None:
             self._data.take_again()
             self._data.set_clean(False)
@@ -236,9 +257,23 @@ class Broker:
         self._housekeeper.stop()
         self.groups.close()
         if self._data is not None:
-            self.topics.close()
-            self._data.set_clean(True)
+            self._close_data(self._data)
             self._data.release()
+
+    def _close_data(self, data: DataDirectory) -> None:
+        if self.failure is not None:
+            # A flush that succeeds now says nothing about what was lost.
+            return
+        try:
+            self.topics.close()
+            data.set_clean(True)
+        except (OSError, Refused) as error:
+            reason = error if isinstance(error, Refused) else self.topics.failure.refused("the end", error)
+            _log.warning(
+                "%s was not closed in good order (%s): the next start checks all batches",
+                data.path,
+                reason.message,
+            )
 
     def __enter__(self) -> Self:
         self.start()
@@ -246,6 +281,25 @@ class Broker:
 
     def __exit__(self, *exc_info: object) -> None:
         self.stop()
+
+    @property
+    def failure(self) -> str | None:
+        """Why its log directory is off line, as a sentence; None while it is not."""
+        return self.topics.failure.reason
+
+    def when_halted(self, call: Callable[[], None]) -> None:
+        """Have something called, in another thread, once it stopped by itself: see :attr:`failure`."""
+        self._halted.append(call)
+
+    def _begin_to_halt(self) -> None:
+        threading.Thread(target=self._halt, name="shoal-broker-halt", daemon=True).start()
+
+    def _halt(self) -> None:
+        with suppress(BrokerStopped):
+            self.purgatory.pause(_LAST_ANSWERS_S)
+        self.hang_up()
+        for call in self._halted:
+            call()
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> Topic:
         """
@@ -272,12 +326,23 @@ class Broker:
         Return the log of a partition that this node leads.
 
         Raises:
-            Refused: With UNKNOWN_TOPIC_OR_PARTITION or NOT_LEADER_OR_FOLLOWER.
+            Refused: With UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR.
 
         """
         log = self.topics.log(topic, partition)
-        self.leaders.check(self.node_id, topic, partition)
+        self.check_leads(topic, partition)
         return log
+
+    def check_leads(self, topic: str, partition: int) -> None:
+        """
+        Say whether this node leads a partition, and has it.
+
+        Raises:
+            Refused: With NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR.
+
+        """
+        self.topics.failure.check()
+        self.leaders.check(self.node_id, topic, partition)
 
     def _seconds(self, setting: str) -> float:
         return int(self.config[setting]) / 1000
@@ -285,7 +350,10 @@ class Broker:
     def _delete_old_segments(self) -> None:
         for topic in self.topics:
             for log in topic.logs:
-                log.delete_old_segments(now_ms())
+                try:
+                    log.delete_old_segments(now_ms())
+                except OSError as error:
+                    _log.warning("%s", self.topics.failure.refused(log.name, error).message)
 
     def _forget_expired_producers(self) -> None:
         expiration_ms = int(self.config["producer.id.expiration.ms"])

@@ -25,8 +25,8 @@ import javaproperties
 
 from ..errors import ConfigError
 from ..printable import logger
-from .file_segment import flush_directory
 from .journal import Journal
+from .log_dir_failure import LogDirFailure, flush_directory, flush_file
 
 __all__ = ["DataDirectory"]
 
@@ -46,6 +46,7 @@ class DataDirectory:
 
     Attributes:
         path: Where it is.
+        failure: Whether it failed.
         journal: What is kept beside the logs.
         was_clean: The broker that had it last stopped in good order, or there was none.
 
@@ -60,6 +61,7 @@ class DataDirectory:
 
         """
         self.path = path
+        self.failure = LogDirFailure(path)
         self._lock: int | None = None
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -68,7 +70,7 @@ class DataDirectory:
             raise ConfigError(f"{path}: {error.strerror}") from error
         self.was_clean = (path / _CLEAN).exists() or not (path / _META).exists()
         try:
-            self.journal = Journal(path)
+            self.journal = Journal(path, self.failure)
         except BaseException as error:
             self.release()
             if isinstance(error, OSError):
@@ -129,11 +131,22 @@ class DataDirectory:
         return str(kept["cluster.id"])
 
     def set_clean(self, clean: bool) -> None:
-        """Say whether no broker runs and the last one stopped in good order."""
+        """
+        Say whether no broker runs and the last one stopped in good order.
+
+        Raises:
+            OSError: It cannot be said; then it is not so.
+            Refused: The same, of the journal.
+
+        """
         marker = self.path / _CLEAN
         if clean:
             self.journal.flush()
-            marker.write_text('{"version":0,"brokerEpoch":-1}')
+            try:
+                marker.write_text('{"version":0,"brokerEpoch":-1}')
+            except OSError:
+                marker.unlink(missing_ok=True)
+                raise
         else:
             marker.unlink(missing_ok=True)
             # Were it there again after a power cut, nothing would look for what that tore.
@@ -142,17 +155,25 @@ class DataDirectory:
     def partition(self, topic: str, number: int, topic_id: uuid.UUID) -> Path:
         """Return a partition's directory, which is made; one of an older topic of this name is put aside."""
         path = self.path / f"{topic}-{number}"
-        metadata = path / _PARTITION_METADATA
-        expected = f"version: 0\ntopic_id: {base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip('=')}\n"
-        if path.exists() and (not metadata.exists() or metadata.read_text() != expected):
+        if path.exists() and not _is_of(path, topic_id):
             stray = _renamed(path, "stray")
             _log.warning("%s is of no topic that is known: it is %s now", path, stray.name)
             path.rename(stray)
         if not path.exists():
             path.mkdir()
-            _write(metadata, expected)
-            flush_directory(self.path)
+            try:
+                _write(path / _PARTITION_METADATA, _metadata(topic_id))
+                flush_directory(self.path)
+            except OSError:
+                shutil.rmtree(path, ignore_errors=True)
+                raise
         return path
+
+    def discard_partition(self, topic: str, number: int, topic_id: uuid.UUID) -> None:
+        """Remove a partition that could not be kept, if it is there."""
+        path = self.path / f"{topic}-{number}"
+        if _is_of(path, topic_id):
+            shutil.rmtree(path, ignore_errors=True)
 
     def delete_partition(self, topic: str, number: int) -> None:
         """Delete a partition's directory, at once as far as others can see."""
@@ -162,19 +183,34 @@ class DataDirectory:
         shutil.rmtree(doomed, ignore_errors=True)
 
     def delete_leftovers(self) -> None:
-        """Finish deletions that a broker's end cut short."""
+        """Finish deletions that a broker's end cut short, and remove files that it began to write."""
         for path in self.path.glob("*-delete"):
             shutil.rmtree(path, ignore_errors=True)
+        for path in (*self.path.glob("*.new"), *self.path.glob("*/*.new")):
+            path.unlink(missing_ok=True)
+
+
+def _metadata(topic_id: uuid.UUID) -> str:
+    return f"version: 0\ntopic_id: {base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip('=')}\n"
+
+
+def _is_of(path: Path, topic_id: uuid.UUID) -> bool:
+    metadata = path / _PARTITION_METADATA
+    return metadata.exists() and metadata.read_text() == _metadata(topic_id)
 
 
 def _write(path: Path, text: str) -> None:
     """Make a small file, whole and on the disk or not at all."""
     fresh = path.with_name(f"{path.name}.new")
-    with fresh.open("w", encoding="latin-1") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
+    try:
+        with fresh.open("w", encoding="latin-1") as file:
+            file.write(text)
+            file.flush()
+            flush_file(file.fileno())
+        fresh.replace(path)
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
     flush_directory(path.parent)
 
 

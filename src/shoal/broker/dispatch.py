@@ -95,6 +95,12 @@ def _serve(
         raise
     except BrokerStopped:
         raise CloseConnection("the broker stopped") from None
+    except OSError as error:
+        # Of a directory: nothing else is opened or written here. What is sent is the server's.
+        _log.warning(
+            "%s v%d: %s", api.key.name, header.api_version, broker.topics.failure.refused("it", error).message
+        )
+        raise CloseConnection("the request failed") from error
     except Exception as error:
         _log.exception("%s v%d failed", api.key.name, header.api_version)
         raise CloseConnection("the request failed") from error

@@ -29,9 +29,10 @@ from pathlib import Path
 from ..errors import CorruptBatch
 from ..printable import logger
 from ..records import BatchHeader, RecordBatch, split, verify_crc
+from .log_dir_failure import flush_data, flush_directory
 from .segment import Bytes, Segment
 
-__all__ = ["FileRange", "FileSegment", "flush_directory"]
+__all__ = ["FileRange", "FileSegment"]
 
 _log = logger("shoal.broker")
 
@@ -50,15 +51,6 @@ _NAME_DIGITS = 20
 
 #: How much :meth:`FileRange.batches` reads at a time, or one batch that is larger.
 _PIECE_BYTES = 16 * 1024
-
-
-def flush_directory(path: Path) -> None:
-    """Have the names in a directory on the disk itself."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class _File:
@@ -301,7 +293,7 @@ class FileSegment(Segment):
 
     def flush(self) -> None:
         """Have all of it on the disk itself."""
-        os.fdatasync(self._file.descriptor)
+        flush_data(self._file.descriptor)
         if not self._name_is_flushed:
             flush_directory(self._path.parent)
             self._name_is_flushed = True
@@ -309,8 +301,10 @@ class FileSegment(Segment):
     def close(self) -> None:
         """Complete the indexes and have all of it on the disk; more may still be appended."""
         self._add_largest_timestamp()
-        self._write_indexes()
-        self.flush()
+        try:
+            self._write_indexes()
+        finally:
+            self.flush()
 
     def delete(self) -> None:
         """Remove its files; what is being sent of it still is."""

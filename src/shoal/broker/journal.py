@@ -21,16 +21,20 @@ import json
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, ErrorCode
-from .file_segment import flush_directory
-from .refusal import Refused
+from ..errors import ConfigError
+from ..printable import logger
+from .log_dir_failure import FlushFailed, LogDirFailure, flush_directory, flush_file
 
 __all__ = ["Journal"]
 
+_log = logger("shoal.broker")
+
 _NAME = "journal.jsonl"
+_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 
 #: It is written anew when so many bytes were added, and more than there were before.
 _LARGE_BYTES = 16 * 1024 * 1024
@@ -41,25 +45,44 @@ _Key = tuple[str, ...]
 class Journal:
     """Facts by kind and key. Safe to use from several threads."""
 
-    def __init__(self, directory: Path | None = None) -> None:
+    def __init__(self, directory: Path | None = None, failure: LogDirFailure | None = None) -> None:
         """
         Read the journal of a directory, or begin one; None keeps nothing.
 
+        Args:
+            directory: Where it is.
+            failure: Takes note of its errors.
+
         Raises:
             ConfigError: The file is damaged in its middle.
+            OSError: It can be neither read nor begun.
 
         """
+        self._failure = failure or LogDirFailure()
         self._lock = threading.Lock()
         self._facts: dict[tuple[str, _Key], Any] = {}
         self._path = directory / _NAME if directory is not None else None
         self._descriptor: int | None = None
         self._added_bytes = self._rewritten_bytes = 0
         if self._path is not None:
+            self._fresh_path(self._path).unlink(missing_ok=True)
+            is_new = not self._path.exists()
             self._read(self._path)
-            self._rewrite(self._path)
+            if is_new:
+                self._rewrite(self._path)
+            else:
+                self._descriptor = os.open(self._path, _FLAGS)
+                self._try_to_rewrite(self._path)
+
+    @staticmethod
+    def _fresh_path(path: Path) -> Path:
+        return path.with_suffix(".new")
 
     def _read(self, path: Path) -> None:
-        lines = path.read_bytes().split(b"\n") if path.exists() else []
+        content = path.read_bytes() if path.exists() else b""
+        lines = content.split(b"\n")
+        if lines[-1]:
+            os.truncate(path, len(content) - len(lines[-1]))
         # Behind the last line there is nothing, or one that was cut short.
         for number, line in enumerate(lines[:-1], 1):
             try:
@@ -68,20 +91,37 @@ class Journal:
                 raise ConfigError(f"{path}, line {number}: {error}") from error
             self._facts[kind, tuple(key)] = value
 
+    def _try_to_rewrite(self, path: Path) -> None:
+        """Write it anew, or go on with the one that is there, and try again when as much was added."""
+        self._added_bytes = 0
+        try:
+            self._rewrite(path)
+        except OSError as error:
+            if isinstance(error, FlushFailed):
+                self._failure.refused(_NAME, error)
+            _log.warning("%s: it could not be written anew, and grows on: %s", path, error.strerror)
+
     def _rewrite(self, path: Path) -> None:
-        self._facts = {key: value for key, value in self._facts.items() if value is not None}
-        fresh = path.with_suffix(".new")
-        with fresh.open("wb") as file:
-            for (kind, key), value in self._facts.items():
-                file.write(_line(kind, key, value))
-            file.flush()
-            os.fsync(file.fileno())
-            self._added_bytes, self._rewritten_bytes = 0, file.tell()
-        fresh.replace(path)
+        """Write a new file, and take its name: the old one stays open, and complete, until then."""
+        facts = {key: value for key, value in self._facts.items() if value is not None}
+        fresh = self._fresh_path(path)
+        descriptor = os.open(fresh, _FLAGS | os.O_TRUNC, 0o644)
+        try:
+            for (kind, key), value in facts.items():
+                _write_all(descriptor, _line(kind, key, value))
+            flush_file(descriptor)
+            fresh.replace(path)
+        except OSError:
+            os.close(descriptor)
+            with suppress(OSError):
+                fresh.unlink()
+            raise
+        before, self._descriptor = self._descriptor, descriptor
+        if before is not None:
+            os.close(before)
+        self._facts = facts
+        self._added_bytes, self._rewritten_bytes = 0, os.fstat(descriptor).st_size
         flush_directory(path.parent)
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
 
     def put(self, kind: str, *key: str | int, value: Any) -> None:
         """
@@ -95,12 +135,16 @@ class Journal:
             return
         texts = tuple(map(str, key))
         line = _line(kind, texts, value)
+        self._failure.check()
         with self._lock:
-            _append(self._descriptor, line)
+            try:
+                _append(self._descriptor, line)
+            except OSError as error:
+                raise self._failure.refused(_NAME, error) from error
             self._facts[kind, texts] = value
             self._added_bytes += len(line)
             if self._added_bytes > max(_LARGE_BYTES, self._rewritten_bytes):
-                self._rewrite(self._path)
+                self._try_to_rewrite(self._path)
 
     def facts(self, kind: str) -> Iterator[tuple[_Key, Any]]:
         """Yield the facts of a kind with their keys, whose parts are text."""
@@ -120,21 +164,36 @@ class Journal:
         return os.fstat(self._descriptor).st_ino == self._path.stat().st_ino
 
     def flush(self) -> None:
-        """Have it on the disk itself."""
-        if self._descriptor is not None:
-            os.fsync(self._descriptor)
+        """
+        Have it on the disk itself.
+
+        Raises:
+            Refused: With KAFKA_STORAGE_ERROR: it may never be.
+
+        """
+        with self._lock:
+            if self._descriptor is None:
+                return
+            try:
+                flush_file(self._descriptor)
+            except OSError as error:
+                raise self._failure.refused(_NAME, error) from error
 
 
 def _append(descriptor: int, line: bytes) -> None:
     """Write a line, all of it or nothing: the next one would be glued to a half."""
     size = os.fstat(descriptor).st_size
-    left = memoryview(line)
     try:
-        while left:
-            left = left[os.write(descriptor, left) :]
-    except OSError as error:
+        _write_all(descriptor, line)
+    except OSError:
         os.ftruncate(descriptor, size)
-        raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, f"{_NAME}: {error}") from error
+        raise
+
+
+def _write_all(descriptor: int, line: bytes) -> None:
+    left = memoryview(line)
+    while left:
+        left = left[os.write(descriptor, left) :]
 
 
 def _line(kind: str, key: _Key, value: Any) -> bytes:

@@ -30,6 +30,7 @@ from ..records.aborted import Marker, read_marker
 from .clock import now_ms
 from .config import TopicConfig
 from .file_segment import FileRange, FileSegment
+from .log_dir_failure import LogDirFailure
 from .marker import end_transaction_marker
 from .producers import SEQUENCE_COUNT, Producers
 from .refusal import Refused
@@ -135,7 +136,13 @@ class Log:
 
     """
 
-    def __init__(self, name: str, config: TopicConfig, directory: Path | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        config: TopicConfig,
+        directory: Path | None = None,
+        failure: LogDirFailure | None = None,
+    ) -> None:
         """
         Make an empty log.
 
@@ -144,8 +151,10 @@ class Log:
             config: The topic's.
             directory: For its segments, which is made if it is not there
                 (what is in it, :meth:`recover` reads); None for a log in memory.
+            failure: Takes note of errors of the directory.
 
         """
+        self._failure = failure or LogDirFailure()
         self.name = name
         self.config = config
         self.leader_epoch = 0
@@ -396,6 +405,7 @@ class Log:
             Refused: With KAFKA_STORAGE_ERROR: the disk is full, or worse.
 
         """
+        self._failure.check()
         headers: list[BatchHeader] = []
         parts: list[Bytes] = []
         offset = self._log_end_offset
@@ -410,7 +420,7 @@ class Log:
             segment = self._segment_for(sum(header.size for header in headers), self._log_end_offset)
             segment.append(parts, headers, flushed=is_flush_due)
         except OSError as error:
-            raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: {error}") from error
+            raise self._failure.refused(self.name, error) from error
         self._unflushed_records = 0 if is_flush_due else unflushed_records
         self._log_end_offset = offset
         self._tell_watchers()

@@ -12,6 +12,7 @@ from ..errors import ErrorCode
 from .config import TOPIC_SETTINGS, BrokerConfig, TopicConfig, check_settings
 from .data_directory import DataDirectory
 from .log import Log
+from .log_dir_failure import LogDirFailure
 from .refusal import Refused
 
 __all__ = ["Topic", "Topics", "check_partitions", "check_topic_name"]
@@ -68,7 +69,13 @@ class Topic:
 
 
 class Topics:
-    """All topics, by name and by id. Safe to use from several threads."""
+    """
+    All topics, by name and by id. Safe to use from several threads.
+
+    Attributes:
+        failure: Whether the directory failed where they are kept.
+
+    """
 
     def __init__(self, broker_config: BrokerConfig, data: DataDirectory | None = None) -> None:
         """
@@ -81,6 +88,7 @@ class Topics:
         """
         self._broker_config = broker_config
         self._data = data
+        self.failure = data.failure if data is not None else LogDirFailure()
         self._lock = threading.RLock()
         self._by_name: dict[str, Topic] = {}
         self._names: dict[uuid.UUID, str] = {}
@@ -190,8 +198,7 @@ class Topics:
             self.check_new(name, overrides)
             check_partitions(partitions)
             topic = Topic(name, uuid.uuid4(), [], dict(overrides))
-            self._add_logs(topic, partitions)
-            self._keep(topic, flushed=True)
+            self._grow(topic, partitions)
             self._add(topic)
             return topic
 
@@ -204,13 +211,21 @@ class Topics:
 
         """
         with self._lock:
-            before = len(topic.logs)
-            try:
-                self._add_logs(topic, partitions)
-                self._keep(topic, flushed=True)
-            except Refused:
-                del topic.logs[before:]
-                raise
+            self._grow(topic, partitions)
+
+    def _grow(self, topic: Topic, partitions: int) -> None:
+        before = len(topic.logs)
+        try:
+            self._add_logs(topic, partitions)
+            self._keep(topic, flushed=True)
+        except Refused:
+            made = len(topic.logs)
+            del topic.logs[before:]
+            if self._data is not None:
+                # The one after the last, too: of that only the log could not be made.
+                for number in range(before, min(made + 1, partitions)):
+                    self._data.discard_partition(topic.name, number, topic.topic_id)
+            raise
 
     def _add_logs(self, topic: Topic, partitions: int) -> None:
         config = TopicConfig.of(topic.overrides, self._broker_config)
@@ -218,9 +233,9 @@ class Topics:
             name = f"{topic.name}-{number}"
             try:
                 directory = self._data.partition(topic.name, number, topic.topic_id) if self._data else None
-                topic.logs.append(Log(name, config, directory))
+                topic.logs.append(Log(name, config, directory, self.failure))
             except OSError as error:
-                raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, f"{name}: {error}") from error
+                raise self.failure.refused(name, error) from error
 
     def delete(self, topic: Topic) -> None:
         with self._lock:
@@ -246,10 +261,21 @@ class Topics:
         return start
 
     def close(self) -> None:
-        """Have all logs on the disk, as far as they are to be there."""
-        for topic in self:
-            for log in topic.logs:
+        """
+        Have all logs on the disk, as far as they are to be there.
+
+        Raises:
+            OSError: The first of them that could not be; all others are.
+
+        """
+        first: OSError | None = None
+        for log in (log for topic in self for log in topic.logs):
+            try:
                 log.close()
+            except OSError as error:
+                first = first or error
+        if first is not None:
+            raise first
 
     def alter(self, topic: Topic, overrides: Mapping[str, str]) -> None:
         """Replace a topic's own settings; they hold from the next request on."""

@@ -6,10 +6,11 @@ import argparse
 from pathlib import Path
 
 from ..errors import ConfigError
+from ..exit_codes import EXIT_DONE, EXIT_FAILED
 from ..mirroring.options import parse_listen
 from .conversion_metrics import add_metrics_option, serve_metrics
 from .options import Subparsers, add_output_options, parse_key_values, read_properties
-from .report import print_json, warn
+from .report import print_json, say, warn
 from .server_properties import ServerProperties, read_server_properties
 from .serving import allow_many_files, signals_held
 
@@ -28,7 +29,8 @@ def add_parser(verbs: Subparsers) -> None:
         help="run an embedded broker",
         description="Run a Kafka broker in this process until SIGINT or SIGTERM, for demos, tests and "
         "development. It is not a production broker: there is one of it, it knows no users and no "
-        "encryption, and nothing of it was made for load.",
+        "encryption, and nothing of it was made for load. Exit codes: 0 ended by a signal; 1 failed, "
+        "also if the data directory did; 2 usage or configuration.",
         epilog="Example:\n\n  shoal broker --listen 127.0.0.1:9092 --data ./data --config num.partitions=3",
         allow_abbrev=False,
     )
@@ -81,6 +83,7 @@ def run(args: argparse.Namespace) -> int:
         allow_any_address=args.allow_any_address,
     )
     with signals_held() as signals:
+        broker.when_halted(signals.wake)
         try:
             broker.start()
         except OSError as error:
@@ -91,7 +94,10 @@ def run(args: argparse.Namespace) -> int:
                 signals.wait()
         finally:
             broker.stop()
-    return 0
+    if broker.failure is not None:
+        say(f"{broker.failure}; replace the disk, or start with another --data")
+        return EXIT_FAILED
+    return EXIT_DONE
 
 
 def _read_config(texts: list[str]) -> ServerProperties:

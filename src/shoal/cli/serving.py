@@ -33,9 +33,13 @@ class HeldSignals:
         self._news.release()
 
     def wait(self) -> None:
-        """Wait until one comes."""
+        """Wait until one comes, or :meth:`wake` is called."""
         if not self._came:
             self._news.acquire()
+
+    def wake(self) -> None:
+        """Have :meth:`wait` return without a signal."""
+        self._news.release()
 
     def begin(self, call: Callable[[], object]) -> bool:
         """

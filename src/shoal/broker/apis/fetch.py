@@ -147,7 +147,7 @@ def _read(
     try:
         call.check_before(wanted.topic, wanted.partition)
         log = _wanted_log(broker, wanted, topic)
-        broker.leaders.check(broker.node_id, wanted.topic, wanted.partition)
+        broker.check_leads(wanted.topic, wanted.partition)
         log.check_leader_epoch(wanted.leader_epoch)
         _check_version(call.version, log)
         if call.version < MAGIC_2_FROM:

@@ -82,18 +82,25 @@ def _created(broker: Broker, request: Any, name: str) -> Topic:
 
 def _described(broker: Broker, topic: Topic) -> Any:
     replicas = [node.node_id for node in broker.leaders.nodes]
+    is_offline = broker.failure is not None
     return _Topic(
         error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.topic_id,
         partitions=[
-            _partition(broker.leaders.of(topic.name, number), number, log, replicas)
+            _partition(
+                -1 if is_offline else broker.leaders.of(topic.name, number),
+                number,
+                log,
+                replicas,
+                replicas if is_offline else [],
+            )
             for number, log in enumerate(topic.logs)
         ],
     )
 
 
-def _partition(leader_id: int, number: int, log: Log, replicas: list[int]) -> Any:
+def _partition(leader_id: int, number: int, log: Log, replicas: list[int], offline: list[int]) -> Any:
     return _Partition(
         error_code=ErrorCode.NONE if leader_id >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
         partition_index=number,
@@ -101,5 +108,5 @@ def _partition(leader_id: int, number: int, log: Log, replicas: list[int]) -> An
         leader_epoch=log.leader_epoch,
         replica_nodes=replicas,
         isr_nodes=replicas,
-        offline_replicas=[],
+        offline_replicas=offline,
     )
