@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from typing import Any
 
 import batches
 import pytest
@@ -10,7 +12,7 @@ from two_brokers import History, TwoBrokers, Watched, batches_of, let_pass
 
 from shoal.client.metadata import TopicPartition
 from shoal.errors import ErrorCode
-from shoal.mirroring import suspicion
+from shoal.mirroring import carrier, suspicion
 from shoal.mirroring.outgoing import Outgoing
 from shoal.mirroring.partition_copy import PartitionCopy
 from shoal.mirroring.ranges import CopyRange
@@ -146,6 +148,26 @@ def test_suspect_unexplained_refusals_do_not_count_as_explained_ones(brokers: Tw
     copy.suspect(5, "it is refused")
     assert copy.stopped is None
     assert copy.is_suspect(5)
+
+
+def test_refused_batch_stops_its_partition_however_long_aligning_takes(
+    brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A comparison of the logs may take minutes, and a refusal minutes later counts as the first."""
+    late_s = 0.0
+    clock, align = time.monotonic, carrier.realign
+
+    def realign(*args: Any) -> Any:
+        nonlocal late_s
+        late_s += 2 * suspicion._FORGET_AFTER_S
+        return align(*args)
+
+    monkeypatch.setattr(time, "monotonic", lambda: clock() + late_s)
+    monkeypatch.setattr(carrier, "realign", realign)
+    history.plain(1, 1)
+    brokers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, times=None)
+    (stopped,) = brokers.start().result().stopped
+    assert "a second try ended the same" in stopped.reason
 
 
 def test_suspicion_ends_with_an_acknowledgement(brokers: TwoBrokers, history: History) -> None:

@@ -366,6 +366,7 @@ class Carrier:
         if not copies:
             return
         self._aligns = True
+        began_at = time.monotonic()
         try:
             watch = Watch(lambda: self._control.stop_requested, self._report_waiting)
             errors = realign(
@@ -373,6 +374,8 @@ class Carrier:
             )
         finally:
             self._aligns = False
+            for copy in copies:
+                copy.disregard(time.monotonic() - began_at)
         self._metadata_is_stale = bool(errors)
         for copy in copies:
             error = errors.get(copy.source)

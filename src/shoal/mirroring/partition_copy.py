@@ -486,6 +486,11 @@ class PartitionCopy:
             if not self.aligned:
                 self.stop_with(refusal)
 
+    def disregard(self, seconds: float) -> None:
+        """Let a time in which this partition was aligned make no refusal older."""
+        for each in self._suspicions.values():
+            each.disregard(seconds)
+
     def is_suspect(self, offset: int) -> bool:
         """Whether what is at an offset was refused with its cause, and has another try."""
         suspicion = self._suspicions.get((offset, True))

@@ -6,7 +6,8 @@ import time
 
 __all__ = ["Suspicion"]
 
-#: A second refusal so much later has a cause of its own: the pauses between two tries are at most 10 s.
+#: A second refusal so much later has a cause of its own: the pauses between two tries are at most 10 s. What
+#: aligning takes between them, which may be minutes, does not count.
 _FORGET_AFTER_S = 180.0
 
 
@@ -27,6 +28,11 @@ class Suspicion:
         """Count one more refusal."""
         self.tries += 1
         self._confirmed_at = time.monotonic()
+
+    def disregard(self, seconds: float) -> None:
+        """Leave out of account a time in which there was no try."""
+        self._began_at += seconds
+        self._confirmed_at += seconds
 
     @property
     def age_s(self) -> float:
