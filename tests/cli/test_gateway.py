@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -172,6 +173,26 @@ def users_file(directory: Path) -> Path:
     path.write_text(made.stdout)
     path.chmod(0o600)
     return path
+
+
+def test_the_advertised_name_is_not_said_to_be_listened_on(cluster: BrokerCluster) -> None:
+    options = ("--listen", "127.0.0.1:0", "--upstream", cluster.bootstrap, "--advertise", "kafka.example")
+    with gateway(*options) as process:
+        assert process.stdout is not None
+        first, *brokers = (process.stdout.readline().strip() for _ in range(3))
+        found = re.fullmatch(r"listening on (127\.0\.0\.1:\d+), advertised as kafka\.example:(\d+)", first)
+        assert found is not None, first
+        assert found[1] == f"127.0.0.1:{found[2]}"
+        with Wire(found[1]) as wire:
+            told = wire.call(ApiKey.METADATA, 0, topics=[])
+        assert brokers == [
+            f"broker {each.node_id} is advertised as kafka.example:{each.port}" for each in told.brokers
+        ]
+    with gateway(*options, "--json") as process:
+        assert process.stdout is not None
+        announced = json.loads(process.stdout.readline())
+        port = announced["bootstrap"].removeprefix("kafka.example:")
+        assert announced["listening"] == f"127.0.0.1:{port}"
 
 
 def test_users_of_the_file_log_in_and_a_new_one_does_so_without_a_restart(

@@ -306,12 +306,14 @@ def _at_least(option: str, value: int, smallest: int) -> int:
 
 def _announce(gateway: Gateway, *, as_json: bool) -> None:
     brokers = {node_id: str(address) for node_id, address in sorted(gateway.brokers.items())}
+    listening, bootstrap = str(gateway.listening), str(gateway.bootstrap)
     if as_json:
-        print_json({"type": "gateway", "bootstrap": str(gateway.bootstrap), "brokers": brokers})
+        print_json({"type": "gateway", "listening": listening, "bootstrap": bootstrap, "brokers": brokers})
         return
-    print(f"listening on {gateway.bootstrap}", flush=True)
+    advertised = f", advertised as {bootstrap}" if bootstrap != listening else ""
+    print(f"listening on {listening}{advertised}", flush=True)
     for node_id, address in brokers.items():
-        print(f"broker {node_id} is at {address}", flush=True)
+        print(f"broker {node_id} is {'advertised as' if advertised else 'at'} {address}", flush=True)
 
 
 def _broker_ids(text: str | None) -> frozenset[int]:

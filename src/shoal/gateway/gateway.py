@@ -79,8 +79,13 @@ class Gateway:
         self.stop()
 
     @property
+    def listening(self) -> Address:
+        """The address that is bound for clients to begin at."""
+        return Address(self._settings.host, self._bootstrap.port)
+
+    @property
     def bootstrap(self) -> Address:
-        """Where clients begin."""
+        """Where clients begin, as it is advertised."""
         return Address(self._advertised_host, self._bootstrap.port)
 
     @property
