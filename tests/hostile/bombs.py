@@ -24,7 +24,7 @@ from .inputs import Input, Kind
 __all__ = ["BOMBS", "bomb"]
 
 _MEGABYTE = 1 << 20
-_EXPANDED = 16 * _MEGABYTE
+_EXPANDED = 64 * _MEGABYTE
 _ARRAY = 2 * _MEGABYTE
 
 
