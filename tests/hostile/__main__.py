@@ -18,7 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from .client_campaign import ClientResult, Target, attack_server
 from .cluster_campaign import ClusterResult, lie_to_all
-from .report import client_table, cluster_line_of, cluster_table, line_of
+from .command_campaign import CommandResult, lie_to_commands
+from .report import client_table, cluster_line_of, cluster_table, command_line_of, line_of
 
 _SERVERS = ("broker", "gateway")
 _LINE_EVERY = 10
@@ -28,10 +29,11 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.hostile", description=__doc__)
     parser.add_argument("--seed", type=int, help="repeat a run; random and printed if it is not given")
     parser.add_argument(
-        "--only", choices=[*_SERVERS, "cluster"], help="only this part (default: all in turn)"
+        "--only", choices=[*_SERVERS, "cluster", "commands"], help="only this part (default: all in turn)"
     )
     parser.add_argument("--requests", type=int, default=500_000, help="for each server (default: 500,000)")
     parser.add_argument("--lies", type=int, default=1_000, help="of a cluster (default: 1,000)")
+    parser.add_argument("--runs", type=int, default=20, help="of commands (default: 20)")
     parser.add_argument("--first", type=int, default=0, metavar="N", help="begin with input or trial N")
     parser.add_argument(
         "--step", type=int, default=10_000, help="requests between two checks (default: 10,000)"
@@ -49,13 +51,15 @@ def main() -> int:
     print(f"seed {seed}", flush=True)
     deadline = time.monotonic() + args.minutes * 60 if args.minutes else float("inf")
     clusters = [_lie(seed, args, deadline)] if args.only in (None, "cluster") else []
+    commands = [_lie_to_commands(seed, args, deadline)] if args.only in (None, "commands") else []
     clients = [_attack(each, seed, args, deadline) for each in _SERVERS if args.only in (None, each)]
     tables = [client_table(clients, seed)] if clients else []
     tables += [cluster_table(each, seed) for each in clusters]
+    tables += [command_line_of(each) + "\n" for each in commands]
     print("\n" + "\n".join(tables))
     if args.report:
         args.report.write_text("\n".join(tables), encoding="utf-8")
-    return 1 if any(each.problems for each in (*clients, *clusters)) else 0
+    return 1 if any(each.problems for each in (*clients, *clusters, *commands)) else 0
 
 
 def _lie(seed: int, args: argparse.Namespace, deadline: float) -> ClusterResult:
@@ -63,6 +67,15 @@ def _lie(seed: int, args: argparse.Namespace, deadline: float) -> ClusterResult:
     for result in lie_to_all(seed, first=args.first, lies=args.lies, deadline=deadline):
         if result.trials % _LINE_EVERY == 0 or result.problems:
             print(cluster_line_of(result), flush=True)
+    for problem in result.problems:
+        print(f"  {problem}", flush=True)
+    return result
+
+
+def _lie_to_commands(seed: int, args: argparse.Namespace, deadline: float) -> CommandResult:
+    result = CommandResult()
+    for result in lie_to_commands(seed, first=args.first, runs=args.runs, deadline=deadline):
+        print(command_line_of(result), flush=True)
     for problem in result.problems:
         print(f"  {problem}", flush=True)
     return result

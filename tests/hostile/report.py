@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from .attackers import End
 from .client_campaign import ClientResult
 from .cluster_campaign import ClusterResult
+from .command_campaign import CommandResult
 
-__all__ = ["client_table", "cluster_line_of", "cluster_table", "line_of"]
+__all__ = ["client_table", "cluster_line_of", "cluster_table", "command_line_of", "line_of"]
 
 _MEGABYTE = 1 << 20
 
@@ -66,3 +67,13 @@ def cluster_table(result: ClusterResult, seed: int) -> str:
         kinds[kind] += count
     told = ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common())
     return "\n".join(["", *lines, "", f"Seed {seed}; {cluster_line_of(result)}; lies: {told}", ""])
+
+
+def command_line_of(result: CommandResult) -> str:
+    """Return one line about commands that are lied to so far."""
+    ends = ", ".join(f"{count} {command}: {code}" for (command, code), count in result.ends.items())
+    return (
+        f"commands: {result.runs} runs (exit codes: {ends}), {result.told.total():,} lies in "
+        f"{result.told.answers:,} answers, longest {result.longest_s:.0f} s, "
+        f"largest process {result.peak_bytes // _MEGABYTE} MB, {len(result.problems)} problems"
+    )

@@ -17,6 +17,7 @@ from hostile.attackers import End, attack
 from hostile.bombs import BOMBS, bomb
 from hostile.client_campaign import ClientResult, Target, attack_server
 from hostile.cluster_campaign import ClusterResult, lie_to_all
+from hostile.command_campaign import CommandResult, lie_to_commands
 from hostile.inputs import draw_input
 from hostile.report import client_table, cluster_table
 
@@ -76,6 +77,15 @@ def test_a_server_outlives_many_hostile_clients(name: str) -> None:
 @pytest.mark.timeout(3600)
 def test_whoever_asks_outlives_many_lies() -> None:
     assert lied_to(300, first=1000).told.total() >= 300
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_commands_outlive_a_hostile_cluster() -> None:
+    result = CommandResult()
+    for result in lie_to_commands(SEED, first=0, runs=6, deadline=time.monotonic() + 3000):
+        assert result.problems == []
+    assert result.told.total() > 0
 
 
 # That it can fail
