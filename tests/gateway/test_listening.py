@@ -60,16 +60,29 @@ def test_connections_of_one_address_have_a_limit_of_their_own(
 ) -> None:
     with gateway_before(cluster, most_connections_per_address=2) as behind:
         host, port = behind.address().rsplit(":", 1)
-        silent = [connect(f"{host}:{port}") for _ in range(2)]
-        wait_until(lambda: behind.gateway.connections == 2, "both are counted")
+        served = [connect(f"{host}:{port}") for _ in range(2)]
+        for wire in served:
+            assert wire.call(ApiKey.METADATA, 1, topics=[]).brokers
         assert connect(f"{host}:{port}").receive_frame() is None
         assert "2 connections from 127.0.0.1 are open" in caplog.text
         with socket.create_connection((host, int(port)), PATIENCE_S, ("127.0.0.2", 0)) as other:
             other.sendall(struct.pack(">ihhih", 10, ApiKey.API_VERSIONS, 0, 7, -1))
             assert other.recv(8)[4:] == struct.pack(">i", 7)
-        silent.pop().close()
+        served.pop().close()
         wait_until(lambda: behind.gateway.connections == 1, "the one that left is counted")
         assert connect(f"{host}:{port}").call(ApiKey.METADATA, 1, topics=[]).brokers
+
+
+def test_silent_connection_makes_room_for_a_client(cluster: BrokerCluster, connect: Connect) -> None:
+    with gateway_before(cluster, most_connections=2) as behind:
+        silent = [connect(behind.address()) for _ in range(2)]
+        wait_until(lambda: behind.gateway.connections == 2, "both are counted")
+        clients = [connect(behind.address()) for _ in range(2)]
+        for wire in clients:
+            assert wire.call(ApiKey.METADATA, 1, topics=[]).brokers
+        for wire in silent:
+            assert wire.receive_frame() is None
+        assert connect(behind.address()).receive_frame() is None
 
 
 # Addresses

@@ -222,8 +222,8 @@ class Gateway:
         try:
             if self._tls is not None:
                 own = begin_tls(connected, self._tls)
-            if self._asks_no_more_after_tls():
-                slot.prove()
+                if self._settings.tls is not None and self._settings.tls.client_authorities is not None:
+                    slot.prove()
             client = Client(own, self._settings.idle_s)
             session = Session(
                 self._settings,
@@ -260,12 +260,6 @@ class Gateway:
             if own is not connected:
                 with contextlib.suppress(OSError):
                     own.close()
-
-    def _asks_no_more_after_tls(self) -> bool:
-        """Whether a client that is connected, by TLS if that is asked for, has shown what it can."""
-        tls = self._settings.tls
-        has_certificate = tls is not None and tls.client_authorities is not None
-        return has_certificate or not self._settings.asks_for_login
 
     def _connect(self, node_id: int | None, on_begun: Callable[[Connection], object]) -> Connection:
         errors: list[ShoalError] = []

@@ -78,7 +78,7 @@ class Session:
         connect: Connect,
         tell: Callable[[str], object],
         topic_limits: TopicLimits,
-        on_login: Callable[[], object] = lambda: None,
+        on_proof: Callable[[], object] = lambda: None,
     ) -> None:
         """
         Begin with a connected client.
@@ -91,7 +91,7 @@ class Session:
             connect: Opens the other one.
             tell: Takes a sentence for whoever runs the gateway.
             topic_limits: Those of topics that old clients produce to.
-            on_login: Called once the client has logged in, if it has to.
+            on_proof: Called once the client has logged in, or has been served if it need not log in.
 
         """
         self._settings = settings
@@ -105,7 +105,7 @@ class Session:
         self._begun: list[Connection] = []
         self._tell = tell
         self._topic_limits = topic_limits
-        self._on_login = on_login
+        self._on_proof = on_proof
         self._passing = Passing(client, self._broker) if settings.pass_through else None
         self._fetches = FetchTranslation(settings, tell)
 
@@ -130,6 +130,8 @@ class Session:
                 if request is None:
                     return
                 self._serve(request)
+                if not self._settings.asks_for_login:
+                    self._on_proof()
                 del request  # or an idle client would keep what it said last
         finally:
             self.close()
@@ -150,7 +152,7 @@ class Session:
 
     def _end_login(self) -> None:
         self._client.must_prove_by(None)
-        self._on_login()
+        self._on_proof()
 
     def abort(self) -> None:
         """Let the thread that waits for a broker fail at once; for another thread."""

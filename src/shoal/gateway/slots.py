@@ -1,11 +1,11 @@
 """
 How many connections of clients are open, and which of them have proved who they are.
 
-A connection that has not, because its TLS handshake or its login is still to come, holds its slot only until
-somebody needs it: a new connection takes the place of the oldest such one, of the address with the most of
-them. So strangers do not shut out clients, and one that logs in right away is hardly ever the oldest.
-Kafka does the same for its brokers' own listener (KIP-402): at ``max.connections`` a connection of another
-listener is closed to let one in.
+A connection that has not, because its TLS handshake, its login or, without one, its first request is still to
+come, holds its slot only until somebody needs it: a new connection takes the place of the oldest such one, of
+the address with the most of them. So strangers do not shut out clients, and one that logs in right away is
+hardly ever the oldest. Kafka does the same for its brokers' own listener (KIP-402): at ``max.connections`` a
+connection of another listener is closed to let one in.
 """
 
 from __future__ import annotations
