@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from shoal.broker import Broker
+from shoal.client.answer_sizes import AnswerSizes
 from shoal.client.connection import Address, Connection, ReceiveBuffer, parse_bootstrap, raise_for
 from shoal.errors import AccessRefused, BrokerError, Disconnected, ErrorCode, ProtocolError
 from shoal.protocol.apis import ApiKey
+from shoal.protocol.codec import request_class
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -91,8 +93,16 @@ def after_versions(script: Script) -> Script:
     return serve
 
 
-def connect(address: Address, timeout_s: float = 20.0, *, abort_on_close: bool = False) -> Connection:
-    return Connection(address, client_id="me", timeout_s=timeout_s, abort_on_close=abort_on_close)
+def connect(
+    address: Address,
+    timeout_s: float = 20.0,
+    *,
+    abort_on_close: bool = False,
+    sizes: AnswerSizes | None = None,
+) -> Connection:
+    return Connection(
+        address, client_id="me", timeout_s=timeout_s, abort_on_close=abort_on_close, sizes=sizes
+    )
 
 
 def impatient(connection: Connection, timeout_s: float) -> Connection:
@@ -256,18 +266,88 @@ def answering(size: int) -> Script:
     """Answer with a size and nothing more."""
 
     def serve(sock: socket.socket) -> None:
+        answer_versions(sock, (3, 0, 12), (1, 4, 12), (2, 1, 7))
         read_frame(sock)
         sock.sendall(struct.pack(">i", size))
 
-    return after_versions(serve)
+    return serve
 
 
-@pytest.mark.parametrize("size", [64 * MIB + 1, 1024 * MIB, 3, -1])
-def test_an_answer_without_batches_is_at_most_64_mib(listen: Listen, size: int) -> None:
+@pytest.mark.parametrize("size", [1024 * MIB, 3, -1])
+def test_an_answer_of_another_protocol_is_refused_as_that(listen: Listen, size: int) -> None:
     with connect(listen(answering(size))) as connection:
         with pytest.raises(ProtocolError, match=f"does not answer as a Kafka broker .* {size} bytes"):
             connection.request(ApiKey.METADATA, topics=[])
         assert connection.closed
+
+
+def list_offsets(connection: Connection, partitions: int = 1) -> None:
+    topic = request_class(ApiKey.LIST_OFFSETS).ListOffsetsTopic
+    asked = [topic.ListOffsetsPartition(partition_index=each, timestamp=-1) for each in range(partitions)]
+    connection.request(
+        ApiKey.LIST_OFFSETS, replica_id=-1, isolation_level=0, topics=[topic(name="t", partitions=asked)]
+    )
+
+
+def fetch(connection: Connection, max_bytes: int) -> None:
+    connection.send(ApiKey.FETCH, max_wait_ms=0, min_bytes=1, max_bytes=max_bytes, topics=[])
+    connection.receive(ReceiveBuffer(1))
+
+
+@pytest.mark.parametrize(
+    ("ask", "size", "sentence"),
+    [
+        (
+            lambda connection: connection.request(ApiKey.METADATA, topics=[]),
+            16 * MIB + 1,
+            "answers METADATA by 16,777,217 bytes, and at most 16,777,216 are expected for this request; "
+            "if the cluster really needs more, raise shoal.max.answer.bytes in the client's properties",
+        ),
+        (list_offsets, 140_000, "answers LIST_OFFSETS by 140,000 bytes, and at most 131,"),
+        (
+            lambda connection: fetch(connection, MIB),
+            117 * MIB,
+            "answers FETCH by 122,683,392 bytes, and at most 121,896,960 are expected for this request; "
+            "if the cluster really needs more, raise shoal.max.batch.bytes in the client's properties",
+        ),
+    ],
+)
+def test_an_answer_larger_than_its_request_can_need_is_refused_by_its_size(
+    listen: Listen, ask: Callable[[Connection], object], size: int, sentence: str
+) -> None:
+    address = listen(answering(size))
+    with connect(address) as connection:
+        with pytest.raises(ProtocolError) as refused:
+            ask(connection)
+        assert str(refused.value).startswith(f"{address} {sentence}")
+        assert connection.closed
+
+
+@pytest.mark.parametrize(
+    ("ask", "size"),
+    [
+        (lambda connection: connection.request(ApiKey.METADATA, topics=[]), 16 * MIB),
+        (lambda connection: list_offsets(connection, 1000), 200_000),
+        (lambda connection: fetch(connection, MIB), 100 * MIB + 200_000),
+        (lambda connection: fetch(connection, 300 * MIB), 301 * MIB),
+    ],
+)
+def test_an_answer_that_its_request_can_need_is_waited_for(
+    listen: Listen, ask: Callable[[Connection], object], size: int
+) -> None:
+    with connect(listen(answering(size))) as connection, pytest.raises(Disconnected):
+        ask(connection)
+
+
+def test_properties_allow_larger_answers_and_batches(listen: Listen) -> None:
+    sizes = AnswerSizes(answer_bytes=20 * MIB, batch_bytes=200 * MIB)
+    for ask, size in (
+        (lambda connection: connection.request(ApiKey.METADATA, topics=[]), 20 * MIB),
+        (list_offsets, 20 * MIB),
+        (lambda connection: fetch(connection, MIB), 200 * MIB),
+    ):
+        with connect(listen(answering(size)), sizes=sizes) as connection, pytest.raises(Disconnected):
+            ask(connection)
 
 
 def test_answer_before_the_login_is_small(listen: Listen) -> None:
@@ -278,20 +358,6 @@ def test_answer_before_the_login_is_small(listen: Listen) -> None:
 
     with pytest.raises(ProtocolError, match="a response of 131073 bytes"):
         connect(listen(claim_much))
-
-
-def test_64_mib_are_waited_for(listen: Listen) -> None:
-    with connect(listen(answering(64 * MIB))) as connection, pytest.raises(Disconnected):
-        connection.request(ApiKey.METADATA, topics=[])
-
-
-def test_an_answer_into_a_buffer_may_be_larger_but_not_any_size(listen: Listen) -> None:
-    buffer = ReceiveBuffer(1)
-    for size, error in ((64 * MIB + 1, Disconnected), (1024 * MIB, ProtocolError)):
-        with connect(listen(answering(size))) as connection:
-            connection.send(ApiKey.METADATA, topics=[])
-            with pytest.raises(error):
-                connection.receive(buffer)
 
 
 @pytest.mark.parametrize("sent", range(12))

@@ -525,11 +525,11 @@ def test_a_browser_that_is_asked_for_the_token_sees_the_page_at_work(
             browser.open(wrong)
             assert browser.text() == ""  # it asks for a password, and nobody is there
         browser.open(shown.url.replace("//", f"//me:{token}@"))
-        browser.wait_for_text("1,200 partitions", "#partitions")
+        browser.wait_for_text("1,198 behind")
         browser.wait_for(is_drawn)
         assert browser.complaints() == []
         assert token not in browser.script("return document.documentElement.outerHTML + document.cookie")
         # The browser keeps it for this server, so a bookmark without it is enough.
         browser.open(shown.url)
-        browser.wait_for_text("1,200 partitions", "#partitions")
+        browser.wait_for_text("1,198 behind")
         assert browser.complaints() == []

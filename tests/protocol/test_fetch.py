@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import random
+import struct
 from dataclasses import replace
 from typing import Any
 
@@ -347,3 +348,28 @@ def test_partitions_of_a_topic_are_written_together_in_their_order() -> None:
     response = FetchResponse(0, 0, 0, [fetched("b", 1), fetched("a", 0), fetched("b", 0)])
     decoded = decode_fetch_response(memoryview(frame_of(response, 12)), 12)
     assert [(each.topic, each.partition) for each in decoded.partitions] == [("b", 1), ("b", 0), ("a", 0)]
+
+
+# Bounds
+
+
+def hostile_frame(topics: int, partitions: int, aborted: int) -> memoryview:
+    """A response of version 4 with empty record sets."""
+    entry = struct.pack(">ihqqi", 0, 0, 0, 0, aborted) + bytes(16 * aborted) + struct.pack(">i", 0)
+    topic = struct.pack(">h", 1) + b"t" + struct.pack(">i", partitions) + entry * partitions
+    return memoryview(struct.pack(">iii", 7, 0, topics) + topic * topics)
+
+
+def test_no_more_partitions_than_were_asked_for_are_decoded() -> None:
+    assert len(decode_fetch_response(hostile_frame(2, 3, 0), 4, None, 6).partitions) == 6
+    assert len(decode_fetch_response(hostile_frame(2, 3, 0), 4).partitions) == 6
+    for topics, partitions in ((2, 3), (1, 6), (6, 0)):
+        with pytest.raises(ProtocolError, match="more than the 5 partitions asked for"):
+            decode_fetch_response(hostile_frame(topics, partitions, 0), 4, None, 5)
+
+
+def test_no_more_aborted_transactions_than_a_fetch_can_have_are_decoded() -> None:
+    fitting = decode_fetch_response(hostile_frame(1, 1, 65536), 4, None, 1)
+    assert len(fitting.partitions[0].aborted_transactions) == 65536
+    with pytest.raises(ProtocolError, match="a Fetch response with 100000 aborted transactions in"):
+        decode_fetch_response(hostile_frame(1, 1, 100_000), 4, None, 1)

@@ -266,6 +266,7 @@ class Cluster:
                 abort_on_close=abort_on_close,
                 security=security,
                 on_begun=self._begin,
+                sizes=self.config.answer_sizes,
             )
         except AccessRefused as error:
             where = f"the {self.name} cluster's broker {address}"

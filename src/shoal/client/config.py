@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from ..errors import ConfigError
+from .answer_sizes import ANSWER_BYTES_PROPERTY, BATCH_BYTES_PROPERTY, AnswerSizes
 from .connection import Address, parse_bootstrap
 from .security import (
     LEAST_ITERATIONS_PROPERTY,
@@ -70,6 +71,9 @@ _SECURITY_PREFIXES = ("ssl.", "sasl.")
 _REFUSED = frozenset({"transactional.id", "interceptor.classes", "client.rack"})
 
 
+_DEFAULT_SIZES = AnswerSizes()
+
+
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
     """
@@ -82,6 +86,7 @@ class ClientConfig:
         request_timeout_ms: For a connection, and for each answer on it.
         isolation_level: What a fetch sees of transactions.
         security: For listeners other than PLAINTEXT; it holds secrets.
+        answer_sizes: The bounds of what brokers may answer.
 
     """
 
@@ -91,6 +96,7 @@ class ClientConfig:
     request_timeout_ms: int = DEFAULT_REQUEST_TIMEOUT_MS
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
     security: Security | None = None
+    answer_sizes: AnswerSizes = _DEFAULT_SIZES
 
     def impatient(self) -> ClientConfig:
         """Return the same with a shorter time-out, for small questions behind which others wait."""
@@ -132,9 +138,10 @@ class ClientConfig:
             name,
             bootstrap,
             properties.get("client.id") or DEFAULT_CLIENT_ID,
-            _positive(properties, "request.timeout.ms", DEFAULT_REQUEST_TIMEOUT_MS, where),
+            _positive(properties, "request.timeout.ms", DEFAULT_REQUEST_TIMEOUT_MS, where, "milliseconds"),
             _isolation_level(properties, where),
             read_security(properties, where),
+            _answer_sizes(properties, where),
         )
         if config.security and config.security.least_scram_iterations < LEAST_SCRAM_ITERATIONS:
             warnings.append(
@@ -146,11 +153,15 @@ class ClientConfig:
 
     def to_properties(self) -> dict[str, str]:
         """Return what :meth:`from_properties` makes the same of, but for ``security``: no secrets."""
+        sizes = self.answer_sizes
+        answer_bytes = {} if sizes.answer_bytes is None else {ANSWER_BYTES_PROPERTY: str(sizes.answer_bytes)}
         return {
             "bootstrap.servers": self.servers,
             "client.id": self.client_id,
             "request.timeout.ms": str(self.request_timeout_ms),
             "isolation.level": self.isolation_level.name.lower(),
+            BATCH_BYTES_PROPERTY: str(sizes.batch_bytes),
+            **answer_bytes,
         }
 
     @property
@@ -163,7 +174,16 @@ class ClientConfig:
         return ",".join(map(str, self.bootstrap))
 
 
-_READ = frozenset({"bootstrap.servers", "client.id", "request.timeout.ms", "isolation.level"})
+_READ = frozenset(
+    {
+        "bootstrap.servers",
+        "client.id",
+        "request.timeout.ms",
+        "isolation.level",
+        ANSWER_BYTES_PROPERTY,
+        BATCH_BYTES_PROPERTY,
+    }
+)
 
 
 #: All properties that are read, or known to mean nothing here.
@@ -184,11 +204,21 @@ def _shown(key: str, value: str) -> str:
     return "…" if key.startswith(_SECURITY_PREFIXES) else value
 
 
-def _positive(properties: Mapping[str, str], key: str, default: int, where: str) -> int:
+def _answer_sizes(properties: Mapping[str, str], where: str) -> AnswerSizes:
+    default = _DEFAULT_SIZES.batch_bytes
+    return AnswerSizes(
+        _positive(properties, ANSWER_BYTES_PROPERTY, 1, where, "bytes")
+        if ANSWER_BYTES_PROPERTY in properties
+        else None,
+        _positive(properties, BATCH_BYTES_PROPERTY, default, where, "bytes"),
+    )
+
+
+def _positive(properties: Mapping[str, str], key: str, default: int, where: str, unit: str) -> int:
     value = properties.get(key, str(default))
     # The digits first: Python itself refuses to read a number of thousands of them.
     if not value.isdecimal() or len(value) > 18 or not 0 < int(value) <= _LARGEST_INT32:
-        raise ConfigError(f"{where}: {key}={value} is no number of milliseconds from 1 to {_LARGEST_INT32}")
+        raise ConfigError(f"{where}: {key}={value} is no number of {unit} from 1 to {_LARGEST_INT32}")
     return int(value)
 
 

@@ -24,6 +24,7 @@ from ..errors import AccessRefused, BrokerError, Disconnected, ErrorCode, Protoc
 from ..protocol import codec
 from ..protocol.apis import ApiKey, pick_version
 from ..protocol.primitives import INT32
+from .answer_sizes import ANSWER_BYTES_PROPERTY, BATCH_BYTES_PROPERTY, LARGEST_FRAME, AnswerSizes
 from .security import TLS_ADVICE, SaslExchange, Security, connect_tls, tls_refusal
 
 __all__ = [
@@ -39,36 +40,11 @@ __all__ = [
 #: More parts than this a kernel refuses in one sendmsg (IOV_MAX on Linux).
 _MOST_PARTS = 1024
 
-#: A response larger than this is a peer that does not speak Kafka: read as a
-#: size, "HTTP" is 1.2 GB and a TLS alert 352 MB. Brokers accept at most 100 MiB a request.
-_LARGEST_FRAME = 256 * 1024 * 1024
-
-#: The same for answers without batches: the metadata of a million partitions would fit.
-_LARGEST_SMALL_FRAME = 64 * 1024 * 1024
-
-#: The same for answers that grow with neither the cluster nor the request, such as those before a login: each
-#: of their bytes may become twenty as Python's objects.
-_LARGEST_FIXED_FRAME = 128 * 1024
-
-#: The names of the APIs with such answers. Those of Kafka 4.1 take less than a kilobyte; a member id,
-#: a token or an error message may have 32 KiB.
-_FIXED_ANSWERS = frozenset(
-    each.name
-    for each in (
-        ApiKey.API_VERSIONS,
-        ApiKey.SASL_HANDSHAKE,
-        ApiKey.SASL_AUTHENTICATE,
-        ApiKey.FIND_COORDINATOR,
-        ApiKey.HEARTBEAT,
-        ApiKey.INIT_PRODUCER_ID,
-    )
-)
-
 #: An answer of which less than this comes in a second is given up when it is overdue: each
 #: byte by itself would come in time, and together they would take years.
 _SLOWEST_BYTES_PER_S = 64 * 1024
 
-#: The same for answers that are handed on as they come: no memory is at stake.
+#: For answers that are handed on as they come: no memory is at stake.
 _LARGEST_SIZE = 2**31 - 1
 
 #: Answers without batches come in one piece of at most this, often several at once.
@@ -198,6 +174,14 @@ def open_socket(address: Address, timeout_s: float) -> socket.socket:
         raise Unreachable(str(address), reason) from error
 
 
+class _Expected(NamedTuple):
+    """The answer to a request: which, for errors, and at most how many bytes."""
+
+    correlation_id: int
+    name: str
+    largest: int
+
+
 class Connection:
     """
     A TCP connection that speaks Kafka's protocol, handshakes and login done.
@@ -220,6 +204,7 @@ class Connection:
         abort_on_close: bool = False,
         security: Security | None = None,
         on_begun: Callable[[Connection], object] | None = None,
+        sizes: AnswerSizes | None = None,
     ) -> None:
         """
         Connect, ask which versions the broker speaks, and log in.
@@ -235,6 +220,7 @@ class Connection:
             security: For a listener that is not PLAINTEXT.
             on_begun: Given this connection before the broker is asked anything: another thread may
                 :meth:`abort` it from then on.
+            sizes: The bounds of answers; by default those of :class:`AnswerSizes`.
 
         Raises:
             AccessRefused: A certificate or a password is not accepted, by the broker or by us.
@@ -243,8 +229,9 @@ class Connection:
         self.address = address
         self.client_id = client_id
         self._correlation_ids = itertools.count()
-        #: The correlation id and the API's name of each request that is not answered, oldest first.
-        self._in_flight: deque[tuple[int, str]] = deque()
+        #: The answers that are missing, oldest first.
+        self._in_flight: deque[_Expected] = deque()
+        self._sizes = sizes or AnswerSizes()
         self._received = bytearray()
         self._timeout_s = timeout_s
         self._prepared: list[bytes | memoryview] = []
@@ -344,7 +331,7 @@ class Connection:
 
         """
         assert self._security is not None
-        early = deque(self._receive_frame(None, _LARGEST_FRAME) for _ in range(len(self._in_flight)))
+        early = deque(self._receive_frame(None) for _ in range(len(self._in_flight)))
         self._renew_at = None
         kept, self._early = self._early, deque()
         try:
@@ -414,7 +401,9 @@ class Connection:
         correlation_id = next(self._correlation_ids)
         request = codec.request_class(api_key)(version=version, **fields)
         frame = codec.encode_request(request, correlation_id, self.client_id)
-        self.send_parts([frame], api_key, version, correlation_id)
+        largest = self._sizes.largest(api_key, len(frame), fields)
+        self._prepare([frame], _Expected(correlation_id, api_key.name, largest))
+        self.send_prepared()
 
     def next_correlation_id(self) -> int:
         """Return the id for a request that the caller encodes."""
@@ -442,10 +431,14 @@ class Connection:
         Produce with acks=0 is the one that is not answered.
 
         """
+        expected = _Expected(correlation_id, api_key.name, self._sizes.largest(api_key, 0))
+        self._prepare(parts, expected if is_answered else None)
+
+    def _prepare(self, parts: Sequence[bytes | memoryview], expected: _Expected | None) -> None:
         if not self._prepared:
             self._renew_login_in_time()
-        if is_answered:
-            self._in_flight.append((correlation_id, api_key.name))
+        if expected is not None:
+            self._in_flight.append(expected)
         self._prepared += parts
 
     def send_prepared(self) -> None:
@@ -484,7 +477,7 @@ class Connection:
             self.close()
             raise
         if answered:
-            self._in_flight.append((correlation_id, name))
+            self._in_flight.append(_Expected(correlation_id, name, LARGEST_FRAME))
 
     def _send_all(self, parts: Sequence[bytes | memoryview]) -> None:
         if self._is_tls:
@@ -522,18 +515,13 @@ class Connection:
         """
         if self._early:
             return self._early.popleft()
-        return self._receive_frame(buffer, _LARGEST_FRAME if buffer else _LARGEST_SMALL_FRAME)
+        return self._receive_frame(buffer)
 
-    def _receive_frame(self, buffer: ReceiveBuffer | FreshMemory | None, largest: int) -> memoryview:
-        size = self._receive_size(min(largest, self._largest_expected()))
+    def _receive_frame(self, buffer: ReceiveBuffer | FreshMemory | None) -> memoryview:
+        size = self._receive_size()
         frame = self._receive_into(buffer.reserve(size)) if buffer else self._receive_small(size)
         self._expect_answer(frame)
         return frame
-
-    def _largest_expected(self) -> int:
-        """Return the most that the answer to the oldest request may take."""
-        is_fixed = bool(self._in_flight) and self._in_flight[0][1] in _FIXED_ANSWERS
-        return _LARGEST_FIXED_FRAME if is_fixed else _LARGEST_SIZE
 
     def begin_frame(self) -> int:
         """
@@ -602,15 +590,25 @@ class Connection:
             return True
         return isinstance(self._socket, ssl.SSLSocket) and not self.closed and self._socket.pending() > 0
 
-    def _receive_size(self, largest: int) -> int:
+    def _receive_size(self, largest: int | None = None) -> int:
+        """Receive the size of the oldest answer: at most ``largest``, or what its request allows."""
         if not self._in_flight:
             raise ProtocolError(f"nothing was asked of {self.address}")
+        expected = self._in_flight[0]
+        largest = expected.largest if largest is None else largest
         size: int = INT32.unpack(self._receive_small(INT32.size))[0]
         if not 4 <= size <= largest:
             self.close()
             if size in _ALERTS and self._responses == 0 and not self._is_tls:
                 reason = "its listener is one for TLS; set security.protocol=SSL or SASL_SSL"
                 raise AccessRefused(str(self.address), reason)
+            if self._responses and largest < size <= LARGEST_FRAME:
+                bound = BATCH_BYTES_PROPERTY if expected.name == ApiKey.FETCH.name else ANSWER_BYTES_PROPERTY
+                raise ProtocolError(
+                    f"{self.address} answers {expected.name} by {size:,} bytes, and at most {largest:,} are "
+                    f"expected for this request; if the cluster really needs more, raise {bound} in the "
+                    "client's properties"
+                )
             protocol = self._security.protocol if self._security else "plaintext"
             raise ProtocolError(
                 f"{self.address} does not answer as a Kafka broker on a {protocol} listener would: "
@@ -622,7 +620,7 @@ class Connection:
         """Check that a frame answers the oldest request, which is in flight no more."""
         self._responses += 1
         self.heard_at = time.monotonic()
-        expected, name = self._in_flight.popleft()
+        expected, name, _ = self._in_flight.popleft()
         if codec.read_correlation_id(frame) != expected:
             self.close()
             raise ProtocolError(f"{self.address} answered another request than {name} {expected}")

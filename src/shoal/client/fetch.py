@@ -31,6 +31,10 @@ __all__ = ["FetchFrom", "Fetcher"]
 #: What a response needs besides record sets; a generous guess.
 _RESPONSE_OVERHEAD = 64 * 1024
 
+#: A broker's session may still have partitions that were forgotten. More than these, beside those that are
+#: wanted, are no answer.
+_MOST_UNASKED = 1000
+
 #: A partition may always send this much, so that any batch of the default
 #: max.message.bytes (1 MiB + 12) fits wherever in the request it stands.
 _SMALLEST_PARTITION_MAX_BYTES = 1024 * 1024 + 4096
@@ -343,7 +347,9 @@ class Fetcher:
         """
         frame = self._connection.receive(self._buffer)
         try:
-            response = decode_fetch_response(frame, self._version, self._names)
+            response = decode_fetch_response(
+                frame, self._version, self._names, len(self._wanted) + _MOST_UNASKED
+            )
         except ProtocolError:
             self._connection.close()
             raise

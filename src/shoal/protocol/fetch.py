@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..errors import ProtocolError
 from .primitives import (
     INT32,
     INT64,
@@ -38,6 +39,12 @@ __all__ = [
     "decode_fetch_response",
     "encode_fetch_response",
 ]
+
+#: The least bytes of a batch of a transaction: its header.
+_BATCH_OVERHEAD = 61
+
+#: Transactions of a partition that began before what is fetched, and were aborted.
+_MOST_LONG_TRANSACTIONS = 65536
 
 #: From these versions on clients read messages of magic 1, and batches.
 MAGIC_1_FROM, MAGIC_2_FROM = 2, 4
@@ -100,7 +107,10 @@ class FetchResponse:
 
 
 def decode_fetch_response(
-    frame: memoryview, version: int, names: Mapping[uuid.UUID, str] | None = None
+    frame: memoryview,
+    version: int,
+    names: Mapping[uuid.UUID, str] | None = None,
+    most_partitions: int | None = None,
 ) -> FetchResponse:
     """
     Decode a response from its correlation id on.
@@ -109,13 +119,15 @@ def decode_fetch_response(
         frame: The response without its size.
         version: 0 to 13.
         names: From v13 on: the names of the topics that the request lists by id.
+        most_partitions: How many were asked for; None to take any number. Each becomes objects of some
+            hundred bytes, and a hostile broker's frame has room for millions.
 
     Returns:
         Record sets as views of ``frame``: valid until its buffer is reused.
 
     Raises:
-        ProtocolError: It is cut short, malformed or longer than its fields, or has a topic id without a
-            name.
+        ProtocolError: It is cut short, malformed or longer than its fields, has a topic id without a
+            name, or more partitions or aborted transactions than it can have.
 
     """
     flexible = version >= FLEXIBLE_FROM
@@ -130,6 +142,7 @@ def decode_fetch_response(
         error_code, session_id = unpack(_SESSION, frame, position)
         position += _SESSION.size
     partitions: list[FetchedPartition] = []
+    most_aborted = len(frame) if most_partitions is None else _most_aborted(frame)
     topics, position = read_array_length(frame, position, flexible)
     for _ in range(topics):
         topic_id = None
@@ -139,8 +152,12 @@ def decode_fetch_response(
         else:
             topic, position = read_string(frame, position, flexible)
         count, position = read_array_length(frame, position, flexible)
+        if most_partitions is not None and (
+            topics > most_partitions or len(partitions) + count > most_partitions
+        ):
+            raise ProtocolError(f"a Fetch response with more than the {most_partitions} partitions asked for")
         for _ in range(count):
-            fetched, position = _decode_partition(frame, position, version, topic, topic_id)
+            fetched, position = _decode_partition(frame, position, version, topic, topic_id, most_aborted)
             partitions.append(fetched)
         if flexible:
             position = skip_tagged_fields(frame, position)
@@ -151,7 +168,12 @@ def decode_fetch_response(
 
 
 def _decode_partition(
-    frame: memoryview, position: int, version: int, topic: str, topic_id: uuid.UUID | None
+    frame: memoryview,
+    position: int,
+    version: int,
+    topic: str,
+    topic_id: uuid.UUID | None,
+    most_aborted: int,
 ) -> tuple[FetchedPartition, int]:
     flexible = version >= FLEXIBLE_FROM
     partition, error_code, high_watermark = unpack(_PARTITION, frame, position)
@@ -165,7 +187,7 @@ def _decode_partition(
         (log_start_offset,) = unpack(INT64, frame, position)
         position += INT64.size
     if version >= 4:
-        aborted, position = _decode_aborted(frame, position, flexible)
+        aborted, position = _decode_aborted(frame, position, flexible, most_aborted)
     if version >= 11:
         (preferred_read_replica,) = unpack(INT32, frame, position)
         position += INT32.size
@@ -187,9 +209,18 @@ def _decode_partition(
     return fetched, position
 
 
-def _decode_aborted(frame: memoryview, position: int, flexible: bool) -> tuple[list[tuple[int, int]], int]:
+def _most_aborted(frame: memoryview) -> int:
+    """Return how many aborted transactions a partition can have: those in its batches, and longer ones."""
+    return _MOST_LONG_TRANSACTIONS + len(frame) // _BATCH_OVERHEAD
+
+
+def _decode_aborted(
+    frame: memoryview, position: int, flexible: bool, most: int
+) -> tuple[list[tuple[int, int]], int]:
     aborted: list[tuple[int, int]] = []
     count, position = read_array_length(frame, position, flexible)
+    if count > most:
+        raise ProtocolError(f"a Fetch response with {count} aborted transactions in {len(frame)} bytes")
     for _ in range(count):
         producer_id, first_offset = unpack(_ABORTED, frame, position)
         position += _ABORTED.size
