@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
+import time
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+from two_brokers import wait_until
 
 from shoal.broker import Broker
 from shoal.client import cluster as cluster_module
 from shoal.client.cluster import Cluster, is_transient
 from shoal.client.config import ClientConfig
 from shoal.client.connection import Address, Connection
+from shoal.client.refused_logins import RefusedLogins
 from shoal.client.security import Security
 from shoal.errors import AccessRefused, Disconnected, ShoalError
 
@@ -22,8 +27,10 @@ class LoginService:
 
     def __init__(self) -> None:
         self.accepts = True
+        self.attempts = 0
 
     def connect(self, address: Address, *, security: Security, **options: object) -> Connection:
+        self.attempts += 1
         if not self.accepts:
             raise AccessRefused(str(address), "the login of 'mirror' failed")
         return Connection(address, client_id="me", timeout_s=20.0)
@@ -33,7 +40,7 @@ class LoginService:
 def logins(monkeypatch: pytest.MonkeyPatch) -> LoginService:
     service = LoginService()
     monkeypatch.setattr(cluster_module, "Connection", service.connect)
-    monkeypatch.setattr(cluster_module, "_accepted", set())
+    monkeypatch.setattr(cluster_module, "logins", RefusedLogins())
     return service
 
 
@@ -51,10 +58,59 @@ def test_login_that_worked_before_is_waited_for_and_named(broker: Broker, logins
     error = refusal(config)
     assert isinstance(error, Disconnected)
     assert is_transient(error)
-    assert "the login of 'mirror' failed (it was accepted before)" in str(error)
+    assert re.search(
+        r"the login of 'mirror' failed \(it was accepted before, and refused once since \d\d:\d\d:\d\d UTC; "
+        r"the next attempt is at \d\d:\d\d:\d\d UTC\)$",
+        str(error),
+    )
     logins.accepts = True
-    with Cluster(config) as cluster:
+    wait_until(lambda: is_let_in(config), 10)
+
+
+def is_let_in(config: ClientConfig) -> bool:
+    with suppress(Disconnected), Cluster(config) as cluster:
         cluster.refresh([])
+        return True
+    return False
+
+
+def test_refused_login_is_tried_again_after_pauses_that_double(
+    broker: Broker, logins: LoginService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many connections want to log in: many refusals lock an account."""
+    now = time.monotonic()
+    monkeypatch.setattr("shoal.client.refused_logins.time.monotonic", lambda: now)
+    monkeypatch.setattr("shoal.client.backoff.random.uniform", lambda least, most: most)
+    config = ClientConfig("source", (Address(broker.host, broker.port),), security=SECURITY)
+    assert is_let_in(config)
+    logins.accepts, logins.attempts = False, 0
+    pauses = []
+    for attempt in range(1, 8):
+        for _ in range(5):
+            assert not is_let_in(config)
+        assert logins.attempts == attempt
+        since = now
+        while logins.attempts == attempt:
+            now += 0.5
+            refusal(config)
+        pauses.append(now - since)
+    assert pauses == [1, 2, 4, 8, 16, 30, 30]
+    assert "refused 8 times since" in str(refusal(config))
+    logins.accepts = True
+    now += 30
+    assert is_let_in(config)
+    logins.accepts = False
+    assert "refused once since" in str(refusal(config))
+
+
+def test_other_credentials_and_brokers_do_not_wait(broker: Broker, logins: LoginService) -> None:
+    config = ClientConfig("source", (Address(broker.host, broker.port),), security=SECURITY)
+    assert is_let_in(config)
+    logins.accepts = False
+    assert not is_let_in(config)
+    logins.accepts = True
+    assert is_let_in(replace(config, security=replace(SECURITY, password="renewed")))
+    assert is_let_in(replace(config, bootstrap=(Address("localhost", broker.port),)))
 
 
 def test_login_that_never_worked_is_refused(broker: Broker, logins: LoginService) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from ..errors import (
-    AccessRefused,
     BrokerError,
     Disconnected,
     ErrorCode,
@@ -23,7 +22,7 @@ from .backoff import Backoff
 from .config import ClientConfig
 from .connection import Address, Connection, raise_for
 from .metadata import Metadata, PartitionMetadata, TopicPartition, read_metadata
-from .security import Security
+from .refused_logins import logins
 
 __all__ = ["Cluster", "is_transient", "patiently"]
 
@@ -41,10 +40,6 @@ _answered: dict[tuple[Address, ...], Address] = {}
 #: Addresses that were connected to in this process. If one of them refuses later, its broker is down, and
 #: its listener is not at fault.
 _reached: set[Address] = set()
-
-#: Logins and certificates that a broker accepted in this process, and where. If the same broker refuses one
-#: later, a login service may be away, or a certificate about to be renewed: that heals without a new start.
-_accepted: set[tuple[Address, Security]] = set()
 
 
 def is_transient(error: ShoalError) -> bool:
@@ -258,28 +253,22 @@ class Cluster:
     ) -> Connection:
         self._connecting = address
         security = self.config.security
+        where = f"the {self.name} cluster's broker {address}"
         try:
-            connection = Connection(
-                address,
-                client_id=client_id or self.config.client_id,
-                timeout_s=self.config.request_timeout_s if timeout_s is None else timeout_s,
-                abort_on_close=abort_on_close,
-                security=security,
-                on_begun=self._begin,
-                sizes=self.config.answer_sizes,
-            )
-        except AccessRefused as error:
-            where = f"the {self.name} cluster's broker {address}"
-            if security is not None and (security.has_worked or (address, security) in _accepted):
-                raise Disconnected(where, f"{error.reason} (it was accepted before)") from error
-            raise AccessRefused(where, error.reason) from error
+            with logins.attempt(address, security, where):
+                return Connection(
+                    address,
+                    client_id=client_id or self.config.client_id,
+                    timeout_s=self.config.request_timeout_s if timeout_s is None else timeout_s,
+                    abort_on_close=abort_on_close,
+                    security=security,
+                    on_begun=self._begin,
+                    sizes=self.config.answer_sizes,
+                )
         except Unreachable as error:
             raise self.explain(address, error) from error
         finally:
             self._connecting = self._begun = None
-        if security is not None:
-            _accepted.add((address, security))
-        return connection
 
     def explain(self, address: Address, error: Unreachable) -> Unreachable:
         """Add to an error which server advertises the address, unless it was given, or worked before."""

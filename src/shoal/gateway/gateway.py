@@ -12,6 +12,7 @@ from typing import Self
 
 from ..client.cluster import Cluster
 from ..client.connection import Address, Connection
+from ..client.refused_logins import logins
 from ..converting import serving
 from ..errors import ConfigError, Disconnected, ProtocolError, ShoalError
 from ..listener import Listener, addresses_of
@@ -264,14 +265,17 @@ class Gateway:
     def _connect(self, node_id: int | None, on_begun: Callable[[Connection], object]) -> Connection:
         errors: list[ShoalError] = []
         for address in self._nodes.addresses(node_id):
+            security = self._settings.client_security
             try:
-                connection = Connection(
-                    address,
-                    client_id=self._settings.upstream.client_id,
-                    timeout_s=self._settings.upstream.request_timeout_s,
-                    security=self._settings.client_security,
-                    on_begun=on_begun,
-                )
+                with logins.attempt(address, security, f"the upstream cluster's broker {address}"):
+                    connection = Connection(
+                        address,
+                        client_id=self._settings.upstream.client_id,
+                        timeout_s=self._settings.upstream.request_timeout_s,
+                        security=security,
+                        on_begun=on_begun,
+                        sizes=self._settings.upstream.answer_sizes,
+                    )
             except (Disconnected, ProtocolError) as error:
                 self._nodes.remember(address, failed=True)
                 errors.append(error)

@@ -1,0 +1,116 @@
+"""
+Logins and certificates that brokers accepted, and refuse now.
+
+A login service may be away, or a certificate about to be renewed: that heals without a new start, so it
+counts as a lost connection. Each connection of a mirror would try again by itself, and many refused logins
+lock an account: so a process makes one attempt at a broker at a time, with pauses that double.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from ..errors import AccessRefused, Disconnected
+from .backoff import Backoff
+from .connection import Address
+from .security import Security
+
+__all__ = ["RefusedLogins", "logins"]
+
+#: As Kafka's reconnect.backoff.max.ms; the pauses between refused logins begin where its reconnects end.
+_FIRST_PAUSE_MS = 1000
+
+#: An operator who repairs a login sees it work within this. Accounts are locked by refusals that come faster.
+_LONGEST_PAUSE_MS = 30_000
+
+
+@dataclass(slots=True)
+class _Refused:
+    """A login that is refused at one broker."""
+
+    since: str
+    reason: str
+    backoff: Backoff = field(default_factory=lambda: Backoff(_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS))
+    try_again_at: float = 0.0
+
+    def pause(self, reason: str) -> None:
+        self.reason = reason
+        self.try_again_at = time.monotonic() + self.backoff.next_delay_s()
+
+    def __str__(self) -> str:
+        times = f"{self.backoff.failures} times" if self.backoff.failures > 1 else "once"
+        left_s = max(1, round(self.try_again_at - time.monotonic()))
+        return (
+            f"{self.reason} (it was accepted before, and refused {times} since {self.since}; "
+            f"the next attempt is at {_clock(left_s)})"
+        )
+
+
+class RefusedLogins:
+    """The logins of one process, for all its threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._accepted: set[tuple[Address, Security]] = set()
+        self._refused: dict[tuple[Address, Security], _Refused] = {}
+
+    @contextmanager
+    def attempt(self, address: Address, security: Security | None, where: str) -> Iterator[None]:
+        """
+        Connect and log in within this.
+
+        Args:
+            address: The broker's.
+            security: What is shown to it; None if nothing can be refused.
+            where: The broker, for errors.
+
+        Raises:
+            AccessRefused: The broker refused what it never accepted.
+            Disconnected: It refused what it accepted before, now or at the last attempt.
+
+        """
+        if security is None:
+            yield
+            return
+        login = address, security
+        self._claim(login, where)
+        try:
+            yield
+        except AccessRefused as error:
+            raise self._explain(login, where, error) from error
+        with self._lock:
+            self._accepted.add(login)
+            self._refused.pop(login, None)
+
+    def _claim(self, login: tuple[Address, Security], where: str) -> None:
+        """Take the next attempt, or fail until it is due."""
+        with self._lock:
+            refused = self._refused.get(login)
+            if refused is None:
+                return
+            if time.monotonic() < refused.try_again_at:
+                raise Disconnected(where, str(refused))
+            # Other threads wait for the outcome of this attempt.
+            refused.try_again_at = time.monotonic() + _FIRST_PAUSE_MS / 1000
+
+    def _explain(
+        self, login: tuple[Address, Security], where: str, error: AccessRefused
+    ) -> AccessRefused | Disconnected:
+        with self._lock:
+            if not login[1].has_worked and login not in self._accepted:
+                return AccessRefused(where, error.reason)
+            refused = self._refused.setdefault(login, _Refused(_clock(), error.reason))
+            refused.pause(error.reason)
+            return Disconnected(where, str(refused))
+
+
+def _clock(in_s: float = 0.0) -> str:
+    return time.strftime("%H:%M:%S UTC", time.gmtime(time.time() + in_s))
+
+
+#: Those of this process.
+logins = RefusedLogins()
