@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import pytest
-from two_brokers import History, TwoBrokers, answers, lose_tail, wait_until
+from two_brokers import History, TwoBrokers, Watched, answers, lose_tail, wait_until
 
 from shoal.client.cluster import Cluster
 from shoal.client.groups import Membership
@@ -221,6 +221,33 @@ def test_a_copy_that_is_deleted_is_created_again_and_aligned_if_the_policy_says_
     assert [list(each) for each in driver.doubted] == [[PARTITION]]
     driver.look()  # a task may be at it for longer than this
     assert len(driver.doubted) == 1
+
+
+def test_a_copy_that_is_deleted_before_its_first_commit_is_created_again_and_filled(
+    brokers: TwoBrokers, history: History
+) -> None:
+    """Nothing was written to it: the first position is committed before."""
+    history.plain(3, 4)
+    driver = Driver(brokers)
+    delete_copy(brokers)
+    control = Watched()
+    lane = brokers.start(control=control)
+    wait_until(lambda: any("UNKNOWN_TOPIC" in each for each in control.waited_for))
+    driver.look()
+    assert lane.result().complete
+    assert brokers.copied() == history.committed
+    assert driver.metrics.progress().incidents == ()
+
+
+def test_a_copy_without_a_position_that_is_back_at_the_second_look_is_left_alone(
+    brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = Driver(brokers)
+    brokers.destination.faults.add(
+        ApiKey.METADATA, times=1, topic="topic", error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    )
+    monkeypatch.setattr(driver.watch, "_create_again", pytest.fail)
+    driver.look()
 
 
 @pytest.mark.parametrize(

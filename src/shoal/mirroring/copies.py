@@ -9,7 +9,8 @@ OffsetForLeaderEpoch request for each destination broker, however many
 partitions there are.
 
 The driver itself stops only a partition whose topic is gone: there is nothing
-that a task could align it with. All else it hands to a task, which reads both
+that a task could align it with. A topic that is gone and has no pair was never
+written to: the driver creates it again, as at the start. All else it hands to a task, which reads both
 logs and meets what it finds as an incident.
 """
 
@@ -173,7 +174,8 @@ class CopyWatch:
             options: Of the mirror.
             group: Whose pairs count.
             copies: Returns what is mirrored and not stopped: the copies by source partition.
-            create_again: Creates the copies of source topics, if the policy lets the mirror go on.
+            create_again: Creates the copies of source topics, if nothing was written to them yet, or if the
+                policy lets the mirror go on.
             on_deleted: Receives the partitions that have to stop, if not.
             on_doubt: Receives the partitions that a task has to align, with what was found.
             on_warning: Receives why nothing can be compared.
@@ -222,8 +224,9 @@ class CopyWatch:
         source.refresh({partition.topic for partition in copies})
         there = [each for each in copies if each.topic in source.metadata.topics]
         pairs = GroupPositions(source, self._group, Membership).read(there)
-        destination.refresh({copies[partition].topic for partition in pairs})
+        destination.refresh({copies[partition].topic for partition in there})
         self._meet_deleted(pairs, copies, destination)
+        self._create_unwritten({each: copies[each] for each in there}, pairs, destination)
         found = compare_copies(destination, pairs, copies)
         # Records that follow a pair are the mirror's own, and will be committed.
         lost = {
@@ -253,6 +256,18 @@ class CopyWatch:
         }
         if reasons and not self._over.is_set():
             self._on_deleted(stops_of_deleted(reasons, pairs))
+
+    def _create_unwritten(
+        self,
+        copies: Mapping[TopicPartition, TopicPartition],
+        pairs: Iterable[TopicPartition],
+        destination: Cluster,
+    ) -> None:
+        """Create the copies again that are gone and have no pair: nothing was written to them, or lost."""
+        unwritten = {copy.topic for copy in copies.values()} - {copies[each].topic for each in pairs}
+        gone = confirmed_deleted(destination, unwritten, self._over.wait)
+        if gone and not self._over.is_set():
+            self._create_again(sorted({each.topic for each, copy in copies.items() if copy.topic in gone}))
 
     def _doubt(self, found: Mapping[TopicPartition, tuple[CopyState, Pair]]) -> None:
         news = {
