@@ -1,0 +1,92 @@
+"""
+Java clients of old versions log in: at the gateway, and through it at a cluster.
+
+Java 0.10.2.2 knows SaslHandshake v0 and sends tokens without headers, 1.0.2 sends them in requests (KIP-152),
+and 2.8.2 can log in again (KIP-368). The cluster is the embedded broker behind another gateway with users.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rig import Record
+from rig.load import FIRST_TIMESTAMP
+from rig.locked import PASSWORDS, jaas
+from rig.old_clients import OLD_CLIENTS, OldClientFailed
+from shoal.broker import Broker
+from shoal.client.config import ClientConfig
+from shoal.gateway import MECHANISMS, Gateway, GatewaySettings, UserFile, make_entry
+
+RECORDS = [(0, Record(b"key", b"value %d" % number, (), FIRST_TIMESTAMP + number)) for number in range(20)]
+
+CLIENTS = {
+    each.name: each for each in OLD_CLIENTS if each.name in {"Java 0.10.2.2", "Java 1.0.2", "Java 2.8.2"}
+}
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def asking(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    path: Path = tmp_path_factory.mktemp("users") / "users.toml"
+    path.touch(0o600)
+    path.write_text("\n".join(make_entry(name, password) for name, password in PASSWORDS.items()))
+    chosen = settings(str(broker.bootstrap), users=UserFile(path), mechanisms=MECHANISMS)
+    with Gateway(chosen) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def passing(asking: Gateway) -> Iterator[Gateway]:
+    with Gateway(settings(str(asking.bootstrap), pass_through=True)) as running:
+        yield running
+
+
+def settings(servers: str, **more: Any) -> GatewaySettings:
+    config = ClientConfig.from_properties("upstream", {"bootstrap.servers": servers})[0]
+    return GatewaySettings("127.0.0.1", 0, config, **more)
+
+
+@pytest.fixture(params=["asking", "passing"])
+def gateway(request: pytest.FixtureRequest) -> Gateway:
+    running = request.getfixturevalue(request.param)
+    assert isinstance(running, Gateway)
+    return running
+
+
+def login(mechanism: str, password: str | None = None) -> dict[str, str]:
+    return {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        "sasl.jaas.config": jaas(mechanism, "alice", password),
+    }
+
+
+# SCRAM of clients before 1.0 runs on Java 8 alone (KAFKA-4501).
+@pytest.mark.parametrize(
+    ("name", "mechanism"),
+    [("Java 0.10.2.2", "PLAIN"), ("Java 1.0.2", "SCRAM-SHA-512"), ("Java 2.8.2", "SCRAM-SHA-256")],
+)
+def test_old_java_client_logs_in_writes_and_reads(
+    broker: Broker, gateway: Gateway, topic: str, name: str, mechanism: str
+) -> None:
+    client = CLIENTS[name]
+    broker.create_topic(topic, 1, {"retention.ms": "-1"})
+    address = str(gateway.bootstrap)
+    client.produce(address, topic, RECORDS, login(mechanism))
+    read = client.read(address, topic, partitions=1, records=len(RECORDS), settings=login(mechanism))
+    assert [each.value for each in read[0]] == [record.value for _, record in RECORDS]
+
+
+def test_wrong_password_is_what_the_java_client_names(gateway: Gateway, topic: str) -> None:
+    chosen = {**login("SCRAM-SHA-512", "wrong"), "max.block.ms": "10000"}
+    with pytest.raises(OldClientFailed, match="invalid credentials with SASL mechanism SCRAM-SHA-512"):
+        CLIENTS["Java 2.8.2"].produce(str(gateway.bootstrap), topic, RECORDS[:1], chosen)
