@@ -254,16 +254,27 @@ def test_login_that_cannot_be_asked_for_is_one_sentence_and_exit_code_2(
 
 
 @pytest.mark.parametrize(("text", "ids"), [("7", {7}), ("1-3", {1, 2, 3}), ("1-2, 1001", {1, 2, 1001})])
-def test_broker_ids_are_numbers_and_ranges(text: str, ids: set[int]) -> None:
-    settings = parse(make_parser().parse_args(["gateway", "--upstream", "a:1", "--broker-ids", text]))
-    assert settings.broker_ids == ids
+def test_broker_ids_are_numbers_and_ranges(tmp_path: Path, text: str, ids: set[int]) -> None:
+    assert parse_broker_ids(tmp_path, text).broker_ids == ids
+
+
+def parse_broker_ids(directory: Path, text: str) -> GatewaySettings:
+    config = directory / "upstream.properties"
+    config.write_text("bootstrap.servers=a:1\nsecurity.protocol=SASL_SSL\n")
+    arguments = ["gateway", "--upstream-config", str(config), "--sasl-pass-through", f"--broker-ids={text}"]
+    return parse(make_parser().parse_args(arguments))
+
+
+def test_broker_ids_are_refused_if_the_cluster_names_them() -> None:
+    arguments = make_parser().parse_args(["gateway", "--upstream", "a:1", "--broker-ids=1"])
+    with pytest.raises(ConfigError, match="--broker-ids has no effect without --sasl-pass-through"):
+        parse(arguments)
 
 
 @pytest.mark.parametrize("text", ["", "a", "3-1", "1-", "-1", "1,,2"])
-def test_broker_ids_that_are_none_are_refused(text: str) -> None:
-    arguments = make_parser().parse_args(["gateway", "--upstream", "a:1", f"--broker-ids={text}"])
+def test_broker_ids_that_are_none_are_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConfigError, match="no id and no range of ids"):
-        parse(arguments)
+        parse_broker_ids(tmp_path, text)
 
 
 def test_login_is_passed_on_without_a_login_of_the_gateway(tmp_path: Path) -> None:

@@ -252,6 +252,23 @@ def test_a_certificate_may_be_asked_for(
             wire.call(ApiKey.METADATA, 1, topics=[])
 
 
+def test_strangers_without_a_certificate_make_room_for_clients_that_have_one(
+    cluster: BrokerCluster, authority: Authority, files: TlsFiles, tmp_path: Path, connect: Connect
+) -> None:
+    authorities = tmp_path / "authorities.pem"
+    authorities.write_text(authority.pem)
+    mutual = TlsFiles(files.certificates, files.private_key, authorities)
+    client = written(authority, tmp_path, "client")
+    with gateway_before(cluster, tls=mutual, most_connections=2) as behind:
+        strangers = [connect(behind.address()) for _ in range(2)]
+        wait_until(lambda: behind.gateway.connections == 2, "both are counted")
+        with TlsWire(behind.address(), trusting(authority, client)) as wire:
+            assert wire.call(ApiKey.METADATA, 1, topics=[]).brokers
+            strangers += [connect(behind.address()) for _ in range(3)]
+            assert strangers[0].receive_frame() is None
+            assert wire.call(ApiKey.METADATA, 1, topics=[]).brokers
+
+
 def test_stopping_ends_encrypted_connections(encrypted: Behind, authority: Authority) -> None:
     with TlsWire(encrypted.address(), trusting(authority)) as wire:
         assert wire.call(ApiKey.METADATA, 1, topics=[]).brokers

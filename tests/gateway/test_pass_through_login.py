@@ -151,6 +151,20 @@ def test_gateway_without_a_login_listens_for_the_brokers_that_are_named_to_it(
                     assert wire.fetch(topic, version=1).error_code == ErrorCode.NONE
 
 
+def test_clients_that_met_before_their_broker_s_address_was_known_are_all_sent_to_it(
+    locked_cluster: Behind, connect: Connect
+) -> None:
+    node_id = min(locked_cluster.gateway.brokers)
+    with Gateway(settings(locked_cluster, broker_ids=frozenset({node_id}))) as running:
+        wires = [connect(str(running.brokers[node_id])) for _ in range(2)]
+        for wire in wires:
+            assert served(wire)  # it has a connection to some broker now
+        for wire in wires:
+            wire.send_bytes(handshake(0, "PLAIN") + framed(PLAIN_TOKEN))
+            assert [wire.receive_frame(), wire.receive_frame()] == [SHAKEN, b""]
+            assert wire.receive_frame() is None
+
+
 # Clients of other makes
 
 

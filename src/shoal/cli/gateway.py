@@ -214,7 +214,7 @@ def parse(args: argparse.Namespace) -> GatewaySettings:
         users=_users(args),
         mechanisms=_mechanisms(args, is_encrypted=tls is not None),
         pass_through=args.sasl_pass_through,
-        broker_ids=_broker_ids(args.broker_ids),
+        broker_ids=_broker_ids(args),
         buffer_bytes=_at_least("--buffer-bytes", args.buffer_bytes, _SMALLEST_BUFFER_BYTES),
         largest_batch_bytes=_at_least(
             "--max-decompressed-bytes", args.max_decompressed_bytes, _SMALLEST_BUFFER_BYTES
@@ -316,9 +316,14 @@ def _announce(gateway: Gateway, *, as_json: bool) -> None:
         print(f"broker {node_id} is {'advertised as' if advertised else 'at'} {address}", flush=True)
 
 
-def _broker_ids(text: str | None) -> frozenset[int]:
+def _broker_ids(args: argparse.Namespace) -> frozenset[int]:
+    text: str | None = args.broker_ids
+    if text is None:
+        return frozenset()
+    if not args.sasl_pass_through:
+        raise ConfigError("--broker-ids has no effect without --sasl-pass-through: the cluster names them")
     ids: set[int] = set()
-    for part in text.split(",") if text is not None else ():
+    for part in text.split(","):
         found = _BROKER_IDS.fullmatch(part.strip())
         first, last = (found[1], found[2] or found[1]) if found else ("1", "0")
         if int(first) > int(last):

@@ -91,7 +91,7 @@ class Session:
             connect: Opens the other one.
             tell: Takes a sentence for whoever runs the gateway.
             topic_limits: Those of topics that old clients produce to.
-            on_proof: Called once the client has logged in, or has been served if it need not log in.
+            on_proof: Called when the client has logged in, or has sent a request if it need not log in.
 
         """
         self._settings = settings
@@ -129,9 +129,9 @@ class Session:
                 request = self._client.begin_request()
                 if request is None:
                     return
-                self._serve(request)
                 if not self._settings.asks_for_login:
                     self._on_proof()
+                self._serve(request)
                 del request  # or an idle client would keep what it said last
         finally:
             self.close()
@@ -215,16 +215,17 @@ class Session:
         A gateway without a login of its own learns brokers from its clients. Until then it connects the first
         client of a node to any broker; it asks in that client's name, and the client connects again.
         """
-        if self._node_id is None or self._nodes.address(self._node_id) is not None:
+        if self._node_id is None:
             return
         upstream = self._broker()
-        version = upstream.oldest(ApiKey.METADATA, 1)
-        answer = upstream.ask(header, ApiKey.METADATA, version, topics=[])
-        brokers = {each.node_id: Address(each.host, each.port) for each in answer.brokers}
-        self._nodes.advertise(brokers)
-        if self._node_id not in brokers:
+        if self._nodes.address(self._node_id) is None:
+            version = upstream.oldest(ApiKey.METADATA, 1)
+            answer = upstream.ask(header, ApiKey.METADATA, version, topics=[])
+            self._nodes.advertise({each.node_id: Address(each.host, each.port) for each in answer.brokers})
+        found = self._nodes.address(self._node_id)
+        if found is None:
             self._tell(f"a client connected to the listener of broker {self._node_id}, which is not there")
-        if brokers.get(self._node_id) != upstream.connection.address:
+        if found != upstream.connection.address:
             raise ClientGone("another broker is behind its connection")
 
     # Answered here
