@@ -243,6 +243,30 @@ def test_another_group_s_records_that_the_source_compacted_stop_a_former_group(
     assert copied(brokers) == source.updates
 
 
+def test_records_of_a_group_that_is_gone_are_not_advised_to_be_mirrored_again(brokers: TwoBrokers) -> None:
+    """Its position is gone, too, so that only the records show whose they are."""
+    one, other = (brokers.with_settings(group=name) for name in ("one", "other"))
+    source = Compacted(brokers)
+    for group, text in ((one, "a=1 b=1"), (other, "c=1 d=1 e=1")):
+        for update in updates_of(text, lambda number: NOW_MS + number):
+            source.write([update])
+        group.run()
+    source.write(updates_of("e=2", lambda number: NOW_MS + 10))
+    source.clean()
+    brokers.source.groups.delete("other")
+    before = copied(brokers)
+    (stopped,) = one.start().result().stopped
+    assert "The source has some of these records, too: another mirror wrote them" in stopped.reason
+    assert "with a new --group into an empty topic (--rename)" in stopped.reason
+    assert (
+        "--on-foreign-records continue goes on behind them, and mirrors these records again" in stopped.reason
+    )
+    assert copied(brokers) == before
+    going_on = one.with_settings(continue_on=frozenset({IncidentKind.FOREIGN_RECORDS}))
+    assert going_on.start().result().stopped == ()
+    assert copied(brokers)[len(before) :] == source.left[2:]
+
+
 @pytest.fixture
 def brokers(request: pytest.FixtureRequest) -> Iterator[TwoBrokers]:
     """Some destinations take several batches in a request."""

@@ -13,6 +13,7 @@ from ..pair import SEQUENCES, Pair
 from ..partition_copy import PartitionCopy
 from .already_mirrored import place_behind_already_mirrored
 from .begin import new_identity, topic_id
+from .foreign import are_copies
 from .logs import Clusters, DestinationLog, SourceLog
 from .lost_tail import again_behind, again_from_the_origin
 from .other_groups import OtherGroups
@@ -367,16 +368,25 @@ class Resumption:
             )
             return
         self._check_other_group()
-        self._meet(
-            IncidentKind.FOREIGN_RECORDS,
+        reason = (
             f"{self._copy.destination} on {self._clusters.destination} holds records from offset "
             f"{min(self.pair.destination_offset, tail.header.base_offset)} to {self._log.end} that are not "
             f"what was mirrored up to source offset {self.pair.source_offset}, or follows it: somebody else "
-            "wrote there",
-            self._go_on_behind_others,
-            f"{IncidentKind.FOREIGN_RECORDS.option} continue goes on behind them; or mirror it with a new "
-            "--group into a topic that nobody else writes to",
+            "wrote there"
         )
+        advice = (
+            f"{IncidentKind.FOREIGN_RECORDS.option} continue goes on behind them; or mirror it with a new "
+            "--group into a topic that nobody else writes to"
+        )
+        if are_copies(self._places, self.pair):
+            what = "The source has some of these records, too: another mirror wrote them"
+            reason = f"{reason}. {what}"
+            advice = (
+                "stop that mirror, and mirror the topic with a new --group into an empty topic (--rename). "
+                f"{IncidentKind.FOREIGN_RECORDS.option} continue goes on behind them, and mirrors these "
+                "records again"
+            )
+        self._meet(IncidentKind.FOREIGN_RECORDS, reason, self._go_on_behind_others, advice)
 
     def _check_other_group(self) -> None:
         """Stop, whatever the policy, if a group that is further wrote there: its records would be doubled."""
