@@ -19,12 +19,14 @@ from enum import Enum
 
 from shoal.protocol.apis import ApiKey
 
-from .inputs import Input
+from .inputs import Input, Kind
 
 __all__ = ["HANG_S", "End", "Tally", "attack"]
 
 #: Answers to arrays of hundreds of partitions took 3 s; the machine may do much else.
 HANG_S = 60.0
+#: A batch of so many records as may be takes a broker half a minute of a core.
+_BOMB_HANG_S = 600.0
 _WAIT_S = 0.5
 _MAY_WAIT = (ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
 
@@ -48,7 +50,7 @@ class Tally:
     What came of requests.
 
     Attributes:
-        longest_s: The longest time to an answer, of requests that do not wait.
+        longest_s: The longest time to an answer, of requests that neither wait nor are bombs.
         longest: Which request that was.
         hung: Requests without an answer.
 
@@ -70,7 +72,7 @@ class Tally:
         self.kinds[sent.kind.value] += 1
         if end is End.HUNG:
             self.hung.append(str(sent))
-        if sent.api not in _MAY_WAIT and took_s > self.longest_s:
+        if sent.api not in _MAY_WAIT and sent.kind is not Kind.BOMB and took_s > self.longest_s:
             self.longest_s, self.longest = took_s, str(sent)
 
 
@@ -94,9 +96,16 @@ class _Connection:
         self._unsent = memoryview(sent.frame + (_SENTINEL if sent.api == ApiKey.PRODUCE else b""))
 
     @property
+    def may_wait(self) -> bool:
+        assert self.sent is not None
+        return self.sent.api in _MAY_WAIT and self.sent.kind is not Kind.BOMB
+
+    @property
     def patience_s(self) -> float:
         assert self.sent is not None
-        return _WAIT_S if self.sent.api in _MAY_WAIT else HANG_S
+        if self.sent.kind is Kind.BOMB:
+            return _BOMB_HANG_S
+        return _WAIT_S if self.may_wait else HANG_S
 
     @property
     def has_unsent(self) -> bool:
@@ -180,6 +189,6 @@ def attack(address: tuple[str, int], inputs: Iterator[Input], connections: int) 
         if time.monotonic() - looked > 0.1:
             looked = time.monotonic()
             for connection in [each for each in busy if looked - each.began > each.patience_s]:
-                end(connection, End.WAITED if connection.sent.api in _MAY_WAIT else End.HUNG)  # type: ignore[union-attr]
+                end(connection, End.WAITED if connection.may_wait else End.HUNG)
     selector.close()
     return tally

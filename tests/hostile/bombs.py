@@ -30,7 +30,7 @@ _ARRAY = 2 * _MEGABYTE
 
 def bomb(name: str, number: int) -> Input:
     """Return a bomb as an input of a run."""
-    return Input(number, Kind.RECORDS, _made(name))
+    return Input(number, Kind.BOMB, _made(name))
 
 
 @cache

@@ -46,6 +46,7 @@ class Kind(Enum):
     GRAMMAR = "any API and version, hostile values"
     RECORDS = "record sets of magic 0 to 2"
     GARBAGE = "no request"
+    BOMB = "bombs"
 
 
 _SHARES: Mapping[Kind, int] = {
