@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from shoal.broker import waiting
-from shoal.broker.waiting import BrokerStopped, Purgatory
+from shoal.broker.waiting import NobodyWaits, Purgatory
 
 
 def test_a_stop_is_seen_even_just_before_the_wait_begins(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,5 +17,5 @@ def test_a_stop_is_seen_even_just_before_the_wait_begins(monkeypatch: pytest.Mon
             super().clear()
 
     monkeypatch.setattr(waiting.threading, "Event", Event)
-    with pytest.raises(BrokerStopped):
+    with pytest.raises(NobodyWaits):
         purgatory.wait_for(lambda: False, (), 60)

@@ -7,15 +7,19 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Self
 
 from ..errors import ConfigError
 from ..listener import addresses_of
 from ..printable import logger
+from ..turns import Turns
 from .apis.table import APIS, APIS_WITH_OLD_VERSIONS
+from .call import Call
 from .clock import now_ms
 from .config import BrokerConfig
+from .connection_quotas import ConnectionQuotas
 from .data_directory import DataDirectory
 from .dispatch import answer
 from .faults import Faults
@@ -29,7 +33,7 @@ from .refusal import Refused
 from .server import Server
 from .topics import Topic, Topics
 from .transactions import ProducerIds, Transactions
-from .waiting import BrokerStopped, Purgatory
+from .waiting import NobodyWaits, Purgatory
 
 __all__ = ["Broker"]
 
@@ -63,6 +67,7 @@ class Broker:
         journal: Where they and the settings are kept.
         producer_ids: Where new producer ids come from.
         fetch_sessions: What clients want to fetch.
+        large_requests: The turns at requests that take much memory.
         faults: What shall go wrong (see :class:`~shoal.broker.faults.Faults`).
 
     """
@@ -138,9 +143,12 @@ class Broker:
         self._server = Server(
             host,
             port,
-            int(self.config["socket.request.max.bytes"]),
-            lambda frame, client_host: answer(self, frame, client_host),
+            partial(answer, self),
+            max_request_bytes=int(self.config["socket.request.max.bytes"]),
+            max_idle_ms=int(self.config["connections.max.idle.ms"]),
+            quotas=ConnectionQuotas(self.config),
         )
+        self.large_requests = Turns(1)
         self._housekeeper = Housekeeper(
             [
                 Chore(_TIMEOUT_CHECK_S, self.groups.expire),
@@ -295,7 +303,7 @@ class Broker:
         threading.Thread(target=self._halt, name="shoal-broker-halt", daemon=True).start()
 
     def _halt(self) -> None:
-        with suppress(BrokerStopped):
+        with suppress(NobodyWaits):
             self.purgatory.pause(_LAST_ANSWERS_S)
         self.hang_up()
         for call in self._halted:
@@ -343,6 +351,10 @@ class Broker:
         """
         self.topics.failure.check()
         self.leaders.check(self.node_id, topic, partition)
+
+    def gave_up(self, call: Call) -> bool:
+        """Whether nobody waits for a request's answer any more: the broker stopped, or its client hung up."""
+        return self.purgatory.is_closed or call.has_hung_up()
 
     def _seconds(self, setting: str) -> float:
         return int(self.config[setting]) / 1000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..errors import ErrorCode
@@ -23,6 +24,8 @@ class Call:
         client_id: As the client calls itself.
         client_host: Its address.
         fault: What a test wants to go wrong.
+        has_hung_up: Tells whether the client did, which does not wait for the answer then.
+        may_wait: Whether the request may wait for something; a large one would keep its memory meanwhile.
 
     """
 
@@ -31,6 +34,8 @@ class Call:
     client_id: str
     client_host: str
     fault: Fault | None = None
+    has_hung_up: Callable[[], bool] = lambda: False
+    may_wait: bool = True
 
     def check_before(self, topic: str = "", partition: int = -1) -> None:
         """

@@ -199,6 +199,7 @@ TOPIC_SETTINGS = _by_name(
 _OWN_BROKER_SETTINGS = _by_name(
     # Kafka's default is true. Here it is false, so that a test's typing error is no topic.
     Setting("auto.create.topics.enable", _BOOLEAN, "false"),
+    Setting("connections.max.idle.ms", _LONG, "600000"),
     Setting("default.replication.factor", _INT, "1", allowed=_between(1)),
     Setting("fetch.max.bytes", _INT, "57671680", allowed=_between(1024)),
     # Kafka's default is 3000: here a group's first member waits for no others.
@@ -207,6 +208,8 @@ _OWN_BROKER_SETTINGS = _by_name(
     Setting("group.max.size", _INT, str(_INT_MAX), allowed=_between(1)),
     Setting("group.min.session.timeout.ms", _INT, "6000", allowed=_between(1)),
     Setting("log.retention.check.interval.ms", _LONG, "300000", allowed=_between(1)),
+    Setting("max.connections", _INT, str(_INT_MAX), allowed=_between(0)),
+    Setting("max.connections.per.ip", _INT, str(_INT_MAX), allowed=_between(0)),
     Setting("max.incremental.fetch.session.cache.slots", _INT, "1000", allowed=_between(0)),
     Setting("num.partitions", _INT, "1", allowed=_between(1)),
     Setting("offset.metadata.max.bytes", _INT, "4096"),

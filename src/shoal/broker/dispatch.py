@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ProtocolError
@@ -14,7 +15,7 @@ from .apis.api_versions import unsupported_version
 from .apis.table import Api
 from .call import Call
 from .faults import Fault
-from .waiting import BrokerStopped
+from .waiting import NobodyWaits
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -39,7 +40,24 @@ class CloseConnection(Exception):
         self.last_bytes = last_bytes
 
 
-def answer(broker: Broker, frame: memoryview, client_host: str) -> Sequence[bytes | memoryview]:
+#: Of requests without records: what is decoded of one takes some thirty times its bytes, as does its answer.
+#: A Fetch of all partitions that a cluster of 200,000 has takes 4 MiB.
+_LARGEST_WITHOUT_RECORDS = 8 * 1024 * 1024
+
+#: Above, one is served at a time, the client first that used the least of late. Metadata of thousands of
+#: topics are smaller.
+_LARGE_BYTES = 256 * 1024
+
+#: These wait for other members, so only their decoding is in turns.
+_WAITING = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
+
+#: An empty record set has eight bytes in a Produce request, and takes hundreds here.
+_MOST_PRODUCED_PARTITIONS = 100_000
+
+
+def answer(
+    broker: Broker, frame: memoryview, client_host: str, has_hung_up: Callable[[], bool] = lambda: False
+) -> Sequence[bytes | memoryview]:
     """
     Serve one request.
 
@@ -47,14 +65,15 @@ def answer(broker: Broker, frame: memoryview, client_host: str) -> Sequence[byte
         broker: Whose state it reads and changes.
         frame: The request without its size. May be reused afterwards.
         client_host: Where it came from.
+        has_hung_up: Tells whether the client did.
 
     Returns:
         The answer, size included, as parts for ``sendmsg``; none where the
         client wants none.
 
     Raises:
-        CloseConnection: The request cannot be read, its API or version is not
-            served, or a fault says so.
+        CloseConnection: The request cannot be read or is too large, its API or
+            version is not served, or a fault says so.
 
     """
     try:
@@ -62,10 +81,18 @@ def answer(broker: Broker, frame: memoryview, client_host: str) -> Sequence[byte
         api = broker.apis.get(header.api_key)  # type: ignore[call-overload]
         if api is None or not api.oldest <= header.api_version <= api.newest:
             return _without_api(broker, header)
-        request = _decode(broker, header, frame)
+        serve = partial(_serve, broker, api, header, client_host, has_hung_up)
+        if api.key == ApiKey.PRODUCE or len(frame) <= _LARGE_BYTES:
+            return serve(_decode(broker, header, frame), may_wait=True)
+        if len(frame) > _LARGEST_WITHOUT_RECORDS:
+            raise CloseConnection(f"a request of {len(frame)} bytes without records")
+        with broker.large_requests.turn(client_host):
+            request = _decode(broker, header, frame)
+            if api.key not in _WAITING:
+                return serve(request, may_wait=False)
+        return serve(request, may_wait=True)
     except ProtocolError as error:
         raise CloseConnection(str(error)) from error
-    return _serve(broker, api, header, request, client_host)
 
 
 def _without_api(broker: Broker, header: RequestHeader) -> Sequence[bytes | memoryview]:
@@ -77,24 +104,33 @@ def _without_api(broker: Broker, header: RequestHeader) -> Sequence[bytes | memo
 
 def _decode(broker: Broker, header: RequestHeader, frame: memoryview) -> Any:
     if header.api_key == ApiKey.PRODUCE:
-        return decode_produce_request(frame, header.api_version, names=broker.topics.names)
+        return decode_produce_request(
+            frame, header.api_version, _MOST_PRODUCED_PARTITIONS, names=broker.topics.names
+        )
     return decode_request(header, frame)
 
 
 def _serve(
-    broker: Broker, api: Api, header: RequestHeader, request: Any, client_host: str
+    broker: Broker,
+    api: Api,
+    header: RequestHeader,
+    client_host: str,
+    has_hung_up: Callable[[], bool],
+    request: Any,
+    *,
+    may_wait: bool,
 ) -> Sequence[bytes | memoryview]:
     client_id = header.client_id or ""
     fault = broker.faults.take(api.key, _partitions_of(broker, request), client_id) if broker.faults else None
-    call = Call(api.key, header.api_version, client_id, client_host, fault)
+    call = Call(api.key, header.api_version, client_id, client_host, fault, has_hung_up, may_wait)
     try:
         if fault is not None:
-            _before(broker, fault)
+            _before(broker, call, fault)
         response = api.handle(broker, call, request)
     except CloseConnection:
         raise
-    except BrokerStopped:
-        raise CloseConnection("the broker stopped") from None
+    except NobodyWaits:
+        raise CloseConnection("the broker stopped, or the client hung up") from None
     except OSError as error:
         # Of a directory: nothing else is opened or written here. What is sent is the server's.
         _log.warning(
@@ -113,8 +149,8 @@ def _serve(
     return parts
 
 
-def _before(broker: Broker, fault: Fault) -> None:
-    broker.purgatory.pause(fault.delay_s)
+def _before(broker: Broker, call: Call, fault: Fault) -> None:
+    broker.purgatory.pause(fault.delay_s, call.has_hung_up)
     if fault.drop == "before":
         raise CloseConnection("a fault that a test asked for")
 

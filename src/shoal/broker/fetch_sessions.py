@@ -36,6 +36,9 @@ _EVICTION_MS = 120_000
 #: With the topic's id if the request has it, else with its name.
 _Key = tuple[str | uuid.UUID, int]
 
+#: Of all sessions, at some 500 bytes each. Kafka counts only the sessions.
+_MOST_PARTITIONS = 200_000
+
 _Names = Mapping[uuid.UUID, str]
 
 
@@ -229,6 +232,10 @@ class FetchSessions:
                     f"session {session.id} lists topics {'by id' if session.uses_ids else 'by name'}",
                 )
             session.update(wanted, _forgotten(request))
+            if wanted and self._partitions_count() > _MOST_PARTITIONS:
+                # The client begins anew, and may be answered without a session.
+                del self._sessions[session.id]
+                raise Refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"session {session.id} grew too large")
             if not session.partitions:
                 del self._sessions[session.id]
                 return _Sessionless(wanted)
@@ -246,6 +253,8 @@ class FetchSessions:
     def create(self, partitions: dict[_Key, _Kept], *, uses_ids: bool) -> int:
         """Make a session if there is room; return its id, or 0."""
         with self.lock:
+            if self._partitions_count() + len(partitions) > _MOST_PARTITIONS:
+                return _NO_SESSION
             if len(self._sessions) >= self.slots and not self._evict(len(partitions)):
                 return _NO_SESSION
             session_id = 1 + secrets.randbelow(_LARGEST)
@@ -253,6 +262,9 @@ class FetchSessions:
                 session_id = 1 + secrets.randbelow(_LARGEST)
             self._sessions[session_id] = _Session(session_id, partitions, uses_ids=uses_ids)
             return session_id
+
+    def _partitions_count(self) -> int:
+        return sum(len(each.partitions) for each in self._sessions.values())
 
     def _evict(self, size: int) -> bool:
         """Remove a session for one of a certain size; tell whether one gives way."""

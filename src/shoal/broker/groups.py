@@ -29,7 +29,7 @@ from .group import (
 )
 from .journal import Journal
 from .refusal import Refused
-from .waiting import BrokerStopped
+from .waiting import NobodyWaits
 
 __all__ = ["Groups", "Join", "MemberIdRequired", "Sync"]
 
@@ -168,11 +168,11 @@ class Groups:
             finally:
                 self._changed.notify_all()
 
-    def _wait(self, pending: Pending[Result], stopped: Callable[[], bool]) -> Result:
+    def _wait(self, pending: Pending[Result], gave_up: Callable[[], bool]) -> Result:
         with self._changed:
             while pending.result is None:
-                if self._closed or stopped():
-                    raise BrokerStopped
+                if self._closed or gave_up():
+                    raise NobodyWaits
                 self._changed.wait()
             if isinstance(pending.result, Refused):
                 raise pending.result
@@ -180,26 +180,27 @@ class Groups:
 
     # Membership
 
-    def join(self, join: Join, stopped: Callable[[], bool] = lambda: False) -> JoinResult:
+    def join(self, join: Join, gave_up: Callable[[], bool] = lambda: False) -> JoinResult:
         """
         Join a group, and wait until all of its members did.
 
         Args:
             join: What the member asks for.
-            stopped: Whether the broker that it asked is stopping; looked at after a :meth:`wake`.
+            gave_up: Whether nobody waits for the answer any more; looked at after a :meth:`wake`,
+                and with every :meth:`expire`.
 
         Raises:
             Refused: With INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT,
                 UNKNOWN_MEMBER_ID, INCONSISTENT_GROUP_PROTOCOL,
                 GROUP_MAX_SIZE_REACHED or FENCED_INSTANCE_ID.
             MemberIdRequired: Try again with the id.
-            BrokerStopped: It stopped meanwhile.
+            NobodyWaits: The broker stopped meanwhile, or the client hung up.
 
         """
         self._check_join(join)
         with self._changing() as now:
             outcome = self._join(join, now)
-        return outcome if isinstance(outcome, JoinResult) else self._wait(outcome, stopped)
+        return outcome if isinstance(outcome, JoinResult) else self._wait(outcome, gave_up)
 
     def _check_join(self, join: Join) -> None:
         if not join.group_id:
@@ -304,23 +305,23 @@ class Groups:
         group.try_complete_join(now)
         return pending
 
-    def sync(self, sync: Sync, stopped: Callable[[], bool] = lambda: False) -> SyncResult:
+    def sync(self, sync: Sync, gave_up: Callable[[], bool] = lambda: False) -> SyncResult:
         """
         Give the assignment (the leader), and wait for one's own part.
 
         Args:
             sync: What the member asks for or gives.
-            stopped: As for :meth:`join`.
+            gave_up: As for :meth:`join`.
 
         Raises:
             Refused: With UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
                 ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL or REBALANCE_IN_PROGRESS.
-            BrokerStopped: It stopped meanwhile.
+            NobodyWaits: The broker stopped meanwhile, or the client hung up.
 
         """
         with self._changing() as now:
             outcome = self._sync(sync, now)
-        return outcome if isinstance(outcome, SyncResult) else self._wait(outcome, stopped)
+        return outcome if isinstance(outcome, SyncResult) else self._wait(outcome, gave_up)
 
     def _sync(self, sync: Sync, now: float) -> SyncResult | Pending[SyncResult]:
         group = self._known(sync.group_id)

@@ -11,10 +11,14 @@ import contextlib
 import socket
 import struct
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
+from ..converting import serving
+from ..hung_up import has_hung_up
 from ..listener import Listener
 from ..printable import logger
+from .connection_quotas import ConnectionQuotas
 from .dispatch import CloseConnection
 
 __all__ = ["Server"]
@@ -22,6 +26,9 @@ __all__ = ["Server"]
 _log = logger("shoal.broker")
 
 _SIZE = struct.Struct(">i")
+
+#: Seconds and microseconds, as the system's own `timeval`.
+_TIMEVAL = struct.Struct("@ll")
 
 #: How many parts `sendmsg` takes at once (IOV_MAX on Linux and macOS).
 _MAX_PARTS = 1024
@@ -43,24 +50,38 @@ class Streamed(Protocol):
 
 
 Part = bytes | memoryview | Streamed
-Answer = Callable[[memoryview, str], Sequence[Part]]
+Answer = Callable[[memoryview, str, Callable[[], bool]], Sequence[Part]]
 
 
 class Server:
     """Listens on one address while it is started."""
 
-    def __init__(self, host: str, port: int, max_request_bytes: int, answer: Answer) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        answer: Answer,
+        *,
+        max_request_bytes: int,
+        max_idle_ms: int,
+        quotas: ConnectionQuotas,
+    ) -> None:
         """
         Prepare a server; nothing listens yet.
 
         Args:
             host: The address to bind.
             port: The port, or 0 for a free one, which is kept for every later start.
+            answer: What serves a request: from its frame, the client's address,
+                and what tells whether the client hung up, to the parts of the answer.
             max_request_bytes: A larger frame closes its connection.
-            answer: What serves a request: from its frame, and the client's
-                address, to the parts of the answer.
+            max_idle_ms: So does a client that for so long sends nothing of its next
+                request, or takes nothing of an answer; 0 or less is for ever.
+            quotas: Counts the connections; those for which there is no room are closed.
 
         """
+        self._max_idle_ms = max_idle_ms
+        self._quotas = quotas
         self._max_request_bytes = max_request_bytes
         self._answer = answer
         self._listener = Listener(host, port, self._serve, "shoal-broker")
@@ -86,17 +107,35 @@ class Server:
 
     def _serve(self, client: socket.socket) -> None:
         try:
-            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             host = client.getpeername()[0]
-            receiver = _Receiver(client, self._max_request_bytes)
-            while (frame := receiver.receive()) is not None:
-                _send(client, self._answer(frame, host))
+            with self._quotas.counted(host) as has_room, serving(host):
+                if has_room:
+                    self._serve_requests(client, host)
         except CloseConnection as reason:
             _log.debug("closing a connection: %s", reason)
             with contextlib.suppress(OSError):
                 _send(client, [reason.last_bytes])
         except OSError as error:
             _log.debug("a connection ended: %s", error)
+
+    def _serve_requests(self, client: socket.socket, host: str) -> None:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._max_idle_ms > 0:
+            _limit_idleness(client, self._max_idle_ms)
+        receiver = _Receiver(client, self._max_request_bytes)
+        while (frame := receiver.receive()) is not None:
+            _send(client, self._answer(frame, host, partial(has_hung_up, client)))
+
+
+def _limit_idleness(client: socket.socket, most_ms: int) -> None:
+    """
+    Have a read or a write end with an error when nothing happened for so long.
+
+    A timeout of Python's would make the socket non-blocking, which ``sendfile`` is not made for.
+    """
+    limit = _TIMEVAL.pack(most_ms // 1000, most_ms % 1000 * 1000)
+    for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+        client.setsockopt(socket.SOL_SOCKET, option, limit)
 
 
 class _Receiver:

@@ -1,7 +1,9 @@
 """
 Requests that wait for something: Kafka's purgatory.
 
-A connection's thread waits itself. All of them wake when the broker stops.
+A connection's thread waits itself. All of them wake when the broker stops, and
+twice a second each looks whether its client is still there: without that, a
+client could keep a thread and a connection for as long as it said it would wait.
 """
 
 from __future__ import annotations
@@ -13,11 +15,15 @@ from contextlib import ExitStack, contextmanager
 
 from .log import Log
 
-__all__ = ["BrokerStopped", "Purgatory"]
+__all__ = ["NobodyWaits", "Purgatory"]
 
 
-class BrokerStopped(Exception):
-    """The broker stopped while a request waited; its connection ends without an answer."""
+#: How often a request that waits looks for its client, in seconds.
+_LOOK_EVERY_S = 0.5
+
+
+class NobodyWaits(Exception):
+    """The broker stopped, or the client hung up, while a request waited; there will be no answer."""
 
 
 class Purgatory:
@@ -42,7 +48,13 @@ class Purgatory:
             for event in self._waiting:
                 event.set()
 
-    def wait_for(self, condition: Callable[[], bool], logs: Iterable[Log], timeout_s: float) -> None:
+    def wait_for(
+        self,
+        condition: Callable[[], bool],
+        logs: Iterable[Log],
+        timeout_s: float,
+        has_hung_up: Callable[[], bool] = lambda: False,
+    ) -> None:
         """
         Wait until a condition holds or time is up.
 
@@ -50,9 +62,11 @@ class Purgatory:
             condition: Looked at once at first, and whenever one of the logs grew.
             logs: On which it depends.
             timeout_s: The longest wait, in seconds.
+            has_hung_up: Whether the client did: then there is nothing to wait for. It may have sent more
+                before, which is still served.
 
         Raises:
-            BrokerStopped: It stopped meanwhile.
+            NobodyWaits: The broker stopped meanwhile.
 
         """
         if condition():
@@ -63,22 +77,25 @@ class Purgatory:
                 # Cleared before the looks: what comes after them sets it again.
                 event.clear()
                 if self._closed:
-                    raise BrokerStopped
+                    raise NobodyWaits
                 left_s = deadline - time.monotonic()
                 if condition() or left_s <= 0:
                     return
-                event.wait(left_s)
+                while not event.wait(min(left_s, _LOOK_EVERY_S)):
+                    left_s = deadline - time.monotonic()
+                    if left_s <= 0 or has_hung_up():
+                        return
 
-    def pause(self, seconds: float) -> None:
+    def pause(self, seconds: float, has_hung_up: Callable[[], bool] = lambda: False) -> None:
         """
         Do nothing for a while.
 
         Raises:
-            BrokerStopped: It stopped meanwhile.
+            NobodyWaits: The broker stopped meanwhile.
 
         """
         if seconds > 0:
-            self.wait_for(lambda: False, (), seconds)
+            self.wait_for(lambda: False, (), seconds, has_hung_up)
 
     @contextmanager
     def _told(self, logs: Iterable[Log]) -> Iterator[threading.Event]:

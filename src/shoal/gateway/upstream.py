@@ -7,6 +7,7 @@ import select
 from typing import Any
 
 from ..client.connection import Connection
+from ..hung_up import HUNG_UP
 from ..protocol import codec
 from ..protocol.apis import ApiKey
 from ..protocol.codec import RequestHeader
@@ -16,9 +17,6 @@ from .versions import name_of
 from .working import waiting
 
 __all__ = ["TooLarge", "Upstream"]
-
-#: The client hung up. Not everywhere is there a name for it; then it is noticed at the next send.
-_HUNG_UP = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
 
 #: Of answers that are decoded, those with record sets excepted: the metadata of a million partitions.
 _LARGEST_ANSWER = 64 * 1024 * 1024
@@ -139,7 +137,7 @@ class Upstream:
         """
         if not self.connection.is_readable:
             poll = select.poll()
-            poll.register(self._client.fileno(), _HUNG_UP)
+            poll.register(self._client.fileno(), HUNG_UP)
             poll.register(self.connection.fileno(), select.POLLIN)
             ready = [descriptor for descriptor, _ in poll.poll()]
             if self.connection.fileno() not in ready and not self._client.has_sent_more():

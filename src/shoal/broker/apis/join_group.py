@@ -32,7 +32,7 @@ _NULL_PROTOCOL_FROM = 7
 def handle(broker: Broker, call: Call, request: Any) -> Any:
     try:
         call.check_before()
-        result = broker.groups.join(_join(call, request), stopped=lambda: broker.purgatory.is_closed)
+        result = broker.groups.join(_join(call, request), gave_up=lambda: broker.gave_up(call))
         call.check_after()
     except Refused as refused:
         member_id = refused.member_id if isinstance(refused, MemberIdRequired) else request.member_id

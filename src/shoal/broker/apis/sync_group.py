@@ -31,7 +31,7 @@ def handle(broker: Broker, call: Call, request: Any) -> Any:
     )
     try:
         call.check_before()
-        result = broker.groups.sync(sync, stopped=lambda: broker.purgatory.is_closed)
+        result = broker.groups.sync(sync, gave_up=lambda: broker.gave_up(call))
         call.check_after()
     except Refused as refused:
         return _Response(version=call.version, error_code=refused.code, assignment=b"")

@@ -1,0 +1,53 @@
+"""How many connections there may be, and how many of one address: Kafka's ``ConnectionQuotas``."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from ..printable import logger
+
+__all__ = ["ConnectionQuotas"]
+
+_log = logger("shoal.broker")
+
+
+class ConnectionQuotas:
+    """Counts connections. Safe to use from several threads."""
+
+    def __init__(self, config: Mapping[str, str]) -> None:
+        """Take ``max.connections`` and ``max.connections.per.ip`` of a broker's settings."""
+        self._most = int(config["max.connections"])
+        self._most_per_ip = int(config["max.connections.per.ip"])
+        self._by_host: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._was_refused = False
+
+    @contextmanager
+    def counted(self, host: str) -> Iterator[bool]:
+        """Count a connection of an address meanwhile; give whether there is room for it."""
+        with self._lock:
+            exceeded = self._exceeded(host)
+            if exceeded is None:
+                self._by_host[host] += 1
+            says_so = exceeded is not None and not self._was_refused
+            self._was_refused = exceeded is not None
+        if says_so:
+            _log.warning("connections from %s are refused: %s", host, exceeded)
+        try:
+            yield exceeded is None
+        finally:
+            if exceeded is None:
+                with self._lock:
+                    self._by_host[host] -= 1
+                    if not self._by_host[host]:
+                        del self._by_host[host]
+
+    def _exceeded(self, host: str) -> str | None:
+        if self._by_host.get(host, 0) >= self._most_per_ip:
+            return f"max.connections.per.ip is {self._most_per_ip}"
+        if self._by_host.total() >= self._most:
+            return f"max.connections is {self._most}"
+        return None
