@@ -69,7 +69,7 @@ _POLL_COMMITTED_S = 0.3
 #: So many processes, one after the other, may be killed, or end without an error, before all is copied.
 _ATTEMPTS = 12
 
-#: How long a second mirror-maker stays in the group.
+#: How long a second mirror-maker copies beside the first.
 _MEMBER_S = 15.0
 
 #: By which a partition stops whose topic was created anew (docs/operating.md).
@@ -407,6 +407,9 @@ class _Trial:
         arguments = mover.arguments(self._ends, once=True, goes_on=self._goes_on)
         contender = MirrorRun(arguments, log / "attempt", {"XDG_STATE_HOME": str(log)})
         if self.plan.kind is Kind.MAKER:
+            while contender.is_running and contender.last_line().get("phase") != "copying":
+                if self._over.wait(_POLL_COMMITTED_S):
+                    break
             self._over.wait(_MEMBER_S)
             contender.terminate()
         if contender.wait(_ATTEMPT_S * self._patience) is None:
