@@ -86,12 +86,15 @@ class AnswerSizes:
             return self._largest_fetch(fields.get("max_bytes", LARGEST_FRAME))
         if api_key in _BEFORE_LOGIN:
             return _FIXED_BYTES
-        if self.answer_bytes is not None:
-            return self.answer_bytes
         asks_for_all = api_key is ApiKey.OFFSET_FETCH and fields.get("topics") is None
-        if asks_for_all or api_key not in _GROWTH:
-            return _DEFAULT_ANSWER_BYTES
-        return min(_FIXED_BYTES + _GROWTH[api_key] * request_bytes, _DEFAULT_ANSWER_BYTES)
+        if self.answer_bytes is not None or asks_for_all or api_key not in _GROWTH:
+            return self.of_cluster
+        return min(_FIXED_BYTES + _GROWTH[api_key] * request_bytes, self.of_cluster)
+
+    @property
+    def of_cluster(self) -> int:
+        """The bound of answers that grow with the cluster, in bytes."""
+        return _DEFAULT_ANSWER_BYTES if self.answer_bytes is None else self.answer_bytes
 
     def _largest_fetch(self, max_bytes: int) -> int:
         # A single batch may be larger than max_bytes, and comes alone then (KIP-74).

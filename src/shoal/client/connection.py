@@ -231,7 +231,7 @@ class Connection:
         self._correlation_ids = itertools.count()
         #: The answers that are missing, oldest first.
         self._in_flight: deque[_Expected] = deque()
-        self._sizes = sizes or AnswerSizes()
+        self.sizes = sizes or AnswerSizes()
         self._received = bytearray()
         self._timeout_s = timeout_s
         self._prepared: list[bytes | memoryview] = []
@@ -401,7 +401,7 @@ class Connection:
         correlation_id = next(self._correlation_ids)
         request = codec.request_class(api_key)(version=version, **fields)
         frame = codec.encode_request(request, correlation_id, self.client_id)
-        largest = self._sizes.largest(api_key, len(frame), fields)
+        largest = self.sizes.largest(api_key, len(frame), fields)
         self._prepare([frame], _Expected(correlation_id, api_key.name, largest))
         self.send_prepared()
 
@@ -431,7 +431,7 @@ class Connection:
         Produce with acks=0 is the one that is not answered.
 
         """
-        expected = _Expected(correlation_id, api_key.name, self._sizes.largest(api_key, 0))
+        expected = _Expected(correlation_id, api_key.name, self.sizes.largest(api_key, 0))
         self._prepare(parts, expected if is_answered else None)
 
     def _prepare(self, parts: Sequence[bytes | memoryview], expected: _Expected | None) -> None:

@@ -6,6 +6,7 @@ import mmap
 import select
 from typing import Any
 
+from ..client.answer_sizes import ANSWER_BYTES_PROPERTY
 from ..client.connection import Connection
 from ..hung_up import HUNG_UP
 from ..protocol import codec
@@ -17,9 +18,6 @@ from .versions import name_of
 from .working import waiting
 
 __all__ = ["TooLarge", "Upstream"]
-
-#: Of answers that are decoded, those with record sets excepted: the metadata of a million partitions.
-_LARGEST_ANSWER = 64 * 1024 * 1024
 
 
 class TooLarge(Exception):
@@ -81,21 +79,28 @@ class Upstream:
             self._client.send(buffer[: start + count])
             start = 0
 
-    def receive(self, largest: int = _LARGEST_ANSWER) -> memoryview:
+    def receive(self, largest: int | None = None) -> memoryview:
         """
         Receive a whole answer, into memory that goes back to the system with the last view of it.
+
+        Args:
+            largest: The most bytes; by default what an answer that grows with the cluster may have.
 
         Raises:
             TooLarge: It is larger than that.
 
         """
         with waiting():
-            return self._receive(largest)
+            return self._receive(self.connection.sizes.of_cluster if largest is None else largest)
 
     def _receive(self, largest: int) -> memoryview:
         size = self._begin_answer()
         if size > largest:
-            raise TooLarge(f"{self.connection.address}: an answer of {size} bytes, where {largest} are held")
+            raise TooLarge(
+                f"{self.connection.address}: an answer of {size} bytes, where {largest} are held; if the "
+                f"cluster really needs more, raise {ANSWER_BYTES_PROPERTY} in the upstream properties, or "
+                "--max-decompressed-bytes for a batch"
+            )
         # An idle client holds no buffer, and nobody's allocator keeps one.
         view = memoryview(mmap.mmap(-1, size) if size > PIECE_BYTES else bytearray(size))
         position = 0

@@ -1,0 +1,50 @@
+"""The connection to a broker: how large an answer may be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pytest
+
+from shoal.client.answer_sizes import AnswerSizes
+from shoal.client.connection import Address
+from shoal.gateway.upstream import TooLarge, Upstream
+
+MEGABYTE = 1 << 20
+
+
+@dataclass
+class Broker:
+    """A connection to a broker whose answer claims a size."""
+
+    size: int
+    sizes: AnswerSizes
+    address: Address = Address("broker", 9092)  # noqa: RUF009 (a tuple)
+
+    def read_into(self, view: memoryview) -> int:
+        return len(view)
+
+
+class Asked(Upstream):
+    """A request was sent, and its answer begins."""
+
+    def _begin_answer(self) -> int:
+        return cast(Broker, self.connection).size
+
+
+def upstream(size: int, sizes: AnswerSizes = AnswerSizes()) -> Upstream:  # noqa: B008 (frozen)
+    return Asked(cast(Any, Broker(size, sizes)), cast(Any, None))
+
+
+def test_an_answer_that_is_held_has_a_bound_that_a_property_raises() -> None:
+    assert len(upstream(16 * MEGABYTE).receive()) == 16 * MEGABYTE
+    with pytest.raises(TooLarge) as refused:
+        upstream(16 * MEGABYTE + 1).receive()
+    assert str(refused.value) == (
+        "broker:9092: an answer of 16777217 bytes, where 16777216 are held; if the cluster really needs "
+        "more, raise shoal.max.answer.bytes in the upstream properties, or --max-decompressed-bytes for a "
+        "batch"
+    )
+    assert len(upstream(17 * MEGABYTE, AnswerSizes(answer_bytes=17 * MEGABYTE)).receive()) == 17 * MEGABYTE
+    assert len(upstream(17 * MEGABYTE).receive(17 * MEGABYTE)) == 17 * MEGABYTE
