@@ -30,12 +30,14 @@ demo: $(VENV)/for-demo
 # Two at a time, since most tests wait for brokers; files stay together, since clusters are shared within one.
 # Not reordered: the long files lie in the middle, and short ones fill up the end.
 PARALLEL = --numprocesses=2 --dist=loadfile --no-loadscope-reorder
+# What takes long is seen in every run.
+SLOWEST = --durations=40 --durations-min=5
 
 test: check audit agent browser prometheus
-	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) $(SLOWEST) $(ARGS)
 
 test-long: $(VENV)/for-test kafka-tools
-	$(BIN)/python -m pytest -m long $(ARGS)
+	$(BIN)/python -m pytest -m long $(SLOWEST) $(ARGS)
 
 coverage:
 	@$(MAKE) test ARGS='--cov=shoal --cov-branch --cov-report=term $(ARGS)'
