@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import lz4.frame
 from batches import (
     CONTROL,
     DELETE_HORIZON,
@@ -606,6 +607,38 @@ def _records() -> Iterator[ProduceCase]:
         )
 
 
+def _lz4_frames() -> Iterator[ProduceCase]:
+    """What Kafka's own reader of LZ4 takes: not all that the format allows."""
+    options: dict[str, Any] = {"versions": NEWEST}
+    plain = payload([Record(b"value" * 40_000)])
+    for flag in ("block_checksum", "store_size"):
+        yield ProduceCase(
+            f"an LZ4 frame with {flag.replace('_', ' ')}",
+            [_ok(lambda flag=flag: _lz4(plain, **{flag: True}))],
+            **options,
+        )
+    yield _refused(
+        "an LZ4 frame of linked blocks", lambda: _lz4(plain, block_linked=True), _UNKNOWN, **options
+    )
+    damaged = _lz4(plain, damaged=40, block_checksum=True)
+    yield _refused("a block of LZ4 with a wrong checksum", lambda: damaged, _UNKNOWN, **options)
+    # Records are checked while they are decompressed: what is wrong first counts.
+    broken = b"\x0c\0\0\0\1\1\1" + bytes(1 << 20)
+    yield _refused(
+        "a malformed record long before the stream of gzip is cut short",
+        lambda: raw_batch(compressed(broken, Codec.GZIP)[:-50], attributes=Codec.GZIP),
+        _INVALID,
+        **options,
+    )
+
+
+def _lz4(plain: bytes, *, damaged: int | None = None, **flags: bool) -> bytearray:
+    frame = bytearray(lz4.frame.compress(plain, **{"store_size": False, "block_linked": False, **flags}))
+    if damaged is not None:
+        frame[damaged] ^= 1
+    return raw_batch(bytes(frame), attributes=Codec.LZ4)
+
+
 def _lengthened(encoded: bytes) -> bytes:
     return bytes([encoded[0] + 2]) + encoded[1:] + b"\0"
 
@@ -932,6 +965,7 @@ CASES: Sequence[ProduceCase] = [
     *_envelope(),
     *_counts(),
     *_records(),
+    *_lz4_frames(),
     *_timestamps(),
     *_keys(),
     *_codecs(),
