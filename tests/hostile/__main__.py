@@ -94,8 +94,9 @@ def _attack(part: str, seed: int, args: argparse.Namespace, deadline: float) -> 
         )
         for result in steps:
             print(line_of(result), flush=True)
-    for problem in result.problems:
-        print(f"  {problem}", flush=True)
+        # Before the end of the servers, which may be one more problem.
+        for problem in result.problems:
+            print(f"  {problem}", flush=True)
     return result
 
 
