@@ -49,8 +49,6 @@ MOST_BYTES = 1024 * _MEGABYTE
 
 _CONNECTIONS = 32
 _BOMBS_IN_A_STEP = 2
-#: The embedded broker waits for a client as long as its request said, also for one that is gone.
-_LETS_GO = ("gateway",)
 _FOREIGN = ("Traceback (most recent call last)", "Exception in thread", "a request failed", "unexpected ")
 
 
@@ -211,8 +209,6 @@ class _Step:
         for foreign in _FOREIGN:
             if (at := printed.find(foreign)) >= 0:
                 self._complain(f"it printed {printed[max(0, at - 500) : at + 3000]!r}")
-        if process is not self.target.process or self.target.name not in _LETS_GO:
-            return
         deadline = time.monotonic() + BACK_S
         while _is_more(held := _held(process), before):
             if time.monotonic() > deadline:
