@@ -103,6 +103,20 @@ def test_refused_login_is_tried_again_after_pauses_that_double(
     assert "refused once since" in str(refusal(config))
 
 
+def test_the_sentence_stays_the_same_until_the_next_attempt(
+    broker: Broker, logins: LoginService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one would be printed as news."""
+    now = time.time()
+    monkeypatch.setattr("shoal.client.refused_logins.time.time", lambda: now)
+    config = ClientConfig("source", (Address(broker.host, broker.port),), security=SECURITY)
+    assert is_let_in(config)
+    logins.accepts = False
+    first = str(refusal(config))
+    now += 0.7
+    assert str(refusal(config)) == first
+
+
 def test_other_credentials_and_brokers_do_not_wait(broker: Broker, logins: LoginService) -> None:
     config = ClientConfig("source", (Address(broker.host, broker.port),), security=SECURITY)
     assert is_let_in(config)

@@ -36,17 +36,20 @@ class _Refused:
     reason: str
     backoff: Backoff = field(default_factory=lambda: Backoff(_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS))
     try_again_at: float = 0.0
+    next_attempt: str = ""
 
     def pause(self, reason: str) -> None:
         self.reason = reason
-        self.try_again_at = time.monotonic() + self.backoff.next_delay_s()
+        delay_s = self.backoff.next_delay_s()
+        self.try_again_at = time.monotonic() + delay_s
+        # Told once: a sentence that changed from one look to the next would be printed as news.
+        self.next_attempt = _clock(delay_s)
 
     def __str__(self) -> str:
         times = f"{self.backoff.failures} times" if self.backoff.failures > 1 else "once"
-        left_s = max(1, round(self.try_again_at - time.monotonic()))
         return (
             f"{self.reason} (it was accepted before, and refused {times} since {self.since}; "
-            f"the next attempt is at {_clock(left_s)})"
+            f"the next attempt is at {self.next_attempt})"
         )
 
 
