@@ -1,0 +1,186 @@
+"""Logins of clients, old and new, through the gateway: its own users, and those of Kafka 4.1.0."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AclOperation, ResourceType
+from kafka import KafkaConsumer, KafkaProducer
+
+from rig import Record, create_topic, read_topic
+from rig.load import FIRST_TIMESTAMP
+from rig.locked import PASSWORDS, SHORT_SESSION_MS, LockedKafka, jaas, locked_kafka
+from rig.old_clients import OLD_CLIENTS, OldClientFailed
+from shoal.client.config import ClientConfig
+from shoal.gateway import MECHANISMS, Gateway, GatewaySettings, UserFile, make_entry
+
+SECONDS = 60
+RECORDS = [(0, Record(b"key", b"value %d" % number, (), FIRST_TIMESTAMP + number)) for number in range(20)]
+
+#: The first has SaslHandshake v0 and tokens without headers, the second v1 (KIP-152), the third ends logins
+#: (KIP-368).
+JAVA = {each.name: each for each in OLD_CLIENTS if each.name in {"Java 0.10.2.2", "Java 1.0.2", "Java 2.8.2"}}
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[LockedKafka]:
+    with locked_kafka() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def with_users(kafka: LockedKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """A gateway that checks logins, and acts as ANONYMOUS, who may do everything."""
+    path: Path = tmp_path_factory.mktemp("users") / "users.toml"
+    path.touch(0o600)
+    path.write_text("\n".join(make_entry(name, password) for name, password in PASSWORDS.items()))
+    config = upstream({"bootstrap.servers": kafka.cluster.bootstrap})
+    chosen = GatewaySettings("127.0.0.1", 0, config, users=UserFile(path), mechanisms=MECHANISMS)
+    with Gateway(chosen) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def passing(kafka: LockedKafka) -> Iterator[Gateway]:
+    """A gateway without credentials, before the listener with SASL and TLS."""
+    properties = {
+        "bootstrap.servers": kafka.cluster.listener("SASLTLS"),
+        "security.protocol": "SSL",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(kafka.directory / "ca.pem"),
+    }
+    with Gateway(GatewaySettings("127.0.0.1", 0, upstream(properties), pass_through=True)) as running:
+        yield running
+
+
+def upstream(properties: dict[str, str]) -> ClientConfig:
+    return ClientConfig.from_properties("upstream", properties)[0]
+
+
+@pytest.fixture(params=["its own users", "the cluster's"])
+def gateway(request: pytest.FixtureRequest) -> Gateway:
+    running = request.getfixturevalue("with_users" if request.param == "its own users" else "passing")
+    assert isinstance(running, Gateway)
+    return running
+
+
+def java_settings(mechanism: str, user: str = "alice", password: str | None = None) -> dict[str, str]:
+    return {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        "sasl.jaas.config": jaas(mechanism, user, password),
+    }
+
+
+# SCRAM of clients before 1.0 runs on Java 8 alone (KAFKA-4501).
+@pytest.mark.parametrize(
+    ("name", "mechanism"),
+    [("Java 0.10.2.2", "PLAIN"), ("Java 1.0.2", "SCRAM-SHA-512"), ("Java 2.8.2", "SCRAM-SHA-256")],
+)
+def test_old_java_client_logs_in_writes_and_reads(
+    kafka: LockedKafka, gateway: Gateway, topic: str, name: str, mechanism: str
+) -> None:
+    client = JAVA[name]
+    create_topic(kafka.cluster.bootstrap, topic)
+    settings = java_settings(mechanism)
+    address = str(gateway.bootstrap)
+    client.produce(address, topic, RECORDS, settings)
+    read = client.read(address, topic, partitions=1, records=len(RECORDS), settings=settings)
+    assert [each.value for each in read[0]] == [record.value for _, record in RECORDS]
+
+
+def test_wrong_password_lets_no_old_java_client_in(gateway: Gateway, topic: str) -> None:
+    client = JAVA["Java 2.8.2"]
+    settings = {**java_settings("SCRAM-SHA-512", password="wrong"), "max.block.ms": "10000"}
+    with pytest.raises(OldClientFailed, match="invalid credentials with SASL mechanism SCRAM-SHA-512"):
+        client.produce(str(gateway.bootstrap), topic, RECORDS[:1], settings)
+
+
+def librdkafka(gateway: Gateway, mechanism: str, user: str = "alice") -> dict[str, Any]:
+    return {
+        "bootstrap.servers": str(gateway.bootstrap),
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        "sasl.username": user,
+        "sasl.password": PASSWORDS[user],
+        "log_level": 0,
+    }
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_clients_of_today_log_in(kafka: LockedKafka, gateway: Gateway, topic: str, mechanism: str) -> None:
+    create_topic(kafka.cluster.bootstrap, topic)
+    producer = Producer(librdkafka(gateway, mechanism))
+    producer.produce(topic, b"of librdkafka")
+    assert producer.flush(SECONDS) == 0
+    config: dict[str, Any] = {
+        "bootstrap_servers": str(gateway.bootstrap),
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": "alice",
+        "sasl_plain_password": PASSWORDS["alice"],
+    }
+    with closing(KafkaProducer(**config)) as python:
+        python.send(topic, b"of kafka-python").get(SECONDS)
+    with closing(KafkaConsumer(topic, auto_offset_reset="earliest", **config)) as consumer:
+        assert [next(consumer).value for _ in range(2)] == [b"of librdkafka", b"of kafka-python"]
+
+
+def test_acls_of_the_cluster_see_the_client_whose_login_is_passed_on(
+    kafka: LockedKafka, passing: Gateway, topic: str
+) -> None:
+    create_topic(kafka.cluster.bootstrap, topic)
+    kafka.allow("bob", ResourceType.TOPIC, topic, AclOperation.READ, AclOperation.DESCRIBE)
+    for user, code in (("bob", KafkaError.TOPIC_AUTHORIZATION_FAILED), ("alice", None)):
+        errors: list[int | None] = []
+        producer = Producer(librdkafka(passing, "SCRAM-SHA-512", user))
+        producer.produce(
+            topic,
+            b"value",
+            on_delivery=lambda error, _, errors=errors: errors.append(error.code() if error else None),
+        )
+        assert producer.flush(SECONDS) == 0
+        assert errors == [code]
+    assert [each.value for each in read_topic(kafka.cluster.bootstrap, topic)[0]] == [b"value"]
+
+
+def test_old_java_client_s_own_rights_count(kafka: LockedKafka, passing: Gateway, topic: str) -> None:
+    create_topic(kafka.cluster.bootstrap, topic)
+    kafka.allow("bob", ResourceType.TOPIC, topic, AclOperation.READ, AclOperation.DESCRIBE)
+    client = JAVA["Java 0.10.2.2"]
+    with pytest.raises(OldClientFailed, match="Not authorized to access topics"):
+        client.produce(str(passing.bootstrap), topic, RECORDS[:1], java_settings("PLAIN", "bob"))
+
+
+def test_login_that_is_passed_on_is_renewed_by_its_client(kafka: LockedKafka, topic: str) -> None:
+    create_topic(kafka.cluster.bootstrap, topic)
+    config = upstream({"bootstrap.servers": kafka.cluster.listener("SHORT")})
+    with Gateway(GatewaySettings("127.0.0.1", 0, config, pass_through=True)) as running:
+        producer = Producer(librdkafka(running, "PLAIN"))
+        consumer = Consumer(
+            {**librdkafka(running, "PLAIN"), "group.id": topic, "auto.offset.reset": "earliest"}
+        )
+        try:
+            consumer.subscribe([topic])
+            deadline = time.monotonic() + 3.5 * SHORT_SESSION_MS / 1000
+            sent = read = 0
+            while time.monotonic() < deadline or read < sent:
+                assert time.monotonic() < deadline + SECONDS
+                if time.monotonic() < deadline:
+                    producer.produce(topic, b"value")
+                    assert producer.flush(SECONDS) == 0
+                    sent += 1
+                message = consumer.poll(0.5)
+                if message is not None:
+                    if message.error():
+                        raise KafkaException(message.error())
+                    read += 1
+            assert read == sent > 10
+        finally:
+            consumer.close()
