@@ -9,9 +9,12 @@ import struct
 import subprocess
 import sys
 import threading
+import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from batches import TRANSACTIONAL, batch
@@ -28,6 +31,8 @@ from shoal.errors import ConfigError, ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from shoal.records import split
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -449,7 +454,11 @@ def no_file_larger_than(size: int) -> AbstractContextManager[None]:
 
 
 def no_more_files_than(count: int) -> AbstractContextManager[None]:
-    """So many besides those that are open, at most."""
+    """
+    So many besides those that are open, at most.
+
+    A thread of a former broker may end meanwhile, and with it close some more: want hundreds too many.
+    """
     gc.collect()  # the files of former brokers
     spare = os.dup(0)
     os.close(spare)
@@ -519,9 +528,9 @@ def test_more_partitions_than_files_may_be_open_are_refused(data: Path) -> None:
     with serving(data) as (broker, wire):
         wire.create_topic("topic")
         with no_more_files_than(20):
-            assert wire.create_topic("other", 50).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert wire.create_topic("other", 500).error_code == ErrorCode.KAFKA_STORAGE_ERROR
             with pytest.raises(Refused):
-                broker.topics.grow(broker.topics.topic("topic"), 50)
+                broker.topics.grow(broker.topics.topic("topic"), 500)
         assert len(broker.topics.topic("topic").logs) == 1
         assert wire.create_topic("other", 50).error_code == ErrorCode.NONE
         assert wire.produce("other", batch(), partition=49).error_code == ErrorCode.NONE
@@ -568,12 +577,67 @@ def test_a_refused_topic_leaves_no_directories(data: Path) -> None:
     with serving(data) as (broker, wire):
         wire.create_topic("topic")
         with no_more_files_than(20):
-            assert wire.create_topic("other", 50).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert wire.create_topic("other", 500).error_code == ErrorCode.KAFKA_STORAGE_ERROR
             with pytest.raises(Refused):
-                broker.topics.grow(broker.topics.topic("topic"), 50)
+                broker.topics.grow(broker.topics.topic("topic"), 500)
         with no_file_larger_than((data / "journal.jsonl").stat().st_size + 10):
             assert wire.create_topic("third", 3).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert sorted(each.name for each in data.iterdir() if each.is_dir()) == ["topic-0"]
+
+
+class SlowDirectory:
+    """Lets the third partition of a topic wait for its directory."""
+
+    def __init__(self, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.waits, self.goes_on = threading.Event(), threading.Event()
+        directories = broker.topics._data
+        assert directories is not None
+        self._make = directories.partition
+        monkeypatch.setattr(directories, "partition", self._partition)
+
+    def _partition(self, topic: str, number: int, topic_id: uuid.UUID) -> Path:
+        if number == 2:
+            self.waits.set()
+            assert self.goes_on.wait(PATIENCE_S)
+        return self._make(topic, number, topic_id)
+
+
+def test_topics_are_found_while_another_is_created(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(data) as (broker, wire), ThreadPoolExecutor(1) as pool:
+        wire.create_topic("topic")
+        slow = SlowDirectory(broker, monkeypatch)
+        created = pool.submit(broker.create_topic, "large", 5)
+        assert slow.waits.wait(PATIENCE_S)
+        found = at_once(lambda: [topic.name for topic in broker.topics])
+        refused = at_once(lambda: wire.create_topic("topic").error_code)
+        slow.goes_on.set()
+        assert found == ["topic"]
+        assert refused == ErrorCode.TOPIC_ALREADY_EXISTS
+        assert len(created.result(PATIENCE_S).logs) == 5
+
+
+def at_once(call: Callable[[], T]) -> T:
+    """Call a function that must not wait for the others."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call).result(PATIENCE_S)
+
+
+def test_a_broker_that_stops_creates_no_further_partition(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(data) as (broker, _), ThreadPoolExecutor(2) as pool:
+        slow = SlowDirectory(broker, monkeypatch)
+        created = pool.submit(broker.create_topic, "large", 5)
+        assert slow.waits.wait(PATIENCE_S)
+        stopped = pool.submit(broker.stop)
+        wait_until(lambda: broker.topics.closing)
+        slow.goes_on.set()
+        with pytest.raises(Refused, match="large-3 was not created: the broker is stopping"):
+            created.result(PATIENCE_S)
+        stopped.result(PATIENCE_S)
+        assert [each.name for each in data.iterdir() if each.is_dir()] == []
+    with serving(data) as (_, wire):
+        assert wire.create_topic("large", 5).error_code == ErrorCode.NONE
 
 
 def test_a_broker_stops_in_order_at_a_full_disk_and_checks_its_batches_at_the_next_start(

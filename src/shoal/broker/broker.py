@@ -217,6 +217,7 @@ class Broker:
 
     def stop(self) -> None:
         """Close every connection and the port; keep logs, groups and transactions, here and on the disk."""
+        self.topics.closing = True
         self.hang_up()
         self.close()
 
@@ -237,6 +238,7 @@ class Broker:
             self.topics.begin_leader_epoch()
             self._forget_expired_producers()
         self._was_started = True
+        self.topics.closing = False
         self.groups.open()
         self._housekeeper.start()
 

@@ -74,6 +74,8 @@ class Topics:
 
     Attributes:
         failure: Whether the directory failed where they are kept.
+        closing: Whether the broker stops: no partition is created then, not even the next one of a
+            request of thousands, for which the end would have to wait.
 
     """
 
@@ -89,7 +91,11 @@ class Topics:
         self._broker_config = broker_config
         self._data = data
         self.failure = data.failure if data is not None else LogDirFailure()
-        self._lock = threading.RLock()
+        # Held by one change of the topics until all of it is kept, for which thousands of partitions take
+        # a minute: never while topics are looked up.
+        self._changing = threading.RLock()
+        self._lock = threading.Lock()
+        self.closing = False
         self._by_name: dict[str, Topic] = {}
         self._names: dict[uuid.UUID, str] = {}
         if data is not None:
@@ -109,8 +115,9 @@ class Topics:
             self._keep(topic)
 
     def _add(self, topic: Topic) -> None:
-        self._by_name[topic.name] = topic
-        self._names[topic.topic_id] = topic.name
+        with self._lock:
+            self._by_name[topic.name] = topic
+            self._names[topic.topic_id] = topic.name
 
     def _keep(self, topic: Topic, *, flushed: bool = False) -> None:
         if self._data is not None:
@@ -194,7 +201,7 @@ class Topics:
                 where it could not be kept.
 
         """
-        with self._lock:
+        with self._changing:
             self.check_new(name, overrides)
             check_partitions(partitions)
             topic = Topic(name, uuid.uuid4(), [], dict(overrides))
@@ -210,7 +217,7 @@ class Topics:
             Refused: With KAFKA_STORAGE_ERROR: that could not be kept.
 
         """
-        with self._lock:
+        with self._changing:
             self._grow(topic, partitions)
 
     def _grow(self, topic: Topic, partitions: int) -> None:
@@ -231,6 +238,10 @@ class Topics:
         config = TopicConfig.of(topic.overrides, self._broker_config)
         for number in range(len(topic.logs), partitions):
             name = f"{topic.name}-{number}"
+            if self.closing:
+                raise Refused(
+                    ErrorCode.BROKER_NOT_AVAILABLE, f"{name} was not created: the broker is stopping"
+                )
             try:
                 directory = self._data.partition(topic.name, number, topic.topic_id) if self._data else None
                 topic.logs.append(Log(name, config, directory, self.failure))
@@ -238,9 +249,11 @@ class Topics:
                 raise self.failure.refused(name, error) from error
 
     def delete(self, topic: Topic) -> None:
-        with self._lock:
-            self._names.pop(topic.topic_id, None)
-            if self._by_name.pop(topic.name, None) is None or self._data is None:
+        with self._changing:
+            with self._lock:
+                self._names.pop(topic.topic_id, None)
+                was_there = self._by_name.pop(topic.name, None) is not None
+            if not was_there or self._data is None:
                 return
             self._data.journal.put("topic", topic.name, value=None)
             for number in range(len(topic.logs)):
@@ -279,14 +292,14 @@ class Topics:
 
     def alter(self, topic: Topic, overrides: Mapping[str, str]) -> None:
         """Replace a topic's own settings; they hold from the next request on."""
-        with self._lock:
+        with self._changing:
             topic.overrides = dict(overrides)
             self._configure(topic)
             self._keep(topic)
 
     def broker_config_changed(self) -> None:
         """Resolve the settings of all topics again."""
-        with self._lock:
+        with self._changing:
             for topic in self:
                 self._configure(topic)
 
