@@ -173,8 +173,7 @@ class Session:
             case ApiKey.API_VERSIONS:
                 self._answer(request, self._versions(header))
                 return
-        if self._passing is not None and not self._passing.is_done:
-            raise ClientGone(f"API {header.api_key} before a login")
+        self._require_login(request)
         upstream = self._broker()
         oldest, newest = self._served.get(header.api_key, (0, -1))
         if not oldest <= header.api_version <= newest:
@@ -205,8 +204,20 @@ class Session:
         was_done = passing.is_done
         passing.serve(request)
         if passing.is_done and not was_done:
-            self._end_login()
-            self._find_node(request.header)
+            self._end_passed_login(request.header)
+
+    def _require_login(self, request: Incoming) -> None:
+        passing = self._passing
+        if passing is None or passing.is_done:
+            return
+        if not passing.may_be_done:
+            raise ClientGone(f"API {request.header.api_key} before a login")
+        passing.confirm(request)
+        self._end_passed_login(request.header)
+
+    def _end_passed_login(self, header: RequestHeader) -> None:
+        self._end_login()
+        self._find_node(header)
 
     def _find_node(self, header: RequestHeader) -> None:
         """

@@ -4,13 +4,19 @@ A client's own login, passed on to the broker behind it: the gateway sees tokens
 After SaslHandshake v1 the client's requests are handed on as they are, and a second login, too (KIP-368).
 After v0 tokens come without headers, and nothing says which one is the last but the mechanism; the broker is
 asked in v1 then, whose answers tell whether a token was accepted (Kafka 4 still speaks both: KIP-896).
+
+An answer without an error does not mean that the login is done: OAUTHBEARER answers a bad token with a
+challenge that has the reason (RFC 7628, section 3.2.2; ``OAuthBearerSaslServer``), and GSSAPI takes several.
+Both end with an empty answer (``GssKrb5Server.doHandshake2``). Other mechanisms may end with bytes, as
+AWS_MSK_IAM does: then only the broker's answer to a further request shows that the login was complete.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
-from ...errors import ErrorCode
+from ...errors import Disconnected, ErrorCode
 from ...protocol import codec
 from ...protocol.apis import ApiKey
 from ...protocol.primitives import INT32
@@ -36,7 +42,8 @@ class Passing:
     The logins of one client connection.
 
     Attributes:
-        is_done: Whether the broker has accepted one, as far as the gateway can tell.
+        is_done: Whether the broker has accepted one.
+        may_be_done: Whether only the broker knows: the last answer had no error, but bytes.
 
     """
 
@@ -50,9 +57,11 @@ class Passing:
 
         """
         self.is_done = False
+        self.may_be_done = False
         self._client = client
         self._broker = broker
-        self._tokens_left = 1
+        #: None for a mechanism whose number of tokens is not known.
+        self._tokens_left: int | None = None
 
     def serve(self, request: Incoming) -> None:
         """
@@ -83,7 +92,8 @@ class Passing:
         self._client.send(codec.encode_response(told, header.correlation_id))
         if code != ErrorCode.NONE:
             raise ClientGone(f"no login by {mechanism!r}: error {code}")
-        self._tokens_left = _TOKENS.get(mechanism, 1)
+        self._tokens_left = _TOKENS.get(mechanism)
+        self.may_be_done = False
         if header.api_version == 0:
             self._pass_tokens(request)
 
@@ -95,7 +105,7 @@ class Passing:
             answer = self._broker().ask(
                 request.header, ApiKey.SASL_AUTHENTICATE, _AUTHENTICATE_VERSION, auth_bytes=token
             )
-            self._count(answer.error_code, answer.error_message)
+            self._note(answer)
             accepted = bytes(answer.auth_bytes or b"")
             self._client.send(INT32.pack(len(accepted)) + accepted)
 
@@ -109,10 +119,34 @@ class Passing:
         frame = upstream.receive()
         answer = codec.decode_response(ApiKey.SASL_AUTHENTICATE, header.api_version, frame)
         self._client.send(INT32.pack(len(frame)) + bytes(frame))
-        self._count(answer.error_code, answer.error_message)
+        self._note(answer)
 
-    def _count(self, code: int, sentence: str | None) -> None:
-        if code != ErrorCode.NONE:
-            raise LoginFailed(sentence or f"error {code}")
-        self._tokens_left = max(self._tokens_left - 1, 0)
-        self.is_done = self.is_done or not self._tokens_left
+    def confirm(self, request: Incoming) -> None:
+        """
+        Find out whether a login that may be done is: a broker answers Metadata only after one.
+
+        Args:
+            request: The client's, which is not a login's.
+
+        Raises:
+            LoginFailed: The broker hung up.
+
+        """
+        upstream = self._broker()
+        version = upstream.oldest(ApiKey.METADATA, 1)
+        try:
+            upstream.ask(request.header, ApiKey.METADATA, version, topics=[])
+        except Disconnected as error:
+            raise LoginFailed(f"API {request.header.api_key} before the end of the login") from error
+        self.is_done = True
+
+    def _note(self, answer: Any) -> None:
+        """Take note of the broker's answer to a token."""
+        if answer.error_code != ErrorCode.NONE:
+            raise LoginFailed(answer.error_message or f"error {answer.error_code}")
+        if self._tokens_left is None:
+            self.may_be_done = bool(answer.auth_bytes)
+            self.is_done = self.is_done or not answer.auth_bytes
+        else:
+            self._tokens_left = max(self._tokens_left - 1, 0)
+            self.is_done = self.is_done or not self._tokens_left
