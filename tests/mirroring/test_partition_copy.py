@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import batches
@@ -11,7 +11,7 @@ import pytest
 from two_brokers import History, TwoBrokers, Watched, batches_of, let_pass
 
 from shoal.client.metadata import TopicPartition
-from shoal.errors import ErrorCode
+from shoal.errors import BrokerError, ErrorCode
 from shoal.mirroring import carrier, suspicion
 from shoal.mirroring.outgoing import Outgoing
 from shoal.mirroring.partition_copy import PartitionCopy
@@ -168,6 +168,30 @@ def test_refused_batch_stops_its_partition_however_long_aligning_takes(
     brokers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, times=None)
     (stopped,) = brokers.start().result().stopped
     assert "a second try ended the same" in stopped.reason
+
+
+def test_second_refusal_after_a_long_outage_counts_as_the_first(
+    brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tries to align that fail, each for as long as a request may take, are no work on the partition."""
+    late_s, tries = 0.0, 0
+    clock, align = time.monotonic, carrier.realign
+
+    def realign(copies: Sequence[PartitionCopy], *args: Any) -> Any:
+        nonlocal late_s, tries
+        tries += 1
+        if not 2 <= tries <= 21:
+            return align(copies, *args)
+        late_s += suspicion._FORGET_AFTER_S / 10
+        return {copy.source: BrokerError(ErrorCode.REQUEST_TIMED_OUT, "topic-0") for copy in copies}
+
+    monkeypatch.setattr(time, "monotonic", lambda: clock() + late_s)
+    monkeypatch.setattr(carrier, "realign", realign)
+    history.plain(1, 1)
+    brokers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, times=2)
+    result = brokers.start().result()
+    assert (result.stopped, tries) == ((), 23)
+    assert brokers.copied() == history.committed
 
 
 def test_suspicion_ends_with_an_acknowledgement(brokers: TwoBrokers, history: History) -> None:

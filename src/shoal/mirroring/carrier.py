@@ -374,11 +374,12 @@ class Carrier:
             )
         finally:
             self._aligns = False
-            for copy in copies:
-                copy.disregard(time.monotonic() - began_at)
+        took_s = time.monotonic() - began_at
         self._metadata_is_stale = bool(errors)
         for copy in copies:
             error = errors.get(copy.source)
+            if error is None or not is_transient(error):
+                copy.disregard(took_s)  # an outage counts: what is refused after it has a cause of its own
             if isinstance(error, PartitionStopped):
                 copy.stop_with(error)
             elif error is not None and is_transient(error):

@@ -487,7 +487,7 @@ class PartitionCopy:
                 self.stop_with(refusal)
 
     def disregard(self, seconds: float) -> None:
-        """Let a time in which this partition was aligned make no refusal older."""
+        """Let the time that aligning this partition took make no refusal older."""
         for each in self._suspicions.values():
             each.disregard(seconds)
 
