@@ -15,17 +15,10 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from shoal.errors import ConfigError
 from shoal.mirroring.credentials import PROCESS_KEY, key_in_file
-from shoal.spark.session import is_on_this_machine
+from shoal.spark.connections import is_on_this_machine, refuse_revealing
 
 __all__ = ["key_for_tasks", "refuse_unauthenticated"]
-
-_ENCRYPTION = (
-    "spark.network.crypto.enabled",
-    "spark.authenticate.enableSaslEncryption",
-    "spark.ssl.rpc.enabled",
-)
 
 
 def refuse_unauthenticated(spark: SparkSession) -> None:
@@ -36,20 +29,8 @@ def refuse_unauthenticated(spark: SparkSession) -> None:
         ConfigError: Authentication is off; or encryption is off, and Spark runs on several machines.
 
     """
-    if not _is_on(spark, "spark.authenticate"):
-        setting = "spark.authenticate"
-        remedy = "spark.authenticate=true and spark.network.crypto.enabled=true"
-    elif not is_on_this_machine(str(spark.sparkContext.master)) and not any(
-        _is_on(spark, e) for e in _ENCRYPTION
-    ):
-        setting, remedy = "spark.network.crypto.enabled", "spark.network.crypto.enabled=true"
-    else:
-        return
-    raise ConfigError(
-        f"{setting} 'false': Spark's connections would reveal the credentials of the Kafka clusters; set "
-        f"{remedy} for Spark, or give --allow-unauthenticated-spark if only trusted users reach these "
-        "connections"
-    )
+    context = spark.sparkContext
+    refuse_revealing(str(context.master), context.getConf().get, "--allow-unauthenticated-spark")
 
 
 @contextlib.contextmanager
@@ -60,8 +41,3 @@ def key_for_tasks(spark: SparkSession, directory: Path) -> Iterator[str | Path]:
             yield file
     else:
         yield PROCESS_KEY
-
-
-def _is_on(spark: SparkSession, setting: str) -> bool:
-    value = spark.sparkContext.getConf().get(setting, "false")
-    return value is not None and value.strip().lower() == "true"

@@ -60,9 +60,10 @@ from shoal.mirroring.slices import SliceClock
 from shoal.mirroring.topics import TopicSelection
 from shoal.mirroring.work import Work
 from shoal.spark.authentication import key_for_tasks, refuse_unauthenticated
+from shoal.spark.connections import is_on_this_machine
 from shoal.spark.datasource import keyed_data_source
 from shoal.spark.options import ControlAddress
-from shoal.spark.session import driver_host, is_on_this_machine, spark_session
+from shoal.spark.session import driver_host, spark_session
 from shoal.spark.speculation import refuse_speculation
 
 __all__ = ["Run", "letter_of", "listening_host", "mirror", "state_dir"]

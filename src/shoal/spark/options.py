@@ -101,6 +101,7 @@ class ReadOptions:
         destination: With ``group``: where the pairs lead, so that lanes can be dealt by leaders.
         rename: As ``--rename``.
         takes_over_offsets: See :class:`~shoal.mirroring.settings.CopySettings`.
+        allow_unauthenticated_spark: See :mod:`shoal.spark.connections`.
         control: Of the mirror's driver.
 
     """
@@ -118,7 +119,13 @@ class ReadOptions:
     destination: ClientConfig | None
     rename: str | None
     takes_over_offsets: bool
+    allow_unauthenticated_spark: bool
     control: ControlAddress | None
+
+    @property
+    def clusters(self) -> tuple[ClientConfig, ...]:
+        """The clusters that are entered with these options."""
+        return (self.source, self.destination) if self.destination else (self.source,)
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool, key: str | Path = "") -> ReadOptions:
@@ -147,10 +154,11 @@ class ReadOptions:
             ending=_offsets(left, "ending", _LATEST),
             lanes=_integer(left, "minPartitions") or os.cpu_count() or 1,
             max_offsets_per_trigger=_integer(left, "maxOffsetsPerTrigger"),
-            fail_on_data_loss=_choice(left, "failOnDataLoss", "true", ("true", "false")) == "true",
+            fail_on_data_loss=_flag(left, "failOnDataLoss", "true"),
             group=left.pop("group", None),
             rename=left.pop("rename", None),
             takes_over_offsets=_takes_over_offsets(left),
+            allow_unauthenticated_spark=_flag(left, "allowUnauthenticatedSpark"),
             control=ControlAddress.parse(left.pop("control", None), key),
         )
         _nothing_left(left)
@@ -158,7 +166,7 @@ class ReadOptions:
 
 
 def _takes_over_offsets(left: dict[str, str]) -> bool:
-    return _choice(left, "takesOverOffsets", "false", ("true", "false")) == "true"
+    return _flag(left, "takesOverOffsets")
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +179,7 @@ class WriteOptions:
         copy: With references: how to copy; None without a source cluster among the options.
         rename: As ``--rename``: the destination topics' names by the rows' topics.
         allow_gaps: ``allowGaps``: whether offsets may be missing between one row with bytes and the next.
+        allow_unauthenticated_spark: See :mod:`shoal.spark.connections`.
         control: Of the mirror's driver.
 
     """
@@ -179,7 +188,13 @@ class WriteOptions:
     copy: CopySettings | None
     rename: str | None
     allow_gaps: bool
+    allow_unauthenticated_spark: bool
     control: ControlAddress | None
+
+    @property
+    def clusters(self) -> tuple[ClientConfig, ...]:
+        """The clusters that are entered with these options."""
+        return (self.destination, self.copy.source) if self.copy else (self.destination,)
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, key: str | Path = "") -> WriteOptions:
@@ -199,7 +214,8 @@ class WriteOptions:
             destination=destination,
             copy=_copy_settings(source, destination, left) if source else None,
             rename=left.pop("rename", None),
-            allow_gaps=_choice(left, "allowGaps", "false", ("true", "false")) == "true",
+            allow_gaps=_flag(left, "allowGaps"),
+            allow_unauthenticated_spark=_flag(left, "allowUnauthenticatedSpark"),
             control=ControlAddress.parse(left.pop("control", None), key),
         )
         _nothing_left(left)
@@ -215,7 +231,7 @@ def _copy_settings(source: ClientConfig, destination: ClientConfig, left: dict[s
         raise ConfigError(
             "option group: name the consumer group on the source cluster that holds the position"
         )
-    keep_append_time = _choice(left, "keepAppendTime", "false", ("true", "false")) == "true"
+    keep_append_time = _flag(left, "keepAppendTime")
     rules = MirrorOptions(
         source, destination, TopicSelection("(.*)"), keep_append_time=keep_append_time
     ).rules()
@@ -230,8 +246,8 @@ def _copy_settings(source: ClientConfig, destination: ClientConfig, left: dict[s
             "fetchBufferBytes", left.pop("fetchbufferbytes", str(settings.fetch_buffer_bytes))
         ),
         commit_interval_ms=_integer(left, "commitIntervalMs") or settings.commit_interval_ms,
-        adopt=_choice(left, "adopt", "false", ("true", "false")) == "true",
-        allow_nonempty=_choice(left, "allowNonempty", "false", ("true", "false")) == "true",
+        adopt=_flag(left, "adopt"),
+        allow_nonempty=_flag(left, "allowNonempty"),
         delivery=parse_delivery("option delivery", left.pop("delivery", settings.delivery.value)),
         continue_on=frozenset(parse_incident_kind("option continueOn", each) for each in continue_on),
         keep_append_time=keep_append_time,
@@ -339,6 +355,10 @@ def _choice(left: dict[str, str], option: str, default: str, choices: tuple[str,
     if value not in choices:
         raise ConfigError(f"option {option}: {value} is none of {', '.join(choices)}")
     return value
+
+
+def _flag(left: dict[str, str], option: str, default: str = "false") -> bool:
+    return _choice(left, option, default, ("true", "false")) == "true"
 
 
 def _nothing_left(left: Mapping[str, str]) -> None:

@@ -41,10 +41,11 @@ from pyspark.core.context import SparkContext
 from pyspark.sql import SparkSession
 
 from ..errors import ConfigError, ShoalError
+from .connections import is_on_this_machine
 from .gateway import Jvm, conf_dir, during, start_jvm
 from .java import OLDEST_JAVA, find_java
 
-__all__ = ["driver_host", "is_on_this_machine", "spark_session"]
+__all__ = ["driver_host", "spark_session"]
 
 _DEFAULTS = {
     "spark.app.name": "shoal",
@@ -132,11 +133,6 @@ def spark_session(
         jvm = start_jvm(java, settings, environ, log_file, state_dir.resolve())
     with during(PYSPARK_PYTHON=environ["PYSPARK_PYTHON"]):
         return _session(jvm, settings, log_file)
-
-
-def is_on_this_machine(master: str) -> bool:
-    """Whether all of Spark runs here: ``local[…]``, and ``local-cluster[…]`` with executors of their own."""
-    return master.strip().startswith("local")
 
 
 def driver_host(spark: SparkSession) -> str:

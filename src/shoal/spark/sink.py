@@ -16,6 +16,7 @@ from shoal.mirroring.lane import copy_lane
 from shoal.mirroring.mirror_maker.handled import handle_lane
 from shoal.mirroring.ranges import CopyRange
 from shoal.mirroring.write import new_writer, write_rows
+from shoal.spark.connections import refuse_revealing_in_task
 from shoal.spark.first_sentence import sentence_first
 from shoal.spark.options import WriteOptions
 from shoal.spark.rows import is_by_reference
@@ -49,6 +50,7 @@ class _Sink:
     def write(self, iterator: Iterator[Row]) -> WriterCommitMessage:
         """Copy what the rows of one task refer to, or write what they hold. Runs in the task."""
         refuse_speculation_in_task()
+        refuse_revealing_in_task(self._options)
         if self._by_reference:
             return self._copy(list(iterator))
         assert self._writer is not None

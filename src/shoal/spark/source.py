@@ -23,6 +23,7 @@ from shoal.mirroring.plan import end_offsets, partitions_of, start_offsets
 from shoal.mirroring.ranges import CopyRange
 from shoal.mirroring.reading import read_decided
 from shoal.spark.arrow import ARROW_SCHEMA, to_row
+from shoal.spark.connections import refuse_revealing_in_task
 from shoal.spark.first_sentence import sentence_first
 from shoal.spark.limits import (
     HAS_LIMITS,
@@ -48,6 +49,7 @@ _ARROW_BYTES = 4 * 1024 * 1024
 
 def _rows(lane: InputPartition, options: ReadOptions) -> Iterator[Any]:
     """Yield a lane's rows. Runs in the task."""
+    refuse_revealing_in_task(options)
     if not options.with_bytes:
         yield from reference_rows(lane)
         return

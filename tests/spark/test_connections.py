@@ -1,0 +1,102 @@
+"""Credentials in the options of ``format("shoal")``: no task uses those that Spark's connections revealed."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import pytest
+from pyspark import TaskContext
+
+from shoal.spark.first_sentence import ReportedError
+from shoal.spark.options import ReadOptions, WriteOptions
+from shoal.spark.planning import Lane
+from shoal.spark.rows import BY_REFERENCE
+from shoal.spark.sink import StreamWriter, Writer
+from shoal.spark.source import BatchReader, StreamReader
+
+PASSWORD = "hidden-7f"
+LOGIN = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "PLAIN",
+    "sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
+    f'username="a" password="{PASSWORD}";',
+}
+SERVERS = {"bootstrap.servers": "localhost:1"}
+LOCAL = {"spark.master": "local[*]"}
+CLUSTER = {"spark.master": "spark://host:7077"}
+ON = {"spark.authenticate": " TRUE"}
+ALLOWED = {"allowUnauthenticatedSpark": "true"}
+
+
+def cluster(prefix: str, login: Mapping[str, str] = LOGIN) -> dict[str, str]:
+    return {prefix + name: value for name, value in {**SERVERS, **login}.items()}
+
+
+def read(kind: type[BatchReader | StreamReader], options: Mapping[str, str]) -> None:
+    parsed = ReadOptions.parse({"subscribe": "topic", **options}, streaming=kind is StreamReader)
+    list(pickle.loads(pickle.dumps(kind(parsed))).read(Lane(())))
+
+
+def write(kind: type[Writer | StreamWriter], options: Mapping[str, str]) -> None:
+    writer = kind(WriteOptions.parse({"group": "group", **options}), BY_REFERENCE.names)
+    pickle.loads(pickle.dumps(writer)).write(iter([]))
+
+
+def runs_in(settings: Mapping[str, str] | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this be a task of a session with these settings; None for a process that is no task."""
+    task = None if settings is None else SimpleNamespace(getLocalProperty=settings.get)
+    monkeypatch.setattr(TaskContext, "get", lambda: task)
+
+
+@pytest.mark.parametrize(
+    ("run", "kind", "options"),
+    [
+        (read, BatchReader, cluster("kafka.")),
+        (read, StreamReader, cluster("kafka.")),
+        (read, BatchReader, {**cluster("kafka.", {}), **cluster("destination.kafka.")}),
+        (write, Writer, {**cluster("kafka."), **cluster("source.kafka.", {})}),
+        (write, StreamWriter, {**cluster("kafka.", {}), **cluster("source.kafka.")}),
+    ],
+)
+def test_a_task_with_credentials_is_refused_if_spark_does_not_authenticate(
+    run: Callable[[type, Mapping[str, str]], None],
+    kind: type,
+    options: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runs_in(LOCAL, monkeypatch)
+    with pytest.raises(
+        ReportedError, match=r"^spark\.authenticate 'false': .* option allowUnauthenticatedSpark=true if only"
+    ) as refused:
+        run(kind, options)
+    assert PASSWORD not in str(refused.value)
+    run(kind, {**options, **ALLOWED})
+    runs_in({**LOCAL, **ON}, monkeypatch)
+    run(kind, options)
+
+
+@pytest.mark.parametrize(
+    ("settings", "missing"),
+    [
+        ({**CLUSTER, **ON}, r"spark\.network\.crypto\.enabled"),
+        ({**CLUSTER, "spark.ssl.rpc.enabled": "true"}, r"spark\.authenticate"),
+        ({**CLUSTER, **ON, "spark.ssl.rpc.enabled": "true"}, None),
+        ({}, None),  # as tasks of an RDD
+        (None, None),
+    ],
+)
+def test_a_task_with_credentials_is_refused_by_the_settings_of_its_session(
+    settings: dict[str, str] | None, missing: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs_in(settings, monkeypatch)
+    with pytest.raises(ReportedError, match=f"^{missing} 'false': ") if missing else nullcontext():
+        read(BatchReader, cluster("kafka."))
+
+
+def test_a_task_without_credentials_needs_no_authentication(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs_in(LOCAL, monkeypatch)
+    read(BatchReader, cluster("kafka.", {}))
+    write(Writer, {**cluster("kafka.", {}), **cluster("source.kafka.", {})})
