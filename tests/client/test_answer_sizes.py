@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from shoal.client.answer_sizes import AnswerSizes
 from shoal.client.config import ClientConfig
 from shoal.errors import ConfigError
 from shoal.protocol.apis import ApiKey
+from shoal.protocol.codec import ValueLimit, decode_response, encode_response, response_class
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -22,12 +26,12 @@ def test_an_answer_about_partitions_grows_with_its_request() -> None:
     sizes = AnswerSizes()
     assert sizes.largest(ApiKey.LIST_OFFSETS, 100) == 128 * KIB + 800
     assert sizes.largest(ApiKey.OFFSET_FETCH, 100, {"topics": [object()]}) == 128 * KIB + 100 * 2048
-    assert sizes.largest(ApiKey.LIST_OFFSETS, 100 * MIB) == 16 * MIB
+    assert sizes.largest(ApiKey.LIST_OFFSETS, 100 * MIB) == 64 * MIB
 
 
 @pytest.mark.parametrize("fields", [{"topics": None}, {}])
 def test_all_positions_of_a_group_may_be_many(fields: dict[str, object]) -> None:
-    assert AnswerSizes().largest(ApiKey.OFFSET_FETCH, 40, fields) == 16 * MIB
+    assert AnswerSizes().largest(ApiKey.OFFSET_FETCH, 40, fields) == 64 * MIB
 
 
 def test_a_fetch_may_bring_what_it_asks_for_or_one_batch() -> None:
@@ -56,3 +60,73 @@ def test_properties_set_both_bounds_and_reach_tasks() -> None:
 def test_a_bound_that_is_no_number_is_refused(value: str) -> None:
     with pytest.raises(ConfigError, match=rf"shoal.max.answer.bytes={value} is no number of bytes from 1 to"):
         config(shoal_max_answer_bytes=value)
+
+
+def metadata(version: int, topics: int) -> Any:
+    """The metadata of topics with one partition, five replicas and the longest of names."""
+    response = response_class(ApiKey.METADATA)
+    topic = response.MetadataResponseTopic
+    nodes = [1, 2, 3, 4, 5]
+    partition = topic.MetadataResponsePartition(
+        version=version,
+        error_code=0,
+        partition_index=0,
+        leader_id=1,
+        leader_epoch=7,
+        replica_nodes=nodes,
+        isr_nodes=nodes,
+        offline_replicas=[],
+    )
+    listed = [
+        topic(version=version, error_code=0, name=f"{number:0249}", partitions=[partition])
+        for number in range(topics)
+    ]
+    return response(version=version, brokers=[], topics=listed)
+
+
+def configs(version: int, topics: int) -> Any:
+    """The settings of topics with the longest of names: as many, and as long, as those of Kafka 4.1."""
+    response = response_class(ApiKey.DESCRIBE_CONFIGS)
+    result = response.DescribeConfigsResult
+    setting = result.DescribeConfigsResourceResult(
+        version=version,
+        name="leader.replication.throttled",
+        value="9223372036854",
+        read_only=False,
+        config_source=5,
+        is_sensitive=False,
+        synonyms=[],
+        config_type=5,
+        documentation=None,
+    )
+    described = [
+        result(version=version, resource_type=2, resource_name=f"{number:0249}", configs=[setting] * 33)
+        for number in range(topics)
+    ]
+    return response(version=version, results=described)
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version", "answer", "topics"),
+    [
+        (ApiKey.METADATA, 1, metadata, 200_000),
+        (ApiKey.METADATA, 12, metadata, 200_000),
+        (ApiKey.DESCRIBE_CONFIGS, 1, configs, 20_000),
+        (ApiKey.DESCRIBE_CONFIGS, 4, configs, 20_000),
+    ],
+)
+def test_what_a_cluster_of_200_000_partitions_says_of_itself_is_within_the_bounds(
+    api_key: ApiKey, version: int, answer: Callable[[int, int], Any], topics: int
+) -> None:
+    sample = topics // 100
+    frame = encode_response(answer(version, sample), 1)[4:]
+    sizes = AnswerSizes()
+    assert 100 * len(frame) < sizes.largest(api_key, 40)
+    hundredth = ValueLimit(sizes.values.most // 100, "")
+    decoded = decode_response(api_key, version, memoryview(frame), hundredth)
+    assert len(decoded.topics if api_key is ApiKey.METADATA else decoded.results) == sample
+
+
+def test_values_grow_with_the_bytes_that_a_property_allows() -> None:
+    assert AnswerSizes(answer_bytes=MIB).values == AnswerSizes().values
+    assert AnswerSizes(answer_bytes=128 * MIB).values.most == 2 * AnswerSizes().values.most

@@ -18,7 +18,13 @@ from shoal.client.answer_sizes import AnswerSizes
 from shoal.client.connection import Address, Connection, ReceiveBuffer, parse_bootstrap, raise_for
 from shoal.errors import AccessRefused, BrokerError, Disconnected, ErrorCode, ProtocolError
 from shoal.protocol.apis import ApiKey
-from shoal.protocol.codec import request_class
+from shoal.protocol.codec import (
+    ValueLimit,
+    encode_response,
+    read_request_header,
+    request_class,
+    response_class,
+)
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -299,8 +305,8 @@ def fetch(connection: Connection, max_bytes: int) -> None:
     [
         (
             lambda connection: connection.request(ApiKey.METADATA, topics=[]),
-            16 * MIB + 1,
-            "answers METADATA by 16,777,217 bytes, and at most 16,777,216 are expected for this request; "
+            64 * MIB + 1,
+            "answers METADATA by 67,108,865 bytes, and at most 67,108,864 are expected for this request; "
             "if the cluster really needs more, raise shoal.max.answer.bytes in the client's properties",
         ),
         (list_offsets, 140_000, "answers LIST_OFFSETS by 140,000 bytes, and at most 131,"),
@@ -326,7 +332,7 @@ def test_an_answer_larger_than_its_request_can_need_is_refused_by_its_size(
 @pytest.mark.parametrize(
     ("ask", "size"),
     [
-        (lambda connection: connection.request(ApiKey.METADATA, topics=[]), 16 * MIB),
+        (lambda connection: connection.request(ApiKey.METADATA, topics=[]), 64 * MIB),
         (lambda connection: list_offsets(connection, 1000), 200_000),
         (lambda connection: fetch(connection, MIB), 100 * MIB + 200_000),
         (lambda connection: fetch(connection, 300 * MIB), 301 * MIB),
@@ -340,14 +346,36 @@ def test_an_answer_that_its_request_can_need_is_waited_for(
 
 
 def test_properties_allow_larger_answers_and_batches(listen: Listen) -> None:
-    sizes = AnswerSizes(answer_bytes=20 * MIB, batch_bytes=200 * MIB)
+    sizes = AnswerSizes(answer_bytes=80 * MIB, batch_bytes=200 * MIB)
     for ask, size in (
-        (lambda connection: connection.request(ApiKey.METADATA, topics=[]), 20 * MIB),
-        (list_offsets, 20 * MIB),
+        (lambda connection: connection.request(ApiKey.METADATA, topics=[]), 80 * MIB),
+        (list_offsets, 80 * MIB),
         (lambda connection: fetch(connection, MIB), 200 * MIB),
     ):
         with connect(listen(answering(size)), sizes=sizes) as connection, pytest.raises(Disconnected):
             ask(connection)
+
+
+class FewValues(AnswerSizes):
+    values = ValueLimit(1000, "ask for less")
+
+
+def test_an_answer_with_too_many_values_is_refused(listen: Listen) -> None:
+    broker = response_class(ApiKey.METADATA).MetadataResponseBroker
+    brokers = [broker(node_id=node, host=f"host-{node}", port=9092) for node in range(6000)]
+
+    def serve(sock: socket.socket) -> None:
+        header = read_request_header(memoryview(read_frame(sock)))
+        answer = response_class(ApiKey.METADATA)(version=header.api_version, brokers=brokers, topics=[])
+        sock.sendall(encode_response(answer, header.correlation_id))
+        sock.recv(1)  # until the client hangs up
+
+    with connect(listen(after_versions(serve)), sizes=FewValues()) as connection:
+        with pytest.raises(
+            ProtocolError, match=r"a Metadata\w+ of [\d,]+ bytes with more than 1,000 values; ask"
+        ):
+            connection.request(ApiKey.METADATA, topics=[])
+        assert connection.closed
 
 
 def test_answer_before_the_login_is_small(listen: Listen) -> None:

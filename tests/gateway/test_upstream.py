@@ -38,13 +38,13 @@ def upstream(size: int, sizes: AnswerSizes = AnswerSizes()) -> Upstream:  # noqa
 
 
 def test_an_answer_that_is_held_has_a_bound_that_a_property_raises() -> None:
-    assert len(upstream(16 * MEGABYTE).receive()) == 16 * MEGABYTE
+    assert len(upstream(64 * MEGABYTE).receive()) == 64 * MEGABYTE
     with pytest.raises(TooLarge) as refused:
-        upstream(16 * MEGABYTE + 1).receive()
+        upstream(64 * MEGABYTE + 1).receive()
     assert str(refused.value) == (
-        "broker:9092: an answer of 16777217 bytes, where 16777216 are held; if the cluster really needs "
+        "broker:9092: an answer of 67108865 bytes, where 67108864 are held; if the cluster really needs "
         "more, raise shoal.max.answer.bytes in the upstream properties, or --max-decompressed-bytes for a "
         "batch"
     )
-    assert len(upstream(17 * MEGABYTE, AnswerSizes(answer_bytes=17 * MEGABYTE)).receive()) == 17 * MEGABYTE
-    assert len(upstream(17 * MEGABYTE).receive(17 * MEGABYTE)) == 17 * MEGABYTE
+    assert len(upstream(65 * MEGABYTE, AnswerSizes(answer_bytes=65 * MEGABYTE)).receive()) == 65 * MEGABYTE
+    assert len(upstream(65 * MEGABYTE).receive(65 * MEGABYTE)) == 65 * MEGABYTE

@@ -1,8 +1,10 @@
 """
 How large an answer may be, by its request.
 
-A false broker could send any size, and each byte of an answer without batches becomes about 24 as Python's
+A false broker could send any size, and each byte of an answer without batches can become 24 as Python's
 objects. So the bound comes from the request: an answer about ten partitions is small, whatever it claims.
+An answer that grows with the cluster is bounded in bytes and in values: long names make it large, and many
+values make it dear, at some 70 bytes for each.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..protocol.apis import ApiKey
+from ..protocol.codec import ValueLimit
 
 __all__ = ["ANSWER_BYTES_PROPERTY", "BATCH_BYTES_PROPERTY", "LARGEST_FRAME", "AnswerSizes"]
 
@@ -22,9 +25,13 @@ BATCH_BYTES_PROPERTY = "shoal.max.batch.bytes"
 #: alert 352 MB.
 LARGEST_FRAME = 256 * 1024 * 1024
 
-#: For answers that grow with the cluster: the metadata of 380,000 partitions with three replicas. Kafka's own
-#: advice ends at 200,000 partitions for a cluster.
-_DEFAULT_ANSWER_BYTES = 16 * 1024 * 1024
+#: For answers that grow with the cluster: the metadata of 200,000 topics with one partition, five replicas and
+#: a name of 249 bytes, the longest. Kafka's own advice ends at 200,000 partitions for a cluster.
+_DEFAULT_ANSWER_BYTES = 64 * 1024 * 1024
+
+#: The values in such an answer: 200,000 topics of one partition with five replicas have 5.2 million, and 20,000
+#: topics with all 33 settings of Kafka 4.1 have 7.3 million. The costliest metadata of so many take 600 MB.
+_BYTES_A_VALUE = 8
 
 #: The most that a broker takes in a request (its socket.request.max.bytes), so no batch is larger.
 _DEFAULT_BATCH_BYTES = 100 * 1024 * 1024
@@ -95,6 +102,15 @@ class AnswerSizes:
     def of_cluster(self) -> int:
         """The bound of answers that grow with the cluster, in bytes."""
         return _DEFAULT_ANSWER_BYTES if self.answer_bytes is None else self.answer_bytes
+
+    @property
+    def values(self) -> ValueLimit:
+        """The bound of the values in any answer without batches; it grows with a larger ``answer_bytes``."""
+        most = max(self.of_cluster, _DEFAULT_ANSWER_BYTES) // _BYTES_A_VALUE
+        return ValueLimit(
+            most,
+            f"if the cluster really needs more, raise {ANSWER_BYTES_PROPERTY} in the client's properties",
+        )
 
     def _largest_fetch(self, max_bytes: int) -> int:
         # A single batch may be larger than max_bytes, and comes alone then (KIP-74).

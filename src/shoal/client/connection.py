@@ -379,7 +379,7 @@ class Connection:
     def _request(self, api_key: ApiKey, version: int, **fields: Any) -> Any:
         try:
             self._send(api_key, version, fields)
-            return codec.decode_response(api_key, version, self.receive())
+            return codec.decode_response(api_key, version, self.receive(), self.sizes.values)
         except BaseException:
             # Also of Ctrl-C in between: the next request would be given this one's answer.
             self.close()

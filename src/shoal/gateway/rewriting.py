@@ -10,7 +10,7 @@ from ..converting import client_of_thread
 from ..errors import ErrorCode
 from ..protocol import codec
 from ..protocol.apis import ApiKey
-from ..protocol.codec import RequestHeader
+from ..protocol.codec import RequestHeader, ValueLimit
 from ..turns import Turns
 from .nodes import Nodes
 
@@ -21,13 +21,14 @@ __all__ = ["rewrite"]
 _TURNS = Turns(os.cpu_count() or 1)
 
 
-def rewrite(header: RequestHeader, frame: memoryview, nodes: Nodes) -> bytes:
+def rewrite(header: RequestHeader, frame: memoryview, values: ValueLimit, nodes: Nodes) -> bytes:
     """
     Return the same answer with the gateway's addresses, size included; as many at a time as there are cores.
 
     Args:
         header: Of the request.
         frame: The broker's answer.
+        values: Bounds the memory that it may take.
         nodes: Learns from it.
 
     Raises:
@@ -36,7 +37,7 @@ def rewrite(header: RequestHeader, frame: memoryview, nodes: Nodes) -> bytes:
     """
     api_key = ApiKey(header.api_key)
     with _TURNS.turn(*client_of_thread()):
-        answer = codec.decode_response(api_key, header.api_version, frame)
+        answer = codec.decode_response(api_key, header.api_version, frame, values)
         if api_key == ApiKey.FIND_COORDINATOR:
             _rewrite_coordinators(answer, header.api_version, nodes)
         else:

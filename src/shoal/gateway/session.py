@@ -188,7 +188,8 @@ class Session:
         elif header.api_key in REWRITTEN:
             request.check_size(_LARGEST_REWRITTEN)
             upstream.forward(request)
-            self._client.send(rewrite(header, upstream.receive(), self._nodes))
+            answer = upstream.receive()
+            self._client.send(rewrite(header, answer, upstream.connection.sizes.values, self._nodes))
         elif header.api_key == ApiKey.PRODUCE and self._acks(request) == 0:
             upstream.forward(request, answered=False)
         else:

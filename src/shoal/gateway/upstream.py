@@ -111,7 +111,7 @@ class Upstream:
     def ask(self, header: RequestHeader, api_key: ApiKey, version: int, **fields: Any) -> Any:
         """Ask in the name of a client's request, and return the decoded answer."""
         self.send(header, api_key, version, **fields)
-        return codec.decode_response(api_key, version, self.receive())
+        return codec.decode_response(api_key, version, self.receive(), self.connection.sizes.values)
 
     def send(self, header: RequestHeader, api_key: ApiKey, version: int, **fields: Any) -> None:
         """Ask in the name of a client's request; :meth:`receive` returns the answer."""

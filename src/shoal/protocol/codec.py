@@ -23,6 +23,7 @@ from .primitives import expect_end, read_nullable_string, skip_tagged_fields, un
 
 __all__ = [
     "RequestHeader",
+    "ValueLimit",
     "decode_request",
     "decode_response",
     "encode_request",
@@ -115,6 +116,13 @@ class RequestHeader(NamedTuple):
     client_id: str | None
 
 
+class ValueLimit(NamedTuple):
+    """The most values that a message may have, and what to do about one that has more."""
+
+    most: int
+    remedy: str
+
+
 def encode_request(request: Any, correlation_id: int, client_id: str) -> bytes:
     """Encode a request, its header and its size, ready for a socket."""
     request.with_header(correlation_id, client_id)
@@ -122,15 +130,23 @@ def encode_request(request: Any, correlation_id: int, client_id: str) -> bytes:
     return frame
 
 
-def decode_response(api_key: ApiKey, version: int, frame: memoryview) -> Any:
+def decode_response(
+    api_key: ApiKey, version: int, frame: memoryview, values: ValueLimit | None = None
+) -> Any:
     """
     Decode a response; byte fields are copies.
 
     A broker that does not know the version of an ApiVersions request answers
     it in version 0, and says so by error 35 (KIP-511): so it is decoded.
 
+    Args:
+        api_key: The API.
+        version: Of the request.
+        frame: The response, without its size.
+        values: Bounds the memory that it may take.
+
     Raises:
-        ProtocolError: It is cut short, malformed or longer than its fields.
+        ProtocolError: It is cut short, malformed, longer than its fields, or has too many values.
 
     """
     message_class = response_class(api_key)
@@ -141,7 +157,7 @@ def decode_response(api_key: ApiKey, version: int, frame: memoryview) -> Any:
             version = 0
     elif message_class.flexible_version_q(version):
         position = skip_tagged_fields(frame, position)
-    response, end = _decode_body(message_class, version, frame, position)
+    response, end = _decode_body(message_class, version, frame, position, values)
     expect_end(frame, end)
     response.with_header(correlation_id)
     return response
@@ -210,7 +226,31 @@ def read_correlation_id(frame: memoryview) -> int:
     return correlation_id
 
 
-def _decode_body(message_class: Any, version: int, frame: memoryview, position: int) -> tuple[Any, int]:
+class _Counted(BytesIO):
+    """A frame that ends early if it has too many values: the library reads each of them by itself."""
+
+    def __init__(self, frame: memoryview, limit: ValueLimit) -> None:
+        super().__init__(frame)
+        self._size = len(frame)
+        self._limit = limit
+        self._left = limit.most
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self._left -= 1
+        if self._left < 0:
+            raise _TooManyValues(
+                f"{self._size:,} bytes with more than {self._limit.most:,} values; {self._limit.remedy}"
+            )
+        return super().read(size)
+
+
+class _TooManyValues(Exception):
+    """Says of how many bytes, how many there may be, and what to do."""
+
+
+def _decode_body(
+    message_class: Any, version: int, frame: memoryview, position: int, values: ValueLimit | None = None
+) -> tuple[Any, int]:
     """
     Decode what follows a message's header; return the message and the position after it.
 
@@ -229,9 +269,12 @@ def _decode_body(message_class: Any, version: int, frame: memoryview, position: 
         if len(frame) <= _LARGEST_FOR_COMPILED:
             message, end = layout.compiled_decode_from(version, **options)(frame, position)
         else:
-            stream = BytesIO(frame[position:])
+            body = frame[position:]
+            stream = BytesIO(body) if values is None else _Counted(body, values)
             message = layout.decode(stream, version=version, **options)
             end = position + stream.tell()
+    except _TooManyValues as error:
+        raise ProtocolError(f"a {message_class.name} of {error}") from None
     except Exception as error:  # whatever generated code does with malformed input
         raise ProtocolError(f"malformed {message_class.name}: {error!r}") from error
     if end > len(frame):
