@@ -28,8 +28,8 @@ T = TypeVar("T")
 _TOPIC = 2
 _BROKER = 4
 
-#: So many topics are described by one request. Kafka 4.1 says some 1.5 KB of each, so an answer has a megabyte
-#: or so however large the cluster is, and a broker prepares it within a fraction of request.timeout.ms.
+#: So many topics are described by one request. Kafka 4.1 says some 1.5 KB of each, so an answer has a
+#: megabyte or so however large the cluster is.
 _DESCRIBED_AT_ONCE = 500
 
 #: DescribeConfigs' ConfigSource of a value that was set on the topic itself.

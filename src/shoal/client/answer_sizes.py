@@ -25,12 +25,12 @@ BATCH_BYTES_PROPERTY = "shoal.max.batch.bytes"
 #: alert 352 MB.
 LARGEST_FRAME = 256 * 1024 * 1024
 
-#: For answers that grow with the cluster: the metadata of 200,000 topics with one partition, five replicas and
-#: a name of 249 bytes, the longest. Kafka's own advice ends at 200,000 partitions for a cluster.
+#: For answers that grow with the cluster: the metadata of 200,000 topics with one partition, five replicas
+#: and a name of 249 bytes, the longest. Kafka's own advice ends at 200,000 partitions for a cluster.
 _DEFAULT_ANSWER_BYTES = 64 * 1024 * 1024
 
-#: The values in such an answer: 200,000 topics of one partition with five replicas have 5.2 million, and 20,000
-#: topics with all 33 settings of Kafka 4.1 have 7.3 million. The costliest metadata of so many take 600 MB.
+#: So there may be 8,388,608 values: 200,000 topics of one partition with five replicas have 5.2 million, and
+#: 20,000 topics with all 33 settings of Kafka 4.1 have 7.3 million. The costliest metadata take 600 MB.
 _BYTES_A_VALUE = 8
 
 #: The most that a broker takes in a request (its socket.request.max.bytes), so no batch is larger.
