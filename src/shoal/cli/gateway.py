@@ -45,14 +45,7 @@ def add_parser(verbs: Subparsers) -> None:
         allow_abbrev=False,
     )
     _add_ends(parser.add_argument_group("where"))
-    parser.add_argument_group("what clients may do").add_argument(
-        "--apis",
-        default="all",
-        metavar="NAME[,NAME...]",
-        help="the APIs that clients may use, by their names in Kafka's protocol, such as "
-        "'Metadata,Fetch,ListOffsets', or all but some: 'all,-Produce'; the gateway neither announces nor "
-        "serves the others (default: all)",
-    )
+    _add_rights(parser.add_argument_group("what clients may do"))
     _add_tls(parser.add_argument_group("TLS on the listeners"))
     _add_logins(parser.add_argument_group("logins of clients"))
     _add_limits(parser.add_argument_group("limits"))
@@ -87,6 +80,24 @@ def _add_ends(group: argparse._ArgumentGroup) -> None:
         help="the Java client's .properties for the cluster, TLS and SASL included; --upstream wins over its "
         "bootstrap.servers, and its isolation.level (default: read_committed) is what old clients see of "
         "transactions",
+    )
+
+
+def _add_rights(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--apis",
+        default="all",
+        metavar="NAME[,NAME...]",
+        help="the APIs that clients may use, by their names in Kafka's protocol, such as "
+        "'Metadata,Fetch,ListOffsets', or all but some: 'all,-Produce'; the gateway neither announces nor "
+        "serves the others (default: all)",
+    )
+    group.add_argument(
+        "--allow-broker-configs",
+        action="store_true",
+        help="let clients change the settings of brokers by AlterConfigs and IncrementalAlterConfigs, as far "
+        "as the cluster lets the upstream user; such a setting can be a login at the cluster (default: those "
+        "of topics, groups and client metrics only)",
     )
 
 
@@ -230,6 +241,7 @@ def parse(args: argparse.Namespace) -> GatewaySettings:
         ),
         most_connections=_at_least("--max-connections", args.max_connections, 1),
         apis=parse_apis(args.apis),
+        allow_broker_configs=args.allow_broker_configs,
         largest_request_bytes=_at_least("--max-request-bytes", args.max_request_bytes, 1024),
     )
 

@@ -16,6 +16,7 @@ from ..protocol.apis import ApiKey
 from ..protocol.codec import RequestHeader
 from ..protocol.produce import read_acks
 from ..records.down_conversion import DownConversion
+from . import broker_configs
 from .client import Client, ClientGone, Incoming
 from .login import Conversation, Passing
 from .nodes import Nodes
@@ -40,8 +41,9 @@ _PRODUCE_HEAD_BYTES = 72 * 1024
 #: Of requests that are answered here.
 _LARGEST_SMALL_REQUEST = 64 * 1024
 
-#: Of requests that are translated and have no records: each of these bytes becomes many in Python. A Fetch or
-#: ListOffsets has 16 bytes for a partition; Kafka's advice was 4,000 of them a broker while these were new.
+#: Of requests that are translated or checked and have no records: each of these bytes becomes many in Python.
+#: A Fetch or ListOffsets has 16 bytes for a partition; Kafka's advice was 4,000 of them a broker while these
+#: were new.
 _LARGEST_WITHOUT_RECORDS = 512 * 1024
 
 #: Of requests whose answers are rewritten: those name what was asked for once more.
@@ -185,6 +187,8 @@ class Session:
         self._refuse_impostor(request)
         if is_translated:
             self._translate(upstream, request)
+        elif header.api_key in broker_configs.ALTERING and not self._settings.allow_broker_configs:
+            self._alter_configs(upstream, request)
         elif header.api_key in REWRITTEN:
             request.check_size(_LARGEST_REWRITTEN)
             upstream.forward(request)
@@ -325,6 +329,24 @@ class Session:
             raise ClientGone(str(error)) from error
         except ProtocolError as error:
             raise ClientGone(str(error)) from error
+
+    def _alter_configs(self, upstream: Upstream, request: Incoming) -> None:
+        """Pass a change of settings on, unless it is for a broker's."""
+        frame = request.whole(_LARGEST_WITHOUT_RECORDS)
+        try:
+            with working(len(frame)):
+                refusal = broker_configs.refusal(request.header, frame)
+        except ProtocolError as error:
+            raise ClientGone(str(error)) from error
+        if refusal is None:
+            upstream.forward(request)
+            upstream.relay_answer()
+            return
+        api = ApiKey(request.header.api_key).name
+        self._tell(
+            f"a client sent {api} for a broker's settings, which is refused; --allow-broker-configs allows it"
+        )
+        self._client.send(codec.encode_response(refusal, request.header.correlation_id))
 
     def _translate(self, upstream: Upstream, request: Incoming) -> None:
         header = request.header

@@ -49,6 +49,7 @@ class GatewaySettings:
             messages counts as 64 bytes at least.
         largest_request_bytes: Of a request that has to be translated; what passes through is never held.
         apis: The keys of the APIs that clients may use, besides ApiVersions.
+        allow_broker_configs: Let clients change the settings of brokers too, logins at the cluster included.
         idle_s: For how long a client may keep the gateway waiting, between requests and within them.
 
     """
@@ -72,6 +73,7 @@ class GatewaySettings:
     largest_produced_bytes: int = 16 * 1024 * 1024
     largest_request_bytes: int = 16 * 1024 * 1024
     apis: frozenset[int] = frozenset(API_NAMES)
+    allow_broker_configs: bool = False
     idle_s: float = 600.0
 
     @property

@@ -26,7 +26,8 @@ class _Api(NamedTuple):
 #:
 #: Delegation tokens (38 to 41) and SCRAM users (50, 51) are not served either: a client of the gateway shows
 #: no login, and would leave with a credential of the upstream user that is valid at the cluster itself.
-#: Kafka refuses tokens to connections without a login for the same reason.
+#: Kafka refuses tokens to connections without a login for the same reason. :mod:`.broker_configs` refuses the
+#: other way to such a credential.
 _APIS: Mapping[int, _Api] = {
     ApiKey.PRODUCE: _Api("Produce", 9),
     ApiKey.FETCH: _Api("Fetch", 14),
