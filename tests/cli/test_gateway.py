@@ -287,6 +287,44 @@ def test_login_is_passed_on_without_a_login_of_the_gateway(tmp_path: Path) -> No
     assert (settings.client_security.tls, settings.client_security.mechanism) == (True, None)
 
 
+CLEAR_TEXT = (
+    "warning: --sasl-pass-through without TLS: clients send the cluster's own passwords (PLAIN) and tokens "
+    "(OAUTHBEARER) in clear text. Set --tls-certificate and --tls-key"
+)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "options", "warning"),
+    [
+        (
+            "SASL_SSL",
+            (),
+            f"{CLEAR_TEXT}: security.protocol=SASL_SSL shows that this cluster wants them encrypted",
+        ),
+        ("SASL_SSL", ("--listen=0.0.0.0:9092", "--allow-any-address"), CLEAR_TEXT),
+        ("SASL_PLAINTEXT", (), CLEAR_TEXT),
+        ("SASL_SSL", ("--tls-certificate=a.pem", "--tls-key=b.pem"), None),
+    ],
+)
+def test_login_passed_on_without_tls_is_warned_of(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    protocol: str,
+    options: tuple[str, ...],
+    warning: str | None,
+) -> None:
+    config = tmp_path / "upstream.properties"
+    config.write_text(f"bootstrap.servers=a:1\nsecurity.protocol={protocol}\n")
+    parse(
+        make_parser().parse_args(
+            ["gateway", "--upstream-config", str(config), "--sasl-pass-through", *options]
+        )
+    )
+    told = capsys.readouterr().err
+    assert warning in told if warning is not None else "clear text" not in told
+    assert ("SASL_SSL" in told) == (warning is not None and protocol == "SASL_SSL")
+
+
 def test_login_of_the_gateway_is_not_used_for_clients_whose_login_is_passed_on(tmp_path: Path) -> None:
     config = tmp_path / "upstream.properties"
     config.write_text(

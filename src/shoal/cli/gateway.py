@@ -133,7 +133,8 @@ def _add_logins(group: argparse._ArgumentGroup) -> None:
         "--sasl-pass-through",
         action="store_true",
         help="pass each client's login on to the broker behind its connection, so that the cluster sees the "
-        "client and not the gateway; --upstream-config then needs no login, only security.protocol",
+        "client and not the gateway; --upstream-config then needs no login, only security.protocol. Set "
+        "--tls-certificate too, or passwords and tokens cross the network in clear text",
     )
     group.add_argument(
         "--broker-ids",
@@ -209,16 +210,19 @@ def parse(args: argparse.Namespace) -> GatewaySettings:
 
     host, port = parse_listen("listen", args.listen)
     tls = _tls_files(args)
+    upstream = parse_cluster(
+        "upstream",
+        "upstream",
+        args.upstream,
+        args.upstream_config,
+        login_of_others=args.sasl_pass_through,
+    )
+    if args.sasl_pass_through and tls is None:
+        _warn_of_clear_text(upstream)
     return GatewaySettings(
         host,
         port,
-        parse_cluster(
-            "upstream",
-            "upstream",
-            args.upstream,
-            args.upstream_config,
-            login_of_others=args.sasl_pass_through,
-        ),
+        upstream,
         advertised_host=args.advertise,
         allow_any_address=args.allow_any_address,
         tls=tls,
@@ -308,6 +312,17 @@ def _mechanisms(args: argparse.Namespace, *, is_encrypted: bool) -> tuple[str, .
             "--tls-certificate and --tls-key, or leave PLAIN out"
         )
     return chosen
+
+
+def _warn_of_clear_text(upstream: ClientConfig) -> None:
+    """Warn that logins are passed on which clients send without TLS."""
+    wanted = ""
+    if upstream.security is not None and upstream.security.tls:
+        wanted = ": security.protocol=SASL_SSL shows that this cluster wants them encrypted"
+    warn(
+        "--sasl-pass-through without TLS: clients send the cluster's own passwords (PLAIN) and tokens "
+        f"(OAUTHBEARER) in clear text. Set --tls-certificate and --tls-key{wanted}"
+    )
 
 
 def _at_least(option: str, value: int, smallest: int) -> int:
