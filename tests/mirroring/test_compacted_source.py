@@ -267,6 +267,40 @@ def test_records_of_a_group_that_is_gone_are_not_advised_to_be_mirrored_again(br
     assert copied(brokers)[len(before) :] == source.left[2:]
 
 
+@pytest.mark.parametrize("replaces_times", [False, True])
+@pytest.mark.parametrize("aborted", [0, 300])
+def test_records_of_a_group_that_is_gone_are_recognized(
+    brokers: TwoBrokers, aborted: int, replaces_times: bool
+) -> None:
+    """Also if the destination replaced their times, and if much that is not mirrored lies before them."""
+    one, other = (brokers.with_settings(group=name) for name in ("one", "other"))
+    config = {"message_timestamp_type": "LogAppendTime"} if replaces_times else {}
+    source = Compacted(brokers, **config)
+    source.write(updates_of("a=1 b=1", lambda number: NOW_MS))
+    one.run()
+    for _ in range(aborted):
+        source.write_aborted(updates_of("x=1", lambda number: NOW_MS))
+    for update in updates_of("c=1 d=1 e=1", lambda number: NOW_MS + number):
+        source.write([update])
+    other.run()
+    if replaces_times:
+        replace_times(brokers)
+    source.write(updates_of("e=2", lambda number: NOW_MS + 10))
+    source.clean()
+    brokers.source.groups.delete("other")
+    (stopped,) = one.start().result().stopped
+    assert "The source has some of these records, too: another mirror wrote them" in stopped.reason
+
+
+def replace_times(brokers: TwoBrokers) -> None:
+    """Give each record of the copy its append time, as a cleaner does that rewrites its batch."""
+    found = batches_of(brokers.destination.log("topic"))
+    after = lose_tail(brokers.destination, "topic", 0)
+    for batch in found:
+        append_time = batch.header.max_timestamp.to_bytes(8)
+        after.store(memoryview(batches.patched(bytes(batch.view), 27, append_time)))  # all deltas are 0
+
+
 @pytest.fixture
 def brokers(request: pytest.FixtureRequest) -> Iterator[TwoBrokers]:
     """Some destinations take several batches in a request."""

@@ -106,6 +106,32 @@ def test_a_mirror_goes_on_behind_foreign_records(
     assert ours(brokers) == history.committed
 
 
+def test_damaged_source_batch_behind_foreign_records_is_met_at_its_turn(
+    brokers: TwoBrokers, history: History
+) -> None:
+    """To compare whose records these are must not stop the partition for a batch that it is not at yet."""
+    history.plain(3)
+    brokers.run()
+    history.plain(2)
+    damaged = history.batch(2)
+    damaged[-1] ^= 1
+    history.store(damaged)
+    foreign(brokers.destination)
+    stop(brokers, IncidentKind.FOREIGN_RECORDS)
+    (stopped,) = going_on(brokers, IncidentKind.FOREIGN_RECORDS).start().result().stopped
+    assert "refuses the batch at source offset 5 with error 2 CORRUPT_MESSAGE" in stopped.reason
+    assert ours(brokers) == history.committed
+
+
+def test_damaged_foreign_batch_is_named_as_foreign(brokers: TwoBrokers, history: History) -> None:
+    history.plain(3)
+    brokers.run()
+    history.plain(2)
+    log = brokers.destination.log("topic")
+    log.store(memoryview(batches.raw_batch(b"\x7f", base_offset=3)))
+    stop(brokers, IncidentKind.FOREIGN_RECORDS)
+
+
 def test_foreign_records_among_our_own_are_told_apart(brokers: TwoBrokers, history: History) -> None:
     brokers.run()
     history.plain(1, 2, 1, 2, 1)
