@@ -16,7 +16,7 @@ SKIPS = '{"dependencies": [{"name": "jinja2", "skip_reason": "Dependency not fou
 CLEAN = '{"dependencies": [{"name": "jinja2", "version": "2.4.1", "vulns": []}], "fixes": []}'
 
 
-def audit(room: Path, answer: str, exit_code: int) -> subprocess.CompletedProcess[str]:
+def audit(room: Path, answer: str, exit_code: int, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the script; the service gives an answer about the known flaw, and an exit code for the rest."""
     program = room / "pip-audit"
     program.write_text(
@@ -31,7 +31,7 @@ esac
     return subprocess.run(
         [ROOT / "scripts" / "audit"],
         cwd=ROOT,
-        env={**os.environ, "PIP_AUDIT": str(program)},
+        env={**os.environ, "AUDIT_REQUIRED": "", "PIP_AUDIT": str(program), **environment},
         capture_output=True,
         text=True,
         timeout=60,
@@ -45,6 +45,19 @@ def test_audit_says_that_nothing_was_looked_at_if_the_service_knows_nothing(
     ended = audit(tmp_path, answer, exit_code=1)
     assert (ended.returncode, ended.stdout) == (0, "")
     assert ended.stderr.startswith("NOT LOOKED AT: known vulnerabilities of dependencies: ")
+
+
+@pytest.mark.parametrize(("required", "exit_code"), [("1", 1), ("0", 0)])
+def test_audit_fails_if_nothing_was_looked_at_and_it_is_required(
+    tmp_path: Path, required: str, exit_code: int
+) -> None:
+    ended = audit(tmp_path, SKIPS, exit_code=0, AUDIT_REQUIRED=required)
+    assert (ended.returncode, ended.stdout) == (exit_code, "")
+    assert ended.stderr.startswith("NOT LOOKED AT: known vulnerabilities of dependencies: ")
+
+
+def test_audit_passes_if_it_is_required_and_has_looked(tmp_path: Path) -> None:
+    assert audit(tmp_path, KNOWS, exit_code=0, AUDIT_REQUIRED="1").returncode == 0
 
 
 @pytest.mark.parametrize("exit_code", [0, 1])
