@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType
 
@@ -17,7 +18,8 @@ from shoal.cli.config_file import with_config_file
 from shoal.exit_codes import EXIT_CONTINUED, EXIT_USAGE
 from shoal.mirroring.topic_configs import COPIED_ALWAYS, COPIED_WHERE_SET
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +123,35 @@ def test_nothing_is_explained_that_nobody_says(explained):
     said = "\n".join(sentences())
     unsaid = [phrase for phrase in explained if not re.search(phrase, said)]
     assert [each for each in unsaid if not any(re.escape(part) in each for part in SAID_ELSEWHERE)] == []
+
+
+def test_what_the_embedded_broker_is_said_to_say_is_in_its_code():
+    page = (DOCS / "operating.md").read_text(encoding="utf-8")
+    _, _, section = page.partition("\n## What the embedded broker says\n")
+    quoted = [
+        part.strip("…: ")
+        for line in section.splitlines()
+        if line.startswith("| `")
+        for phrase in re.findall("`([^`]+)`", line.split(" | ")[0])
+        for part in phrase.split(ANYTHING)
+        if len(part) > 4
+    ]
+    assert len(quoted) >= 8
+    files = [*(ROOT / "src" / "shoal" / "broker").glob("*.py"), ROOT / "src" / "shoal" / "cli" / "broker.py"]
+    code = "\n".join(file.read_text(encoding="utf-8") for file in files)
+    assert [part for part in quoted if part not in code] == []
+
+
+def test_each_dependency_has_its_reason_and_the_threat_model_counts_them():
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        wanted = tomllib.load(file)["project"]["dependencies"]
+    names = {re.split("[<>=]", each)[0] for each in wanted}
+    _, _, table = (ROOT / "DESIGN.md").read_text(encoding="utf-8").partition("\n## Dependencies\n")
+    table, _, _ = table.partition("\n## ")
+    rows = [line for line in table.splitlines() if line.startswith("| ")]
+    explained = {name for row in rows for name in row[2:].split(" | ")[0].split(", ")}
+    assert names <= explained
+    assert f"| {len(wanted)} direct dependencies," in (DOCS / "security.md").read_text(encoding="utf-8")
 
 
 def systemd_unit() -> str:
