@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
+import re
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -118,3 +124,95 @@ def test_unknown_user_has_a_credential_that_stays_the_same_and_looks_like_others
         assert (len(unknown.salt), unknown.iterations) == (len(known.salt), known.iterations)
         assert len(unknown.stored_key) == len(known.stored_key)
     assert not users.check_password("mallory", "secret")
+
+
+# What tells a user of the file from an unknown one
+
+
+def entry(name: str, *mechanisms: str, iterations: int = 8192, salt: bytes = b"s" * 32) -> str:
+    """A user whose password is ``secret``."""
+    lines = [f"[{name}]"]
+    for mechanism in mechanisms:
+        algorithm = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}[mechanism]
+        key = hashlib.pbkdf2_hmac(algorithm, b"secret", salt, iterations)
+        stored = hashlib.new(algorithm, hmac.digest(key, b"Client Key", algorithm)).digest()
+        server = hmac.digest(key, b"Server Key", algorithm)
+        fields = [base64.b64encode(each).decode() for each in (salt, stored, server)]
+        lines.append(
+            f'{mechanism} = "salt={fields[0]},stored_key={fields[1]},server_key={fields[2]},'
+            f'iterations={iterations}"'
+        )
+    return "\n".join([*lines, ""])
+
+
+BOTH = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        make_entry("alice", "secret") + make_entry("bob", "secret"),
+        entry("alice", "SCRAM-SHA-512") + entry("bob", "SCRAM-SHA-512"),
+        entry("alice", *BOTH) + entry("bob", *reversed(BOTH)),
+        entry("alice", "SCRAM-SHA-512", iterations=16384) + entry("bob", "SCRAM-SHA-256", iterations=4096),
+        entry("alice", *BOTH) + entry("carol", *BOTH) + entry("bob", *BOTH, iterations=5000),
+    ],
+    ids=["made here", "SHA-512 only", "in another order", "another mechanism", "other iterations"],
+)
+def test_password_costs_the_same_hashes_for_every_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    users = UserFile(written(tmp_path, text))
+    spent: Counter[str] = Counter()
+    pbkdf2 = hashlib.pbkdf2_hmac
+
+    def counted(algorithm: str, password: bytes, salt: bytes, iterations: int) -> bytes:
+        spent[algorithm] += iterations
+        return pbkdf2(algorithm, password, salt, iterations)
+
+    monkeypatch.setattr(hashlib, "pbkdf2_hmac", counted)
+    costs = []
+    for name, password in [
+        ("alice", "secret"),
+        ("alice", "x"),
+        ("bob", "secret"),
+        ("bob", "x"),
+        ("eve", "x"),
+    ]:
+        spent.clear()
+        assert users.check_password(name, password) == (password == "secret")
+        costs.append(dict(spent))
+    assert costs == [costs[0]] * len(costs)
+
+
+def test_unknown_users_have_salts_as_kafka_makes_them_if_users_have(tmp_path: Path) -> None:
+    users = UserFile(written(tmp_path, entry("alice", "SCRAM-SHA-256", salt=b"1n2jlk7qq1r0u4o5pno5h3xg0")))
+    salts = [users.credential(f"unknown-{number}", "SCRAM-SHA-256").salt for number in range(200)]
+    assert len(set(salts)) == 200
+    # ScramFormatter.secureRandomString: 130 random bits in base 36, so 26 characters begin with a 1.
+    assert all(re.fullmatch(rb"1[0-9a-z]{25}|[0-9a-z]{20,25}", salt) for salt in salts)
+    assert {25, 26} <= {len(salt) for salt in salts}
+
+
+@pytest.mark.parametrize("length", [12, 16, 64])
+def test_unknown_users_have_salts_as_long_as_users_have(tmp_path: Path, length: int) -> None:
+    users = UserFile(written(tmp_path, entry("alice", *BOTH, salt=bytes(range(128, 128 + length)))))
+    for mechanism in BOTH:
+        assert len(users.credential("unknown", mechanism).salt) == length
+
+
+def test_unknown_users_differ_as_users_do(tmp_path: Path) -> None:
+    text = "".join(
+        entry(f"user-{number}", "SCRAM-SHA-256", iterations=4096 if number % 2 else 16384)
+        for number in range(10)
+    )
+    users = UserFile(written(tmp_path, text))
+    names = [f"unknown-{number}" for number in range(200)]
+    seen = Counter(users.credential(name, "SCRAM-SHA-256").iterations for name in names)
+    assert set(seen) == {4096, 16384}
+    before: list[Any] = [users.credential(name, "SCRAM-SHA-256") for name in names]
+    replace(tmp_path, text + entry("new", "SCRAM-SHA-256", iterations=16384))
+    after = [users.credential(name, "SCRAM-SHA-256") for name in names]
+    assert [each.salt for each in after] == [each.salt for each in before]
+    assert users.check_password("new", "secret")
+    assert sum(old == new for old, new in zip(before, after, strict=True)) > 100

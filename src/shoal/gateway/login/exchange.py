@@ -7,7 +7,8 @@ from typing import Protocol
 
 from ...converting import client_of_thread
 from ...turns import Turns
-from .users import HASHES, UserFile
+from .credential import HASHES
+from .users import UserFile
 
 __all__ = ["MECHANISMS", "Exchange", "LoginFailed", "begin_exchange"]
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import hmac
 import os
 import re
 import secrets
@@ -25,19 +24,16 @@ import stat
 import threading
 import tomllib
 import unicodedata
-from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError
 from ...nearest import did_you_mean
+from .credential import HASHES, ITERATIONS, SALT_BYTES, Credential, salted
+from .unknown_users import UnknownUsers
 
-__all__ = ["HASHES", "Credential", "UserFile", "make_entry"]
-
-#: The name of each SCRAM mechanism's hash function in hashlib.
-HASHES: Mapping[str, str] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+__all__ = ["UserFile", "make_entry"]
 
 #: RFC 7677, section 4, and Kafka's ``ScramMechanism.minIterations``. Clients of Kafka refuse fewer.
 _LEAST_ITERATIONS = 4096
@@ -46,10 +42,6 @@ _LEAST_ITERATIONS = 4096
 #: the gateway as many.
 _MOST_ITERATIONS = 1_638_400
 
-#: Of new entries: as in the examples of Kafka's documentation.
-_ITERATIONS = 8192
-
-_SALT_BYTES = 32
 _LEAST_SALT_BYTES = 12
 
 _CREDENTIAL = re.compile(
@@ -58,36 +50,6 @@ _CREDENTIAL = re.compile(
 
 #: A table's name that TOML takes without quotes.
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
-
-
-@dataclass(frozen=True, slots=True)
-class Credential:
-    """
-    What a password is compared with (RFC 5802, section 3).
-
-    Attributes:
-        salt: Of the password.
-        iterations: Of PBKDF2.
-        stored_key: Compared with a client's proof.
-        server_key: Proves to the client that the server knows it.
-
-    """
-
-    salt: bytes
-    iterations: int
-    stored_key: bytes = field(repr=False)
-    server_key: bytes = field(repr=False)
-
-    def matches(self, mechanism: str, password: bytes) -> bool:
-        """Return whether this is the credential of a password; takes as long whatever the answer is."""
-        other = _salted(mechanism, password, self.salt, self.iterations)
-        return hmac.compare_digest(self.stored_key, other.stored_key)
-
-    def __str__(self) -> str:
-        salt, stored, server = (
-            base64.b64encode(each).decode() for each in (self.salt, self.stored_key, self.server_key)
-        )
-        return f"salt={salt},stored_key={stored},server_key={server},iterations={self.iterations}"
 
 
 def make_entry(name: str, password: str) -> str:
@@ -106,48 +68,47 @@ def make_entry(name: str, password: str) -> str:
     # Not normalized: Kafka's clients send and hash a password as it is (ScramFormatter).
     encoded = password.encode()
     lines = [
-        f'{mechanism} = "{_salted(mechanism, encoded, secrets.token_bytes(_SALT_BYTES), _ITERATIONS)}"'
+        f'{mechanism} = "{salted(mechanism, encoded, secrets.token_bytes(SALT_BYTES), ITERATIONS)}"'
         for mechanism in HASHES
     ]
     table = name if _BARE.fullmatch(name) else '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
     return "\n".join([f"[{table}]", *lines, ""])
 
 
-def _salted(mechanism: str, password: bytes, salt: bytes, iterations: int) -> Credential:
-    name = HASHES[mechanism]
-    salted = hashlib.pbkdf2_hmac(name, password, salt, iterations)
-    client_key = hmac.digest(salted, b"Client Key", name)
-    return Credential(
-        salt, iterations, hashlib.new(name, client_key).digest(), hmac.digest(salted, b"Server Key", name)
-    )
-
-
 class _Users:
     """The users of one version of the file."""
 
-    def __init__(self, by_name: Mapping[str, Mapping[str, Credential]]) -> None:
+    def __init__(self, by_name: Mapping[str, Mapping[str, Credential]], secret: bytes) -> None:
         self._by_name = by_name
-        #: An unknown user gets iterations like most, so that they give nothing away.
-        self._common = {
-            mechanism: Counter(
-                each[mechanism].iterations for each in by_name.values() if mechanism in each
-            ).most_common(1)
-            for mechanism in HASHES
-        }
+        self._unknown = UnknownUsers(secret, by_name)
+        #: The most iterations by hash that a password costs, so that it costs as many for each name.
+        self._dearest: dict[str, int] = {}
+        for table in by_name.values():
+            mechanism, credential = _for_password(table)
+            self._dearest[mechanism] = max(self._dearest.get(mechanism, 0), credential.iterations)
 
-    def find(self, name: str, mechanism: str) -> Credential | None:
-        return self._by_name.get(name, {}).get(mechanism)
+    def credential(self, name: str, mechanism: str) -> Credential:
+        unknown = self._unknown.credential(name, mechanism)  # in any case: it takes as long for a user
+        return self._by_name.get(name, {}).get(mechanism, unknown)
 
-    def for_password(self, name: str) -> tuple[str, Credential] | None:
-        """Return the credential that a plain password is compared with, and its mechanism."""
-        return next(iter(self._by_name.get(name, {}).items()), None)
-
-    def iterations(self, mechanism: str) -> int:
-        common = self._common[mechanism]
-        return common[0][0] if common else _ITERATIONS
+    def check_password(self, name: str, password: bytes) -> bool:
+        common = next(iter(self._dearest))
+        unknown = {common: self._unknown.credential(name, common)}
+        own, credential = _for_password(self._by_name.get(name, unknown))
+        matches = credential.matches(own, password)
+        for mechanism, dearest in self._dearest.items():
+            left = dearest - (credential.iterations if mechanism == own else 0)
+            if left > 0:
+                salted(mechanism, password, credential.salt, left)
+        return matches
 
     def __len__(self) -> int:
         return len(self._by_name)
+
+
+def _for_password(table: Mapping[str, Credential]) -> tuple[str, Credential]:
+    """Return the credential that a plain password is compared with, and its mechanism."""
+    return next((mechanism, table[mechanism]) for mechanism in HASHES if mechanism in table)
 
 
 class UserFile:
@@ -179,30 +140,14 @@ class UserFile:
         """
         Return a user's credential for a mechanism of SCRAM.
 
-        For an unknown user it is one that no password has, and the same each time: an exchange takes its
-        course, and ends as with a wrong password (RFC 5802 leaves that to servers; PostgreSQL does the same
-        in ``mock_scram_secret``).
+        For an unknown user it is one that no password has (:mod:`.unknown_users`): an exchange takes its
+        course, and ends as with a wrong password.
         """
-        users = self._current()
-        return users.find(name, mechanism) or self._mock(name, mechanism, users)
+        return self._current().credential(name, mechanism)
 
     def check_password(self, name: str, password: str) -> bool:
-        """Return whether a password is a user's; takes as long for an unknown user."""
-        users = self._current()
-        mechanism = next(iter(HASHES))
-        found = users.for_password(name) or (mechanism, self._mock(name, mechanism, users))
-        return found[1].matches(found[0], password.encode())
-
-    def _mock(self, name: str, mechanism: str, users: _Users) -> Credential:
-        def derived(purpose: str) -> bytes:
-            return hmac.digest(self._secret, f"{purpose} {mechanism} {name}".encode(), HASHES[mechanism])
-
-        return Credential(
-            derived("salt")[:_SALT_BYTES],
-            users.iterations(mechanism),
-            derived("stored key"),
-            derived("server key"),
-        )
+        """Return whether a password is a user's; costs as many hashes for each user and for unknown ones."""
+        return self._current().check_password(name, password.encode())
 
     def _current(self) -> _Users:
         with self._lock:
@@ -231,7 +176,7 @@ class UserFile:
                         f"--users {self.path}: others than its owner may access the file (mode {mode:04o}). "
                         f"Run chmod 600 {self.path}"
                     )
-                return _Users(_parse(tomllib.load(file)))
+                return _Users(_parse(tomllib.load(file)), self._secret)
         except OSError as error:
             raise ConfigError(f"--users {self.path}: {error.strerror or error}") from error
         except ValueError as error:  # of TOML or of UTF-8, or ours
