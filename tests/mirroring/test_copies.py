@@ -169,6 +169,7 @@ class Driver:
         self.metrics.expect({PARTITION: 7}, {PARTITION: 7})
         self.doubted: list[Mapping[TopicPartition, str]] = []
         self.warnings: list[str] = []
+        self.notices: list[str] = []
         self._brokers = brokers
         self._changes = changes
         self.options = options_of(brokers, **changes)
@@ -180,6 +181,7 @@ class Driver:
             lambda stops: self.metrics.apply(stopped_report(stops)),
             self.doubted.append,
             self.warnings.append,
+            self.notices.append,
         )
 
     def _copies(self) -> dict[TopicPartition, TopicPartition]:
@@ -237,6 +239,33 @@ def test_a_copy_that_is_deleted_before_its_first_commit_is_created_again_and_fil
     assert lane.result().complete
     assert brokers.copied() == history.committed
     assert driver.metrics.progress().incidents == ()
+    assert driver.notices == ["topic topic was deleted at the destination, and is created again"]
+
+
+def test_a_copy_that_is_deleted_after_its_position_stops_its_partition(mirrored: TwoBrokers) -> None:
+    driver = Driver(mirrored)
+    driver.look()
+    mirrored.forget_pairs()
+    driver.look()
+    delete_copy(mirrored)
+    driver.look()
+    (stopped,) = driver.metrics.stopped()
+    assert "was deleted since it was mirrored" in stopped.reason
+    assert mirrored.destination.topics.get("topic") is None
+    assert driver.notices == []
+
+
+def test_a_copy_that_is_deleted_together_with_its_source_topic_is_created_again(mirrored: TwoBrokers) -> None:
+    """Kafka deletes the positions of a deleted topic, and nothing of the new one was mirrored."""
+    driver = Driver(mirrored)
+    driver.look()
+    mirrored.source.topics.delete(mirrored.source.topics.topic("topic"))
+    mirrored.source.create_topic("topic", 1)
+    mirrored.forget_pairs()
+    delete_copy(mirrored)
+    driver.look()
+    assert driver.metrics.stopped() == []
+    assert mirrored.destination.topics.get("topic") is not None
 
 
 def test_a_copy_without_a_position_that_is_back_at_the_second_look_is_left_alone(

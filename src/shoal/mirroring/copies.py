@@ -9,9 +9,10 @@ OffsetForLeaderEpoch request for each destination broker, however many
 partitions there are.
 
 The driver itself stops only a partition whose topic is gone: there is nothing
-that a task could align it with. A topic that is gone and has no pair was never
-written to: the driver creates it again, as at the start. All else it hands to a task, which reads both
-logs and meets what it finds as an incident.
+that a task could align it with. A topic that is gone and had no pair at any
+look was never written to: the driver creates it again, as at the start. All
+else it hands to a task, which reads both logs and meets what it finds as an
+incident.
 """
 
 from __future__ import annotations
@@ -149,6 +150,14 @@ def stops_of_deleted(
     return stops
 
 
+def _is_of(pair: Pair, partition: TopicPartition, source: Cluster) -> bool:
+    """Whether a pair is of the topic that the source has now: Kafka deletes positions with their topic."""
+    topic = source.metadata.topics.get(partition.topic)
+    if topic is None:
+        return False
+    return not (pair.source_topic_id and topic.topic_id) or pair.source_topic_id == str(topic.topic_id)
+
+
 class CopyWatch:
     """
     A thread on the driver that compares all copies every so often, until the ``with`` block ends.
@@ -166,6 +175,7 @@ class CopyWatch:
         on_deleted: Callable[[Mapping[TopicPartition, tuple[PartitionStopped, Incident]]], object],
         on_doubt: Callable[[Mapping[TopicPartition, str]], object],
         on_warning: Callable[[str], object],
+        on_notice: Callable[[str], object],
     ) -> None:
         """
         Prepare to look each ``refresh_s``.
@@ -175,10 +185,11 @@ class CopyWatch:
             group: Whose pairs count.
             copies: Returns what is mirrored and not stopped: the copies by source partition.
             create_again: Creates the copies of source topics, if nothing was written to them yet, or if the
-                policy lets the mirror go on.
+                policy lets the mirror continue.
             on_deleted: Receives the partitions that have to stop, if not.
             on_doubt: Receives the partitions that a task has to align, with what was found.
             on_warning: Receives why nothing can be compared.
+            on_notice: Receives which topics are created again.
 
         """
         self._options = options
@@ -188,6 +199,8 @@ class CopyWatch:
         self._on_deleted = on_deleted
         self._on_doubt = on_doubt
         self._on_warning = on_warning
+        self._on_notice = on_notice
+        self._pairs: dict[TopicPartition, Pair] = {}
         self._reported: dict[TopicPartition, tuple[CopyState, Pair]] = {}
         self._warned = False
         self._over = threading.Event()
@@ -224,9 +237,12 @@ class CopyWatch:
         source.refresh({partition.topic for partition in copies})
         there = [each for each in copies if each.topic in source.metadata.topics]
         pairs = GroupPositions(source, self._group, Membership).read(there)
+        # A position may get lost, and the copy after it: that it was written to shows from the one before.
+        self._pairs = {each: pair for each, pair in self._pairs.items() if _is_of(pair, each, source)} | pairs
         destination.refresh({copies[partition].topic for partition in there})
-        self._meet_deleted(pairs, copies, destination)
-        self._create_unwritten({each: copies[each] for each in there}, pairs, destination)
+        written = {each: self._pairs[each] for each in there if each in self._pairs}
+        self._meet_deleted(written, copies, destination)
+        self._create_unwritten({each: copies[each] for each in there}, written, destination)
         found = compare_copies(destination, pairs, copies)
         # Records that follow a pair are the mirror's own, and will be committed.
         lost = {
@@ -245,7 +261,7 @@ class CopyWatch:
         if IncidentKind.DESTINATION_LOSS in self._options.continue_on:
             gone = deleted_copies(destination, topics)
             if gone:
-                self._create_again(sorted({each.topic for each in pairs if copies[each].topic in gone}))
+                self._create(gone, copies)
                 destination.refresh(gone)
             return
         gone = confirmed_deleted(destination, topics, self._over.wait)
@@ -267,7 +283,12 @@ class CopyWatch:
         unwritten = {copy.topic for copy in copies.values()} - {copies[each].topic for each in pairs}
         gone = confirmed_deleted(destination, unwritten, self._over.wait)
         if gone and not self._over.is_set():
-            self._create_again(sorted({each.topic for each, copy in copies.items() if copy.topic in gone}))
+            self._create(gone, copies)
+
+    def _create(self, gone: Collection[str], copies: Mapping[TopicPartition, TopicPartition]) -> None:
+        self._create_again(sorted({each.topic for each, copy in copies.items() if copy.topic in gone}))
+        for topic in sorted(gone):
+            self._on_notice(f"topic {topic} was deleted at the destination, and is created again")
 
     def _doubt(self, found: Mapping[TopicPartition, tuple[CopyState, Pair]]) -> None:
         news = {

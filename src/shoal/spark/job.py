@@ -288,7 +288,16 @@ class Run:
             control.give_up(reasons)
             control.end_slice()
 
-        return CopyWatch(self._options, group, work.copies, self._create_again, stop, align, self._on_warning)
+        return CopyWatch(
+            self._options,
+            group,
+            work.copies,
+            self._create_again,
+            stop,
+            align,
+            self._on_warning,
+            self._on_notice,
+        )
 
     def _create_again(self, topics: Collection[str]) -> None:
         selection = replace(self._options.topics, topics=",".join(topics))
