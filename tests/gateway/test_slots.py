@@ -59,3 +59,23 @@ def test_evicted_connection_that_leaves_frees_no_second_slot() -> None:
     slots.enter("a", lambda: None).prove()
     slots.leave(first)
     assert len(slots) == 1
+
+
+def test_connections_of_an_ipv6_network_count_as_one_address_s() -> None:
+    ended: list[str] = []
+    slots = Slots(4, 3)
+    for address in ("2001:db8:0:2::1", "2001:db8::1", "2001:db8::2", "2001:db8::3%eth0"):
+        slots.enter(address, lambda address=address: ended.append(address)).is_proven = address.endswith("2")
+    slots.enter("10.0.0.1", lambda: None)
+    assert ended == ["2001:db8::1"]
+
+
+def test_limit_of_an_address_is_that_of_its_ipv6_network() -> None:
+    slots = Slots(10, 2)
+    for address in ("2001:db8::1", "2001:db8::2", "::ffff:10.0.0.1", "10.0.0.1"):
+        slots.enter(address, pytest.fail).prove()
+    with pytest.raises(NoRoom, match="2 connections from 2001:db8::/64 are open"):
+        slots.enter("2001:db8::3", pytest.fail)
+    with pytest.raises(NoRoom, match=r"2 connections from 10\.0\.0\.1 are open"):
+        slots.enter("::ffff:10.0.0.1", pytest.fail)
+    slots.enter("2001:db8:0:1::1", pytest.fail)

@@ -173,7 +173,8 @@ def _add_limits(group: argparse._ArgumentGroup) -> None:
         "--max-connections-per-address",
         type=int,
         metavar="N",
-        help="connections of the clients at one IP address at the same time (default: as --max-connections)",
+        help="connections of the clients at one IP address, or in one IPv6 network of 64 bits, at the same "
+        "time (default: as --max-connections)",
     )
     group.add_argument(
         "--max-produced-bytes",

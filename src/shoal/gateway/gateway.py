@@ -213,7 +213,7 @@ class Gateway:
             self._tell(str(refusal))
             return
         try:
-            with serving(address):
+            with serving(slot.network):
                 self._run(node_id, connected, slot)
         finally:
             self._slots.leave(slot)

@@ -44,7 +44,8 @@ class GatewaySettings:
         largest_batch_bytes: A batch that is larger, or expands to more, cannot be given to an old client.
         chunk_bytes: How much of it is converted at a time.
         most_connections: Of clients, on all listeners together; a client may have several.
-        most_connections_per_address: Of the clients at one address; None for as many as of all.
+        most_connections_per_address: Of the clients at one address, or in one IPv6 network of 64 bits;
+            None for as many as of all.
         largest_produced_bytes: The most that a message set in a Produce request may expand to; each of its
             messages counts as 64 bytes at least.
         largest_request_bytes: Of a request that has to be translated; what passes through is never held.

@@ -2,18 +2,16 @@
 How many connections of clients are open, and which of them have proved who they are.
 
 A connection that has not, because its TLS handshake, its login or, without one, its first request is still to
-come, holds its slot only until somebody needs it: a new connection takes the place of the oldest such one, of
-the address with the most of them. So strangers do not shut out clients, and one that logs in right away is
-hardly ever the oldest. Kafka does the same for its brokers' own listener (KIP-402): at ``max.connections`` a
-connection of another listener is closed to let one in.
+come, holds its slot only until somebody needs it (:mod:`..making_room`).
 """
 
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+
+from ..making_room import first_to_leave, network_of
 
 __all__ = ["NoRoom", "Slot", "Slots"]
 
@@ -29,12 +27,14 @@ class Slot:
 
     Attributes:
         address: The client's.
+        network: Where that is.
         hang_up: Ends the connection, from another thread.
         is_proven: Whether the client has shown everything that the gateway asks for.
 
     """
 
     address: str
+    network: str
     hang_up: Callable[[], object]
     is_proven: bool = False
 
@@ -52,7 +52,8 @@ class Slots:
 
         Args:
             most: Of all clients.
-            most_of_address: Of the clients at one address; None for as many as of all.
+            most_of_address: Of the clients at one address, or in one IPv6 network of 64 bits; None for as
+                many as of all.
 
         """
         self._most = most
@@ -72,9 +73,9 @@ class Slots:
             NoRoom: All places are taken by clients who have.
 
         """
-        slot = Slot(address, hang_up)
+        slot = Slot(address, network_of(address), hang_up)
         with self._lock:
-            evicted = self._make_room(address)
+            evicted = self._make_room(slot.network)
             self._slots[slot] = None
         for each in evicted:
             each.hang_up()
@@ -85,14 +86,14 @@ class Slots:
         with self._lock:
             self._slots.pop(slot, None)
 
-    def _make_room(self, address: str) -> list[Slot]:
+    def _make_room(self, network: str) -> list[Slot]:
         evicted = []
-        of_address = [each for each in self._slots if each.address == address]
-        if self._most_of_address is not None and len(of_address) >= self._most_of_address:
+        of_network = [each for each in self._slots if each.network == network]
+        if self._most_of_address is not None and len(of_network) >= self._most_of_address:
             evicted.append(
                 self._evict(
-                    of_address,
-                    f"{self._most_of_address} connections from {address} are open, and no more are let in "
+                    of_network,
+                    f"{self._most_of_address} connections from {network} are open, and no more are let in "
                     "from there; --max-connections-per-address allows more",
                 )
             )
@@ -110,7 +111,6 @@ class Slots:
         unproven = [each for each in slots if not each.is_proven]
         if not unproven:
             raise NoRoom(refusal)
-        busiest = Counter(each.address for each in unproven).most_common(1)[0][0]
-        oldest = next(each for each in unproven if each.address == busiest)
-        del self._slots[oldest]
-        return oldest
+        leaving = first_to_leave(unproven)
+        del self._slots[leaving]
+        return leaving

@@ -229,7 +229,7 @@ class _Handler(BaseHTTPRequestHandler):
             return None
         if not guard.may_read(self.headers.get("Authorization")):
             return self._send(_UNAUTHORIZED, [("WWW-Authenticate", each) for each in CHALLENGES])
-        self._slot.was_answered = True
+        self._slot.is_proven = True
         url = urlsplit(self.path)
         route = self.server.routes.get(url.path)
         if route is None:

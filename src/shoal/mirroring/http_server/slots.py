@@ -2,26 +2,24 @@
 The connections of an HTTP server: a bounded number, and room for a new one whoever holds the others.
 
 A client that sends its request at once keeps its slot for milliseconds. So if all are taken, most belong to
-clients that are slow, on purpose or not, and the slowest of the greediest has to leave.
+clients that are slow, on purpose or not, and the slowest of the greediest has to leave
+(:mod:`...making_room`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import socket
 import ssl
 import threading
-from collections import Counter
 from dataclasses import dataclass
+
+from ...making_room import first_to_leave, network_of
 
 __all__ = ["Slot", "Slots", "hang_up"]
 
 #: The time that a connection which has to leave takes at most to end its thread, on a busy machine.
 _LEAVING_S = 1.0
-
-#: What one customer of a provider has at least, so that addresses in it are not counted one by one.
-_IPV6_PREFIX = 64
 
 
 @dataclass(eq=False, slots=True)
@@ -32,14 +30,14 @@ class Slot:
     Attributes:
         connection: Its socket; the TLS one as soon as there is one.
         network: Where the client is.
-        was_answered: Whether it sent a whole request that was allowed.
+        is_proven: Whether it sent a whole request that was allowed.
         leaves: Whether its slot is needed for another one.
 
     """
 
     connection: socket.socket
     network: str
-    was_answered: bool = False
+    is_proven: bool = False
     leaves: bool = False
 
 
@@ -64,7 +62,7 @@ class Slots:
                 self._send_one_away()
             if not self._changed.wait_for(lambda: len(self._held) < self._most, _LEAVING_S):
                 return None
-            slot = Slot(connection, _network(host))
+            slot = Slot(connection, network_of(host))
             self._held[slot] = None
             return slot
 
@@ -96,9 +94,7 @@ class Slots:
         staying = [slot for slot in self._held if not slot.leaves]
         if not staying:
             return
-        by_network = Counter(slot.network for slot in staying)
-        # Of equals the first one: the oldest.
-        slot = max(staying, key=lambda each: (by_network[each.network], not each.was_answered))
+        slot = first_to_leave(staying)
         slot.leaves = True
         hang_up(slot.connection)
 
@@ -108,15 +104,3 @@ def hang_up(connection: socket.socket) -> None:
     with contextlib.suppress(OSError):  # the peer was faster
         # Not SSLSocket's own: that one ends the encryption first, while another thread may write.
         socket.socket.shutdown(connection, socket.SHUT_RDWR)
-
-
-def _network(host: str) -> str:
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return host
-    if isinstance(address, ipaddress.IPv4Address):
-        return host
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(ipaddress.ip_network((address, _IPV6_PREFIX), strict=False))
