@@ -455,3 +455,20 @@ def test_a_copy_that_began_at_this_mirrors_start_goes_on(brokers: TwoBrokers, hi
     result = brokers.run([begins])
     assert (result.complete, result.stopped) == (True, ())
     assert brokers.copied() == history.committed[6:]
+
+
+def test_messages_of_old_formats_that_the_source_cut_are_not_mirrored_again(
+    brokers: TwoBrokers, history: History
+) -> None:
+    """Messages become batches; a source that deleted some of the last one's has its others all the same."""
+    for number in range(30):
+        history.log.store(
+            memoryview(batches.message(1, b"%d" % number, offset=number, timestamp=NOW_MS + number))
+        )
+    assert brokers.run().complete
+    brokers.forget_pairs()
+    brokers.source.log("topic").delete_records(7)
+    brokers.source.log("topic").store(memoryview(batches.message(1, b"30", offset=30, timestamp=NOW_MS + 30)))
+    going_on = brokers.with_settings(continue_on=frozenset({IncidentKind.SOURCE_RESET}))
+    assert going_on.start().result().complete
+    assert [each.value for each in brokers.copied()] == [b"%d" % number for number in range(31)]

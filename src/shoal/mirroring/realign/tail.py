@@ -376,16 +376,17 @@ def find(clusters: Clusters, copy: PartitionCopy, tail: Tail) -> Found:
     """
     Look for the destination's last batch in the source.
 
-    By its time at first, then everywhere: on a LogAppendTime topic the two sides' times differ. Where
-    batches are joined, it may be made of several.
+    By its time at first, then everywhere: on a LogAppendTime topic the two sides' times differ. If batches
+    are joined, it may be made of several. If it was made of messages of an old format, of which the source
+    deleted the first since, the others show the place.
     """
     header = tail.header
     timestamp = -1 if header.is_log_append_time else header.max_timestamp
     by_time = _offset_at(clusters, copy.source, timestamp) if timestamp >= 0 else -1
     earliest = _offset_at(clusters, copy.source, EARLIEST)
-    found = _search(clusters, copy, tail, max(by_time, earliest))
+    found = _search(clusters, copy, tail, max(by_time, earliest), is_all=by_time <= earliest)
     if not found.places and by_time > earliest:
-        found = _search(clusters, copy, tail, earliest)
+        found = _search(clusters, copy, tail, earliest, is_all=True)
     if not found.places and clusters.settings.rebatch is not None:
         found = find_by_records(clusters, copy, tail)
     return found
@@ -393,7 +394,8 @@ def find(clusters: Clusters, copy: PartitionCopy, tail: Tail) -> Found:
 
 def find_by_records(clusters: Clusters, copy: PartitionCopy, tail: Tail) -> Found:
     """Look for the records of the last batch, however the source has batched them; decodes all of it."""
-    return _search(clusters, copy, tail, _offset_at(clusters, copy.source, EARLIEST), joined=True)
+    earliest = _offset_at(clusters, copy.source, EARLIEST)
+    return _search(clusters, copy, tail, earliest, is_all=True, joined=True)
 
 
 def _offset_at(clusters: Clusters, partition: TopicPartition, timestamp: int) -> int:
@@ -404,12 +406,12 @@ def _offset_at(clusters: Clusters, partition: TopicPartition, timestamp: int) ->
 
 
 def _search(
-    clusters: Clusters, copy: PartitionCopy, tail: Tail, offset: int, *, joined: bool = False
+    clusters: Clusters, copy: PartitionCopy, tail: Tail, offset: int, *, is_all: bool, joined: bool = False
 ) -> Found:
-    """Look from an offset on; ``joined`` decodes everything."""
+    """Look from an offset on, if ``is_all`` the log's first; ``joined`` decodes everything."""
     level = clusters.settings.source.isolation_level
     keep = clusters.settings.keep_append_time
-    window = _Window(tail)
+    window = _Window(tail, is_all=is_all)
     places: list[Place] = []
     compacted = False
     for decision, batch in read_decided(clusters.source, copy.source, offset, level, keep_append_time=keep):
@@ -423,7 +425,7 @@ def _search(
         if joined or decision is not Decision.COPY or _may_be_recompressed(tail, batch):
             with suppress(UnsupportedBatch):  # nor was it mirrored then
                 places += window.take(batch, records_to_mirror(batch, 0, clusters.settings))
-    return Found(tuple(dict.fromkeys(places)), compacted)
+    return Found(tuple(dict.fromkeys(places or window.places_of_rest)), compacted)
 
 
 def _may_be_recompressed(tail: Tail, batch: RecordBatch) -> bool:
@@ -435,10 +437,19 @@ def _may_be_recompressed(tail: Tail, batch: RecordBatch) -> bool:
 
 
 class _Window:
-    """The source's newest records, as many as the tail has: several messages may have made one batch."""
+    """
+    The source's newest records, as many as the tail has: several messages may have made one batch.
 
-    def __init__(self, tail: Tail) -> None:
+    Attributes:
+        places_of_rest: The places behind the source's first messages if the tail ends with these: the source
+            may have deleted those before them. Only with magic 1, whose times show that it is no accident.
+
+    """
+
+    def __init__(self, tail: Tail, *, is_all: bool) -> None:
+        self.places_of_rest: list[Place] = []
         self._tail = tail
+        self._is_all = is_all
         self._wanted: Sequence[Record] = ()
         with suppress(UnsupportedBatch, CorruptBatch):  # what was copied is known without being decoded
             self._wanted = tail.records
@@ -446,6 +457,7 @@ class _Window:
 
     def clear(self) -> None:
         self._records.clear()
+        self._is_all = False
 
     def take(self, batch: RecordBatch, records: Sequence[Record]) -> list[Place]:
         """Go on by the records of a batch; return the places behind those with which the tail may end."""
@@ -455,10 +467,21 @@ class _Window:
             if self._matches():
                 end = batch.header.next_offset if record is records[-1] else record.offset + 1
                 places.append(Place(end, batch.header.leader_epoch))
+            elif self._is_all and batch.header.magic == 1 and self._is_rest():
+                self.places_of_rest.append(Place(record.offset + 1, batch.header.leader_epoch))
         return places
 
     def _matches(self) -> bool:
-        if not self._wanted or len(self._records) < len(self._wanted):
-            return False
-        from_the_end = zip(reversed(self._wanted), reversed(self._records), strict=True)
+        return 0 < len(self._wanted) == len(self._records) and self._are_the_last()
+
+    def _is_rest(self) -> bool:
+        return (
+            len(self._records) < len(self._wanted)
+            and self._are_the_last()
+            and all(record.timestamp >= 0 for record in self._records)
+        )
+
+    def _are_the_last(self) -> bool:
+        """Whether the tail ends with the records in the window."""
+        from_the_end = zip(reversed(self._wanted), reversed(self._records), strict=False)
         return all(self._tail.is_same_record(*each) for each in from_the_end)
