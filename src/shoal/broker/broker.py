@@ -30,6 +30,7 @@ from .journal import Journal
 from .leaders import Leaders, Node
 from .log import Log
 from .refusal import Refused
+from .request_memory import RequestMemory
 from .server import Server
 from .topics import Topic, Topics
 from .transactions import ProducerIds, Transactions
@@ -146,6 +147,7 @@ class Broker:
             partial(answer, self),
             max_request_bytes=int(self.config["socket.request.max.bytes"]),
             max_idle_ms=int(self.config["connections.max.idle.ms"]),
+            memory=RequestMemory(int(self.config["queued.max.request.bytes"])),
             quotas=ConnectionQuotas(self.config),
         )
         self.large_requests = Turns(1)

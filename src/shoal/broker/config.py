@@ -121,6 +121,10 @@ def _is_not_empty(value: str) -> bool:
     return bool(value.strip())
 
 
+def _is_bound(value: str) -> bool:
+    return float(value) == -1 or float(value) > 0
+
+
 def _list_of(*values: str) -> Callable[[str], bool]:
     return lambda value: all(entry.strip() in values for entry in value.split(","))
 
@@ -217,6 +221,8 @@ _OWN_BROKER_SETTINGS = _by_name(
     Setting("offsets.retention.minutes", _INT, "10080", allowed=_between(1)),
     Setting("producer.id.expiration.check.interval.ms", _INT, "600000", allowed=_between(1)),
     Setting("producer.id.expiration.ms", _INT, "86400000", allowed=_between(1)),
+    # Kafka's default is -1, no bound.
+    Setting("queued.max.request.bytes", _LONG, "268435456", allowed=_is_bound),
     # Not Kafka's: see `down_converted`.
     Setting("shoal.down.conversion.chunk.bytes", _INT, "16384", allowed=_between(1)),
     # Not Kafka's: see `multi_batch`.
@@ -278,6 +284,17 @@ class BrokerConfig(Mapping[str, str]):
         check_settings(BROKER_SETTINGS, static)
         self.static = dict(static)
         self.dynamic: dict[str, str] = {}
+        self._check_request_memory()
+
+    def _check_request_memory(self) -> None:
+        """Refuse, as Kafka's ``KafkaConfig``, a bound that leaves no room for the largest request."""
+        bound, largest = int(self["queued.max.request.bytes"]), int(self["socket.request.max.bytes"])
+        if 0 < bound < largest:
+            raise Refused(
+                ErrorCode.INVALID_CONFIG,
+                f"queued.max.request.bytes is {bound}, and socket.request.max.bytes {largest}; "
+                "it must be at least that, or -1 for no bound",
+            )
 
     def __getitem__(self, name: str) -> str:
         if name in self.dynamic:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -20,6 +20,7 @@ from ..listener import Listener
 from ..printable import logger
 from .connection_quotas import ConnectionQuotas
 from .dispatch import CloseConnection
+from .request_memory import RequestMemory
 
 __all__ = ["Server"]
 
@@ -33,11 +34,9 @@ _TIMEVAL = struct.Struct("@ll")
 #: How many parts `sendmsg` takes at once (IOV_MAX on Linux and macOS).
 _MAX_PARTS = 1024
 
-#: A connection keeps its receive buffer up to this size from request to request.
-_KEPT_BUFFER_BYTES = 32 * 1024 * 1024
-
-#: A frame's buffer grows with what arrives: a length alone allocates no more than this.
-_STEP_BYTES = 1024 * 1024
+#: A connection has so much for its requests, which is kept from one to the next. A larger request takes its
+#: size of what all connections share, but not before so much of it is here: a length alone takes nothing.
+_OWN_BYTES = 1024 * 1024
 
 
 class Streamed(Protocol):
@@ -64,6 +63,7 @@ class Server:
         *,
         max_request_bytes: int,
         max_idle_ms: int,
+        memory: RequestMemory,
         quotas: ConnectionQuotas,
     ) -> None:
         """
@@ -77,10 +77,12 @@ class Server:
             max_request_bytes: A larger frame closes its connection.
             max_idle_ms: So does a client that for so long sends nothing of its next
                 request, or takes nothing of an answer; 0 or less is for ever.
+            memory: What requests may take that are larger than a connection's own.
             quotas: Counts the connections; those for which there is no room are closed.
 
         """
         self._max_idle_ms = max_idle_ms
+        self._memory = memory
         self._quotas = quotas
         self._max_request_bytes = max_request_bytes
         self._answer = answer
@@ -122,9 +124,14 @@ class Server:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._max_idle_ms > 0:
             _limit_idleness(client, self._max_idle_ms)
-        receiver = _Receiver(client, self._max_request_bytes)
-        while (frame := receiver.receive()) is not None:
-            _send(client, self._answer(frame, host, partial(has_hung_up, client)))
+        receiver = _Receiver(client, self._max_request_bytes, self._memory)
+        while (parts := self._serve_next(receiver, host, client)) is not None:
+            _send(client, parts)
+
+    def _serve_next(self, receiver: _Receiver, host: str, client: socket.socket) -> Sequence[Part] | None:
+        """Answer the next request, and let go of its memory before anything is sent; None at the end."""
+        with receiver.receive() as frame:
+            return None if frame is None else self._answer(frame, host, partial(has_hung_up, client))
 
 
 def _limit_idleness(client: socket.socket, most_ms: int) -> None:
@@ -139,31 +146,45 @@ def _limit_idleness(client: socket.socket, most_ms: int) -> None:
 
 
 class _Receiver:
-    """Reads frames from a socket into one buffer, which grows as needed."""
+    """Reads frames from a socket into one buffer, which grows with what arrives."""
 
-    def __init__(self, sock: socket.socket, max_bytes: int) -> None:
+    def __init__(self, sock: socket.socket, max_bytes: int, memory: RequestMemory) -> None:
         self._sock = sock
         self._max_bytes = max_bytes
+        self._memory = memory
         self._buffer = bytearray(64 * 1024)
 
-    def receive(self) -> memoryview | None:
-        """Return the next frame, valid until the next call; None at the end."""
-        if len(self._buffer) > _KEPT_BUFFER_BYTES:
-            self._buffer = bytearray(64 * 1024)
+    @contextlib.contextmanager
+    def receive(self) -> Iterator[memoryview | None]:
+        """Give the next frame, whose memory is let go of at the end; None if there are no more."""
         if not self._fill(0, _SIZE.size):
-            return None
+            yield None
+            return
         (size,) = _SIZE.unpack_from(self._buffer)
         if not 0 <= size <= self._max_bytes:
             raise CloseConnection(f"a frame of {size} bytes")
-        received = 0
+        self._receive(0, min(size, _OWN_BYTES))
+        if size <= _OWN_BYTES:
+            yield memoryview(self._buffer)[:size]
+            return
+        with self._memory.share(self._sock, size) as share:
+            try:
+                self._receive(_OWN_BYTES, size)
+                share.is_received = True
+                yield memoryview(self._buffer)[:size]
+            finally:
+                self._buffer = bytearray(64 * 1024)
+
+    def _receive(self, received: int, size: int) -> None:
         while received < size:
-            end = min(size, received + max(_STEP_BYTES, received))
+            end = min(size, max(2 * received, _OWN_BYTES))
             if end > len(self._buffer):
-                self._buffer = self._buffer[:received] + bytearray(end - received)
+                grown = bytearray(end)
+                grown[:received] = memoryview(self._buffer)[:received]
+                self._buffer = grown
             if not self._fill(received, end):
                 raise CloseConnection("the client went away within a request")
             received = end
-        return memoryview(self._buffer)[:size]
 
     def _fill(self, start: int, end: int) -> bool:
         """Receive the bytes from ``start`` to ``end``; tell whether the client sent them all."""

@@ -1,0 +1,147 @@
+"""What requests take of memory while they come, are served, and were served."""
+
+from __future__ import annotations
+
+import struct
+import threading
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+
+import pytest
+from batches import batch
+from broker.wire import Wire
+from two_brokers import wait_until
+
+from shoal.broker import Broker, request_memory, server
+from shoal.errors import ConfigError, ErrorCode
+
+MIB = 1024 * 1024
+CLAIMED = 20 * MIB
+BUDGET = 2 * CLAIMED
+
+
+@pytest.fixture
+def traced() -> Iterator[None]:
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()
+
+
+def held() -> int:
+    """Return the bytes that the broker's connections have allocated; the client's encoder keeps some, too."""
+    snapshot = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, server.__file__)])
+    return sum(each.size for each in snapshot.statistics("filename"))
+
+
+@pytest.fixture
+def small() -> Iterator[Broker]:
+    """One with room for two requests of the largest size."""
+    config = {"socket.request.max.bytes": str(CLAIMED), "queued.max.request.bytes": str(BUDGET)}
+    with Broker(config=config) as running:
+        running.create_topic("topic", config={"max.message.bytes": str(CLAIMED)})
+        yield running
+
+
+def begin(wire: Wire, sent: int) -> None:
+    """Send so many bytes of a request that claims to have the largest size."""
+    wire.send_bytes(struct.pack(">i", CLAIMED) + bytes(sent))
+
+
+@pytest.mark.usefixtures("traced")
+def test_connections_that_are_idle_after_a_large_request_keep_a_megabyte_each() -> None:
+    with Broker() as broker, ExitStack() as stack:
+        record_set = bytes(24 * MIB)
+        for _ in range(5):
+            wire = stack.enter_context(Wire(broker.bootstrap))
+            assert wire.produce("unknown", record_set).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        wait_until(lambda: held() < 5 * 1.5 * MIB)
+
+
+@pytest.mark.usefixtures("traced")
+def test_half_sent_requests_take_no_more_than_the_budget_and_small_ones_are_served(small: Broker) -> None:
+    with ExitStack() as stack:
+        senders = []
+        for _ in range(5):
+            wire = stack.enter_context(Wire(small.bootstrap))
+            sender = threading.Thread(target=send_most, args=(wire,), daemon=True)
+            sender.start()
+            senders.append(sender)
+        wait_until(lambda: sum(not sender.is_alive() for sender in senders) >= 2)
+        with Wire(small.bootstrap) as other:
+            assert other.produce("topic", batch()).error_code == ErrorCode.NONE
+        # Beside the budget: what each connection has of its own.
+        assert held() < BUDGET + 5 * 2 * MIB
+
+
+_MOST_OF_IT = struct.pack(">i", CLAIMED) + bytes(CLAIMED - 1)
+
+
+def send_most(wire: Wire) -> None:
+    with suppress(OSError):  # at the end of the test
+        wire.send_bytes(_MOST_OF_IT)
+
+
+def test_a_large_request_is_served_when_half_sent_ones_hold_the_budget(
+    small: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(request_memory, "_PATIENCE_S", 0.2)
+    with Wire(small.bootstrap) as oldest, Wire(small.bootstrap) as younger, Wire(small.bootstrap) as honest:
+        for number, wire in enumerate((oldest, younger), 1):
+            begin(wire, 2 * MIB)
+            wait_until(lambda number=number: len(small._server._memory._taken) == number)  # type: ignore[misc]
+        assert honest.produce("topic", batch([bytes(3 * MIB)])).error_code == ErrorCode.NONE
+        assert oldest.receive_frame() is None
+        assert len(small._server._memory._taken) == 1
+    assert "a request of 20971520 bytes from 127.0.0.1 was not received while others waited" in caplog.text
+
+
+def test_large_requests_that_wait_for_memory_are_served_in_turn(small: Broker) -> None:
+    with ExitStack() as stack:
+        wires = [stack.enter_context(Wire(small.bootstrap)) for _ in range(6)]
+        errors = []
+
+        def produce(wire: Wire) -> None:
+            errors.append(wire.produce("topic", batch([bytes(15 * MIB)])).error_code)
+
+        threads = [threading.Thread(target=produce, args=(wire,)) for wire in wires]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert errors == [ErrorCode.NONE] * 6
+        assert not small._server._memory._taken
+
+
+def test_a_broker_stops_while_requests_wait_for_memory(small: Broker) -> None:
+    with ExitStack() as stack:
+        for _ in range(3):
+            begin(stack.enter_context(Wire(small.bootstrap)), 2 * MIB)
+        wait_until(lambda: len(small._server._memory._waiting) == 1)
+        small.stop()
+        assert not small._server._memory._taken
+
+
+def test_without_a_bound_no_request_waits() -> None:
+    with Broker(config={"queued.max.request.bytes": "-1"}) as broker, ExitStack() as stack:
+        for number in range(1, 5):
+            wire = stack.enter_context(Wire(broker.bootstrap))
+            wire.send_bytes(struct.pack(">i", 100 * MIB) + bytes(2 * MIB))
+            wait_until(lambda number=number: len(broker._server._memory._taken) == number)  # type: ignore[misc]
+
+
+def test_a_bound_below_the_largest_request_is_refused_as_in_kafka() -> None:
+    with pytest.raises(
+        ConfigError, match=r"queued.max.request.bytes is 1048576, and socket.request.max.bytes"
+    ):
+        Broker(config={"queued.max.request.bytes": str(MIB)})
+
+
+@pytest.mark.parametrize("value", ["0", "-2"])
+def test_a_bound_that_is_none_is_refused(value: str) -> None:
+    with pytest.raises(ConfigError, match=r"queued\.max\.request\.bytes"):
+        Broker(config={"queued.max.request.bytes": value})
+
+
+def test_requests_have_a_bound_by_default() -> None:
+    assert int(Broker().config["queued.max.request.bytes"]) == 256 * MIB
