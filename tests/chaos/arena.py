@@ -59,7 +59,7 @@ class Arena:
 
     clusters: dict[Side, KafkaCluster]
     proxies: dict[Side, Proxies]
-    has_disks: bool
+    has_disks: bool = False
     _locks: dict[Side, threading.Lock] = field(
         default_factory=lambda: {side: threading.Lock() for side in Side}
     )

@@ -148,10 +148,10 @@ def lying(broker: Broker, api: ApiKey, lie: Lie, draw: random.Random, times: int
     left = times
     honest = broker._server._answer
 
-    def answer(frame: memoryview, host: str) -> Sequence[bytes | memoryview]:
+    def answer(frame: memoryview, host: str, hung_up: Callable[[], bool]) -> Sequence[bytes | memoryview]:
         nonlocal left
         header = read_request_header(frame)
-        parts = honest(frame, host)
+        parts = honest(frame, host, hung_up)
         if header.api_key != api or left <= 0:
             return parts
         left -= 1

@@ -199,9 +199,9 @@ def lying_about(
     honest = broker._server._answer
     before = told.total()
 
-    def answer(frame: memoryview, host: str) -> Sequence[Part]:
+    def answer(frame: memoryview, host: str, hung_up: Callable[[], bool]) -> Sequence[Part]:
         header = read_request_header(frame)
-        parts = honest(frame, host)
+        parts = honest(frame, host, hung_up)
         whole = b"".join(map(bytes, parts))  # type: ignore[arg-type]
         told.answers += 1
         is_spared = header.api_key not in about or told.total() - before >= most

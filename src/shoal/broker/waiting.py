@@ -81,9 +81,10 @@ class Purgatory:
                 left_s = deadline - time.monotonic()
                 if condition() or left_s <= 0:
                     return
-                while not event.wait(min(left_s, _LOOK_EVERY_S)):
+                # At the deadline it is looked at once more: what was read may be gone, as a deleted topic.
+                while left_s > 0 and not event.wait(min(left_s, _LOOK_EVERY_S)):
                     left_s = deadline - time.monotonic()
-                    if left_s <= 0 or has_hung_up():
+                    if left_s > 0 and has_hung_up():
                         return
 
     def pause(self, seconds: float, has_hung_up: Callable[[], bool] = lambda: False) -> None:
