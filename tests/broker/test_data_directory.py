@@ -27,6 +27,7 @@ from shoal.broker import Broker, Refused, journal
 from shoal.broker.clock import now_ms
 from shoal.broker.file_segment import FileRange
 from shoal.broker.journal import Journal
+from shoal.broker.log_dir_failure import LogDirFailure
 from shoal.errors import ConfigError, ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
@@ -712,6 +713,51 @@ def test_a_journal_never_writes_to_a_descriptor_that_it_closed(
     assert os.fstat(other).st_size == 0
     os.close(other)
     assert b"x19" in (data / "journal.jsonl").read_bytes()
+
+
+def test_a_journal_whose_half_line_cannot_be_cut_off_takes_its_directory_off_line(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data.mkdir()
+    kept = Journal(data, LogDirFailure(data))
+    kept.put("fact", "first", value=1)
+    write = os.write
+
+    def write_half(descriptor: int, line: bytes) -> int:
+        if len(line) < 10:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(descriptor, line[:-5])
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "write", write_half)
+        disk.setattr(os, "ftruncate", _raising(errno.ENOSPC))
+        with pytest.raises(Refused):
+            kept.put("fact", "second", value=2)
+    with pytest.raises(Refused):
+        kept.put("fact", "third", value=3)
+    assert "failed at journal.jsonl: No space left on device" in str(kept._failure.reason)
+    assert dict(Journal(data).facts("fact")) == {("first",): 1}
+
+
+@pytest.mark.usefixtures("small_journal")
+def test_a_journal_whose_new_name_is_not_flushed_flushes_it_later(
+    data: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    data.mkdir()
+    kept = Journal(data, LogDirFailure(data))
+    kept.flush()
+    with monkeypatch.context() as disk:
+        disk.setattr(journal, "flush_directory", _raising(errno.EMFILE))
+        put_many(kept)
+        assert "could not be written anew" not in caplog.text
+        with pytest.raises(Refused):
+            kept.flush()
+    flushed: list[Path] = []
+    monkeypatch.setattr(journal, "flush_directory", flushed.append)
+    kept.flush()
+    kept.flush()
+    assert flushed == [data]
+    assert kept._failure.reason is None
 
 
 def test_leftovers_are_removed_at_the_start(data: Path) -> None:

@@ -27,7 +27,7 @@ from typing import Any
 
 from ..errors import ConfigError
 from ..printable import logger
-from .log_dir_failure import FlushFailed, LogDirFailure, flush_directory, flush_file
+from .log_dir_failure import CutFailed, FlushFailed, LogDirFailure, flush_directory, flush_file
 
 __all__ = ["Journal"]
 
@@ -64,6 +64,8 @@ class Journal:
         self._path = directory / _NAME if directory is not None else None
         self._descriptor: int | None = None
         self._added_bytes = self._rewritten_bytes = 0
+        #: Whether the file's name is on the disk itself, as the file is.
+        self._is_named = True
         if self._path is not None:
             self._fresh_path(self._path).unlink(missing_ok=True)
             is_new = not self._path.exists()
@@ -121,7 +123,19 @@ class Journal:
             os.close(before)
         self._facts = facts
         self._added_bytes, self._rewritten_bytes = 0, os.fstat(descriptor).st_size
-        flush_directory(path.parent)
+        self._is_named = False
+        try:
+            self._flush_name(path)
+        except FlushFailed:
+            raise
+        except OSError as error:  # no descriptor is left, for instance
+            _log.debug("%s: its name is flushed later: %s", path, error.strerror)
+
+    def _flush_name(self, path: Path) -> None:
+        """Have the file's name on the disk itself: until then its end may bring the former file back."""
+        if not self._is_named:
+            flush_directory(path.parent)
+            self._is_named = True
 
     def put(self, kind: str, *key: str | int, value: Any) -> None:
         """
@@ -172,10 +186,11 @@ class Journal:
 
         """
         with self._lock:
-            if self._descriptor is None:
+            if self._path is None or self._descriptor is None:
                 return
             try:
                 flush_file(self._descriptor)
+                self._flush_name(self._path)
             except OSError as error:
                 raise self._failure.refused(_NAME, error) from error
 
@@ -186,8 +201,15 @@ def _append(descriptor: int, line: bytes) -> None:
     try:
         _write_all(descriptor, line)
     except OSError:
-        os.ftruncate(descriptor, size)
+        _cut(descriptor, size)
         raise
+
+
+def _cut(descriptor: int, size: int) -> None:
+    try:
+        os.ftruncate(descriptor, size)
+    except OSError as error:
+        raise CutFailed(error.errno, error.strerror) from error
 
 
 def _write_all(descriptor: int, line: bytes) -> None:

@@ -8,7 +8,8 @@ full disk or a lack of descriptors is none: what could not be written was cut of
 request may succeed.
 
 A flush that failed is always final. The system drops the pages that it could not write, so the next
-``fsync`` succeeds although they are lost.
+``fsync`` succeeds although they are lost. So is a cut that failed: what would be written next would follow
+half of something.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ..errors import ErrorCode
 from ..printable import logger
 from .refusal import Refused
 
-__all__ = ["FlushFailed", "LogDirFailure", "flush_data", "flush_directory", "flush_file"]
+__all__ = ["CutFailed", "FlushFailed", "LogDirFailure", "flush_data", "flush_directory", "flush_file"]
 
 _log = logger("shoal.broker")
 
@@ -36,6 +37,10 @@ _FINAL = frozenset(
 
 class FlushFailed(OSError):
     """What was written may never reach the disk."""
+
+
+class CutFailed(OSError):
+    """The beginning of something that could not be written stays at a file's end."""
 
 
 def flush_file(descriptor: int) -> None:
@@ -106,7 +111,7 @@ class LogDirFailure:
             error: Why.
 
         """
-        if self._path is not None and (isinstance(error, FlushFailed) or error.errno in _FINAL):
+        if self._path is not None and (isinstance(error, CutFailed | FlushFailed) or error.errno in _FINAL):
             self._fail(f"log directory {self._path} failed at {what}: {error.strerror}")
         return Refused(ErrorCode.KAFKA_STORAGE_ERROR, f"{what}: {error.strerror}")
 
