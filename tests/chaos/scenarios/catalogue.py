@@ -120,6 +120,39 @@ def _recreate_source(stage: Stage) -> None:
         partition.history.plain(*[stage.dice.randint(1, 4) for _ in range(stage.dice.randint(0, 12))])
 
 
+class SourceFilledAgain(Scenario):
+    """The positions are gone with the topic, and the copy's last batch is in the new one: once."""
+
+    name = "source topic deleted and filled again with its records behind others"
+    stops = (r"deleted and filled again", r"deleted and created again")
+
+    def promise(self, found: Findings) -> list[str]:
+        return exact_or_stopped(found)
+
+    def begin(self, stage: Stage) -> None:
+        if stage.dice.random() < 0.5:
+            stage.set(continue_on=frozenset({IncidentKind.SOURCE_RESET}))
+
+    def round(self, stage: Stage) -> None:
+        stage.task()
+        if stage.dice.random() < 0.3:
+            former = [batches_of(each.history.log) for each in stage.partitions]
+            _recreate_source(stage)
+            for partition, found in zip(stage.partitions, former, strict=True):
+                partition.history.plain(stage.dice.randint(1, 4))
+                _store_again(partition, found)
+
+
+def _store_again(partition: Partition, found: Sequence[RecordBatch]) -> None:
+    """Fill a partition with the batches of another log, but for those of transactions."""
+    for batch in found:
+        header = batch.header
+        if header.records_count and not header.is_transactional and not header.is_control:
+            again = bytearray(batch.view)
+            again[:8] = partition.history.next_offset.to_bytes(8)
+            partition.history.store(again, shown=True)
+
+
 class SourceCompacted(Scenario):
     name = "source compacted between a kill and the next start"
     stops = (
@@ -428,6 +461,21 @@ class PositionsLost(Scenario):
             self._former.append(stage.brokers.pair())
 
 
+class PositionsDeleted(Scenario):
+    """The copy and the source are as they were: they show where the mirror was, and nothing stops."""
+
+    name = "positions deleted, and nothing else changed"
+
+    def destination_config(self, dice: random.Random) -> dict[str, str]:
+        return OddDestination().destination_config(dice) if dice.random() < 0.3 else {}
+
+    def round(self, stage: Stage) -> None:
+        stage.task()
+        if stage.dice.random() < 0.4:
+            with suppress(Refused):  # there is no such group yet
+                stage.brokers.forget_pairs()
+
+
 class WrongClock(Scenario):
     name = "tasks whose wall clock is wrong"
 
@@ -454,6 +502,7 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
     each.name: each
     for each in (
         SourceTopicRecreated,
+        SourceFilledAgain,
         SourceCompacted,
         SourceErrors,
         SourceElection,
@@ -465,6 +514,7 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
         DestinationDiskFull,
         OtherWriters,
         PositionsLost,
+        PositionsDeleted,
         WrongClock,
     )
 }
