@@ -5,15 +5,19 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from pyspark import TaskContext
+from pyspark.errors import PySparkException
 
+import shoal
 from shoal.spark.first_sentence import ReportedError
 from shoal.spark.options import ReadOptions, WriteOptions
 from shoal.spark.planning import Lane
 from shoal.spark.rows import BY_REFERENCE
+from shoal.spark.session import spark_session
 from shoal.spark.sink import StreamWriter, Writer
 from shoal.spark.source import BatchReader, StreamReader
 
@@ -100,3 +104,23 @@ def test_a_task_without_credentials_needs_no_authentication(monkeypatch: pytest.
     runs_in(LOCAL, monkeypatch)
     read(BatchReader, cluster("kafka.", {}))
     write(Writer, {**cluster("kafka.", {}), **cluster("source.kafka.", {})})
+
+
+@pytest.mark.parametrize("authenticates", [False, True])
+def test_spark_gives_its_tasks_the_settings_of_the_session(authenticates: bool, tmp_path: Path) -> None:
+    session = spark_session(
+        "local[1]", {} if authenticates else {"spark.authenticate": "false"}, tmp_path / "spark.log", tmp_path
+    )
+    try:
+        session.dataSource.register(shoal.ShoalDataSource)
+        # Without a row a task has nothing to copy, and connects nowhere.
+        writer = session.createDataFrame([], BY_REFERENCE).write.format("shoal").mode("append")
+        writer = writer.options(**cluster("kafka."), **cluster("source.kafka.", {}), group="group")
+        with (
+            nullcontext()
+            if authenticates
+            else pytest.raises(PySparkException, match=r"spark\.authenticate 'false': Spark's connections")
+        ):
+            writer.save()
+    finally:
+        session.stop()
