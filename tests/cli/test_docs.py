@@ -115,6 +115,7 @@ SAID_ELSEWHERE = (
         "committing the positions of group",
         "an older attempt of its task to end",
         "its wall clock is",
+        "other users of this machine may enter it",
         "min ahead of",
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 import time
@@ -262,6 +263,38 @@ def test_two_mirrors_cannot_share_a_directory(tmp_path: Path) -> None:
         MirrorIdentity(tmp_path)
     identity.release()
     MirrorIdentity(tmp_path).release()
+
+
+def mode_of(directory: Path) -> int:
+    return stat.S_IMODE(directory.stat().st_mode)
+
+
+@pytest.mark.parametrize("is_given", [True, False])
+def test_a_directory_that_is_made_is_the_user_s_alone(tmp_path: Path, is_given: bool) -> None:
+    identity = MirrorIdentity(tmp_path / "new", is_given=is_given)
+    assert mode_of(tmp_path / "new") == 0o700
+    assert identity.warning is None
+    identity.release()
+
+
+def test_a_state_directory_that_others_can_read_is_closed_to_them(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    identity = MirrorIdentity(tmp_path, is_given=False)
+    assert mode_of(tmp_path) == 0o700
+    assert identity.warning is None
+    identity.release()
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o710, 0o2777])
+def test_a_given_directory_that_others_can_read_is_left_so_and_warned_of(tmp_path: Path, mode: int) -> None:
+    tmp_path.chmod(mode)
+    identity = MirrorIdentity(tmp_path)
+    assert mode_of(tmp_path) == mode
+    assert identity.warning == (
+        f"--checkpoint {tmp_path}: other users of this machine may enter it (mode {mode:04o}), and Spark's "
+        f"log in it names topics and hosts; if they should not, use `chmod 700 {tmp_path}`"
+    )
+    identity.release()
 
 
 def test_a_directory_that_cannot_be_used_is_a_mistake_in_the_options(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import contextlib
 import fcntl
 import os
 import socket
+import stat
 import threading
 import uuid
 from collections.abc import Callable, Iterable
@@ -46,6 +47,21 @@ _RELEASE_PATIENCE_S = 2.0
 _ANOTHER_DIRECTORY = "; make it writable, or name another with --checkpoint or XDG_STATE_HOME"
 
 
+def _keep_from_others(directory: Path, where: str, *, is_given: bool) -> str | None:
+    """Close a directory of ours that other users may enter; of one that the user gave, return a warning."""
+    mode = stat.S_IMODE(directory.stat().st_mode)
+    if not mode & 0o077:
+        return None
+    if not is_given:
+        with contextlib.suppress(PermissionError):  # it is another user's
+            directory.chmod(mode & ~0o077)
+            return None
+    return (
+        f"{where}: other users of this machine may enter it (mode {mode:04o}), and Spark's log in it names "
+        f"topics and hosts; if they should not, use `chmod 700 {directory}`"
+    )
+
+
 class MirrorIdentity:
     """
     Which mirror this is: a name kept in its checkpoint directory, held by one process at a time.
@@ -55,6 +71,7 @@ class MirrorIdentity:
 
     Attributes:
         name: Random, made at the first start.
+        warning: What the user should know of the directory, if there is something.
 
     """
 
@@ -75,6 +92,7 @@ class MirrorIdentity:
         advice = "" if is_given else _ANOTHER_DIRECTORY
         try:
             checkpoint.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.warning = _keep_from_others(checkpoint, where, is_given=is_given)
             self._file = self._path.open("a+", encoding="ascii")
         except OSError as error:
             raise ConfigError(f"{where}: {error.strerror}{advice}") from error

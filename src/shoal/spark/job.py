@@ -172,6 +172,8 @@ class Run:
         checkpoint = self._checkpoint(prepared.group)
         identity = MirrorIdentity(checkpoint, is_given=bool(self._options.checkpoint))
         resources.callback(identity.release)
+        if identity.warning:
+            self._on_warning(identity.warning)
         work = Work(prepared.topics, self._metrics)
         control = ControlServer(
             listening_host(self._options),

@@ -207,6 +207,8 @@ class _MirrorMaker(Run):
                 if directory is directories[-1]:
                     raise
             else:
+                if identity.warning:
+                    self._on_warning(identity.warning)
                 return directory
         raise AssertionError("there is at least one")
 
