@@ -173,7 +173,18 @@ def test_a_position_is_gone_on_from(sides: Sides) -> None:
         {"partition": 1, "from": 0, "to": 50, "offsets": 50, "committed": False},
     ]
     assert [each.partition(":")[0] for each in found["beginnings"]] == ["orders-1"]
-    assert (topic["created"], topic["added_partitions"], found["warnings"]) == (None, 0, [])
+    assert (topic["created"], topic["added_partitions"]) == (None, 0)
+    (warning,) = found["warnings"]
+    assert warning.startswith("orders-1: without a committed position, and the destination holds records")
+    assert "copies all from --start on (--allow-nonempty), also what the copy holds already" in warning
+
+
+def test_a_copy_without_a_position_names_each_reason_to_stop(sides: Sides) -> None:
+    sides.destination.create_topic("orders", partitions=2)
+    sides.load(sides.destination, "orders", 2)
+    (warning,) = sides.found()["warnings"]
+    assert "if the source has it exactly once, and what the source has before it is shown" in warning
+    assert "stops the partition otherwise. --adopt compares the whole copy" in warning
 
 
 @pytest.mark.parametrize(

@@ -110,8 +110,9 @@ def _add_mirror_options(group: argparse._ArgumentGroup) -> None:
         "--allow-nonempty",
         action="store_true",
         help="also copy into a destination partition that holds records and has no committed position, from "
-        "--start on: records that it holds already will be there twice, unless its last batch shows where "
-        "the source goes on",
+        "--start on: records that it holds already will be there twice, unless the copy shows where the "
+        "source goes on; stops if its last batch is in the source, but nothing shows whether those before "
+        "it were mirrored",
     )
     group.add_argument(
         "--fetch-buffer-bytes",

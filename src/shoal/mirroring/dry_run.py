@@ -35,6 +35,11 @@ __all__ = ["DryRun", "PartitionOutlook", "TopicOutlook", "dry_run"]
 
 _PATIENCE_S = 30.0
 
+_LOOKS = (
+    "the mirror goes on behind the copy's last batch if the source has it exactly once, and what the source "
+    "has before it is shown to have been mirrored"
+)
+
 #: The version of Produce that came with Kafka 2.8 (KAFKA-10729), as did the authorizer that lets
 #: whoever may WRITE to a topic have a producer id (KIP-679).
 _PRODUCE_OF_2_8 = 9
@@ -293,7 +298,7 @@ class _DryRun:
         destination_ends = self._known_offsets(
             self._destination, [copies[partition] for partition in without], LATEST
         )
-        if self._options.delivery is Delivery.EXACTLY_ONCE and not self._options.allow_nonempty:
+        if self._options.delivery is Delivery.EXACTLY_ONCE:
             held = {each: copies[each] for each in without if destination_ends.get(copies[each], 0)}
             others = OtherGroups(self._source, self._destination, plan.group, held)
             for partition in held:
@@ -309,11 +314,17 @@ class _DryRun:
                 f"{held}: --adopt compares the whole copy with the source, which reads both, then goes on "
                 "behind it; stops the partition if they differ, and writes nothing"
             )
+        if self._options.allow_nonempty:
+            return (
+                f"{held}: {_LOOKS}. If the source does not have the batch exactly once, or has other records "
+                "before it, the mirror copies all from --start on (--allow-nonempty), also what the copy "
+                "holds already; stops the partition if nothing shows which records precede the batch"
+            )
         if other:
             return f"{held}: give --group {other.group} to go on there, or --adopt to take the copy over"
         return (
-            f"{held}: the mirror looks for the last batch in the source, and stops the partition if it is "
-            "not there exactly once. --adopt compares the whole copy with the source and takes it over"
+            f"{held}: {_LOOKS}; stops the partition otherwise. --adopt compares the whole copy with the "
+            "source and takes it over"
         )
 
     def _findings(

@@ -21,7 +21,7 @@ from ..incidents import Incident, IncidentKind
 from ..partition_copy import PartitionCopy
 from ..reading import read_batches
 from .logs import Clusters, DestinationLog
-from .preceding import has_preceding
+from .preceding import Preceding, compare_preceding
 from .tail import Place, Tail, find, last_batch, last_data_batch
 
 if TYPE_CHECKING:
@@ -75,13 +75,15 @@ def behind_what_is_there(
     start = Place(copy.range.start_offset)
     tail = last_batch(clusters, copy, log)
     places = find(clusters, copy, tail).places if tail else ()
+    preceding: Preceding | None = None
     if tail and len(places) == 1:
         source_start = _earliest(clusters.source, copy.source)
-        if has_preceding(clusters, copy, log, tail, places[0], source_start):
+        preceding = compare_preceding(clusters, copy, log, tail, places[0], source_start)
+        if preceding is Preceding.SHOWN:
             return places[0], tail.fingerprint.crc
-    if clusters.settings.allow_nonempty:
+    if clusters.settings.allow_nonempty and preceding is not Preceding.NOT_SHOWN:
         return start, None
-    found = _look_at(clusters, copy, log, tail, len(places), others)
+    found = _look_at(clusters, copy, log, tail, len(places), preceding, others)
     reason = (
         f"group {clusters.settings.group!r} has no committed pair for it, and {copy.destination} on "
         f"{clusters.destination} {found.what}"
@@ -110,6 +112,7 @@ def _look_at(
     log: DestinationLog,
     tail: Tail | None,
     times: int,
+    preceding: Preceding | None,
     others: OtherGroups,
 ) -> _Finding:
     """Find out what the destination holds, and what to advise."""
@@ -129,13 +132,19 @@ def _look_at(
         f"With --allow-nonempty all records from source offset {start} on follow: those that the copy holds "
         "already will be there twice"
     )
-    if times == 1:
+    if preceding is Preceding.CONTRADICTED:
+        what = (
+            f"{holds}, and its last batch is in the source, but behind other records than in the copy: the "
+            "source topic was deleted and filled again, or another program wrote to the copy"
+        )
+        return _Finding(what, f"Mirror into an empty topic (--rename). {twice}")
+    if preceding is Preceding.NOT_SHOWN:
         what = (
             f"{holds}, and its last batch is in the source, but nothing shows that the records were mirrored "
-            "which the source has before it: the source topic was deleted and filled again, another program "
-            "wrote to the copy, or the copy began later than this mirror"
+            "which the source has before it: the source topic was deleted and filled again, or the copy "
+            "began later than this mirror, or one side holds too little that can be compared"
         )
-        return _Finding(what, f"{_ADOPT}. {twice}")
+        return _Finding(what, f"{_ADOPT}. --allow-nonempty does not apply, since it would copy them twice")
     if times:
         what = f"{holds}, and its last batch is {times} times in the source"
         return _Finding(what, f"{_ADOPT}. {twice}")

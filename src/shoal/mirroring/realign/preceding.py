@@ -3,55 +3,77 @@ Whether a copy without a pair has what the source has before the copy's last bat
 
 The source may hold that batch once and be another log all the same: a topic that was deleted is often filled
 again with other records, and then with some that it had before. To go on behind the batch would pass over
-what lies before it. So the records before it are compared, in order, as those behind a pair are
-(:mod:`~shoal.mirroring.realign.merge`), back to where the source's log or the mirror begins, or over
-:data:`_MOST_OFFSETS`.
+what lies before it. So both sides are read backwards from there, each once, and compared in order: down to
+where the source's log or the mirror begins, or over so many records and bytes.
 
-Either side may have lost records since. A record that only the copy has is no contradiction if the source has
-none at some offset there: compaction took it. A record that only the source has counts as mirrored in two
-cases: the copy was compacted, and has the newest record of each key; or the copy deleted its first records,
-or began later, and many records behind that one are the same on both sides.
+Each offset that the source has nothing at may have had a record that was mirrored. So there may be several
+numbers of the copy's records that lie behind a place in the source, and all of them are kept: every number
+that is possible, and none that is not. If none is left, the source has other records there.
+
+What cannot be compared shows in another way. If both logs are too long to be compared as a whole, the
+source's first records have to be in the copy, too. If the copy was compacted, it must have the newest record
+of each key. If the copy deleted its first records, or began later, all that it has left must be the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
-from typing import NamedTuple
 
-from ...errors import UnsupportedBatch
-from ...records import Decision
-from ..decoding import records_to_mirror
+from ...client.offsets import list_offsets
 from ..partition_copy import PartitionCopy
-from ..reading import read_decided
+from .backwards import Absent, CopyBackwards, Entry, Gap, Seen, SourceBackwards, Step, Stored
 from .logs import Clusters, DestinationLog
-from .merge import Cut
 from .places import retention_is_faster
-from .second_place import are_distinct
-from .survivors import Survivors
-from .tail import Place, Tail, batches_at
-from .written import OutOfSight, WrittenBatch
+from .tail import Place, Tail
 
-__all__ = ["has_preceding"]
+__all__ = ["Preceding", "compare_preceding"]
 
-#: So many offsets of the source are compared. All of a shorter log, so that the answer is exact.
-_MOST_OFFSETS = 10_000
+#: So many records of the source are compared before the last batch, if they have no more bytes than that on
+#: each side. All of a shorter log, so that the answer is exact.
+_MOST_RECORDS = 10_000
+_MOST_BYTES = 4 * 1024 * 1024
 
-#: So many records that are the same in order are no accident, if they differ from each other.
+#: More bytes are read as long as they hold too few records: large ones, aborted or compacted ones.
+_MOST_BYTES_FOR_FEW = 64 * 1024 * 1024
+
+#: So many records that are the same in order are no accident, if so many of them differ from each other, or
+#: so many of their times do.
 _LEAST_SAME = 16
+_LEAST_TIMES = 8
+
+#: So many of the source's first records have to be in the copy of a log that is not compared as a whole. They
+#: are looked for among so many of the copy's.
+_FIRST_RECORDS = 64
+_FIRST_AMONG = 10_000
+
+#: So many comparisons at most; a topic that repeats itself, and was compacted, may need very many.
+_MOST_COMPARISONS = 2_000_000
+
+#: If a piece of the source has too few records, one that is longer by this is read before it.
+_LONGER = 8
 
 
-def has_preceding(
+class Preceding(Enum):
+    """What both sides show of the records before a copy's last batch."""
+
+    SHOWN = "they were mirrored"
+    CONTRADICTED = "the source has other records there than the copy"
+    NOT_SHOWN = "nothing shows whether they were mirrored"
+
+
+def compare_preceding(
     clusters: Clusters,
     copy: PartitionCopy,
     log: DestinationLog,
     tail: Tail,
     place: Place,
     source_start: int,
-) -> bool:
+) -> Preceding:
     """
-    Whether the source has nothing before a copy's last batch that was not mirrored.
+    Say whether the source has nothing before a copy's last batch that was not mirrored.
 
     Args:
         clusters: Both clusters.
@@ -61,38 +83,18 @@ def has_preceding(
         place: Behind that batch in the source.
         source_start: Where the source's log begins.
 
-    Returns:
-        False also if nothing shows it.
-
     Raises:
-        ShoalError: A cluster does not answer, or has a damaged batch.
+        ShoalError: A cluster does not answer.
 
     """
     with retention_is_faster():
-        try:
-            return _Comparison(clusters, copy, log, tail, place.source_offset, source_start).run()
-        except (OutOfSight, UnsupportedBatch):
-            return False
-
-
-class _Stretch(NamedTuple):
-    """
-    Some offsets of the source.
-
-    Attributes:
-        records: How many records are to be mirrored of them.
-        missing: At how many of them the source has nothing, so that it may have had a record.
-
-    """
-
-    records: int
-    missing: int
+        return _Comparison(clusters, copy, log, tail, place.source_offset, source_start).run()
 
 
 @dataclass(frozen=True)
 class _Comparison:
     """
-    A stretch of the source, and the end of the copy, which may have been made of it.
+    The source before an offset, and the copy, which may have been made of it.
 
     Attributes:
         clusters: Both clusters.
@@ -111,135 +113,258 @@ class _Comparison:
     end: int
     source_start: int
 
-    def run(self) -> bool:
-        if self._unmatched_offsets < 0:
-            return False  # the source has more records there than the copy ever had
-        merge = self._survivors.merge(is_unchanged=False)
-        if merge.last is None or merge.last.source_offset != self.end:
-            return False
-        if self._has_holes and not self._has_newest_of_each_key():
-            return False
-        return (self._is_whole and not self._deleted) or self._are_same_by_no_accident()
-
-    # The source
+    def run(self) -> Preceding:
+        match = self._match
+        self._go_back()
+        if match.is_over and not (match.ran_out or match.is_cut):
+            return Preceding.CONTRADICTED
+        if match.has_compacted and not match.has_newest_of_each_key():
+            return Preceding.CONTRADICTED
+        return Preceding.SHOWN if self._is_enough() else Preceding.NOT_SHOWN
 
     @cached_property
-    def _wanted_from(self) -> int:
-        """Where the mirror begins; a start behind the place says nothing of what lies before it."""
-        start = self.copy.range.start_offset
-        return max(self.source_start, start if start < self.end else 0)
+    def _source(self) -> SourceBackwards:
+        return SourceBackwards(self.clusters, self.copy, self.end, self._wanted_from)
 
     @cached_property
-    def _start(self) -> int:
-        return max(self._wanted_from, self.end - self._tail_size - _MOST_OFFSETS)
+    def _copied(self) -> CopyBackwards:
+        return CopyBackwards(self.clusters, self.copy, self.log, self.tail.header.next_offset)
+
+    @cached_property
+    def _match(self) -> _Match:
+        return _Match(self._copied.entries, self._copied)
 
     @property
-    def _is_whole(self) -> bool:
-        return self._start == self._wanted_from
+    def _begins_anywhere(self) -> bool:
+        """Whether the mirror's start says nothing of what lies before the place, as the source's end."""
+        return self.copy.range.start_offset >= self.end
 
-    @cached_property
-    def _stretch(self) -> _Stretch:
-        """Count what lies before the place, as :class:`Survivors` goes over it."""
-        settings = self.clusters.settings
-        offset, records, missing = self._start, 0, 0
-        for decision, batch in read_decided(
-            self.clusters.source,
-            self.copy.source,
-            offset,
-            settings.source.isolation_level,
-            keep_append_time=settings.keep_append_time,
-        ):
-            header = batch.header
-            if offset >= self.end or (header.magic == 2 and header.base_offset >= self.end):
-                break
-            if decision is Decision.DROP_EMPTY:
-                continue  # its offsets count as missing
-            if decision.is_drop:
-                missing += max(0, header.base_offset - offset)
-                offset = header.next_offset
-            elif decision is Decision.COPY:
-                missing += header.base_offset - offset
-                offset = min(header.next_offset, self.end)
-                records += offset - header.base_offset
-            else:
-                for record in records_to_mirror(batch, offset, settings):
-                    if record.offset < self.end:
-                        missing += record.offset - offset
-                        offset = record.offset + 1
-                        records += 1
-        return _Stretch(records, missing + max(0, self.end - offset))
-
-    # The copy
+    @property
+    def _wanted_from(self) -> int:
+        """Where the mirror begins."""
+        start = 0 if self._begins_anywhere else self.copy.range.start_offset
+        return max(self.source_start, start)
 
     @property
     def _tail_size(self) -> int:
         return self.tail.header.last_offset_delta + 1
 
-    @cached_property
-    def _first(self) -> int:
-        """
-        Return the destination offset from which on the copy may have been made of the stretch.
+    # Reading
 
-        It lies before the log's start if the copy deleted its first records; and before offset 0 if the
-        mirror begins anywhere, as at the source's end: then the copy may have begun later than the stretch.
-        """
-        first = self.tail.header.next_offset - self._stretch.records - self._stretch.missing
-        begins_anywhere = self.copy.range.start_offset >= self.end
-        return first if begins_anywhere else max(0, first)
+    def _go_back(self) -> None:
+        """Compare piece by piece, until it is enough, or no more may be read."""
+        bytes_each = max(1, self.tail.header.size // self._tail_size)
+        offsets = self._tail_size + max(_LEAST_SAME, min(_MOST_RECORDS, _MOST_BYTES // bytes_each))
+        while not (self._source.is_whole or self._match.is_ended or self._left_bytes <= 0):
+            before = self._source.position
+            is_short = offsets <= self._tail_size + _LEAST_SAME
+            most_bytes = _MOST_BYTES_FOR_FEW if is_short else 2 * _MOST_BYTES
+            steps = self._source.read(offsets, min(self._left_bytes, most_bytes))
+            if steps is None:
+                offsets = max(1, offsets // _LONGER)
+                continue
+            self._compare(steps)
+            if self._before_tail >= _MOST_RECORDS:
+                return
+            read = max(1, self.end - self._source.position)
+            offsets = min(max(offsets, before - self._source.position) * _LONGER, self._affordable(read))
+
+    def _affordable(self, read: int) -> int:
+        """Return how many offsets may still be read if they have as many bytes as those before."""
+        return max(1, self._left_bytes * read // max(1, self._source.bytes))
 
     @property
-    def _size(self) -> int:
-        return self.tail.header.next_offset - self._first
+    def _left_bytes(self) -> int:
+        is_few = self._before_tail < _LEAST_SAME
+        return (_MOST_BYTES_FOR_FEW if is_few else _MOST_BYTES) - self._source.bytes
 
     @property
-    def _unmatched_offsets(self) -> int:
-        """How many offsets of the copy are there for what the source does not have any more."""
-        return self._size - self._stretch.records
+    def _before_tail(self) -> int:
+        return self._match.records - self._tail_size
+
+    def _compare(self, steps: Sequence[Step]) -> None:
+        records = sum(step.records_count for step in steps if isinstance(step, Stored))
+        missing = sum(step.offsets for step in steps if isinstance(step, Gap))
+        for needed in (records, records + missing):
+            self._copied.read(self._match.furthest + needed, _MOST_BYTES_FOR_FEW)
+        for step in steps:
+            self._match.take(step)
+
+    # Evidence
+
+    def _is_enough(self) -> bool:
+        match = self._match
+        if match.is_over:
+            # The copy has nothing left to compare, or nothing that could be read.
+            may_begin_later = self._begins_anywhere or self.log.start > 0
+            return may_begin_later and match.ran_out and _is_no_accident(match.same)
+        if self._source.is_whole and not match.is_exhausted:
+            return True
+        if not _is_no_accident(match.same[self._tail_size :]):
+            return False
+        return self._begins_anywhere or self.log.start > 0 or self._has_first_records()
+
+    def _has_first_records(self) -> bool:
+        """Whether the copy has the source's first records, in their order."""
+        between = self._source.position - self._wanted_from
+        steps = self._source.first_records(_FIRST_RECORDS, _MOST_BYTES)
+        first = next((step.records for step in reversed(steps) if isinstance(step, Stored)), None)
+        if not first:
+            return False
+        behind = self.tail.header.next_offset - self._match.furthest
+        by_count = max(self.log.start, behind - between)
+        return self._is_among(by_count, steps) or self._is_among(self._offset_at(first[0].time), steps)
+
+    def _is_among(self, offset: int | None, steps: Sequence[Step]) -> bool:
+        if offset is None:
+            return False
+        entries = self._copied.from_offset(offset, _FIRST_AMONG, _MOST_BYTES)
+        match = _Match(entries, reached=list(range(len(entries) + 1)))
+        for step in steps:
+            match.take(step)
+        return not match.is_ended
+
+    def _offset_at(self, time: int | None) -> int | None:
+        """Return the copy's first offset with a time, as far as its leader says."""
+        if time is None or time < 0:
+            return None
+        partition = self.copy.destination
+        offset = list_offsets(self.clusters.destination, {partition: time})[partition]
+        return offset if isinstance(offset, int) and offset >= 0 else None
+
+
+class _Match:
+    """
+    How many of the copy's records lie behind a place in the source, as it goes back.
+
+    Attributes:
+        records: So many of the source's were compared.
+        same: Those that the copy has, too, the last first.
+        furthest: The largest number that was possible.
+        ran_out: Whether the copy may have begun behind a record that the source has.
+        is_cut: Whether a number was left out that may have been the right one.
+        is_exhausted: Whether more would have to be compared than may be.
+        has_compacted: Whether records were compared that the copy has no more.
+
+    """
+
+    def __init__(
+        self, entries: Sequence[Entry], copied: CopyBackwards | None = None, reached: list[int] | None = None
+    ) -> None:
+        """Begin at the copy's end, with no number but 0, or with others."""
+        self._entries = entries
+        self._copied = copied
+        self._reached = [0] if reached is None else reached
+        self._newest: dict[int | None, Seen] = {}
+        self._comparisons = 0
+        self.records = 0
+        self.same: list[tuple[int, int | None]] = []
+        self.furthest = 0
+        self.ran_out = False
+        self.is_cut = False
+        self.is_exhausted = False
+        self.has_compacted = False
 
     @property
-    def _deleted(self) -> int:
-        """How many of these offsets lie before the copy's log."""
-        return max(0, self.log.start - self._first)
+    def is_over(self) -> bool:
+        """Whether no number is possible any more."""
+        return not self._reached
 
-    @cached_property
-    def _survivors(self) -> Survivors:
-        """Both, with the offsets that may be missing put in front: their records end together."""
-        return Survivors(
-            self.clusters,
-            self.copy,
-            self._start - self._unmatched_offsets,
-            self._start,
-            self.end,
-            self._batches,
-            self._size,
+    @property
+    def is_ended(self) -> bool:
+        """Whether nothing more is compared."""
+        return self.is_over or self.is_exhausted
+
+    @property
+    def _is_whole(self) -> bool:
+        return self._copied is None or self._copied.is_whole
+
+    def take(self, step: Step) -> None:
+        """Go back over what the source has before."""
+        if self.is_ended:
+            return
+        if isinstance(step, Gap):
+            self._take_gap(step.offsets)
+        elif not self._take_copy(step):
+            for record in reversed(step.records or ()):
+                self._take_record(record)
+        if self._reached:
+            self.furthest = self._reached[-1]
+
+    def _take_gap(self, offsets: int) -> None:
+        wider: list[int] = []
+        size = len(self._entries)
+        if self._reached[-1] + offsets > size and not self._is_whole:
+            self.is_exhausted = True
+            return
+        for number in self._reached:
+            first = max(number, wider[-1] + 1) if wider else number
+            wider += range(first, min(number + offsets, size) + 1)
+        self._reached = wider
+
+    def _take_copy(self, step: Stored) -> bool:
+        """Go back over a batch that cannot be decoded, or that is the same as the only one in question."""
+        if step.records is not None and len(self._reached) > 1:
+            return False
+        batches = self._copied.batches if self._copied else {}
+        found = [each for each in self._reached if step.fingerprint and batches.get(each) == step.fingerprint]
+        if step.records is not None and not found:
+            return False
+        size = len(self._entries)
+        self.ran_out = self.ran_out or (self._is_whole and self._reached[-1] >= size)
+        self.is_cut = self.is_cut or len(found) < sum(each < size for each in self._reached)
+        self._reached = [each + step.records_count for each in found]
+        self.records += step.records_count
+        if step.records is None:
+            self.same += [(each.crc, None) for each in (step.fingerprint,) if each]
+        for record in reversed(step.records or ()):
+            self._note(record)
+            self.same.append((record.body, record.time))
+        return True
+
+    def _take_record(self, record: Seen) -> None:
+        if self.is_ended:
+            return
+        self._comparisons += len(self._reached)
+        if self._comparisons > _MOST_COMPARISONS or not (
+            self._is_whole or self._reached[-1] < len(self._entries)
+        ):
+            self.is_exhausted = True
+            return
+        found = [self._entries[each] for each in self._reached if each < len(self._entries)]
+        self.ran_out = self.ran_out or len(found) < len(self._reached)
+        self.is_cut = self.is_cut or Absent.UNREADABLE in found
+        self.has_compacted = self.has_compacted or Absent.COMPACTED in found
+        self._reached = [
+            each + 1 for each, entry in zip(self._reached, found, strict=False) if _may_be(entry, record)
+        ]
+        if self.is_over:
+            return
+        self.records += 1
+        self._note(record)
+        if any(isinstance(entry, Seen) and entry.is_same(record) for entry in found):
+            self.same.append((record.body, record.time))
+
+    def _note(self, record: Seen) -> None:
+        self._newest.setdefault(record.key, record)
+
+    def has_newest_of_each_key(self) -> bool:
+        """Whether the copy has the newest record of each key of the source's, or it is a tombstone."""
+        copied: dict[int | None, Seen] = {}
+        for entry in self._entries[: self.furthest]:
+            if isinstance(entry, Seen):
+                copied.setdefault(entry.key, entry)
+        return None not in self._newest and all(
+            copied[key].is_same(record) if key in copied else record.is_tombstone
+            for key, record in self._newest.items()
         )
 
-    def _batches(self) -> Generator[WrittenBatch]:
-        for batch in batches_at(self.clusters, self.copy, max(self._first, self.log.start)):
-            if batch.header.base_offset >= self.tail.header.next_offset:
-                return
-            yield WrittenBatch(batch.header.base_offset - self._first, batch, is_ours=True)
 
-    @cached_property
-    def _has_holes(self) -> bool:
-        """Whether compaction took records of the copy."""
-        offset = max(self._first, self.log.start)
-        for _, batch, _ in self._batches():
-            if batch.header.base_offset > offset or batch.header.has_holes:
-                return True
-            offset = batch.header.next_offset
-        return offset < self.tail.header.next_offset
+def _may_be(entry: Entry, record: Seen) -> bool:
+    return entry is Absent.COMPACTED or (isinstance(entry, Seen) and entry.is_same(record))
 
-    # What shows that a record was mirrored that is not there
 
-    def _has_newest_of_each_key(self) -> bool:
-        start, end = Cut(0, self._start, -1), Cut(self._stretch.records, self.end, -1)
-        return self._survivors.are_written(start, end, is_compacted=True)
-
-    def _are_same_by_no_accident(self) -> bool:
-        if not self._is_whole and self.end < self.tail.header.next_offset:
-            return False  # the copy had more records than the source: of a former topic, or of others
-        first = max(self._first, self.log.start)
-        held = self.tail.header.base_offset - first
-        same = self._stretch.records - self._deleted - self._tail_size
-        return same >= _LEAST_SAME and are_distinct(self.clusters, self.copy, first, held)
+def _is_no_accident(same: Sequence[tuple[int, int | None]]) -> bool:
+    """Whether so many records are the same that differ from each other."""
+    differ = len(set(same)) >= _LEAST_SAME or len({time for _, time in same}) >= _LEAST_TIMES
+    return len(same) >= _LEAST_SAME and differ
