@@ -15,6 +15,9 @@ from chaos.scenarios.promises import Findings, at_least_once, exact, exact_or_st
 from chaos.trial import run_trial
 from two_brokers import Content
 
+from shoal.mirroring.realign import nonempty
+from shoal.mirroring.realign.preceding import Preceding
+
 #: What is drawn from it is stated beside each trial's number.
 SEED = 0
 
@@ -129,6 +132,24 @@ def test_scenario_keeps_its_promise(name: str) -> None:
     for number in range(4):
         _, problems = run_scenario(ScenarioPlan(SEED, number, name), SCENARIOS[name]())
         assert problems == [], number
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("answer", "name"),
+    [
+        (Preceding.SHOWN, "source topic deleted and filled again with its records behind others"),
+        (Preceding.NOT_SHOWN, "positions deleted, and nothing else changed"),
+        (Preceding.CONTRADICTED, "positions deleted, and nothing else changed"),
+    ],
+)
+def test_scenario_notices_that_a_copy_is_not_compared(
+    monkeypatch: pytest.MonkeyPatch, answer: Preceding, name: str
+) -> None:
+    """Of two dozen trials most do; a mirror that always gives the same answer must not pass them."""
+    monkeypatch.setattr(nonempty, "compare_preceding", lambda *args: answer)
+    plans = (ScenarioPlan(SEED, number, name) for number in range(24))
+    assert any(run_scenario(plan, SCENARIOS[name]())[1] for plan in plans)
 
 
 def test_scenario_of_a_damaged_copy_breaks_its_promise() -> None:
