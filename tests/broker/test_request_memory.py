@@ -51,7 +51,7 @@ def begin(wire: Wire, sent: int) -> None:
 @pytest.mark.usefixtures("traced")
 def test_connections_that_are_idle_after_a_large_request_keep_a_megabyte_each() -> None:
     with Broker() as broker, ExitStack() as stack:
-        record_set = bytes(24 * MIB)
+        record_set = bytes(4 * MIB)
         for _ in range(5):
             wire = stack.enter_context(Wire(broker.bootstrap))
             assert wire.produce("unknown", record_set).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
