@@ -599,6 +599,29 @@ def test_few_records_of_a_strongly_compacted_source_are_compared_as_a_whole(
     goes_on(brokers)
 
 
+def test_a_long_copy_of_a_strongly_compacted_source_goes_on(
+    brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The source's first records lay further apart than the copy is searched for them."""
+    monkeypatch.setattr(preceding, "_MOST_RECORDS", 20)
+    monkeypatch.setattr(preceding, "_FIRST_AMONG", 1000)
+    history.plain(*[1000] * 13, 1)
+    assert brokers.run().complete
+    clean(brokers.source, lambda offset: offset % 300 == 299 or offset == 13_000)
+    drop_empty(brokers.source)
+    goes_on(brokers)
+
+
+def test_a_long_copy_that_begins_with_large_batches_goes_on(
+    brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preceding, "_MOST_RECORDS", 100)
+    monkeypatch.setattr(preceding, "_FIRST_AMONG", 1000)
+    history.plain(2000, 2000, *[10] * 20, 3)
+    assert brokers.run().complete
+    goes_on(brokers)
+
+
 @pytest.mark.parametrize("value", [None, b"v"])
 def test_a_record_that_only_the_source_has_was_mirrored_if_it_is_a_tombstone(
     brokers: TwoBrokers, history: History, value: bytes | None

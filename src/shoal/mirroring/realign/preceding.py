@@ -48,6 +48,7 @@ _LEAST_TIMES = 8
 #: are looked for among so many of the copy's.
 _FIRST_RECORDS = 64
 _FIRST_AMONG = 10_000
+_FIRST_BYTES = 256 * 1024
 
 #: So many comparisons at most; a topic that repeats itself, and was compacted, may need very many.
 _MOST_COMPARISONS = 2_000_000
@@ -206,14 +207,18 @@ class _Comparison:
 
     def _has_first_records(self) -> bool:
         """Whether the copy has the source's first records, in their order."""
-        between = self._source.position - self._wanted_from
-        steps = self._source.first_records(_FIRST_RECORDS, _MOST_BYTES)
-        first = next((step.records for step in reversed(steps) if isinstance(step, Stored)), None)
+        steps = self._source.first_records(_FIRST_RECORDS, _FIRST_BYTES)
+        missing = 0
+        while steps and isinstance(steps[-1], Gap):
+            missing += steps[-1].offsets
+            del steps[-1]
+        first = steps[-1].records if steps and isinstance(steps[-1], Stored) else None
         if not first:
             return False
-        behind = self.tail.header.next_offset - self._match.furthest
-        by_count = max(self.log.start, behind - between)
-        return self._is_among(by_count, steps) or self._is_among(self._offset_at(first[0].time), steps)
+        between = self._source.position - self._wanted_from - missing
+        by_count = max(self.log.start, self.tail.header.next_offset - self._match.furthest - between)
+        near = _first_of(steps, _FIRST_AMONG // 2)
+        return self._is_among(by_count, near) or self._is_among(self._offset_at(first[0].time), near)
 
     def _is_among(self, offset: int | None, steps: Sequence[Step]) -> bool:
         if offset is None:
@@ -358,6 +363,23 @@ class _Match:
             copied[key].is_same(record) if key in copied else record.is_tombstone
             for key, record in self._newest.items()
         )
+
+
+def _first_of(steps: Sequence[Step], most_offsets: int) -> list[Step]:
+    """Return the first records, no more than are looked for; the last first, as they are given."""
+    found: list[Step] = []
+    records = offsets = 0
+    for step in reversed(steps):
+        offsets += step.offsets if isinstance(step, Gap) else 1
+        if records >= _FIRST_RECORDS or (records and offsets > most_offsets):
+            break
+        if isinstance(step, Stored) and step.records is not None:
+            first = step.records[: _FIRST_RECORDS - records]
+            records += len(first)
+            offsets += len(first) - 1
+            step = Stored(len(first), first)
+        found.append(step)
+    return found[::-1]
 
 
 def _may_be(entry: Entry, record: Seen) -> bool:
