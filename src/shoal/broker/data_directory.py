@@ -15,6 +15,7 @@ The journal is shoal's own; Kafka has topics in its place.
 from __future__ import annotations
 
 import base64
+import contextlib
 import fcntl
 import os
 import shutil
@@ -35,6 +36,11 @@ _log = logger("shoal.broker")
 _META = "meta.properties"
 _CLEAN = ".kafka_cleanshutdown"
 _PARTITION_METADATA = "partition.metadata"
+_FILES_OF_A_NEW_PARTITION = (
+    _PARTITION_METADATA,
+    f"{_PARTITION_METADATA}.new",
+    *(f"{0:020}{suffix}" for suffix in (".log", ".index", ".timeindex")),
+)
 
 #: Of a file: a topic's may nearly be so long, and Kafka cuts it too (``LocalLog.logDeleteDirName``).
 _LONGEST_NAME = 255
@@ -165,15 +171,13 @@ class DataDirectory:
                 _write(path / _PARTITION_METADATA, _metadata(topic_id))
                 flush_directory(self.path)
             except OSError:
-                shutil.rmtree(path, ignore_errors=True)
+                _discard(path)
                 raise
         return path
 
-    def discard_partition(self, topic: str, number: int, topic_id: uuid.UUID) -> None:
-        """Remove a partition that could not be kept, if it is there."""
-        path = self.path / f"{topic}-{number}"
-        if _is_of(path, topic_id):
-            shutil.rmtree(path, ignore_errors=True)
+    def discard_partition(self, topic: str, number: int) -> None:
+        """Remove a partition that :meth:`partition` just made, and that could not be kept."""
+        _discard(self.path / f"{topic}-{number}")
 
     def delete_partition(self, topic: str, number: int) -> None:
         """Delete a partition's directory, at once as far as others can see."""
@@ -192,6 +196,15 @@ class DataDirectory:
 
 def _metadata(topic_id: uuid.UUID) -> str:
     return f"version: 0\ntopic_id: {base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip('=')}\n"
+
+
+def _discard(path: Path) -> None:
+    """Remove a new partition's directory, also if no file can be opened any more: nothing is listed."""
+    for name in _FILES_OF_A_NEW_PARTITION:
+        with contextlib.suppress(OSError):
+            (path / name).unlink()
+    with contextlib.suppress(OSError):
+        path.rmdir()
 
 
 def _is_of(path: Path, topic_id: uuid.UUID) -> bool:

@@ -107,7 +107,7 @@ class Topics:
         starts = dict(data.journal.facts("log_start_offset"))
         for (name,), fact in data.journal.facts("topic"):
             topic = Topic(name, uuid.UUID(fact["id"]), [], fact["config"])
-            self._add_logs(topic, fact["partitions"])
+            self._add_logs(topic, fact["partitions"], [])
             for number, log in enumerate(topic.logs):
                 log.recover(starts.get((name, str(number)), 0), verify=not data.was_clean)
                 log.begin_leader_epoch(max(log.leader_epoch, fact["leader_epoch"]) + 1)
@@ -222,19 +222,19 @@ class Topics:
 
     def _grow(self, topic: Topic, partitions: int) -> None:
         before = len(topic.logs)
+        made: list[int] = []
         try:
-            self._add_logs(topic, partitions)
+            self._add_logs(topic, partitions, made)
             self._keep(topic, flushed=True)
         except Refused:
-            made = len(topic.logs)
             del topic.logs[before:]
             if self._data is not None:
-                # The one after the last, too: of that only the log could not be made.
-                for number in range(before, min(made + 1, partitions)):
-                    self._data.discard_partition(topic.name, number, topic.topic_id)
+                for number in made:
+                    self._data.discard_partition(topic.name, number)
             raise
 
-    def _add_logs(self, topic: Topic, partitions: int) -> None:
+    def _add_logs(self, topic: Topic, partitions: int, made: list[int]) -> None:
+        """Add logs up to a number; ``made`` gets those that have a directory, also of one that fails then."""
         config = TopicConfig.of(topic.overrides, self._broker_config)
         for number in range(len(topic.logs), partitions):
             name = f"{topic.name}-{number}"
@@ -244,6 +244,7 @@ class Topics:
                 )
             try:
                 directory = self._data.partition(topic.name, number, topic.topic_id) if self._data else None
+                made.append(number)
                 topic.logs.append(Log(name, config, directory, self.failure))
             except OSError as error:
                 raise self.failure.refused(name, error) from error
