@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import struct
 import threading
 import tracemalloc
@@ -23,9 +24,13 @@ BUDGET = 2 * CLAIMED
 
 @pytest.fixture
 def traced() -> Iterator[None]:
+    """Without garbage collection, which a process of many objects does rarely: nothing may wait for it."""
+    gc.collect()
+    gc.disable()
     tracemalloc.start()
     yield
     tracemalloc.stop()
+    gc.enable()
 
 
 def held() -> int:
@@ -70,8 +75,8 @@ def test_half_sent_requests_take_no_more_than_the_budget_and_small_ones_are_serv
         wait_until(lambda: sum(not sender.is_alive() for sender in senders) >= 2)
         with Wire(small.bootstrap) as other:
             assert other.produce("topic", batch()).error_code == ErrorCode.NONE
-        # Beside the budget: what each connection has of its own.
-        assert held() < BUDGET + 5 * 2 * MIB
+        # Beside the budget: what each connection has of its own, and a moment's copy while a buffer grows.
+        wait_until(lambda: held() < BUDGET + 5 * 2 * MIB)
 
 
 _MOST_OF_IT = struct.pack(">i", CLAIMED) + bytes(CLAIMED - 1)
