@@ -239,7 +239,7 @@ def test_connections_without_a_token_do_not_keep_tasks_out(
     monkeypatch.setattr("shoal.mirroring.control.strangers._MOST", 4)
     with contextlib.ExitStack() as held:
         strangers = [
-            held.enter_context(socket.create_connection(driver.server.address, timeout=5)) for _ in range(20)
+            held.enter_context(socket.create_connection(driver.server.address, timeout=30)) for _ in range(20)
         ]
         for each in strangers[:16]:
             assert each.recv(1) == b""  # the oldest have to leave

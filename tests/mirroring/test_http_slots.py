@@ -27,7 +27,7 @@ class Clients:
         theirs.settimeout(10)
         slot = self._slots.take(ours, host)
         assert slot is not None
-        slot.was_answered = answered
+        slot.is_proven = answered
         thread = threading.Thread(target=self._serve, args=(slot,))
         thread.start()
         self._open_until.callback(thread.join)
