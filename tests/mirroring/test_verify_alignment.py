@@ -228,7 +228,7 @@ def test_a_mirror_that_an_older_one_began_is_compared_from_there(
     brokers.run(begin_at(brokers.ranges(), 3))
     loaded.plain(3)
     newer = brokers.with_settings(group="newer")
-    newer.run()
+    newer.run(begin_at(newer.ranges(), 3))
     assert newer.pair().origin == (30, 27)
     report = partition(newer)
     assert aligned(report) == (Aligned.BY_CONTENT, 3, 0)
