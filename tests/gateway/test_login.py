@@ -8,15 +8,17 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
-from typing import Any
 
 import pytest
 from broker.wire import PATIENCE_S, Wire
-from confluent_kafka import Consumer, KafkaException, Producer
 from gateway.behind import Behind, gateway_before, wait_until
+from gateway.foreign_logins import (
+    USERS,
+    kafka_python_sends_and_reads,
+    librdkafka_is_told_of_a_wrong_password,
+    librdkafka_sends_and_reads,
+)
 from gateway.test_users import PENCIL, written
-from kafka import KafkaConsumer, KafkaProducer
 
 from shoal.broker import BrokerCluster
 from shoal.client.cluster import Cluster
@@ -26,9 +28,6 @@ from shoal.gateway import MECHANISMS, UserFile, make_entry
 from shoal.protocol.apis import ApiKey
 
 Connect = Callable[[str], Wire]
-
-USERS = {"alice": "alice=secret, 7c1e", "bob": "bob-secret"}
-SECONDS = 30
 
 
 @pytest.fixture(scope="module")
@@ -349,63 +348,19 @@ def received(connected: socket.socket, count: int) -> bytes:
 # Clients of other makes
 
 
-def locked(
-    behind: Behind, mechanism: str, user: str = "alice", password: str | None = None
-) -> dict[str, Any]:
-    return {
-        "bootstrap.servers": behind.address(),
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": mechanism,
-        "sasl.username": user,
-        "sasl.password": USERS[user] if password is None else password,
-        "log_level": 0,
-    }
-
-
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("version", ["", "0.10.2.2"])
 def test_librdkafka_logs_in(asking: Behind, mechanism: str, version: str) -> None:
-    topic = asking.new_topic()
-    config = locked(asking, mechanism)
-    if version:  # it then shakes hands in v0, and sends tokens without headers
-        config |= {"api.version.request": "false", "broker.version.fallback": version}
-    producer = Producer(config)
-    producer.produce(topic, b"value")
-    assert producer.flush(SECONDS) == 0
-    consumer = Consumer({**config, "group.id": topic, "auto.offset.reset": "earliest"})
-    try:
-        consumer.subscribe([topic])
-        message = consumer.poll(SECONDS)
-        assert message is not None
-        assert message.value() == b"value"
-    finally:
-        consumer.close()
+    librdkafka_sends_and_reads(asking, mechanism, version)
 
 
 def test_librdkafka_is_told_of_a_wrong_password(asking: Behind) -> None:
-    errors: list[str] = []
-    config = locked(asking, "SCRAM-SHA-512", password="wrong")
-    producer = Producer({**config, "error_cb": lambda error: errors.append(error.str())})
-    with pytest.raises(KafkaException):
-        producer.list_topics(timeout=5)
-    producer.poll(1)
-    assert any("invalid credentials with SASL mechanism SCRAM-SHA-512" in each for each in errors)
+    librdkafka_is_told_of_a_wrong_password(asking)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_kafka_python_logs_in(asking: Behind, mechanism: str) -> None:
-    topic = asking.new_topic()
-    config: dict[str, Any] = {
-        "bootstrap_servers": asking.address(),
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": mechanism,
-        "sasl_plain_username": "bob",
-        "sasl_plain_password": USERS["bob"],
-    }
-    with closing(KafkaProducer(**config)) as producer:
-        producer.send(topic, b"value").get(SECONDS)
-    with closing(KafkaConsumer(topic, auto_offset_reset="earliest", **config)) as consumer:
-        assert next(consumer).value == b"value"
+    kafka_python_sends_and_reads(asking, mechanism)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

@@ -7,25 +7,24 @@ The embedded broker has no SASL, so another gateway, which has users of its own,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from typing import Any
 
 import pytest
 from broker.wire import Wire
-from confluent_kafka import Consumer, KafkaException, Producer
 from gateway.behind import Behind, free_ports, gateway_before, served, wait_until
+from gateway.foreign_logins import (
+    kafka_python_sends_and_reads,
+    librdkafka_is_told_of_a_wrong_password,
+    librdkafka_sends_and_reads,
+)
 from gateway.test_login import (
     PLAIN_TOKEN,
-    SECONDS,
     SHAKEN,
-    USERS,
     authenticate,
     framed,
     handshake,
-    locked,
     users,
 )
-from kafka import KafkaConsumer, KafkaProducer
 
 from shoal.broker import BrokerCluster
 from shoal.client.config import ClientConfig
@@ -171,44 +170,13 @@ def test_clients_that_met_before_their_broker_s_address_was_known_are_all_sent_t
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("version", ["", "0.10.2.2"])
 def test_librdkafka_logs_in_at_the_cluster(passing: Behind, mechanism: str, version: str) -> None:
-    topic = passing.new_topic()
-    config = locked(passing, mechanism)
-    if version:  # it then shakes hands in v0, and sends tokens without headers
-        config |= {"api.version.request": "false", "broker.version.fallback": version}
-    producer = Producer(config)
-    producer.produce(topic, b"value")
-    assert producer.flush(SECONDS) == 0
-    consumer = Consumer({**config, "group.id": topic, "auto.offset.reset": "earliest"})
-    try:
-        consumer.subscribe([topic])
-        message = consumer.poll(SECONDS)
-        assert message is not None
-        assert message.value() == b"value"
-    finally:
-        consumer.close()
+    librdkafka_sends_and_reads(passing, mechanism, version)
 
 
 def test_librdkafka_is_told_of_a_wrong_password(passing: Behind) -> None:
-    errors: list[str] = []
-    config = locked(passing, "SCRAM-SHA-512", password="wrong")
-    producer = Producer({**config, "error_cb": lambda error: errors.append(error.str())})
-    with pytest.raises(KafkaException):
-        producer.list_topics(timeout=5)
-    producer.poll(1)
-    assert any("invalid credentials with SASL mechanism SCRAM-SHA-512" in each for each in errors)
+    librdkafka_is_told_of_a_wrong_password(passing)
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
 def test_kafka_python_logs_in_at_the_cluster(passing: Behind, mechanism: str) -> None:
-    topic = passing.new_topic()
-    config: dict[str, Any] = {
-        "bootstrap_servers": passing.address(),
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": mechanism,
-        "sasl_plain_username": "bob",
-        "sasl_plain_password": USERS["bob"],
-    }
-    with closing(KafkaProducer(**config)) as producer:
-        producer.send(topic, b"value").get(SECONDS)
-    with closing(KafkaConsumer(topic, auto_offset_reset="earliest", **config)) as consumer:
-        assert next(consumer).value == b"value"
+    kafka_python_sends_and_reads(passing, mechanism)

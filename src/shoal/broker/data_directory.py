@@ -26,6 +26,7 @@ import javaproperties
 
 from ..errors import ConfigError
 from ..printable import logger
+from .file_segment import file_names
 from .journal import Journal
 from .log_dir_failure import LogDirFailure, flush_directory, flush_file
 
@@ -39,7 +40,7 @@ _PARTITION_METADATA = "partition.metadata"
 _FILES_OF_A_NEW_PARTITION = (
     _PARTITION_METADATA,
     f"{_PARTITION_METADATA}.new",
-    *(f"{0:020}{suffix}" for suffix in (".log", ".index", ".timeindex")),
+    *file_names(0),
 )
 
 #: Of a file: a topic's may nearly be so long, and Kafka cuts it too (``LocalLog.logDeleteDirName``).

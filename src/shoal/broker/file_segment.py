@@ -32,7 +32,7 @@ from ..records import BatchHeader, RecordBatch, split, verify_crc
 from .log_dir_failure import flush_data, flush_directory
 from .segment import Bytes, Segment
 
-__all__ = ["FileRange", "FileSegment"]
+__all__ = ["FileRange", "FileSegment", "file_names"]
 
 _log = logger("shoal.broker")
 
@@ -48,9 +48,15 @@ _MOST_OFFSETS = 2**31 - 1
 _MAX_PARTS = 1024
 
 _NAME_DIGITS = 20
+_SUFFIXES = (".log", ".index", ".timeindex")
 
 #: How much :meth:`FileRange.batches` reads at a time, or one batch that is larger.
 _PIECE_BYTES = 16 * 1024
+
+
+def file_names(base_offset: int) -> list[str]:
+    """Return the names of a segment's files, the log's first."""
+    return [f"{base_offset:0{_NAME_DIGITS}}{suffix}" for suffix in _SUFFIXES]
 
 
 class _File:
@@ -182,7 +188,7 @@ class FileSegment(Segment):
 
         """
         super().__init__(base_offset, capacity)
-        self._path = directory / f"{base_offset:0{_NAME_DIGITS}}.log"
+        self._path = directory / file_names(base_offset)[0]
         self._file = _File(self._path)
         self._index_interval_bytes = index_interval_bytes
         self._name_is_flushed = False
@@ -308,7 +314,7 @@ class FileSegment(Segment):
 
     def delete(self) -> None:
         """Remove its files; what is being sent of it still is."""
-        for suffix in (".log", ".index", ".timeindex"):
+        for suffix in _SUFFIXES:
             self._path.with_suffix(suffix).unlink(missing_ok=True)
 
     def read(self, start: int, end: int) -> FileRange:

@@ -87,7 +87,7 @@ class Purgatory:
                     if left_s > 0 and has_hung_up():
                         return
 
-    def pause(self, seconds: float, has_hung_up: Callable[[], bool] = lambda: False) -> None:
+    def pause(self, seconds: float) -> None:
         """
         Do nothing for a while.
 
@@ -96,7 +96,7 @@ class Purgatory:
 
         """
         if seconds > 0:
-            self.wait_for(lambda: False, (), seconds, has_hung_up)
+            self.wait_for(lambda: False, (), seconds)
 
     @contextmanager
     def _told(self, logs: Iterable[Log]) -> Iterator[threading.Event]:
