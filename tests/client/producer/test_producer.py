@@ -643,6 +643,19 @@ def test_a_callback_that_sends_is_no_deadlock(broker: Broker) -> None:
 # Several batches in a request
 
 
+def test_a_producer_that_always_has_something_in_flight_asks_about_several_batches(generous: Broker) -> None:
+    counted = generous.faults.add(ApiKey.PRODUCE, times=None, delay_s=0.1)
+    given = some_batches(200)
+    with producer(generous, send_raw_bytes=True) as ours:
+        ours.send("topic", given[0], partition=0).result(10)
+        futures = [ours.send("topic", given[1], partition=0)]
+        wait_until(lambda: counted.hits == 2)
+        futures += [ours.send("topic", each, partition=0) for each in given[2:]]
+        assert ours.flush(60)
+        assert results(futures) == [3 * number + 2 for number in range(1, 200)]
+    assert counted.hits < 100
+
+
 def test_several_batches_go_into_a_request_where_that_is_taken(generous: Broker) -> None:
     # Each takes so long that more than one batch collects meanwhile.
     counted = generous.faults.add(ApiKey.PRODUCE, times=None, delay_s=0.02)

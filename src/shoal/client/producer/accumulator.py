@@ -52,7 +52,8 @@ class PartitionQueue:
         is_draining: Whether a request failed: nothing is sent until all are answered.
         has_gap: Whether a batch before was given up: its sequences may be missing at the broker.
         wants_new_epoch: Whether what is sent again begins a new epoch.
-        takes_several: Whether several batches go into a request; None where nobody asked yet.
+        takes_several: Whether several batches go into a request; None if nobody knows.
+        was_asked_for_several: Whether a broker was asked, even if the answer left it open.
         retry_at: When to send again, on the monotonic clock.
         failures: In a row.
         acked_at: When something was acknowledged last.
@@ -69,6 +70,7 @@ class PartitionQueue:
     has_gap: bool = False
     wants_new_epoch: bool = False
     takes_several: bool | None = None
+    was_asked_for_several: bool = False
     retry_at: float = 0.0
     failures: int = 0
     acked_at: float = 0.0

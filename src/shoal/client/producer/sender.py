@@ -14,6 +14,7 @@ log's end.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections import deque
@@ -235,13 +236,32 @@ class Sender:
 
     def _may_go(self, queue: PartitionQueue) -> bool:
         """Whether an answer that is awaited does not hold a partition up."""
-        if self._is_alone(queue) and queue.outstanding:
+        if queue.outstanding and (self._is_alone(queue) or self._is_about_to_ask(queue)):
             return False
         link = self._link_of(queue)
         return link is None or len(link.requests) < self._settings.max_in_flight
 
     def _is_alone(self, queue: PartitionQueue) -> bool:
         return queue.identity is not None and queue.identity.is_fresh
+
+    def _is_about_to_ask(self, queue: PartitionQueue) -> bool:
+        """
+        Whether a partition's leader is asked about several batches as soon as nothing is in flight.
+
+        A producer that always has something in flight would never ask otherwise. Once is enough: an answer
+        that leaves it open must not cost the requests in flight again and again.
+        """
+        if queue.takes_several is not None or queue.was_asked_for_several or not self._settings.multi_batch:
+            return False
+        leader = self._leader_of(queue)
+        asked = None if leader is None else self._links.get((leader, True))
+        return (asked is None or not asked.requests) and self._has_several_new(queue)
+
+    @staticmethod
+    def _has_several_new(queue: PartitionQueue) -> bool:
+        """Whether two batches wait that no broker can have: they could begin at the log's end."""
+        first_two = list(itertools.islice(queue.waiting, 2))
+        return len(first_two) == 2 and all(batch.sequence is None for batch in first_two)
 
     def _leader_of(self, queue: PartitionQueue) -> int | None:
         try:
@@ -441,14 +461,14 @@ class Sender:
         leader = self._leader_of(queue)
         if leader is None or (queue.takes_several and (leader, True) in self._links):
             return
-        with self.accumulator.changed:
-            first_two = list(queue.waiting)[:2]
         is_begun = bool(queue.takes_several)
-        if not is_begun and (len(first_two) < 2 or any(batch.sequence is not None for batch in first_two)):
-            return
+        with self.accumulator.changed:
+            if not is_begun and not self._has_several_new(queue):
+                return
         link = self._links.get((leader, True)) or self._connect(leader, True, now)
         if link is None or link.requests:
             return
+        queue.was_asked_for_several = True
         try:
             takes = link.producer.takes_several([queue.partition]).get(queue.partition)
         except (Disconnected, ProtocolError) as error:
