@@ -8,6 +8,7 @@ import struct
 import time
 from collections.abc import Iterator
 
+from .. import tls_handshake
 from ..errors import ProtocolError
 from ..protocol.codec import RequestHeader, read_request_header
 from ..protocol.primitives import INT16, INT32
@@ -254,7 +255,7 @@ def begin_tls(connected: socket.socket, context: ssl.SSLContext) -> ssl.SSLSocke
     own = connected.dup()
     own.settimeout(_HANDSHAKE_S)
     try:
-        return context.wrap_socket(own, server_side=True)
+        return tls_handshake.begin_tls(context, own, server_side=True)
     except (OSError, ValueError) as error:
         own.close()
         raise ClientGone(f"no TLS: {error}") from error

@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from ...errors import ConfigError
+from ...tls_handshake import begin_tls
 from .access import Security
 
 __all__ = ["TLS_ADVICE", "connect_tls", "tls_context", "tls_refusal"]
@@ -40,7 +41,7 @@ def connect_tls(connected: socket.socket, host: str, security: Security, timeout
     """
     connected.settimeout(timeout_s)
     try:
-        return tls_context(security).wrap_socket(connected, server_hostname=host)
+        return begin_tls(tls_context(security), connected, server_hostname=host)
     except BaseException:
         connected.close()
         raise

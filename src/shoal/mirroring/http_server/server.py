@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 from ...client.connection import Address
 from ...errors import ConfigError
 from ...printable import logger
+from ...tls_handshake import begin_tls
 from .access import CHALLENGES, Guard, HttpAccess
 from .slots import Slot, Slots, hang_up
 
@@ -195,8 +196,8 @@ class _Server(TCPServer):
         """Begin TLS if it is wanted; here, and not where connections are accepted: clients can take long."""
         if self.guard.tls is None:
             return
-        encrypted = self.guard.tls.wrap_socket(
-            slot.connection, server_side=True, do_handshake_on_connect=False
+        encrypted = begin_tls(
+            self.guard.tls, slot.connection, server_side=True, do_handshake_on_connect=False
         )
         self._slots.encrypt(slot, encrypted)
         encrypted.do_handshake()
