@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 
 import pytest
-from two_brokers import Killed, Watched
 
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
@@ -15,6 +14,7 @@ from shoal.client.metadata import TopicPartition
 from shoal.client.produce import Producer
 from shoal.mirroring import carrier
 from shoal.protocol.produce import ProduceOutcome
+from tests.two_brokers import Killed, Watched
 
 __all__ = ["Doomed", "Requests", "arrive"]
 

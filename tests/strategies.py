@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from batches import raw_batch
 from hypothesis import strategies as st
+
+from tests.batches import raw_batch
 
 __all__ = ["INT16", "INT32", "INT64", "batches", "damaged", "record_sets"]
 

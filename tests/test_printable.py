@@ -11,7 +11,6 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from mirroring.page_reports import partition_of, report_of
 from rich.console import Console
 
 from shoal.cli.report import LiveReport, say, table, warn
@@ -31,6 +30,7 @@ from shoal.mirroring.page import About, Watch
 from shoal.mirroring.processes import LocalProcesses
 from shoal.printable import logger, printable, printable_lines, printable_values
 from shoal.spark.first_sentence import ReportedError
+from tests.mirroring.page_reports import partition_of, report_of
 
 #: Sets a terminal's title, clears its screen, and forges a line.
 HOSTILE = "topic\x1b]0;owned\x07\x1b[2J\r\x9b31m\x7f\u202eevil"

@@ -16,7 +16,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
-import batches
 from aiokafka.record import MemoryRecords  # type: ignore[import-untyped]
 
 from shoal.broker import Broker
@@ -36,6 +35,7 @@ from shoal.mirroring.runs import add_run
 from shoal.mirroring.settings import CopySettings, MultiBatch
 from shoal.protocol.apis import ApiKey
 from shoal.records import RecordBatch, read_key_value_headers, read_records, split, verify_crc
+from tests import batches
 
 __all__ = [
     "ABORT",

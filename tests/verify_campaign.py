@@ -15,14 +15,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-import batches
-from two_brokers import NOW_MS, TwoBrokers
-from verifying import Item, encode
-
 from shoal.broker.log import Log
 from shoal.client.config import IsolationLevel
 from shoal.mirroring.verify import Outcome, PartitionReport, verify
 from shoal.records import Codec
+from tests import batches
+from tests.two_brokers import NOW_MS, TwoBrokers
+from tests.verifying import Item, encode
 
 __all__ = ["Trial", "run_trial"]
 

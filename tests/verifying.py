@@ -6,12 +6,11 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import batches
-from two_brokers import TwoBrokers, batches_of
-
 from shoal.broker.log import Log
 from shoal.mirroring.verify import PartitionReport, VerifyReport, verify
 from shoal.records import Codec
+from tests import batches
+from tests.two_brokers import TwoBrokers, batches_of
 
 __all__ = ["Item", "cut", "encode", "flip", "lay_out", "partition", "rewrite", "verified"]
 

@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import pytest
-from broker.wire import PATIENCE_S, Wire
 
 from shoal.broker import Broker
 from shoal.errors import ErrorCode
 from shoal.protocol.apis import ApiKey
+from tests.broker.wire import PATIENCE_S, Wire
 
 _UNIQUE = uuid.uuid4().hex[:8]
 _numbers = itertools.count()

@@ -21,7 +21,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import lz4.frame
-from batches import (
+
+from shoal.errors import ErrorCode
+from shoal.records import Codec, RecordBatch, read_records, split
+from tests.batches import (
     CONTROL,
     DELETE_HORIZON,
     LOG_APPEND_TIME,
@@ -35,10 +38,7 @@ from batches import (
     payload,
     raw_batch,
 )
-from broker.wire import Wire
-
-from shoal.errors import ErrorCode
-from shoal.records import Codec, RecordBatch, read_records, split
+from tests.broker.wire import Wire
 
 __all__ = ["CASES", "MULTI_BATCH_CASES", "MULTI_BATCH_CLIENT", "ProduceCase", "check"]
 

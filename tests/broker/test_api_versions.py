@@ -5,11 +5,11 @@ from __future__ import annotations
 import struct
 
 import pytest
-from broker.wire import Wire
 
 from shoal.errors import ErrorCode
 from shoal.protocol.apis import CLIENT_VERSIONS, ApiKey
 from shoal.protocol.codec import decode_response
+from tests.broker.wire import Wire
 
 
 def ask(wire: Wire, version: int) -> list[tuple[int, int, int]]:

@@ -6,8 +6,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from batches import batch
-from broker.wire import PATIENCE_S, Wire
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from shoal.broker import BrokerCluster
@@ -15,6 +13,8 @@ from shoal.errors import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_response
 from shoal.protocol.fetch import decode_fetch_response
+from tests.batches import batch
+from tests.broker.wire import PATIENCE_S, Wire
 
 
 @pytest.fixture

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from batches import batch
-from broker.wire import PATIENCE_S, Wire
-from two_brokers import wait_until
 
 from shoal.broker import Broker
 from shoal.errors import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
+from tests.batches import batch
+from tests.broker.wire import PATIENCE_S, Wire
+from tests.two_brokers import wait_until
 
 _LONG_MS = 2**31 - 1
 _DESCRIPTORS = Path("/proc/self/fd")

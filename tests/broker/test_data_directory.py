@@ -17,11 +17,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from batches import TRANSACTIONAL, batch
-from broker.wire import PATIENCE_S, Wire
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from two_brokers import wait_until
 
 from shoal.broker import Broker, Refused, journal
 from shoal.broker.clock import now_ms
@@ -32,6 +29,9 @@ from shoal.errors import ConfigError, ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from shoal.records import split
+from tests.batches import TRANSACTIONAL, batch
+from tests.broker.wire import PATIENCE_S, Wire
+from tests.two_brokers import wait_until
 
 T = TypeVar("T")
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from batches import batch
-from broker.wire import PATIENCE_S, Wire
 
 from shoal.broker import Broker
+from tests.batches import batch
+from tests.broker.wire import PATIENCE_S, Wire
 
 _MIB = 1 << 20
 _BASE_OFFSET = struct.Struct(">q")

@@ -4,13 +4,13 @@ import threading
 import time
 
 import pytest
-from batches import batch
-from broker.conftest import NewTopic
-from broker.wire import Wire
 
 from shoal.broker import Broker
 from shoal.errors import ErrorCode
 from shoal.protocol.apis import ApiKey
+from tests.batches import batch
+from tests.broker.conftest import NewTopic
+from tests.broker.wire import Wire
 
 
 def test_an_error_is_answered_once_and_nothing_is_done(wire: Wire, broker: Broker, topic: str) -> None:

@@ -5,15 +5,15 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from batches import batch
-from broker.conftest import NewTopic, broker_of_kind
-from broker.wire import PATIENCE_S, Wire
 
 from shoal.broker import Broker
 from shoal.errors import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from shoal.records import split
+from tests.batches import batch
+from tests.broker.conftest import NewTopic, broker_of_kind
+from tests.broker.wire import PATIENCE_S, Wire
 
 #: Longer than a test waits for an answer: one that comes does not come because time is up.
 FOR_EVER_MS = 10 * PATIENCE_S * 1000

@@ -6,15 +6,15 @@ import time
 from collections.abc import Sequence
 
 import pytest
-from batches import batch
-from broker.conftest import NewTopic
-from broker.wire import Wire
 
 from shoal.broker import Broker
 from shoal.broker import fetch_sessions as sessions_module
 from shoal.broker.fetch_sessions import FetchSessions
 from shoal.errors import ErrorCode
 from shoal.protocol.fetch import FetchResponse
+from tests.batches import batch
+from tests.broker.conftest import NewTopic
+from tests.broker.wire import Wire
 
 #: One batch of the tests, in bytes.
 SIZE = len(batch([b"x" * 100] * 2))

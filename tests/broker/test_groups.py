@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import pytest
-from broker.wire import PATIENCE_S, Wire
 
 from shoal.broker import Broker
 from shoal.broker.clock import now_ms
@@ -17,6 +16,7 @@ from shoal.broker.groups import Groups
 from shoal.errors import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
+from tests.broker.wire import PATIENCE_S, Wire
 
 JOIN_VERSION = 5
 

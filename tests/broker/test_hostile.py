@@ -9,16 +9,16 @@ import struct
 import time
 
 import pytest
-from batches import batch
-from broker.wire import PATIENCE_S, Wire
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from strategies import damaged
 
 from shoal.broker import Broker
 from shoal.errors import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import encode_request, request_class
+from tests.batches import batch
+from tests.broker.wire import PATIENCE_S, Wire
+from tests.strategies import damaged
 
 #: The broker is the same for all examples: that it survives is the point.
 SAME_BROKER = settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as AioTopicPartition
-from broker.conftest import NewTopic, broker_of_kind
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
@@ -30,6 +29,7 @@ from kafka import TopicPartition as PythonTopicPartition
 from kafka.admin import KafkaAdminClient
 
 from shoal.broker import Broker
+from tests.broker.conftest import NewTopic, broker_of_kind
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 VALUES = [b"value %d " % number * 10 for number in range(300)]

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from batches import TIMESTAMP, batch, marker, message
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from shoal.broker.file_segment import FileRange
 from shoal.broker.log import Log
 from shoal.errors import ErrorCode
 from shoal.records import Codec, RecordBatch, read_header, split
+from tests.batches import TIMESTAMP, batch, marker, message
 
 MIB = 1 << 20
 TRANSACTIONAL = 0x10

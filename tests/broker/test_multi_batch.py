@@ -7,11 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from batches import CONTROL, TRANSACTIONAL, batch, patched
-from broker.wire import Wire
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from strategies import damaged
 
 from shoal.broker import Broker
 from shoal.broker.config import BrokerConfig, TopicConfig
@@ -19,6 +16,9 @@ from shoal.broker.log import AppendInfo, Log
 from shoal.broker.multi_batch import admitted_batches
 from shoal.errors import ErrorCode
 from shoal.records import Codec, RecordBatch, read_header, split, verify_crc
+from tests.batches import CONTROL, TRANSACTIONAL, batch, patched
+from tests.broker.wire import Wire
+from tests.strategies import damaged
 
 LARGEST_SEQUENCE = 2**31 - 1
 PRODUCER_ID = 4242

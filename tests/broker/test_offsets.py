@@ -1,11 +1,11 @@
 """Where a log begins and ends, which offset a time has, and where leader epochs end."""
 
 import pytest
-from batches import TIMESTAMP, batch
-from broker.wire import Wire
 
 from shoal.errors import ErrorCode
 from shoal.records import Codec
+from tests.batches import TIMESTAMP, batch
+from tests.broker.wire import Wire
 
 EARLIEST, LATEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -2, -1, -3, -4
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from batches import TRANSACTIONAL, batch, marker
-from broker.conftest import broker_of_kind
 from confluent_kafka import OFFSET_STORED, Consumer, Producer, TopicPartition
 from kafka import KafkaConsumer, KafkaProducer
 
 from shoal.broker import Broker
 from shoal.records import Codec
+from tests.batches import TRANSACTIONAL, batch, marker
+from tests.broker.conftest import broker_of_kind
 
 CODECS = ["none", "gzip", "snappy", "lz4"]
 SECONDS = 30

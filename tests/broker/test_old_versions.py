@@ -14,9 +14,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from batches import LOG_APPEND_TIME, TIMESTAMP, TRANSACTIONAL, batch, marker, message, raw_batch, wrapper
-from broker.conftest import NewTopic, broker_of_kind
-from broker.wire import PATIENCE_S, Wire
 from kafka.record import MemoryRecords
 
 from shoal.broker import Broker
@@ -25,6 +22,18 @@ from shoal.errors import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from shoal.records import Codec, read_key_value_headers, read_records, split
+from tests.batches import (
+    LOG_APPEND_TIME,
+    TIMESTAMP,
+    TRANSACTIONAL,
+    batch,
+    marker,
+    message,
+    raw_batch,
+    wrapper,
+)
+from tests.broker.conftest import NewTopic, broker_of_kind
+from tests.broker.wire import PATIENCE_S, Wire
 
 OLD_VERSIONS = {"shoal.old.versions": "true"}
 

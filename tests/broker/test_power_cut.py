@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from batches import batch
-from broker.wire import Wire
 
 from shoal.broker import Broker, journal
 from shoal.records import split
+from tests.batches import batch
+from tests.broker.wire import Wire
 
 
 class Disk:

@@ -6,7 +6,12 @@ import time
 from typing import Any
 
 import pytest
-from batches import (
+
+from shoal.errors import ErrorCode
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.codec import request_class
+from shoal.records import Codec, split
+from tests.batches import (
     TIMESTAMP,
     TRANSACTIONAL,
     Record,
@@ -16,13 +21,8 @@ from batches import (
     raw_batch,
     view,
 )
-from broker.conftest import NewTopic
-from broker.wire import Wire
-
-from shoal.errors import ErrorCode
-from shoal.protocol.apis import ApiKey
-from shoal.protocol.codec import request_class
-from shoal.records import Codec, split
+from tests.broker.conftest import NewTopic
+from tests.broker.wire import Wire
 
 EVERY_CODEC = pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name.lower())
 

@@ -4,11 +4,11 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from broker.conftest import NewTopic, create_and_await
-from broker.produce_cases import CASES, MULTI_BATCH_CASES, MULTI_BATCH_CLIENT, ProduceCase, check
-from broker.wire import Wire
 
 from shoal.broker import Broker
+from tests.broker.conftest import NewTopic, create_and_await
+from tests.broker.produce_cases import CASES, MULTI_BATCH_CASES, MULTI_BATCH_CLIENT, ProduceCase, check
+from tests.broker.wire import Wire
 
 
 def _versions(cases: list[ProduceCase]) -> pytest.MarkDecorator:

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
-from broker.wire import Wire
 from kafka.record import MemoryRecords
-from vectors import Vector, removed_vectors
 
 from shoal.broker import Broker
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_response
 from shoal.protocol.fetch import decode_fetch_response
+from tests.broker.wire import Wire
+from tests.vectors import Vector, removed_vectors
 
 #: Where a broker is, the words of an error, and what Kafka always says is not so (DescribeConfigs v0).
 _ITS_OWN = {"port", "error_message", "is_default"}

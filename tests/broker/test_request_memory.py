@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 
 import pytest
-from batches import batch
-from broker.wire import Wire
-from two_brokers import wait_until
 
 from shoal.broker import Broker, request_memory, server
 from shoal.errors import ConfigError, ErrorCode
+from tests.batches import batch
+from tests.broker.wire import Wire
+from tests.two_brokers import wait_until
 
 MIB = 1024 * 1024
 CLAIMED = 20 * MIB

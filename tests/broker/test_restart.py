@@ -5,15 +5,15 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from batches import TIMESTAMP, batch
-from broker.wire import Wire
-from two_brokers import wait_until
 
 from shoal.broker import Broker
 from shoal.broker.clock import now_ms
 from shoal.errors import ConfigError, ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
+from tests.batches import TIMESTAMP, batch
+from tests.broker.wire import Wire
+from tests.two_brokers import wait_until
 
 
 @pytest.fixture

@@ -6,14 +6,14 @@ import uuid
 from collections.abc import Iterable
 
 import pytest
-from batches import batch
-from broker.conftest import NewTopic
-from broker.wire import Wire
-from vectors import vector
 
 from shoal.broker import Broker
 from shoal.errors import ErrorCode
 from shoal.protocol.fetch import FetchedPartition
+from tests.batches import batch
+from tests.broker.conftest import NewTopic
+from tests.broker.wire import Wire
+from tests.vectors import vector
 
 NOBODY = uuid.UUID("6e6f2074-6f70-6963-2068-617320746869")
 

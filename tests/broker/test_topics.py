@@ -7,14 +7,14 @@ import uuid
 from typing import Any
 
 import pytest
-from batches import batch
-from broker.conftest import NewTopic
-from broker.wire import PATIENCE_S, Wire
 
 from shoal.broker import Broker
 from shoal.errors import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
+from tests.batches import batch
+from tests.broker.conftest import NewTopic
+from tests.broker.wire import PATIENCE_S, Wire
 
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = range(4)

@@ -7,9 +7,6 @@ import time
 from typing import Any, NamedTuple
 
 import pytest
-from batches import TRANSACTIONAL, batch
-from broker.conftest import NewTopic
-from broker.wire import PATIENCE_S, Wire
 
 from shoal.broker.config import BrokerConfig
 from shoal.broker.groups import Groups
@@ -20,6 +17,9 @@ from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from shoal.records import AbortedTransactions, Decision, decide, split
 from shoal.records.aborted import Marker, read_marker
+from tests.batches import TRANSACTIONAL, batch
+from tests.broker.conftest import NewTopic
+from tests.broker.wire import PATIENCE_S, Wire
 
 
 class Producer:

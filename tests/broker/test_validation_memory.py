@@ -8,7 +8,6 @@ import zlib
 from collections.abc import Callable, Iterator
 
 import pytest
-from batches import TIMESTAMP, message, raw_batch, wrapper
 
 from shoal.broker.config import BrokerConfig, TopicConfig
 from shoal.broker.message_sets import validated_message_set
@@ -18,6 +17,7 @@ from shoal.errors import ErrorCode
 from shoal.records import Codec, RecordBatch, read_header
 from shoal.records.compression import StreamCompressor
 from shoal.records.record import write_varint
+from tests.batches import TIMESTAMP, message, raw_batch, wrapper
 
 _MIB = 1 << 20
 #: The smallest record: its offset delta is that of the first, which recompression puts right.

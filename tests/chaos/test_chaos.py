@@ -7,16 +7,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from chaos.arena import Arena, open_arena
-from chaos.plan import AGES, KINDS, Change, Event, EventKind, Kind, Meanwhile, Network, draw, kind_of
-from chaos.report import line_of
-from chaos.scenarios import SCENARIOS, ScenarioPlan, run_scenario
-from chaos.scenarios.promises import Findings, at_least_once, exact, exact_or_stopped
-from chaos.trial import run_trial
-from two_brokers import Content
 
 from shoal.mirroring.realign import nonempty
 from shoal.mirroring.realign.preceding import Preceding
+from tests.chaos.arena import Arena, open_arena
+from tests.chaos.plan import AGES, KINDS, Change, Event, EventKind, Kind, Meanwhile, Network, draw, kind_of
+from tests.chaos.report import line_of
+from tests.chaos.scenarios import SCENARIOS, ScenarioPlan, run_scenario
+from tests.chaos.scenarios.promises import Findings, at_least_once, exact, exact_or_stopped
+from tests.chaos.trial import run_trial
+from tests.two_brokers import Content
 
 #: What is drawn from it is stated beside each trial's number.
 SEED = 0

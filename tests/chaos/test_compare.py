@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from chaos.compare import compare, compare_at_least_once, mirrored_of, while_stopped
 
 from rig.record import Record
+from tests.chaos.compare import compare, compare_at_least_once, mirrored_of, while_stopped
 
 
 def records(*keys: int) -> list[Record]:

@@ -7,8 +7,6 @@ import re
 from pathlib import Path
 
 import pytest
-from chaos.movers import Mover
-from chaos.plan import Change, Kind, Plan, draw
 
 from shoal.cli import make_parser
 from shoal.cli.mirror import parse as parse_mirror
@@ -16,6 +14,8 @@ from shoal.cli.mirror_maker import parse as parse_maker
 from shoal.mirroring.incidents import Delivery, IncidentKind
 from shoal.mirroring.mirror_maker.options import MirrorMakerOptions
 from shoal.mirroring.options import MirrorOptions, Start
+from tests.chaos.movers import Mover
+from tests.chaos.plan import Change, Kind, Plan, draw
 
 
 def plan_with(kind: Kind, change: Change | None = None, *, latest: bool = False) -> Plan:

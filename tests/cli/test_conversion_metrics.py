@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import pytest
-from batches import batch
-from broker.wire import Wire
-from metrics_fed import parsed
 
 from shoal.broker import Broker
 from shoal.errors import ErrorCode
 from shoal.records import Codec
+from tests.batches import batch
+from tests.broker.wire import Wire
+from tests.metrics_fed import parsed
 
 PATIENCE_S = 60
 

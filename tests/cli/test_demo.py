@@ -4,9 +4,8 @@ import json
 import subprocess
 import sys
 
-from spark.mirror_command import complaints
-
 from shoal.demo import TOPICS
+from tests.spark.mirror_command import complaints
 
 
 def test_the_demo_copies_every_record_of_every_kind() -> None:

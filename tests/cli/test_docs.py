@@ -12,12 +12,12 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from cli.sentences import ANYTHING, sentences
 
 from shoal.cli import VERBS, make_parser
 from shoal.cli.config_file import with_config_file
 from shoal.exit_codes import EXIT_CONTINUED, EXIT_USAGE
 from shoal.mirroring.topic_configs import COPIED_ALWAYS, COPIED_WHERE_SET
+from tests.cli.sentences import ANYTHING, sentences
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from broker.wire import Wire
 
 from shoal.broker import BrokerCluster
 from shoal.cli import make_parser
@@ -24,6 +23,7 @@ from shoal.errors import ConfigError, ErrorCode
 from shoal.exit_codes import EXIT_FAILED, EXIT_USAGE
 from shoal.gateway import GatewaySettings, make_entry
 from shoal.protocol.apis import ApiKey
+from tests.broker.wire import Wire
 
 PATIENCE_S = 60
 

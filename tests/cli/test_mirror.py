@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from spark.mirror_command import complaints
 
 from shoal.broker import Broker
 from shoal.protocol.apis import ApiKey
+from tests.spark.mirror_command import complaints
 
 #: Longer than what it waits for itself, on a busy machine.
 pytestmark = pytest.mark.timeout(600)

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from broker.wire import Wire
 from javaproperties import loads
 
 from shoal.broker.config import BROKER_SETTINGS
@@ -17,6 +16,7 @@ from shoal.cli.server_properties import ServerProperties, read_server_properties
 from shoal.errors import ConfigError, ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
+from tests.broker.wire import Wire
 
 #: What Kafka 4.1.0 ships as config/server.properties, without its comments.
 SHIPPED = """

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import batches
 import pytest
 from rich.console import Console
 
@@ -27,6 +26,7 @@ from shoal.mirroring.verify import (
     VerifyReport,
 )
 from shoal.records import Codec
+from tests import batches
 
 
 @pytest.fixture

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
-from two_brokers import config_of
 
 from shoal.broker import Broker
 from shoal.client.cluster import Cluster
+from tests.two_brokers import config_of
 
 
 @pytest.fixture

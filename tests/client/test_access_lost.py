@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from two_brokers import wait_until
 
 from shoal.broker import Broker
 from shoal.client import cluster as cluster_module
@@ -18,6 +17,7 @@ from shoal.client.connection import Address, Connection
 from shoal.client.refused_logins import RefusedLogins
 from shoal.client.security import Security
 from shoal.errors import AccessRefused, Disconnected, ShoalError
+from tests.two_brokers import wait_until
 
 SECURITY = Security(tls=False, mechanism="SCRAM-SHA-256", username="mirror", password="x")
 

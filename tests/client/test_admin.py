@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from two_brokers import config_of
 
 from shoal.broker import Broker
 from shoal.client.admin import describe_topic_configs
@@ -13,6 +12,7 @@ from shoal.client.cluster import Cluster
 from shoal.errors import BrokerError
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import response_class
+from tests.two_brokers import config_of
 
 _Response = response_class(ApiKey.DESCRIBE_CONFIGS)
 _Result = _Response.DescribeConfigsResult

@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
-from two_brokers import answers, config_of, leads_elsewhere, second_node
 
 from shoal.broker import Broker
 from shoal.client import cluster as cluster_module
@@ -22,6 +21,7 @@ from shoal.client.metadata import TopicPartition
 from shoal.client.offsets import EARLIEST, LATEST, list_offsets, log_end_offsets
 from shoal.errors import BrokerError, ConfigError, Disconnected, ErrorCode, ProtocolError, ShoalError, Stopped
 from shoal.protocol.apis import ApiKey
+from tests.two_brokers import answers, config_of, leads_elsewhere, second_node
 
 pytestmark = pytest.mark.timeout(30)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import batches
 import pytest
-from two_brokers import History
 
 from shoal.broker import Broker
 from shoal.client.cluster import Cluster
@@ -13,6 +11,8 @@ from shoal.client.fetch import Fetcher, FetchFrom
 from shoal.client.metadata import TopicPartition
 from shoal.errors import ErrorCode
 from shoal.records import split
+from tests import batches
+from tests.two_brokers import History
 
 pytestmark = pytest.mark.timeout(30)
 

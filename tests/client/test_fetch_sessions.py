@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from two_brokers import History, answers, begin_at
 
 from shoal.broker import Broker
 from shoal.broker.call import Call
@@ -20,6 +19,7 @@ from shoal.client.metadata import TopicPartition
 from shoal.errors import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchedPartition, FetchResponse
+from tests.two_brokers import History, answers, begin_at
 
 pytestmark = pytest.mark.timeout(30)
 

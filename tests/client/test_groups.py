@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as TheirPartition
-from two_brokers import config_of, second_node
 
 from shoal.broker import Broker
 from shoal.client.cluster import Cluster, is_transient
@@ -20,6 +19,7 @@ from shoal.client.groups import (
 from shoal.client.metadata import TopicPartition
 from shoal.errors import BrokerError, Disconnected, ErrorCode, GroupHeld
 from shoal.protocol.apis import ApiKey
+from tests.two_brokers import config_of, second_node
 
 pytestmark = pytest.mark.timeout(30)
 

@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import batches
 import pytest
-from two_brokers import batches_of, config_of
 
 from shoal.broker import Broker
 from shoal.broker.call import Call
@@ -19,6 +17,8 @@ from shoal.client.produce import Producer
 from shoal.errors import Disconnected, ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.records import split, stamp
+from tests import batches
+from tests.two_brokers import batches_of, config_of
 
 pytestmark = pytest.mark.timeout(30)
 

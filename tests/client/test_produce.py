@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import batches
 import pytest
-from two_brokers import answers
 
 from shoal.broker import Broker
 from shoal.client.cluster import Cluster
@@ -15,6 +13,8 @@ from shoal.client.produce import Producer
 from shoal.errors import Disconnected, ErrorCode, ProtocolError
 from shoal.protocol.apis import ApiKey
 from shoal.records import split, stamp
+from tests import batches
+from tests.two_brokers import answers
 
 pytestmark = pytest.mark.timeout(30)
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import batches
 import pytest
-from two_brokers import answers, config_of
 
 from shoal.broker import Broker
 from shoal.client.cluster import Cluster
@@ -15,6 +13,8 @@ from shoal.client.metadata import TopicPartition
 from shoal.client.producers import last_sequence
 from shoal.errors import BrokerError, ErrorCode, ProtocolError
 from shoal.protocol.apis import ApiKey
+from tests import batches
+from tests.two_brokers import answers, config_of
 
 ORDERS = TopicPartition("orders", 0)
 

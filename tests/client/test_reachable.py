@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from two_brokers import config_of
 
 from shoal.broker import Broker
 from shoal.broker.call import Call
@@ -20,6 +19,7 @@ from shoal.client.connection import Address
 from shoal.client.reachable import check_advertised
 from shoal.errors import Disconnected, Unreachable
 from shoal.protocol.apis import ApiKey
+from tests.two_brokers import config_of
 
 pytestmark = pytest.mark.timeout(30)
 

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import batches
 import pytest
-from two_brokers import History, answers
 
 from shoal.broker import Broker
 from shoal.broker.call import Call
@@ -22,6 +20,8 @@ from shoal.errors import ErrorCode, ProtocolError
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchedPartition, FetchResponse
 from shoal.records import split, stamp
+from tests import batches
+from tests.two_brokers import History, answers
 
 pytestmark = pytest.mark.timeout(30)
 

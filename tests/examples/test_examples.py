@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from two_brokers import ABORT, COMMIT, History, content_of
 
 from shoal.broker import Broker
+from tests.two_brokers import ABORT, COMMIT, History, content_of
 
 pytestmark = pytest.mark.timeout(120)
 

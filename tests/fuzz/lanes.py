@@ -8,13 +8,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from unittest.mock import patch
 
-from fuzz.liar import Lie, changed_fields
-from two_brokers import ABORT, COMMIT, Content, History, TwoBrokers, Watched
-
 from shoal.client import backoff
 from shoal.errors import ShoalError
 from shoal.mirroring.lane import LaneResult
 from shoal.protocol.apis import ApiKey
+from tests.fuzz.liar import Lie, changed_fields
+from tests.two_brokers import ABORT, COMMIT, Content, History, TwoBrokers, Watched
 
 __all__ = ["ASKED", "LANE_S", "check", "filled", "hurried", "lane", "patient"]
 

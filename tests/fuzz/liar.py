@@ -14,12 +14,11 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from fuzz.damage import HUGE_NUMBERS
-
 from shoal.broker import Broker
 from shoal.broker.dispatch import CloseConnection
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_response, encode_response, read_request_header
+from tests.fuzz.damage import HUGE_NUMBERS
 
 __all__ = [
     "CANNOT_BE_WRITTEN",

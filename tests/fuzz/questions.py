@@ -6,9 +6,6 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 
-from batches import batch
-from two_brokers import config_of
-
 from shoal.broker import Broker
 from shoal.client.admin import (
     NewTopic,
@@ -37,6 +34,8 @@ from shoal.mirroring.reading import read_batches
 from shoal.mirroring.topics import TopicSelection
 from shoal.protocol.apis import ApiKey
 from shoal.records import verify_crc
+from tests.batches import batch
+from tests.two_brokers import config_of
 
 __all__ = ["QUESTIONS", "create_topic_again", "impatient_config", "read_all"]
 

@@ -10,12 +10,8 @@ from collections.abc import Sequence
 
 import pytest
 from aiokafka.record.util import calc_crc32c
-from batches import batch, marker, message, wrapper
-from fuzz.damage import HUGE_NUMBERS, garbage, mutated
-from fuzz.effort import bounded, effort
 from hypothesis import given
 from hypothesis import strategies as st
-from vectors import old_vectors, vectors
 
 from shoal.errors import CorruptBatch, NotConvertible, UnsupportedBatch
 from shoal.protocol.fetch import decode_fetch_response
@@ -40,6 +36,10 @@ from shoal.records import (
 )
 from shoal.records.aborted import read_marker
 from shoal.records.down_conversion import DownConversion
+from tests.batches import batch, marker, message, wrapper
+from tests.fuzz.damage import HUGE_NUMBERS, garbage, mutated
+from tests.fuzz.effort import bounded, effort
+from tests.vectors import old_vectors, vectors
 
 LIMIT_BYTES = 1 << 20
 #: "About six times that is the most memory that this takes", and a written batch or two besides.

@@ -10,21 +10,21 @@ import struct
 import threading
 from collections.abc import Iterator
 
-import kio_messages
 import pytest
-from batches import TRANSACTIONAL, batch
-from broker.wire import Wire
-from fuzz.damage import garbage, mutated
-from fuzz.effort import effort
-from fuzz.liar import CANNOT_BE_WRITTEN, change_fields
 from hypothesis import given
 from hypothesis import strategies as st
-from vectors import Vector, vectors
 
 from shoal.broker import Broker
 from shoal.broker.apis.table import APIS
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_request, encode_request, read_request_header
+from tests import kio_messages
+from tests.batches import TRANSACTIONAL, batch
+from tests.broker.wire import Wire
+from tests.fuzz.damage import garbage, mutated
+from tests.fuzz.effort import effort
+from tests.fuzz.liar import CANNOT_BE_WRITTEN, change_fields
+from tests.vectors import Vector, vectors
 
 #: A request may ask the broker to wait for as long as it likes; nobody waits for that here.
 _PATIENCE_S = 0.5

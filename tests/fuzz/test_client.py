@@ -11,10 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from batches import batch
-from fuzz.effort import effort
-from fuzz.liar import Lie, changed_fields, damaged_bytes, lying, no_kafka
-from fuzz.questions import QUESTIONS, create_topic_again, impatient_config, read_all
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +28,10 @@ from shoal.errors import BrokerError, Disconnected, ProtocolError, ShoalError
 from shoal.mirroring.topic_configs import TopicState
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_response, encode_response
+from tests.batches import batch
+from tests.fuzz.effort import effort
+from tests.fuzz.liar import Lie, changed_fields, damaged_bytes, lying, no_kafka
+from tests.fuzz.questions import QUESTIONS, create_topic_again, impatient_config, read_all
 
 
 @pytest.fixture(scope="module")

@@ -14,17 +14,17 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from fuzz.effort import effort
-from fuzz.lanes import ASKED, LANE_S, check, filled, hurried, lane, patient
-from fuzz.liar import Lie, changed_fields, damaged_bytes, lying, no_kafka
 from hypothesis import given
 from hypothesis import strategies as st
-from two_brokers import TwoBrokers
 
 from shoal.errors import ShoalError
 from shoal.mirroring.lane import LaneResult
 from shoal.mirroring.verify import verify
 from shoal.protocol.apis import ApiKey
+from tests.fuzz.effort import effort
+from tests.fuzz.lanes import ASKED, LANE_S, check, filled, hurried, lane, patient
+from tests.fuzz.liar import Lie, changed_fields, damaged_bytes, lying, no_kafka
+from tests.two_brokers import TwoBrokers
 
 VERIFY_ASKS = {
     ApiKey.METADATA,

@@ -6,13 +6,13 @@ import contextlib
 from pathlib import Path
 
 import pytest
-from fuzz.effort import effort
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.gateway import MECHANISMS, UserFile, make_entry
 from shoal.gateway.login import LoginFailed
 from shoal.gateway.login.exchange import begin_exchange
+from tests.fuzz.effort import effort
 
 
 @pytest.fixture(scope="module")

@@ -7,13 +7,9 @@ import random
 import struct
 from typing import Any
 
-import kio_messages
 import pytest
-from fuzz.damage import HUGE_NUMBERS, garbage, mutated
-from fuzz.effort import bounded, effort
 from hypothesis import given
 from hypothesis import strategies as st
-from vectors import Vector, old_vectors, removed_vectors, vectors
 
 from shoal.errors import ProtocolError
 from shoal.protocol import codec
@@ -28,6 +24,10 @@ from shoal.protocol.codec import (
 )
 from shoal.protocol.fetch import decode_fetch_response
 from shoal.protocol.produce import decode_produce_request, decode_produce_response
+from tests import kio_messages
+from tests.fuzz.damage import HUGE_NUMBERS, garbage, mutated
+from tests.fuzz.effort import bounded, effort
+from tests.vectors import Vector, old_vectors, removed_vectors, vectors
 
 RECORDED = [*vectors(), *old_vectors(), *removed_vectors()]
 

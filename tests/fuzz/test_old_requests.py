@@ -20,17 +20,10 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 
-import old_messages
 import psutil
 import pytest
-from batches import batch, message, raw_batch, wrapper
-from broker.wire import Wire
-from fuzz.damage import HUGE_NUMBERS, garbage, mutated
-from fuzz.effort import effort
-from fuzz.liar import Lie, changed_fields, damaged_bytes, lying, no_kafka
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from integration.gateway_process import GatewayProcess, gateway_process
 
 from rig import wait_until
 from rig.process import peak_rss_of
@@ -38,6 +31,13 @@ from shoal.broker import Broker
 from shoal.errors import CorruptBatch, ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.records.compression import Codec
+from tests import old_messages
+from tests.batches import batch, message, raw_batch, wrapper
+from tests.broker.wire import Wire
+from tests.fuzz.damage import HUGE_NUMBERS, garbage, mutated
+from tests.fuzz.effort import effort
+from tests.fuzz.liar import Lie, changed_fields, damaged_bytes, lying, no_kafka
+from tests.integration.gateway_process import GatewayProcess, gateway_process
 
 #: A request may ask for a wait as long as it likes; nobody waits for that here.
 _PATIENCE_S = 0.5

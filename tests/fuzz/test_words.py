@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fuzz.damage import mutated
-from fuzz.effort import bounded, effort
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +19,8 @@ from shoal.client.groups import Committed, Membership
 from shoal.errors import ConfigError, Stopped
 from shoal.mirroring.control import ControlConnection, ControlServer
 from shoal.mirroring.pair import Identity, Pair
+from tests.fuzz.damage import mutated
+from tests.fuzz.effort import bounded, effort
 
 COMMITTED = Pair(
     10, 7, Identity(5, 0), (2, 0), 4_000_000_000, "source-id", None, 3, "rules", 2

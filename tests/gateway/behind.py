@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-import old_messages
-from broker.wire import PATIENCE_S, Wire
 from kafka.record import MemoryRecords
 
 from shoal.broker import BrokerCluster
@@ -20,6 +18,8 @@ from shoal.client.config import ClientConfig
 from shoal.errors import ErrorCode
 from shoal.gateway import Gateway, GatewaySettings
 from shoal.protocol.apis import ApiKey
+from tests import old_messages
+from tests.broker.wire import PATIENCE_S, Wire
 
 __all__ = [
     "Behind",

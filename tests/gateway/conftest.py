@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-from broker.wire import Wire
-from gateway.behind import Behind, gateway_before
 
 from shoal.broker import BrokerCluster
+from tests.broker.wire import Wire
+from tests.gateway.behind import Behind, gateway_before
 
 
 @pytest.fixture(scope="module")

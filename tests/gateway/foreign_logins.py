@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
-from gateway.behind import Behind
 from kafka import KafkaConsumer, KafkaProducer
+
+from tests.gateway.behind import Behind
 
 __all__ = [
     "SECONDS",

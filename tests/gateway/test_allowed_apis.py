@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from broker.wire import Wire
-from gateway.behind import gateway_before, old_request, served
 
 from shoal.broker import BrokerCluster
 from shoal.errors import ConfigError
 from shoal.gateway import parse_apis
 from shoal.gateway.versions import API_NAMES
 from shoal.protocol.apis import ApiKey
+from tests.broker.wire import Wire
+from tests.gateway.behind import gateway_before, old_request, served
 
 
 def test_denied_api_is_neither_announced_nor_served(cluster: BrokerCluster) -> None:

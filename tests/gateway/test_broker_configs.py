@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from broker.wire import Wire
-from gateway.behind import Behind, gateway_before
 
 from shoal.broker import BrokerCluster
 from shoal.errors import ErrorCode
 from shoal.gateway.broker_configs import refusal
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import encode_request, read_request_header, request_class
+from tests.broker.wire import Wire
+from tests.gateway.behind import Behind, gateway_before
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator
 
 import psutil
 import pytest
-from batches import batch
-from broker.wire import Wire
-from gateway.behind import Behind, append, free_ports, gateway_before, messages, read_all, wait_until
 
 from shoal.broker import BrokerCluster
 from shoal.errors import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
+from tests.batches import batch
+from tests.broker.wire import Wire
+from tests.gateway.behind import Behind, append, free_ports, gateway_before, messages, read_all, wait_until
 
 Connect = Callable[[str], Wire]
 

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from broker.wire import Wire
-from gateway.behind import wait_until
-from gateway.sasl_broker import NODE_ID, Answer, sasl_broker
 
 from shoal.client.config import ClientConfig
 from shoal.errors import ErrorCode
 from shoal.gateway import Gateway, GatewaySettings
 from shoal.protocol.apis import ApiKey
+from tests.broker.wire import Wire
+from tests.gateway.behind import wait_until
+from tests.gateway.sasl_broker import NODE_ID, Answer, sasl_broker
 
 Connect = Callable[[str], Wire]
 

@@ -10,17 +10,17 @@ import struct
 from collections.abc import Iterator
 
 import pytest
-from batches import batch, message
-from broker.wire import Wire
-from gateway.behind import Behind, gateway_before, old_request, wait_until
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from strategies import damaged
 
 from shoal.broker import BrokerCluster
 from shoal.errors import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import encode_request, request_class
+from tests.batches import batch, message
+from tests.broker.wire import Wire
+from tests.gateway.behind import Behind, gateway_before, old_request, wait_until
+from tests.strategies import damaged
 
 #: The gateway is the same for all examples: that it survives is the point.
 SAME_GATEWAY = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -13,13 +13,13 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from batches import batch
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from gateway.behind import Behind, append
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as PythonTopicPartition
 
 from shoal.records import Codec
+from tests.batches import batch
+from tests.gateway.behind import Behind, append
 
 CODECS = ["none", "gzip", "snappy", "lz4"]
 OLD_CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import psutil
 import pytest
-from batches import batch, message
-from broker.wire import PATIENCE_S, Wire
-from gateway.behind import Behind, append, free_ports, gateway_before, read_all, upstream, wait_until
 
 from rig.authority import Authority
 from shoal.broker import BrokerCluster
 from shoal.errors import ConfigError, Disconnected
 from shoal.gateway import Gateway, GatewaySettings, TlsFiles
 from shoal.protocol.apis import ApiKey
+from tests.batches import batch, message
+from tests.broker.wire import PATIENCE_S, Wire
+from tests.gateway.behind import Behind, append, free_ports, gateway_before, read_all, upstream, wait_until
 
 Connect = Callable[[str], Wire]
 

@@ -10,15 +10,6 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from broker.wire import PATIENCE_S, Wire
-from gateway.behind import Behind, gateway_before, wait_until
-from gateway.foreign_logins import (
-    USERS,
-    kafka_python_sends_and_reads,
-    librdkafka_is_told_of_a_wrong_password,
-    librdkafka_sends_and_reads,
-)
-from gateway.test_users import PENCIL, written
 
 from shoal.broker import BrokerCluster
 from shoal.client.cluster import Cluster
@@ -26,6 +17,15 @@ from shoal.client.config import ClientConfig
 from shoal.errors import AccessRefused, ErrorCode
 from shoal.gateway import MECHANISMS, UserFile, make_entry
 from shoal.protocol.apis import ApiKey
+from tests.broker.wire import PATIENCE_S, Wire
+from tests.gateway.behind import Behind, gateway_before, wait_until
+from tests.gateway.foreign_logins import (
+    USERS,
+    kafka_python_sends_and_reads,
+    librdkafka_is_told_of_a_wrong_password,
+    librdkafka_sends_and_reads,
+)
+from tests.gateway.test_users import PENCIL, written
 
 Connect = Callable[[str], Wire]
 

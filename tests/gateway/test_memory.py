@@ -10,9 +10,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from batches import batch, message
-from broker.wire import Wire
-from gateway.behind import Behind, append, gateway_before, messages, wait_until
 
 from shoal import converting
 from shoal.broker import BrokerCluster
@@ -22,6 +19,9 @@ from shoal.gateway.client import Incoming
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from shoal.records.down_conversion import DownConversion
+from tests.batches import batch, message
+from tests.broker.wire import Wire
+from tests.gateway.behind import Behind, append, gateway_before, messages, wait_until
 
 BUFFER_BYTES = 256 * 1024
 CHUNK_BYTES = 16 * 1024

@@ -7,10 +7,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from batches import TIMESTAMP, TRANSACTIONAL, batch, message, payload, raw_batch, wrapper
-from batches import Record as Written
-from broker.wire import Wire
-from gateway.behind import (
+
+from shoal.broker import BrokerCluster
+from shoal.errors import ErrorCode
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.codec import request_class
+from shoal.records import Codec
+from tests.batches import TIMESTAMP, TRANSACTIONAL, batch, message, payload, raw_batch, wrapper
+from tests.batches import Record as Written
+from tests.broker.wire import Wire
+from tests.gateway.behind import (
     Behind,
     Message,
     append,
@@ -21,12 +27,6 @@ from gateway.behind import (
     upstream,
     wait_until,
 )
-
-from shoal.broker import BrokerCluster
-from shoal.errors import ErrorCode
-from shoal.protocol.apis import ApiKey
-from shoal.protocol.codec import request_class
-from shoal.records import Codec
 
 Connect = Callable[[str], Wire]
 

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from batches import batch
-from broker.wire import Wire
-from gateway.behind import Behind, served
 
 from shoal.errors import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import encode_request, request_class
 from shoal.records import Codec
+from tests.batches import batch
+from tests.broker.wire import Wire
+from tests.gateway.behind import Behind, served
 
 Connect = Callable[[str], Wire]
 

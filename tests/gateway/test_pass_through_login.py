@@ -10,14 +10,20 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from broker.wire import Wire
-from gateway.behind import Behind, free_ports, gateway_before, served, wait_until
-from gateway.foreign_logins import (
+
+from shoal.broker import BrokerCluster
+from shoal.client.config import ClientConfig
+from shoal.errors import ErrorCode
+from shoal.gateway import MECHANISMS, Gateway, GatewaySettings, UserFile
+from shoal.protocol.apis import ApiKey
+from tests.broker.wire import Wire
+from tests.gateway.behind import Behind, free_ports, gateway_before, served, wait_until
+from tests.gateway.foreign_logins import (
     kafka_python_sends_and_reads,
     librdkafka_is_told_of_a_wrong_password,
     librdkafka_sends_and_reads,
 )
-from gateway.test_login import (
+from tests.gateway.test_login import (
     PLAIN_TOKEN,
     SHAKEN,
     authenticate,
@@ -25,12 +31,6 @@ from gateway.test_login import (
     handshake,
     users,
 )
-
-from shoal.broker import BrokerCluster
-from shoal.client.config import ClientConfig
-from shoal.errors import ErrorCode
-from shoal.gateway import MECHANISMS, Gateway, GatewaySettings, UserFile
-from shoal.protocol.apis import ApiKey
 
 __all__ = ["users"]
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from batches import batch
-from broker.wire import Wire
-from gateway.behind import Behind, gateway_before, old_request
 
 from shoal.broker import BrokerCluster
 from shoal.gateway.versions import served_versions
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import encode_request, request_class
+from tests.batches import batch
+from tests.broker.wire import Wire
+from tests.gateway.behind import Behind, gateway_before, old_request
 
 
 @pytest.fixture(scope="module")

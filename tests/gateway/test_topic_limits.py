@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from batches import message, wrapper
-from broker.wire import Wire
-from gateway.behind import Behind, gateway_before
 
 from shoal.broker import BrokerCluster
 from shoal.errors import ErrorCode
@@ -15,6 +12,9 @@ from shoal.gateway.translation import topic_limits
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from shoal.records import Codec
+from tests.batches import message, wrapper
+from tests.broker.wire import Wire
+from tests.gateway.behind import Behind, gateway_before
 
 Connect = Callable[[str], Wire]
 

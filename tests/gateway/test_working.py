@@ -6,11 +6,11 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from broker.wire import PATIENCE_S, Wire
-from gateway.behind import Behind, old_request
 
 from shoal.gateway.working import LARGE_REQUEST_BYTES, waiting, working
 from shoal.protocol.apis import ApiKey
+from tests.broker.wire import PATIENCE_S, Wire
+from tests.gateway.behind import Behind, old_request
 
 Connect = Callable[[str], Wire]
 

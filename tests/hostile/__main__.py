@@ -13,9 +13,6 @@ import sys
 import time
 from pathlib import Path
 
-# As pytest's `pythonpath`: the tests' own modules are found by their names.
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 from .client_campaign import ClientResult, Target, attack_server
 from .cluster_campaign import ClusterResult, lie_to_all
 from .command_campaign import CommandResult, lie_to_commands

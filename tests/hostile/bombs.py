@@ -11,13 +11,12 @@ import zlib
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 
-import old_messages
-from batches import Record, compressed, message, payload, raw_batch
-from broker.wire import Wire
-
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import encode_request, request_class
 from shoal.records import Codec
+from tests import old_messages
+from tests.batches import Record, compressed, message, payload, raw_batch
+from tests.broker.wire import Wire
 
 from .inputs import Input, Kind
 

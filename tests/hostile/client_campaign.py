@@ -24,13 +24,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
-from broker.wire import Wire
-from integration.gateway_process import gateway_process
-from server_process import ServerProcess
 
 from rig.process import peak_rss_of
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
+from tests.broker.wire import Wire
+from tests.integration.gateway_process import gateway_process
+from tests.server_process import ServerProcess
 
 from .attackers import End, Tally, attack
 from .bombs import BOMBS, bomb

@@ -35,11 +35,6 @@ from types import TracebackType
 from typing import Self
 from unittest.mock import patch
 
-from fuzz.lanes import check, filled, hurried, lane, patient
-from fuzz.liar import changed_fields, no_kafka
-from fuzz.questions import QUESTIONS, impatient_config
-from two_brokers import TwoBrokers
-
 from shoal.broker import Broker
 from shoal.client.cluster import Cluster
 from shoal.client.consumer import RawConsumer
@@ -48,6 +43,10 @@ from shoal.errors import ShoalError
 from shoal.mirroring.lane import LaneResult
 from shoal.mirroring.verify import verify
 from shoal.protocol.apis import ApiKey
+from tests.fuzz.lanes import check, filled, hurried, lane, patient
+from tests.fuzz.liar import changed_fields, no_kafka
+from tests.fuzz.questions import QUESTIONS, impatient_config
+from tests.two_brokers import TwoBrokers
 
 from .lies import LIES, RECOGNISABLE, Told, lying_about
 

@@ -19,11 +19,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spark.mirror_command import PARTITIONS, RECORDS, Mirror, assert_copied, brokers_with_orders
-from two_brokers import TwoBrokers, content_of
-
 from shoal import exit_codes
 from shoal.protocol.apis import ApiKey
+from tests.spark.mirror_command import PARTITIONS, RECORDS, Mirror, assert_copied, brokers_with_orders
+from tests.two_brokers import TwoBrokers, content_of
 
 from .lies import LIES, RECOGNISABLE, Told, lying_about
 

@@ -10,9 +10,8 @@ import threading
 from types import TracebackType
 from typing import Self
 
-import old_messages
-
 from shoal.protocol.apis import ApiKey
+from tests import old_messages
 
 from .inputs import TOPICS, draw_input
 

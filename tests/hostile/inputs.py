@@ -16,16 +16,14 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 
-import kio_messages
-import old_messages
-from broker.wire import Wire
-from fuzz.damage import HUGE_NUMBERS
-from fuzz.liar import CANNOT_BE_WRITTEN, change_fields, damaged_bytes
-from vectors import removed_vectors, vectors
-
 from shoal.broker.apis.table import APIS_WITH_OLD_VERSIONS
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_request, encode_request, read_request_header, request_class
+from tests import kio_messages, old_messages
+from tests.broker.wire import Wire
+from tests.fuzz.damage import HUGE_NUMBERS
+from tests.fuzz.liar import CANNOT_BE_WRITTEN, change_fields, damaged_bytes
+from tests.vectors import removed_vectors, vectors
 
 from .record_sets import hostile_records
 

@@ -7,11 +7,10 @@ import time
 from types import TracebackType
 from typing import Self
 
-from batches import batch
-from broker.wire import Wire
-
 from shoal.errors import ErrorCode
 from shoal.protocol.apis import ApiKey
+from tests.batches import batch
+from tests.broker.wire import Wire
 
 __all__ = ["Probe"]
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import random
 
-from batches import batch, marker, message, patched, raw_batch, wrapper
-from fuzz.damage import HUGE_NUMBERS
-from fuzz.liar import damaged_bytes
-
 from shoal.records import Codec
+from tests.batches import batch, marker, message, patched, raw_batch, wrapper
+from tests.fuzz.damage import HUGE_NUMBERS
+from tests.fuzz.liar import damaged_bytes
 
 __all__ = ["hostile_records"]
 

@@ -12,14 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hostile import attackers, client_campaign, cluster_campaign
-from hostile.attackers import End, attack
-from hostile.bombs import BOMBS, bomb
-from hostile.client_campaign import ClientResult, Target, attack_server
-from hostile.cluster_campaign import ClusterResult, lie_to_all
-from hostile.command_campaign import CommandResult, lie_to_commands
-from hostile.inputs import draw_input
-from hostile.report import client_table, cluster_table
+
+from tests.hostile import attackers, client_campaign, cluster_campaign
+from tests.hostile.attackers import End, attack
+from tests.hostile.bombs import BOMBS, bomb
+from tests.hostile.client_campaign import ClientResult, Target, attack_server
+from tests.hostile.cluster_campaign import ClusterResult, lie_to_all
+from tests.hostile.command_campaign import CommandResult, lie_to_commands
+from tests.hostile.inputs import draw_input
+from tests.hostile.report import client_table, cluster_table
 
 SEED = 7
 

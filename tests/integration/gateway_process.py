@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from server_process import ServerProcess
+from tests.server_process import ServerProcess
 
 __all__ = ["GatewayProcess", "gateway_process"]
 

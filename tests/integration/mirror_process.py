@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from class_archives import share_class_archives
+
+from tests.class_archives import share_class_archives
 
 __all__ = ["MirrorProcess", "shoal"]
 

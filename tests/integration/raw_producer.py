@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from batches import batch
-
 from shoal.client.connection import Address, Connection, parse_bootstrap
 from shoal.client.security import Security
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.produce import ProduceOutcome, decode_produce_response, encode_produce_request
 from shoal.protocol.topic_ids import TOPIC_IDS_FROM
 from shoal.records import Codec, read_header
+from tests.batches import batch
 
 __all__ = ["ALL_CODECS", "MARKED", "PRODUCER_ID", "Identity", "RawProducer", "following", "records_in"]
 

@@ -7,12 +7,12 @@ from random import Random
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from integration.mirror_process import shoal
 
 from rig import KafkaCluster, read_topic, wait_until
 from rig.load import load_batch, load_every_kind, random_records
 from rig.mirror_maker_2 import MirrorMaker2
 from rig.read import assert_same_records
+from tests.integration.mirror_process import shoal
 
 pytestmark = pytest.mark.timeout(600)
 

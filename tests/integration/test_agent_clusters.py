@@ -11,10 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from batches import batch
 from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AclOperation, AdminClient, NewTopic, ResourceType
-from integration.raw_producer import ALL_CODECS, Identity, RawProducer, following
 
 from rig import KafkaCluster, create_topic, dump_partition, java, read_topic, wait_until
 from rig.agent import agent_jar
@@ -27,6 +25,8 @@ from shoal.errors import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from shoal.records import split
+from tests.batches import batch
+from tests.integration.raw_producer import ALL_CODECS, Identity, RawProducer, following
 
 SEQUENCES = 2**31
 

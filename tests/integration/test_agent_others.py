@@ -11,10 +11,8 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from batches import CONTROL, TRANSACTIONAL, message
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
-from integration.raw_producer import Identity, RawProducer, following
 
 from rig import (
     CODECS,
@@ -31,6 +29,8 @@ from rig.agent import agent_jar
 from rig.jars import KAFKA_3_VERSION, KAFKA_VERSION, class_path
 from rig.load import await_markers, random_records
 from rig.record import Record
+from tests.batches import CONTROL, TRANSACTIONAL, message
+from tests.integration.raw_producer import Identity, RawProducer, following
 
 Seen = dict[str, object]
 """What somebody did, and what came of it: equal where nothing differs."""

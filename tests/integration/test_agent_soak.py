@@ -17,7 +17,6 @@ from random import Random
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from integration.raw_producer import ALL_CODECS, Identity, RawProducer
 
 from rig import KafkaCluster, wait_until
 from rig.agent import agent_jar
@@ -25,6 +24,7 @@ from rig.jars import KAFKA_3_VERSION, KAFKA_VERSION
 from rig.process import peak_rss_of
 from shoal.errors import ShoalError
 from shoal.records import split
+from tests.integration.raw_producer import ALL_CODECS, Identity, RawProducer
 
 SOAK_S = float(os.environ.get("SHOAL_AGENT_SOAK_S", "1800"))
 

@@ -3,15 +3,14 @@
 import subprocess
 from pathlib import Path
 
-from batches import TIMESTAMP, TRANSACTIONAL, batch
-from broker.wire import Wire
-
 from rig import dump_partition
 from rig.jars import class_path, java
 from shoal.broker import Broker
 from shoal.errors import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
+from tests.batches import TIMESTAMP, TRANSACTIONAL, batch
+from tests.broker.wire import Wire
 
 
 def test_kafka_reads_every_batch_and_record_of_a_partition(tmp_path: Path) -> None:

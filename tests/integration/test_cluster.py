@@ -9,12 +9,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from integration.mirror_process import MirrorProcess
 
 from rig.cluster import java_properties
 from rig.load import load_plain
 from rig.locked import PASSWORDS, LockedKafka, jaas, locked_kafka
 from rig.read import digest_topic
+from tests.integration.mirror_process import MirrorProcess
 
 RECORDS = 1_000
 

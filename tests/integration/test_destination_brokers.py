@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import batches
 import pytest
-from late_requests import Requests, arrive
-from two_brokers import NOW_MS, Killed
 
 from rig import KafkaCluster
 from rig.load import create_topic
@@ -19,6 +16,9 @@ from shoal.client.offsets import log_end_offsets
 from shoal.client.quorum import controller_ahead_ms
 from shoal.mirroring import write as write_module
 from shoal.mirroring.write import new_writer, write_rows
+from tests import batches
+from tests.late_requests import Requests, arrive
+from tests.two_brokers import NOW_MS, Killed
 
 
 class Row(NamedTuple):

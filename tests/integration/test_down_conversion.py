@@ -12,10 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pytest
-from java_gzip import with_javas_gzip_header
 from kafka.record.memory_records import MemoryRecords
-from vectors.record import fetch
-from vectors.wire import Recorder
 
 from rig import OLD_CODECS, KafkaCluster, Record, create_topic, load_batch, load_compacted, read_topic
 from rig.jars import KAFKA_3_VERSION
@@ -23,6 +20,9 @@ from rig.load import Codec, await_markers, load_every_kind, random_records, tran
 from shoal.records import Codec as BatchCodec
 from shoal.records import split
 from shoal.records.down_conversion import DownConversion
+from tests.java_gzip import with_javas_gzip_header
+from tests.vectors.record import fetch
+from tests.vectors.wire import Recorder
 
 KAFKA_CHUNK_BYTES = 128 * 1024
 LOG_VERSION = 12

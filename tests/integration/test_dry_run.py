@@ -20,7 +20,6 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from integration.mirror_process import shoal
 
 from rig import KafkaCluster, create_topic
 from rig.cluster import java_properties
@@ -40,6 +39,7 @@ from shoal.mirroring.prepare import prepare
 from shoal.mirroring.ranges import CopyRange
 from shoal.mirroring.settings import CopySettings
 from shoal.mirroring.topics import TopicSelection
+from tests.integration.mirror_process import shoal
 
 #: Longer than what it waits for itself, on a busy machine.
 pytestmark = pytest.mark.timeout(900)

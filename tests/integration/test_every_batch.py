@@ -25,7 +25,6 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from integration.mirror_process import MirrorProcess, shoal
 
 from rig import (
     CODECS,
@@ -52,6 +51,7 @@ from rig.load import FIRST_TIMESTAMP, Codec, await_markers, random_records, tran
 from rig.old_kafka import MessageFormat
 from rig.proxy import Disturbance, Proxies, Step
 from rig.read import Isolation
+from tests.integration.mirror_process import MirrorProcess, shoal
 
 #: Longer than what it waits for itself, on a busy machine.
 pytestmark = pytest.mark.timeout(900)

@@ -11,11 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from batches import batch, message, wrapper
-from broker.wire import Wire
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from gateway.behind import ask, messages, served
-from integration.test_broker_java_tools import CONSUMER, PRODUCER, VERSIONS, run
 from kafka import KafkaConsumer, KafkaProducer
 
 from rig import wait_until
@@ -29,6 +25,10 @@ from shoal.gateway import Gateway, GatewaySettings
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from shoal.records import Codec
+from tests.batches import batch, message, wrapper
+from tests.broker.wire import Wire
+from tests.gateway.behind import ask, messages, served
+from tests.integration.test_broker_java_tools import CONSUMER, PRODUCER, VERSIONS, run
 
 OLD_CODECS = ("none", "gzip", "snappy", "lz4")
 VALUES = [b"value %d " % number * 10 for number in range(2_000)]

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from integration.mirror_process import MirrorProcess, shoal
 
 from rig import KafkaCluster
 from rig.load import create_topic, load_batch, random_records
 from rig.read import read_topic
 from rig.record import Record
 from rig.wait import wait_until
+from tests.integration.mirror_process import MirrorProcess, shoal
 
 KINDS = ("foreign-records", "destination-loss", "source-reset", "source-retention")
 

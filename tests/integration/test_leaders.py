@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from integration.mirror_process import MirrorProcess
 
 from rig import KafkaCluster
 from rig.load import create_topic, load_plain
 from rig.read import digest_topic
+from tests.integration.mirror_process import MirrorProcess
 
 #: Longer than what it waits for itself, on a busy machine.
 pytestmark = pytest.mark.timeout(900)

@@ -13,7 +13,6 @@ import psutil
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, OffsetSpec
-from integration.mirror_process import MirrorProcess
 
 from rig import TimedOut, wait_until
 from rig.cluster import KafkaCluster, start_in_parallel
@@ -21,6 +20,7 @@ from rig.load import create_topic, load_plain
 from rig.read import digest_topic
 from tests.chaos.arena import Arena
 from tests.chaos.plan import BROKERS, Event, EventKind, Side
+from tests.integration.mirror_process import MirrorProcess
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -14,7 +14,6 @@ from pathlib import Path
 import psutil
 import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
-from integration.mirror_process import MirrorProcess, shoal
 
 from rig.cluster import free_port, java_properties
 from rig.load import create_topic, load_plain
@@ -30,6 +29,7 @@ from shoal.mirroring.ranges import CopyRange
 from shoal.mirroring.settings import CopySettings
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_response
+from tests.integration.mirror_process import MirrorProcess, shoal
 
 #: Longer than what it waits for itself, on a busy machine.
 pytestmark = pytest.mark.timeout(900)

@@ -11,11 +11,11 @@ from random import Random
 import psutil
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from integration.mirror_process import MirrorProcess, shoal
 
 from rig import KafkaCluster
 from rig.load import create_topic, load_batch, load_every_kind, load_plain, random_records
 from rig.read import assert_same_records, digest_topic, read_topic
+from tests.integration.mirror_process import MirrorProcess, shoal
 
 #: Longer than what it waits for itself, on a busy machine.
 pytestmark = pytest.mark.timeout(900)

@@ -13,7 +13,6 @@ from random import Random
 import psutil
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from integration.mirror_process import MirrorProcess
 
 from rig import KafkaCluster
 from rig.cluster import java_properties
@@ -22,6 +21,7 @@ from rig.mirror_maker import MirrorMaker1
 from rig.read import ReadFailed, assert_same_records, read_topic
 from rig.record import Record
 from rig.wait import wait_until
+from tests.integration.mirror_process import MirrorProcess
 
 #: Longer than what it waits for itself, on a busy machine.
 pytestmark = pytest.mark.timeout(1200)

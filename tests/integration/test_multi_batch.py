@@ -9,7 +9,6 @@ from random import Random
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from two_brokers import Watched
 
 from rig import KafkaCluster, assert_same_records, create_topic, dump_partition, read_topic, wait_until
 from rig.agent import agent_jar
@@ -30,6 +29,7 @@ from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.ranges import CopyRange
 from shoal.mirroring.settings import CopySettings, MultiBatch
 from shoal.protocol.apis import ApiKey
+from tests.two_brokers import Watched
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -18,8 +18,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
 import pytest
-from batches import batch
-from integration.gateway_process import gateway_process
 
 from rig import (
     OLD_CODECS,
@@ -38,6 +36,8 @@ from rig.old_clients import OLD_CLIENTS, Member, OldClient, OldClientFailed, con
 from rig.read import Isolation
 from shoal.broker import Broker
 from shoal.records.compression import Codec
+from tests.batches import batch
+from tests.integration.gateway_process import gateway_process
 
 PARTITIONS = 3
 

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser import Browser, started_browser
 from confluent_kafka import Producer
-from integration.mirror_process import MirrorProcess, shoal
 
 from rig.cluster import free_port
 from shoal.broker import Broker
 from shoal.exit_codes import EXIT_USAGE
+from tests.browser import Browser, started_browser
+from tests.integration.mirror_process import MirrorProcess, shoal
 
 #: Longer than what it waits for itself, on a busy machine.
 pytestmark = pytest.mark.timeout(900)

@@ -5,15 +5,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from broker.conftest import create_and_await
-from broker.produce_cases import CASES, MULTI_BATCH_CASES, MULTI_BATCH_CLIENT, ProduceCase, check
-from broker.wire import Wire
 
 from rig import KafkaCluster
 from rig.agent import agent_jar
 from rig.jars import KAFKA_3_VERSION, KAFKA_VERSION
 from shoal.errors import ErrorCode
 from shoal.records import split
+from tests.broker.conftest import create_and_await
+from tests.broker.produce_cases import CASES, MULTI_BATCH_CASES, MULTI_BATCH_CLIENT, ProduceCase, check
+from tests.broker.wire import Wire
 
 
 @pytest.fixture(scope="module")

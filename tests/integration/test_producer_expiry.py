@@ -13,10 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 
-import batches
 import pytest
-from late_requests import Doomed, Requests, arrive
-from two_brokers import Killed, Mortal
 
 from rig import KafkaCluster
 from rig.load import create_topic, load_batch, random_records
@@ -33,6 +30,9 @@ from shoal.mirroring.ranges import CopyRange
 from shoal.mirroring.settings import CopySettings
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
+from tests import batches
+from tests.late_requests import Doomed, Requests, arrive
+from tests.two_brokers import Killed, Mortal
 
 NOW_MS = int(time.time() * 1000)
 OLD_MS = NOW_MS - 30 * 86_400_000

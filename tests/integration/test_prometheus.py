@@ -26,13 +26,13 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from integration.mirror_process import MirrorProcess, shoal
 from prometheus_client.parser import text_string_to_metric_families
-from two_brokers import wait_until
 
 from rig.authority import Authority
 from rig.cluster import free_port
 from shoal.broker import Broker
+from tests.integration.mirror_process import MirrorProcess, shoal
+from tests.two_brokers import wait_until
 
 #: Longer than what it waits for itself, on a busy machine.
 pytestmark = pytest.mark.timeout(900)

@@ -25,7 +25,6 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
-from integration.mirror_process import MirrorProcess
 
 from rig import wait_until
 from rig.cluster import KafkaCluster, start_in_parallel
@@ -33,6 +32,7 @@ from rig.load import load_batch
 from rig.read import digest_topic
 from rig.record import Record
 from shoal.client.metadata import TopicPartition
+from tests.integration.mirror_process import MirrorProcess
 
 #: Longer than what it waits for itself, on a busy machine.
 pytestmark = pytest.mark.timeout(900)

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
-from two_brokers import Watched
 
 from rig import KafkaCluster
 from rig.load import await_leaders, create_topic, load_batch, random_records
@@ -29,6 +28,7 @@ from shoal.mirroring.incidents import IncidentKind
 from shoal.mirroring.lane import LaneResult, copy_lane
 from shoal.mirroring.ranges import CopyRange
 from shoal.mirroring.settings import CopySettings
+from tests.two_brokers import Watched
 
 pytestmark = pytest.mark.timeout(600)
 

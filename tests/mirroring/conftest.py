@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from functools import partial
 
 import pytest
-from two_brokers import History, TwoBrokers
 
 from shoal.client.backoff import Backoff
 from shoal.mirroring import carrier, partition_copy
+from tests.two_brokers import History, TwoBrokers
 
 
 @pytest.fixture

@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import batches
 import pytest
-from two_brokers import (
+
+from shoal.client.cluster import Cluster
+from shoal.client.groups import GroupMember, Membership
+from shoal.client.metadata import TopicPartition
+from shoal.errors import ErrorCode
+from shoal.mirroring.incidents import IncidentKind
+from shoal.mirroring.lane import LaneResult
+from shoal.mirroring.positions import GroupPositions
+from shoal.mirroring.ranges import OPEN_END
+from shoal.mirroring.verify import Outcome
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.fetch import FetchResponse
+from shoal.records import Codec
+from tests import batches
+from tests.two_brokers import (
     ABORT,
     COMMIT,
     NOW_MS,
@@ -23,20 +36,7 @@ from two_brokers import (
     lose_tail,
     wait_until,
 )
-from verifying import Item, cut, encode, lay_out, partition
-
-from shoal.client.cluster import Cluster
-from shoal.client.groups import GroupMember, Membership
-from shoal.client.metadata import TopicPartition
-from shoal.errors import ErrorCode
-from shoal.mirroring.incidents import IncidentKind
-from shoal.mirroring.lane import LaneResult
-from shoal.mirroring.positions import GroupPositions
-from shoal.mirroring.ranges import OPEN_END
-from shoal.mirroring.verify import Outcome
-from shoal.protocol.apis import ApiKey
-from shoal.protocol.fetch import FetchResponse
-from shoal.records import Codec
+from tests.verifying import Item, cut, encode, lay_out, partition
 
 pytestmark = [pytest.mark.timeout(30), pytest.mark.usefixtures("quick_retries")]
 

@@ -16,13 +16,13 @@ from functools import partial
 from typing import Any
 
 import pytest
-from two_brokers import ABORT, COMMIT, NOW_MS, History, Killed, Mortal, TwoBrokers, Watched, wait_until
 
 from shoal.broker import Broker
 from shoal.errors import ErrorCode
 from shoal.mirroring.settings import MultiBatch
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
+from tests.two_brokers import ABORT, COMMIT, NOW_MS, History, Killed, Mortal, TwoBrokers, Watched, wait_until
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("quick_retries")]
 

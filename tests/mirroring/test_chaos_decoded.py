@@ -11,10 +11,7 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-import batches
 import pytest
-from two_brokers import ABORT, COMMIT, NOW_MS, Content, Killed, Mortal, TwoBrokers, Watched
-from verifying import Item, encode, verified
 
 from shoal.broker import Broker
 from shoal.broker.log import Log
@@ -23,6 +20,9 @@ from shoal.mirroring.ranges import CopyRange
 from shoal.mirroring.settings import MultiBatch, Rebatch
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
+from tests import batches
+from tests.two_brokers import ABORT, COMMIT, NOW_MS, Content, Killed, Mortal, TwoBrokers, Watched
+from tests.verifying import Item, encode, verified
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("quick_retries")]
 

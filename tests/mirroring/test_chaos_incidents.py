@@ -11,9 +11,12 @@ from __future__ import annotations
 import random
 from contextlib import suppress
 
-import batches
 import pytest
-from two_brokers import (
+
+from shoal.mirroring.incidents import IncidentKind
+from shoal.protocol.apis import ApiKey
+from tests import batches
+from tests.two_brokers import (
     NOW_MS,
     Content,
     History,
@@ -25,9 +28,6 @@ from two_brokers import (
     let_pass,
     lose_tail,
 )
-
-from shoal.mirroring.incidents import IncidentKind
-from shoal.protocol.apis import ApiKey
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("quick_retries")]
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from two_brokers import NOW_MS, TwoBrokers, config_of
 
 from shoal.broker import Broker
 from shoal.broker.apis.table import Api
@@ -19,6 +18,7 @@ from shoal.mirroring.control import ControlConnection, ControlServer, ReferenceC
 from shoal.mirroring.control.lines import wall_clock_ms
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import response_class
+from tests.two_brokers import NOW_MS, TwoBrokers, config_of
 
 pytestmark = pytest.mark.timeout(30)
 

@@ -7,9 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-import batches
 import pytest
-from two_brokers import (
+
+from shoal.broker.log import Log
+from shoal.mirroring.incidents import IncidentKind
+from shoal.mirroring.settings import Rebatch
+from shoal.protocol.apis import ApiKey
+from shoal.records import Codec, read_key_value_headers, read_records
+from tests import batches
+from tests.two_brokers import (
     NOW_MS,
     Killed,
     Mortal,
@@ -19,12 +25,6 @@ from two_brokers import (
     let_pass,
     lose_tail,
 )
-
-from shoal.broker.log import Log
-from shoal.mirroring.incidents import IncidentKind
-from shoal.mirroring.settings import Rebatch
-from shoal.protocol.apis import ApiKey
-from shoal.records import Codec, read_key_value_headers, read_records
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("quick_retries")]
 

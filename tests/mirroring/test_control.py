@@ -17,7 +17,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from two_brokers import NOW_MS, History, TwoBrokers, is_let_go, leads_elsewhere, wait_until
 
 from shoal.client.backoff import Backoff
 from shoal.client.cluster import Cluster
@@ -28,6 +27,7 @@ from shoal.mirroring import partition_copy
 from shoal.mirroring.control import CarrierControl, ControlConnection, ControlServer, Uncontrolled
 from shoal.mirroring.handover import Handover
 from shoal.protocol.apis import ApiKey
+from tests.two_brokers import NOW_MS, History, TwoBrokers, is_let_go, leads_elsewhere, wait_until
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
 

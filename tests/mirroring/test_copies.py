@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import pytest
-from two_brokers import History, TwoBrokers, Watched, answers, lose_tail, wait_until
 
 from shoal.client.cluster import Cluster
 from shoal.client.groups import Membership
@@ -22,6 +21,7 @@ from shoal.mirroring.prepare import Prepared, prepare
 from shoal.mirroring.reports import stopped_report
 from shoal.mirroring.topics import TopicSelection
 from shoal.protocol.apis import ApiKey
+from tests.two_brokers import History, TwoBrokers, Watched, answers, lose_tail, wait_until
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_confirmation")]
 

@@ -12,10 +12,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import batches
 import pytest
-from late_requests import Requests, arrive
-from two_brokers import (
+
+from shoal.broker import Broker
+from shoal.broker.call import Call
+from shoal.errors import ErrorCode
+from shoal.mirroring.incidents import IncidentKind
+from shoal.protocol.apis import ApiKey
+from tests import batches
+from tests.late_requests import Requests, arrive
+from tests.two_brokers import (
     NOW_MS,
     Acting,
     Content,
@@ -29,12 +35,6 @@ from two_brokers import (
     lose_tail,
     wait_until,
 )
-
-from shoal.broker import Broker
-from shoal.broker.call import Call
-from shoal.errors import ErrorCode
-from shoal.mirroring.incidents import IncidentKind
-from shoal.protocol.apis import ApiKey
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
 

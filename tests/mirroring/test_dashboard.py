@@ -19,9 +19,9 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.dashboard import Dashboard
-from metrics_fed import busy_metrics, labels_by_metric, parsed, samples
 
 from shoal.cli.conversion_metrics import metrics_text
+from tests.metrics_fed import busy_metrics, labels_by_metric, parsed, samples
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "metrics.md").read_text(encoding="utf-8")

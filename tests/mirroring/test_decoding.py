@@ -6,11 +6,15 @@ import struct
 import zlib
 from collections.abc import Callable
 
-import batches
 import pytest
 from aiokafka.codec import gzip_encode  # type: ignore[import-untyped]
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder  # type: ignore[import-untyped]
-from two_brokers import (
+
+from shoal.mirroring.ranges import CopyRange
+from shoal.protocol.apis import ApiKey
+from shoal.records import Codec, Decision
+from tests import batches
+from tests.two_brokers import (
     ABORT,
     NOW_MS,
     Content,
@@ -24,10 +28,6 @@ from two_brokers import (
     let_pass,
     lose_tail,
 )
-
-from shoal.mirroring.ranges import CopyRange
-from shoal.protocol.apis import ApiKey
-from shoal.records import Codec, Decision
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
 

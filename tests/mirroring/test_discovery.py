@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from two_brokers import History, TwoBrokers, wait_until
 
 from shoal.client.admin import create_partitions
 from shoal.client.cluster import Cluster
@@ -20,6 +19,7 @@ from shoal.mirroring.options import MirrorOptions
 from shoal.mirroring.prepare import PreparedTopic, prepare
 from shoal.mirroring.topics import TopicSelection
 from shoal.protocol.apis import ApiKey
+from tests.two_brokers import History, TwoBrokers, wait_until
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from metrics_fed import report
-from two_brokers import wait_until
 
 from shoal.client.metadata import TopicPartition
 from shoal.errors import ShoalError
@@ -21,6 +19,8 @@ from shoal.mirroring.progress import Phase, Progress
 from shoal.mirroring.retrying import StoppedRetries
 from shoal.mirroring.signals import Signals
 from shoal.mirroring.work import Work
+from tests.metrics_fed import report
+from tests.two_brokers import wait_until
 
 pytestmark = pytest.mark.timeout(30)
 

@@ -7,9 +7,7 @@ import urllib.request
 from typing import Any
 
 import pytest
-from metrics_fed import FIRST, JVM, SECOND, WORKER, busy_metrics, report, samples
 from prometheus_client.parser import text_string_to_metric_families
-from two_brokers import ABORT, History, TwoBrokers, Watched
 
 from shoal.client.connection import Address
 from shoal.client.metadata import TopicPartition
@@ -17,6 +15,8 @@ from shoal.mirroring.exposition import Exposition, MetricsServer
 from shoal.mirroring.incidents import IncidentKind
 from shoal.mirroring.metrics import Metrics
 from shoal.mirroring.processes import LocalProcesses, process_name
+from tests.metrics_fed import FIRST, JVM, SECOND, WORKER, busy_metrics, report, samples
+from tests.two_brokers import ABORT, History, TwoBrokers, Watched
 
 pytestmark = pytest.mark.timeout(30)
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from two_brokers import wait_until
 
 from rig import java
 from shoal.mirroring.garbage_collection import CollectionCounter, GarbageCollection
+from tests.two_brokers import wait_until
 
 pytestmark = pytest.mark.timeout(60)
 

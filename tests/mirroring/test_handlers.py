@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import batches
 import pytest
 
 from shoal.client.connection import FetchedBytes
@@ -15,6 +14,7 @@ from shoal.mirroring.mirror_maker.handled import _apart
 from shoal.mirroring.mirror_maker.handlers import load_handler
 from shoal.mirroring.settings import Handling
 from shoal.records import Codec
+from tests import batches
 
 
 def batch_of(value: memoryview, max_timestamp: int = 0, topic: str = "orders") -> RawRecord:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from two_brokers import is_let_go, wait_until
 
 from rig.authority import Authority
 from shoal.client.connection import Address
@@ -20,6 +19,7 @@ from shoal.errors import ConfigError
 from shoal.mirroring.http_server.access import Guard, HttpAccess
 from shoal.mirroring.http_server.server import Answer, HttpServer
 from shoal.server_tls import TlsFiles
+from tests.two_brokers import is_let_go, wait_until
 
 pytestmark = pytest.mark.timeout(30)
 

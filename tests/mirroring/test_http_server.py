@@ -16,12 +16,12 @@ from http.client import HTTPConnection
 from socketserver import TCPServer
 
 import pytest
-from two_brokers import is_let_go, wait_until
 
 from shoal.client.connection import Address
 from shoal.errors import ConfigError
 from shoal.mirroring.http_server.access import OPEN, HttpAccess
 from shoal.mirroring.http_server.server import Answer, HttpServer, Request
+from tests.two_brokers import is_let_go, wait_until
 
 pytestmark = pytest.mark.timeout(30)
 

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-import batches
 import pytest
-from two_brokers import (
+
+from shoal.broker import Broker
+from shoal.client.metadata import TopicPartition
+from shoal.mirroring.incidents import Delivery, IncidentKind
+from shoal.mirroring.metrics import Metrics
+from shoal.mirroring.ranges import CopyRange
+from shoal.protocol.apis import ApiKey
+from shoal.records import Codec
+from tests import batches
+from tests.two_brokers import (
     ABORT,
     NOW_MS,
     Content,
@@ -20,14 +28,6 @@ from two_brokers import (
     lose_tail,
     wait_until,
 )
-
-from shoal.broker import Broker
-from shoal.client.metadata import TopicPartition
-from shoal.mirroring.incidents import Delivery, IncidentKind
-from shoal.mirroring.metrics import Metrics
-from shoal.mirroring.ranges import CopyRange
-from shoal.protocol.apis import ApiKey
-from shoal.records import Codec
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
 

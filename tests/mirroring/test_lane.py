@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from two_brokers import (
+
+from shoal.errors import BrokerError, Disconnected, ErrorCode
+from shoal.mirroring import carrier, commits
+from shoal.mirroring.ranges import CopyRange
+from shoal.protocol.apis import ApiKey
+from shoal.records import Codec
+from tests.two_brokers import (
     ABORT,
     COMMIT,
     Acting,
@@ -17,12 +23,6 @@ from two_brokers import (
     let_pass,
     wait_until,
 )
-
-from shoal.errors import BrokerError, Disconnected, ErrorCode
-from shoal.mirroring import carrier, commits
-from shoal.mirroring.ranges import CopyRange
-from shoal.protocol.apis import ApiKey
-from shoal.records import Codec
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
 

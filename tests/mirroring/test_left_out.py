@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import batches
 import pytest
-from two_brokers import ABORT, COMMIT, Content, History, Killed, Mortal, TwoBrokers, Watched, batches_of
 
 from shoal.errors import ErrorCode
 from shoal.mirroring.incidents import IncidentKind
 from shoal.mirroring.settings import Rebatch
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
+from tests import batches
+from tests.two_brokers import ABORT, COMMIT, Content, History, Killed, Mortal, TwoBrokers, Watched, batches_of
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("quick_retries")]
 

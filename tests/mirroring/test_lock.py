@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from two_brokers import config_of, second_node, wait_until
 
 from shoal.broker import Broker
 from shoal.client.cluster import Cluster
@@ -21,6 +20,7 @@ from shoal.errors import BrokerError, ConfigError, Disconnected, ErrorCode, Grou
 from shoal.mirroring import lock
 from shoal.mirroring.lock import GroupLock, MirrorIdentity
 from shoal.protocol.apis import ApiKey
+from tests.two_brokers import config_of, second_node, wait_until
 
 pytestmark = pytest.mark.timeout(60)
 

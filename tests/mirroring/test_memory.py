@@ -6,9 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import batches
 import pytest
-from two_brokers import TwoBrokers
+
+from tests import batches
+from tests.two_brokers import TwoBrokers
 
 pytestmark = [
     pytest.mark.timeout(120),

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
-import batches
 import pytest
 
 from shoal.mirroring.realign.merge import Merge
 from shoal.mirroring.realign.written import Written, WrittenBatch
 from shoal.records import Record, read_records, split
+from tests import batches
 
 #: More than any batch here.
 LIMIT_BYTES = 1_000_000

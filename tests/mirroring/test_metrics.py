@@ -6,8 +6,6 @@ import threading
 from typing import Any
 
 import pytest
-from metrics_fed import FIRST, SECOND, WORKER, report
-from two_brokers import ABORT, History, TwoBrokers
 
 from shoal.client.metadata import TopicPartition
 from shoal.mirroring.control import Uncontrolled
@@ -16,6 +14,8 @@ from shoal.mirroring.metrics import Metrics
 from shoal.mirroring.partition_metrics import PartitionState
 from shoal.mirroring.progress import HeldBack, PartitionIncident
 from shoal.mirroring.runs import AcknowledgedRun
+from tests.metrics_fed import FIRST, SECOND, WORKER, report
+from tests.two_brokers import ABORT, History, TwoBrokers
 
 pytestmark = pytest.mark.timeout(30)
 

@@ -9,22 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import batches
 import pytest
-from two_brokers import (
-    ABORT,
-    COMMIT,
-    NOW_MS,
-    Acting,
-    History,
-    Killed,
-    Mortal,
-    TwoBrokers,
-    Watched,
-    batches_of,
-    let_pass,
-    lose_tail,
-)
 
 from shoal.broker import Broker
 from shoal.broker.call import Call
@@ -41,6 +26,21 @@ from shoal.mirroring.settings import MultiBatch
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.produce import ProduceOutcome
 from shoal.records import Codec, fingerprint, split
+from tests import batches
+from tests.two_brokers import (
+    ABORT,
+    COMMIT,
+    NOW_MS,
+    Acting,
+    History,
+    Killed,
+    Mortal,
+    TwoBrokers,
+    Watched,
+    batches_of,
+    let_pass,
+    lose_tail,
+)
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
 

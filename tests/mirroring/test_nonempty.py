@@ -4,20 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import batches
 import pytest
-from two_brokers import (
-    ABORT,
-    COMMIT,
-    NOW_MS,
-    Content,
-    History,
-    TwoBrokers,
-    batches_of,
-    compacted,
-    lose_tail,
-)
-from verifying import Item, cut, lay_out
 
 from shoal.broker import Broker
 from shoal.client.cluster import Cluster
@@ -29,6 +16,19 @@ from shoal.mirroring.ranges import CopyRange
 from shoal.mirroring.realign import backwards, preceding
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec, Decision, RecordBatch, fingerprint
+from tests import batches
+from tests.two_brokers import (
+    ABORT,
+    COMMIT,
+    NOW_MS,
+    Content,
+    History,
+    TwoBrokers,
+    batches_of,
+    compacted,
+    lose_tail,
+)
+from tests.verifying import Item, cut, lay_out
 
 pytestmark = [pytest.mark.timeout(30), pytest.mark.usefixtures("quick_retries")]
 

@@ -6,17 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-import batches
 import pytest
-from two_brokers import (
-    ABORT,
-    History,
-    TwoBrokers,
-    Watched,
-    answers,
-    begin_at,
-    wait_until,
-)
 
 from shoal.broker.call import Call
 from shoal.client import fetch
@@ -26,6 +16,16 @@ from shoal.mirroring.partition_copy import PartitionCopy
 from shoal.mirroring.ranges import OPEN_END, CopyRange
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
+from tests import batches
+from tests.two_brokers import (
+    ABORT,
+    History,
+    TwoBrokers,
+    Watched,
+    answers,
+    begin_at,
+    wait_until,
+)
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
 

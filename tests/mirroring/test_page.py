@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mirroring.page_reports import Told, expected, partition_of, report_of
-from two_brokers import ABORT, TwoBrokers, batches_of, wait_until
 
 from shoal.client.connection import Address
 from shoal.errors import ConfigError
@@ -25,6 +23,8 @@ from shoal.mirroring.page.history import Sample, columns
 from shoal.mirroring.page.report import check_report
 from shoal.mirroring.processes import LocalProcesses
 from shoal.mirroring.progress import Summary
+from tests.mirroring.page_reports import Told, expected, partition_of, report_of
+from tests.two_brokers import ABORT, TwoBrokers, batches_of, wait_until
 
 ABOUT = About("west:9092", "east:9092", "shoal.west.east", ("topic a: keeps less",))
 ANYWHERE = Address("127.0.0.1", 0)

@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Browser, started_browser
-from mirroring.page_reports import Told, expected, partition_of, report_of
-from two_brokers import ABORT, TwoBrokers, leads_elsewhere, wait_until
 
 from shoal.client.connection import Address
 from shoal.client.metadata import TopicPartition
@@ -21,6 +18,9 @@ from shoal.mirroring.page import About, Watch
 from shoal.mirroring.processes import LocalProcesses
 from shoal.mirroring.progress import PartitionIncident, Phase, Summary
 from shoal.records import Codec
+from tests.browser import Browser, started_browser
+from tests.mirroring.page_reports import Told, expected, partition_of, report_of
+from tests.two_brokers import ABORT, TwoBrokers, leads_elsewhere, wait_until
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("quick_retries")]
 

@@ -6,9 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import batches
 import pytest
-from two_brokers import History, TwoBrokers, Watched, batches_of, let_pass
 
 from shoal.client.metadata import TopicPartition
 from shoal.errors import BrokerError, ErrorCode
@@ -18,6 +16,8 @@ from shoal.mirroring.partition_copy import PartitionCopy
 from shoal.mirroring.ranges import CopyRange
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec, Decision
+from tests import batches
+from tests.two_brokers import History, TwoBrokers, Watched, batches_of, let_pass
 
 pytestmark = [pytest.mark.timeout(30), pytest.mark.usefixtures("quick_retries")]
 

@@ -7,7 +7,6 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from two_brokers import COMMIT, NOW_MS, History, TwoBrokers, leads_elsewhere
 
 from shoal.client.cluster import Cluster
 from shoal.client.config import IsolationLevel
@@ -17,6 +16,7 @@ from shoal.errors import BrokerError, Disconnected, ErrorCode
 from shoal.mirroring.plan import deal_lanes, end_offsets, partitions_of, plan_ranges, start_offsets
 from shoal.mirroring.ranges import CopyRange
 from shoal.protocol.apis import ApiKey
+from tests.two_brokers import COMMIT, NOW_MS, History, TwoBrokers, leads_elsewhere
 
 pytestmark = pytest.mark.timeout(30)
 

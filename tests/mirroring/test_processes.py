@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from two_brokers import wait_until
 
 from shoal.mirroring import processes
 from shoal.mirroring.processes import LocalProcesses, ProcessRole, ProcessUsage, process_name
+from tests.two_brokers import wait_until
 
 pytestmark = pytest.mark.timeout(30)
 

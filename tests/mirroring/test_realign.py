@@ -6,9 +6,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import batches
 import pytest
-from two_brokers import (
+
+from shoal.broker import Broker
+from shoal.client.cluster import Cluster
+from shoal.client.groups import Committed, Membership, commit_offsets
+from shoal.client.metadata import TopicPartition
+from shoal.errors import BrokerError, ErrorCode
+from shoal.mirroring.positions import GroupPositions
+from shoal.mirroring.ranges import CopyRange
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.fetch import FetchResponse
+from shoal.records import Codec
+from tests import batches
+from tests.two_brokers import (
     ABORT,
     COMMIT,
     NOW_MS,
@@ -25,17 +36,6 @@ from two_brokers import (
     lose_tail,
     wait_until,
 )
-
-from shoal.broker import Broker
-from shoal.client.cluster import Cluster
-from shoal.client.groups import Committed, Membership, commit_offsets
-from shoal.client.metadata import TopicPartition
-from shoal.errors import BrokerError, ErrorCode
-from shoal.mirroring.positions import GroupPositions
-from shoal.mirroring.ranges import CopyRange
-from shoal.protocol.apis import ApiKey
-from shoal.protocol.fetch import FetchResponse
-from shoal.records import Codec
 
 pytestmark = [pytest.mark.timeout(30), pytest.mark.usefixtures("quick_retries")]
 

@@ -6,9 +6,15 @@ import math
 from collections.abc import Callable
 from functools import partial
 
-import batches
 import pytest
-from two_brokers import (
+
+from shoal.errors import ConfigError
+from shoal.mirroring.ranges import CopyRange
+from shoal.mirroring.settings import Rebatch
+from shoal.protocol.apis import ApiKey
+from shoal.records import Codec, Decision, fingerprint
+from tests import batches
+from tests.two_brokers import (
     ABORT,
     COMMIT,
     NOW_MS,
@@ -22,13 +28,7 @@ from two_brokers import (
     lose_tail,
     wait_until,
 )
-from verifying import verified
-
-from shoal.errors import ConfigError
-from shoal.mirroring.ranges import CopyRange
-from shoal.mirroring.settings import Rebatch
-from shoal.protocol.apis import ApiKey
-from shoal.records import Codec, Decision, fingerprint
+from tests.verifying import verified
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
 

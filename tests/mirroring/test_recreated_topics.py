@@ -7,9 +7,18 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
-import batches
 import pytest
-from two_brokers import (
+
+from shoal.broker import Broker
+from shoal.errors import ErrorCode
+from shoal.mirroring import carrier, route
+from shoal.mirroring.incidents import IncidentKind
+from shoal.mirroring.lane import LaneResult
+from shoal.mirroring.ranges import OPEN_END, CopyRange
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.fetch import FetchResponse
+from tests import batches
+from tests.two_brokers import (
     NOW_MS,
     Held,
     History,
@@ -20,15 +29,6 @@ from two_brokers import (
     let_pass,
     wait_until,
 )
-
-from shoal.broker import Broker
-from shoal.errors import ErrorCode
-from shoal.mirroring import carrier, route
-from shoal.mirroring.incidents import IncidentKind
-from shoal.mirroring.lane import LaneResult
-from shoal.mirroring.ranges import OPEN_END, CopyRange
-from shoal.protocol.apis import ApiKey
-from shoal.protocol.fetch import FetchResponse
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
 

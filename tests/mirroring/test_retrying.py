@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from metrics_fed import FIRST, SECOND, report
-from two_brokers import TwoBrokers, Watched
 
 from shoal.client.metadata import TopicPartition
 from shoal.mirroring.metrics import Metrics
@@ -16,6 +14,8 @@ from shoal.mirroring.ranges import OPEN_END, CopyRange
 from shoal.mirroring.reports import partition_report
 from shoal.mirroring.retrying import StoppedRetries
 from shoal.mirroring.work import Work
+from tests.metrics_fed import FIRST, SECOND, report
+from tests.two_brokers import TwoBrokers, Watched
 
 pytestmark = [pytest.mark.timeout(30), pytest.mark.usefixtures("quick_retries")]
 

@@ -8,9 +8,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import batches
 import pytest
-from two_brokers import (
+
+from shoal.broker import Broker
+from shoal.broker.apis.table import APIS
+from shoal.broker.call import Call
+from shoal.client.connection import Connection
+from shoal.client.metadata import TopicPartition
+from shoal.client.produce import Producer
+from shoal.errors import ErrorCode
+from shoal.mirroring import carrier, route
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.fetch import FetchedPartition, FetchResponse
+from shoal.protocol.produce import ProduceOutcome
+from shoal.records import BatchHeader, Codec, read_header, split
+from tests import batches
+from tests.two_brokers import (
     ABORT,
     COMMIT,
     NOW_MS,
@@ -28,19 +41,6 @@ from two_brokers import (
     second_node,
     wait_until,
 )
-
-from shoal.broker import Broker
-from shoal.broker.apis.table import APIS
-from shoal.broker.call import Call
-from shoal.client.connection import Connection
-from shoal.client.metadata import TopicPartition
-from shoal.client.produce import Producer
-from shoal.errors import ErrorCode
-from shoal.mirroring import carrier, route
-from shoal.protocol.apis import ApiKey
-from shoal.protocol.fetch import FetchedPartition, FetchResponse
-from shoal.protocol.produce import ProduceOutcome
-from shoal.records import BatchHeader, Codec, read_header, split
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
 

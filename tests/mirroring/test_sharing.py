@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from metrics_fed import FIRST, SECOND, report
-from two_brokers import History, RunningLane, TwoBrokers, wait_until
 
 from shoal.client.groups import Membership
 from shoal.client.metadata import TopicPartition
@@ -20,6 +18,8 @@ from shoal.mirroring.prepare import PreparedTopic
 from shoal.mirroring.ranges import OPEN_END, CopyRange
 from shoal.mirroring.slices import SliceClock, SlicePlan
 from shoal.mirroring.work import Work
+from tests.metrics_fed import FIRST, SECOND, report
+from tests.two_brokers import History, RunningLane, TwoBrokers, wait_until
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
 

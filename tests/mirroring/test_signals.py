@@ -6,10 +6,10 @@ import signal
 import threading
 
 import pytest
-from two_brokers import wait_until
 
 from shoal.errors import Stopped
 from shoal.mirroring.signals import Signals
+from tests.two_brokers import wait_until
 
 pytestmark = pytest.mark.timeout(30)
 

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from batches import batch
-from two_brokers import NOW_MS, History, RunningLane, TwoBrokers, lose_tail, wait_until
 
 from shoal.client.groups import Membership
 from shoal.client.metadata import TopicPartition
@@ -22,6 +20,8 @@ from shoal.mirroring.lane import copy_lane
 from shoal.mirroring.ranges import OPEN_END, CopyRange
 from shoal.mirroring.slices import SliceClock, SlicePlan
 from shoal.protocol.apis import ApiKey
+from tests.batches import batch
+from tests.two_brokers import NOW_MS, History, RunningLane, TwoBrokers, lose_tail, wait_until
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from two_brokers import Held, History, RunningLane, TwoBrokers, Watched, second_node, wait_until
 
 from shoal.broker import Broker
 from shoal.broker.call import Call
@@ -24,6 +23,7 @@ from shoal.mirroring.handover import Handover
 from shoal.mirroring.partition_copy import PartitionCopy
 from shoal.mirroring.ranges import OPEN_END, CopyRange
 from shoal.protocol.apis import ApiKey
+from tests.two_brokers import Held, History, RunningLane, TwoBrokers, Watched, second_node, wait_until
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
 

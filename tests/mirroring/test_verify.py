@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import struct
 
-import batches
 import pytest
-from two_brokers import ABORT, COMMIT, History, TwoBrokers, lose_tail
-from verifying import flip, partition, rewrite, verified
 
 from shoal.mirroring.verify import Aligned, DifferenceKind, Outcome, Side
 from shoal.records import Codec
+from tests import batches
+from tests.two_brokers import ABORT, COMMIT, History, TwoBrokers, lose_tail
+from tests.verifying import flip, partition, rewrite, verified
 
 pytestmark = pytest.mark.timeout(30)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import batches
 import pytest
-from two_brokers import COMMIT, History, TwoBrokers, batches_of
-from verifying import Item, cut, flip, lay_out, partition, rewrite
 
 from shoal.mirroring.ranges import CopyRange
 from shoal.mirroring.verify import Aligned, DifferenceKind, Outcome, PartitionReport, verify
 from shoal.records import Codec
+from tests import batches
+from tests.two_brokers import COMMIT, History, TwoBrokers, batches_of
+from tests.verifying import Item, cut, flip, lay_out, partition, rewrite
 
 pytestmark = pytest.mark.timeout(30)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from two_brokers import TwoBrokers
-from verify_campaign import run_trial
+
+from tests.two_brokers import TwoBrokers
+from tests.verify_campaign import run_trial
 
 pytestmark = pytest.mark.timeout(60)
 

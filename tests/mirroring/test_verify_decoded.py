@@ -9,13 +9,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-import batches
 import pytest
-from digests import one
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from two_brokers import COMMIT, NOW_MS, History, TwoBrokers
-from verifying import Item, cut, encode, lay_out, verified
 
 from shoal.broker.log import Log
 from shoal.mirroring.verify import DifferenceKind, Outcome, PartitionReport
@@ -24,6 +20,10 @@ from shoal.mirroring.verify.diff import diff
 from shoal.mirroring.verify.digest import Digest
 from shoal.mirroring.verify.finding import Kind
 from shoal.records import Codec, Record
+from tests import batches
+from tests.digests import one
+from tests.two_brokers import COMMIT, NOW_MS, History, TwoBrokers
+from tests.verifying import Item, cut, encode, lay_out, verified
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import pytest
-from digests import RECORDS, one, stream
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.mirroring.verify.diff import diff
 from shoal.mirroring.verify.digest import Agreement, Digest, agree
 from shoal.mirroring.verify.finding import Finding, Kind
+from tests.digests import RECORDS, one, stream
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
-import batches
 import pytest
-from two_brokers import ABORT, COMMIT, History, TwoBrokers
-from verifying import partition, rewrite, verified
 
 from shoal.client.config import ClientConfig
 from shoal.client.connection import Address
@@ -16,6 +13,9 @@ from shoal.client.metadata import TopicPartition
 from shoal.errors import Disconnected, ErrorCode
 from shoal.mirroring.verify import DifferenceKind, Outcome, VerifyProgress, comparison, verify
 from shoal.protocol.apis import ApiKey
+from tests import batches
+from tests.two_brokers import ABORT, COMMIT, History, TwoBrokers
+from tests.verifying import partition, rewrite, verified
 
 pytestmark = pytest.mark.timeout(60)
 

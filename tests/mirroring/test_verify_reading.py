@@ -5,10 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
-import batches
 import pytest
-from two_brokers import ABORT, COMMIT, History, TwoBrokers, batches_of
-from verifying import flip
 
 from shoal.client.cluster import Cluster
 from shoal.client.config import IsolationLevel
@@ -19,6 +16,9 @@ from shoal.mirroring.verify.errors import DamagedLog, NotDecodable
 from shoal.mirroring.verify.reading import LogReader
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec, RecordBatch, verify_crc
+from tests import batches
+from tests.two_brokers import ABORT, COMMIT, History, TwoBrokers, batches_of
+from tests.verifying import flip
 
 pytestmark = pytest.mark.timeout(30)
 

@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import batches
 import pytest
-from late_requests import Requests, arrive
-from two_brokers import (
+
+from shoal.client.cluster import Cluster
+from shoal.client.metadata import TopicPartition
+from shoal.errors import BrokerError, CorruptBatch, Disconnected, ErrorCode, ShoalError, UnsupportedBatch
+from shoal.mirroring import write as module
+from shoal.mirroring.pair import Identity
+from shoal.mirroring.write import WrittenRun, new_writer, write_rows
+from shoal.protocol.apis import ApiKey
+from shoal.records import Codec
+from tests import batches
+from tests.late_requests import Requests, arrive
+from tests.two_brokers import (
     NOW_MS,
     Content,
     Held,
@@ -20,15 +29,6 @@ from two_brokers import (
     let_pass,
     wait_until,
 )
-
-from shoal.client.cluster import Cluster
-from shoal.client.metadata import TopicPartition
-from shoal.errors import BrokerError, CorruptBatch, Disconnected, ErrorCode, ShoalError, UnsupportedBatch
-from shoal.mirroring import write as module
-from shoal.mirroring.pair import Identity
-from shoal.mirroring.write import WrittenRun, new_writer, write_rows
-from shoal.protocol.apis import ApiKey
-from shoal.records import Codec
 
 pytestmark = pytest.mark.timeout(30)
 

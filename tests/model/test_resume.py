@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import pytest
-from model.resume import Behind, Bounds, Broker, Resume, Rule, check
+
+from tests.model.resume import Behind, Bounds, Broker, Resume, Rule, check
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -7,7 +7,8 @@ The rules for resuming in a source that changed: each of them is needed, and tog
 from __future__ import annotations
 
 import pytest
-from model.source import Compaction, SourceRule, check_source
+
+from tests.model.source import Compaction, SourceRule, check_source
 
 pytestmark = pytest.mark.timeout(120)
 

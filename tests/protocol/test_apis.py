@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 from kio.schema.index import api_key_map
-from vectors import vector
 
 from shoal.errors import ProtocolError
 from shoal.protocol.apis import CLIENT_VERSIONS, ApiKey, pick_version
 from shoal.protocol.codec import request_class, response_class
 from shoal.protocol.topic_ids import TOPIC_IDS_FROM
+from tests.vectors import vector
 
 
 def test_the_keys_are_those_of_another_library() -> None:

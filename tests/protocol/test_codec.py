@@ -8,12 +8,9 @@ import random
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import kio_messages
-import old_messages
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import damaged
 
 from shoal.errors import ProtocolError
 from shoal.protocol import codec
@@ -29,6 +26,8 @@ from shoal.protocol.codec import (
     request_class,
     response_class,
 )
+from tests import kio_messages, old_messages
+from tests.strategies import damaged
 
 CORRELATION_ID = 0x01020304
 

@@ -9,13 +9,9 @@ import struct
 from dataclasses import replace
 from typing import Any
 
-import kio_messages
-import old_messages
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import INT32, INT64, damaged
-from topic_ids import NAMES, id_of
 
 from shoal.errors import ErrorCode, ProtocolError
 from shoal.protocol.apis import ApiKey
@@ -26,6 +22,9 @@ from shoal.protocol.fetch import (
     encode_fetch_response,
 )
 from shoal.protocol.topic_ids import NO_TOPIC_ID
+from tests import kio_messages, old_messages
+from tests.strategies import INT32, INT64, damaged
+from tests.topic_ids import NAMES, id_of
 
 VERSIONS = range(14)
 OLD_VERSIONS = range(4)

@@ -10,13 +10,9 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-import kio_messages
-import old_messages
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import INT16, INT32, damaged
-from topic_ids import NAMES, id_of
 
 from shoal.errors import ProtocolError
 from shoal.protocol.apis import ApiKey
@@ -30,6 +26,9 @@ from shoal.protocol.produce import (
     encode_produce_request,
 )
 from shoal.protocol.topic_ids import NO_TOPIC_ID, TOPIC_IDS_FROM
+from tests import kio_messages, old_messages
+from tests.strategies import INT16, INT32, damaged
+from tests.topic_ids import NAMES, id_of
 
 VERSIONS = range(14)
 OLD_VERSIONS = range(3)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from vectors import Vector, removed_vectors, vectors
 
 from shoal.errors import CorruptBatch, ErrorCode, ProtocolError
 from shoal.protocol.apis import ApiKey
@@ -36,6 +35,7 @@ from shoal.records import (
     stamp,
     verify_crc,
 )
+from tests.vectors import Vector, removed_vectors, vectors
 
 
 def recorded(*, api: str | None = None, direction: str | None = None) -> pytest.MarkDecorator:

@@ -7,15 +7,15 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
-from batches import CONTROL, TRANSACTIONAL, Record, batch, marker, patched, payload, raw_batch, view
 from hypothesis import example, given
 from hypothesis import strategies as st
 from kafka.record.default_records import ControlRecord, DefaultRecordBatch
-from strategies import damaged
 
 from shoal.errors import CorruptBatch
 from shoal.records import AbortedTransactions, Codec, Decision, RecordBatch, decide, split
 from shoal.records.aborted import Marker, read_marker
+from tests.batches import CONTROL, TRANSACTIONAL, Record, batch, marker, patched, payload, raw_batch, view
+from tests.strategies import damaged
 
 ABORT, COMMIT = Marker.ABORT, Marker.COMMIT
 

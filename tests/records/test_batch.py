@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
-from batches import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, batch, marker, message, raw_batch, view
 from hypothesis import example, given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch
 from kafka.record.memory_records import MemoryRecords
-from strategies import damaged, record_sets
 
 from shoal.errors import CorruptBatch
 from shoal.records import HEADER_SIZE, BatchHeader, Codec, read_header, split
+from tests.batches import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, batch, marker, message, raw_batch, view
+from tests.strategies import damaged, record_sets
 
 # One record of a transaction, compressed with zstd, as aiokafka 0.14 wrote it;
 # offset and leader epoch as a broker would have set them.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 from aiokafka.record.util import calc_crc32c
-from batches import batch, marker, message, view
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.errors import CorruptBatch
 from shoal.records import Codec, crc32c, stamp, verify_crc
 from shoal.records.checksum import crc_of_difference
+from tests.batches import batch, marker, message, view
 
 
 def test_crc32c_of_its_published_check_value() -> None:

@@ -22,10 +22,10 @@ import pytest
 import zstandard
 from hypothesis import example, given
 from hypothesis import strategies as st
-from strategies import damaged
 
 from shoal.errors import CorruptBatch, UnsupportedBatch
 from shoal.records import Codec, compress, decompress, decompress_legacy_lz4
+from tests.strategies import damaged
 
 LIMIT = 1 << 20
 CODECS = [codec for codec in Codec if codec != Codec.NONE]

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import pytest
-from batches import CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL, batch, marker, message, view
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import batches
 
 from shoal.records import AbortedTransactions, Codec, Decision, decide
+from tests.batches import (
+    CONTROL,
+    DELETE_HORIZON,
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+    batch,
+    marker,
+    message,
+    view,
+)
+from tests.strategies import batches
 
 ABORTED_PRODUCER = 7
 

@@ -8,7 +8,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
-from batches import (
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.record.memory_records import MemoryRecords
+
+from shoal.errors import CorruptBatch, Disconnected, ErrorCode, NotConvertible, UnsupportedBatch
+from shoal.protocol.fetch import decode_fetch_response
+from shoal.records import Codec, decompress, read_key_value_headers, read_records, split
+from shoal.records.down_conversion import DownConversion, convert
+from tests.batches import (
     CONTROL,
     DELETE_HORIZON,
     LOG_APPEND_TIME,
@@ -24,16 +32,8 @@ from batches import (
     raw_batch,
     wrapper,
 )
-from hypothesis import given
-from hypothesis import strategies as st
-from kafka.record.memory_records import MemoryRecords
-from strategies import INT64, damaged
-from vectors import Vector, old_vectors, vectors
-
-from shoal.errors import CorruptBatch, Disconnected, ErrorCode, NotConvertible, UnsupportedBatch
-from shoal.protocol.fetch import decode_fetch_response
-from shoal.records import Codec, decompress, read_key_value_headers, read_records, split
-from shoal.records.down_conversion import DownConversion, convert
+from tests.strategies import INT64, damaged
+from tests.vectors import Vector, old_vectors, vectors
 
 LIMIT = 1 << 22
 OLD_MAGICS = (0, 1)

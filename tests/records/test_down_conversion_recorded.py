@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from kafka.protocol.consumer import FetchRequest, FetchResponse
-from vectors import Vector, down_converted_vectors, vector
 
 from shoal.errors import NotConvertible
 from shoal.records import Codec, decompress, split
 from shoal.records.down_conversion import DownConversion
+from tests.vectors import Vector, down_converted_vectors, vector
 
 CODECS = (None, "none", "gzip", "snappy", "lz4")
 KAFKA_CHUNK_BYTES = 128 * 1024

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from batches import LOG_APPEND_TIME, batch, patched, raw_batch, view
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import INT16, INT32, INT64, batches
 
 from shoal.records import Codec, Fingerprint, fingerprint, stamp
+from tests.batches import LOG_APPEND_TIME, batch, patched, raw_batch, view
+from tests.strategies import INT16, INT32, INT64, batches
 
 
 def of(data: bytes | bytearray) -> Fingerprint:

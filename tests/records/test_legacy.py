@@ -9,14 +9,10 @@ from typing import Any
 import pytest
 from aiokafka.record.legacy_records import LegacyRecordBatch as AiokafkaMessage
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder as AiokafkaBuilder
-from batches import LOG_APPEND_TIME, TIMESTAMP, message, wrapper
-from batches import view as view_of
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.legacy_records import LegacyRecordBatch as KafkaPythonMessage
 from kafka.record.legacy_records import LegacyRecordBatchBuilder as KafkaPythonBuilder
-from strategies import INT64, damaged
-from vectors import Vector, old_vectors
 
 from shoal.errors import CorruptBatch, UnsupportedBatch
 from shoal.protocol.fetch import FetchedPartition, decode_fetch_response
@@ -29,6 +25,10 @@ from shoal.records import (
     verify_crc,
     write_batch,
 )
+from tests.batches import LOG_APPEND_TIME, TIMESTAMP, message, wrapper
+from tests.batches import view as view_of
+from tests.strategies import INT64, damaged
+from tests.vectors import Vector, old_vectors
 
 LIMIT = 1 << 20
 CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4]

@@ -7,12 +7,9 @@ import time
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch as AiokafkaBatch
-from batches import batch
-from batches import view as view_of
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
-from strategies import INT64
 
 from shoal.records import (
     Codec,
@@ -25,6 +22,9 @@ from shoal.records import (
     write_batch,
     write_batches,
 )
+from tests.batches import batch
+from tests.batches import view as view_of
+from tests.strategies import INT64
 
 LIMIT = 1 << 24
 

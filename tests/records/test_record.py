@@ -9,15 +9,10 @@ from typing import Any
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch as AiokafkaBatch
 from aiokafka.record.default_records import DefaultRecordBatchBuilder as AiokafkaBuilder
-from batches import LOG_APPEND_TIME, batch, marker, payload, raw_batch
-from batches import Record as Written
-from batches import view as view_of
 from hypothesis import example, given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
-from strategies import INT64, damaged
-from vectors import Vector, vectors
 
 from shoal.errors import CorruptBatch, UnsupportedBatch
 from shoal.protocol.fetch import FetchedPartition, decode_fetch_response
@@ -31,6 +26,11 @@ from shoal.records import (
     split,
     write_batch,
 )
+from tests.batches import LOG_APPEND_TIME, batch, marker, payload, raw_batch
+from tests.batches import Record as Written
+from tests.batches import view as view_of
+from tests.strategies import INT64, damaged
+from tests.vectors import Vector, vectors
 
 LIMIT = 1 << 20
 

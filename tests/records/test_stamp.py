@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import pytest
 from aiokafka.record.util import calc_crc32c
-from batches import DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL, batch, marker, patched, raw_batch, view
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from strategies import INT16, INT64, batches
 
 from shoal.errors import CorruptBatch
 from shoal.records import Codec, split, stamp, stamp_run, verify_crc
+from tests.batches import (
+    DELETE_HORIZON,
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+    batch,
+    marker,
+    patched,
+    raw_batch,
+    view,
+)
+from tests.strategies import INT16, INT64, batches
 
 IDENTITIES = st.tuples(INT64, INT16, st.integers(0, 2**31 - 1))
 

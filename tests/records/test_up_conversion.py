@@ -9,15 +9,15 @@ from collections.abc import Callable
 
 import pytest
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder as AiokafkaBuilder
-from batches import LOG_APPEND_TIME, TIMESTAMP, compressed, message, wrapper
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.legacy_records import LegacyRecordBatchBuilder as KafkaPythonBuilder
-from strategies import damaged
 
 from shoal.errors import ErrorCode, NotConvertible
 from shoal.records import Codec, read_key_value_headers, read_records, verify_crc
 from shoal.records.up_conversion import SentMessage, read_message_set, up_convert
+from tests.batches import LOG_APPEND_TIME, TIMESTAMP, compressed, message, wrapper
+from tests.strategies import damaged
 
 LIMIT = 1 << 20
 CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4]

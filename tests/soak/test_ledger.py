@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from soak.ledger import Fate, Ledger, Tally, read_value, write_value
+
+from tests.soak.ledger import Fate, Ledger, Tally, read_value, write_value
 
 
 def sent(*fates: Fate) -> Ledger:

@@ -8,9 +8,9 @@ import sys
 from random import Random
 
 import pytest
-from soak.memory import MemorySample, MemoryWatch, Role, growth_per_hour
 
 from rig.wait import wait_until
+from tests.soak.memory import MemorySample, MemoryWatch, Role, growth_per_hour
 
 MEGABYTE = 1_000_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 
-from soak.plan import Kind, draw
+from tests.soak.plan import Kind, draw
 
 
 def test_a_seed_makes_the_same_plan_again_and_another_makes_another() -> None:

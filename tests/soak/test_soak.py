@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from soak.plan import draw
-from soak.report import chart, lag, markdown, undisturbed
-from soak.run import soak
+
+from tests.soak.plan import draw
+from tests.soak.report import chart, lag, markdown, undisturbed
+from tests.soak.run import soak
 
 #: Of load; starting six brokers and Spark, and comparing, take the third minute.
 MINUTES = 2.0

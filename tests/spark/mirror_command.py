@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from class_archives import share_class_archives
 from confluent_kafka import Producer
-from two_brokers import TwoBrokers, content_of
+
+from tests.class_archives import share_class_archives
+from tests.two_brokers import TwoBrokers, content_of
 
 __all__ = [
     "RECORDS",

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from spark.mirror_command import (
+
+from tests.spark.mirror_command import (
     RECORDS,
     TIMEOUT_S,
     Mirror,
@@ -22,7 +23,7 @@ from spark.mirror_command import (
     load,
     running,
 )
-from two_brokers import TwoBrokers, wait_until
+from tests.two_brokers import TwoBrokers, wait_until
 
 #: Longer than what it waits for itself, on a busy machine.
 pytestmark = pytest.mark.timeout(900)

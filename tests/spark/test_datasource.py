@@ -13,13 +13,13 @@ import pytest
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from two_brokers import ABORT, COMMIT, TwoBrokers
 
 import shoal
 from shoal.errors import ConfigError
 from shoal.spark.rows import BY_REFERENCE, BYTES
 from shoal.spark.session import spark_session
 from shoal.spark.speculation import refuse_speculation_in_task
+from tests.two_brokers import ABORT, COMMIT, TwoBrokers
 
 #: Of a stream, on a machine that does much else.
 TIMEOUT_S = 120

@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Partition
-from spark.without_jvm import without_jvm
-from two_brokers import ABORT, COMMIT, Content, History, batches_of, content_of, wait_until
 
 from shoal.broker import Broker
 from shoal.cli import make_parser
@@ -45,6 +43,8 @@ from shoal.mirroring.progress import Progress, Summary
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from shoal.spark.mirror_maker import mirror_maker
+from tests.spark.without_jvm import without_jvm
+from tests.two_brokers import ABORT, COMMIT, Content, History, batches_of, content_of, wait_until
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spark.without_jvm import without_jvm
-from two_brokers import History, TwoBrokers, content_of, wait_until
 
 from shoal.client.offsets import LATEST
 from shoal.errors import ErrorCode
@@ -23,6 +21,8 @@ from shoal.mirroring.topics import TopicSelection
 from shoal.protocol.apis import ApiKey
 from shoal.spark import job
 from shoal.spark.job import mirror
+from tests.spark.without_jvm import without_jvm
+from tests.two_brokers import History, TwoBrokers, content_of, wait_until
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -9,7 +9,9 @@ from pathlib import Path
 from shutil import rmtree
 
 import pytest
-from spark.mirror_command import (
+
+import shoal
+from tests.spark.mirror_command import (
     RECORDS,
     TIMEOUT_S,
     Mirror,
@@ -19,9 +21,7 @@ from spark.mirror_command import (
     load,
     running,
 )
-from two_brokers import TwoBrokers, wait_until
-
-import shoal
+from tests.two_brokers import TwoBrokers, wait_until
 
 #: Longer than what it waits for itself, on a busy machine.
 pytestmark = pytest.mark.timeout(900)

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from two_brokers import History, TwoBrokers, wait_until
 
 from shoal.client.groups import Membership
 from shoal.client.metadata import TopicPartition
@@ -22,6 +21,7 @@ from shoal.protocol.apis import ApiKey
 from shoal.spark import slices
 from shoal.spark.options import ControlAddress, Offsets, ReadOptions
 from shoal.spark.slices import SliceReader
+from tests.two_brokers import History, TwoBrokers, wait_until
 
 pytestmark = pytest.mark.timeout(60)
 

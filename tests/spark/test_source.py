@@ -7,11 +7,11 @@ from itertools import pairwise
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from two_brokers import TwoBrokers
 
 from shoal.errors import ShoalError
 from shoal.spark.options import ReadOptions
 from shoal.spark.source import BatchReader, StreamReader
+from tests.two_brokers import TwoBrokers
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """
 Frames of a real Kafka broker, byte by byte; see README.md.
 
-    from vectors import vector
+    from tests.vectors import vector
     frame = vector("fetch-v12-gzip.response").frame
 """
 

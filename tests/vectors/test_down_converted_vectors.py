@@ -8,7 +8,7 @@ import pytest
 from kafka.protocol.consumer import FetchResponse
 from kafka.record.memory_records import MemoryRecords
 
-from vectors import Vector, down_converted_vectors, vector
+from tests.vectors import Vector, down_converted_vectors, vector
 
 CONVERTED = [
     each

@@ -7,7 +7,7 @@ import pytest
 from kafka.protocol.consumer import FetchResponse
 from kafka.record.memory_records import MemoryRecords
 
-from vectors import Vector, old_vectors
+from tests.vectors import Vector, old_vectors
 
 RESPONSES = [each for each in old_vectors() if each.direction == "response"]
 EVERY_RESPONSE = pytest.mark.parametrize("recorded", RESPONSES, ids=lambda recorded: recorded.name)

@@ -3,10 +3,10 @@
 import hashlib
 from typing import Any
 
-import old_messages
 import pytest
 
-from vectors import Vector, removed_vectors
+from tests import old_messages
+from tests.vectors import Vector, removed_vectors
 
 EVERY_VECTOR = pytest.mark.parametrize("recorded", removed_vectors(), ids=lambda recorded: recorded.name)
 

@@ -8,7 +8,7 @@ import pytest
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
-from vectors import Vector, vectors
+from tests.vectors import Vector, vectors
 
 EVERY_VECTOR = pytest.mark.parametrize("recorded", vectors(), ids=lambda recorded: recorded.name)
 

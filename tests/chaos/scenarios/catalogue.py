@@ -9,8 +9,16 @@ from contextlib import suppress
 from typing import ClassVar
 from unittest.mock import patch
 
-import batches
-from two_brokers import (
+from shoal.broker.log import Log
+from shoal.broker.refusal import Refused
+from shoal.errors import ErrorCode
+from shoal.mirroring import route
+from shoal.mirroring.incidents import Delivery, IncidentKind
+from shoal.mirroring.pair import Pair
+from shoal.protocol.apis import ApiKey
+from shoal.records import RecordBatch, read_key_value_headers, read_records
+from tests import batches
+from tests.two_brokers import (
     ABORT,
     COMMIT,
     NOW_MS,
@@ -22,15 +30,6 @@ from two_brokers import (
     lagging,
     lose_tail,
 )
-
-from shoal.broker.log import Log
-from shoal.broker.refusal import Refused
-from shoal.errors import ErrorCode
-from shoal.mirroring import route
-from shoal.mirroring.incidents import Delivery, IncidentKind
-from shoal.mirroring.pair import Pair
-from shoal.protocol.apis import ApiKey
-from shoal.records import RecordBatch, read_key_value_headers, read_records
 
 from .promises import Findings, at_least_once, exact, exact_or_stopped, last_values
 from .stage import DAY_MS, Partition, Stage

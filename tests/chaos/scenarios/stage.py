@@ -12,8 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from two_brokers import ABORT, COMMIT, NOW_MS, Content, History, Killed, Mortal, TwoBrokers, Watched
-
 from shoal.broker import Broker
 from shoal.broker.log import Log
 from shoal.client.backoff import Backoff
@@ -22,6 +20,7 @@ from shoal.mirroring import carrier, partition_copy
 from shoal.mirroring.settings import MultiBatch
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
+from tests.two_brokers import ABORT, COMMIT, NOW_MS, Content, History, Killed, Mortal, TwoBrokers, Watched
 
 from ..plan import Kind
 from .promises import Findings

@@ -7,12 +7,10 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-import batches
 import pytest
 from confluent_kafka import Consumer as TheirConsumer
 from confluent_kafka import Producer as TheirProducer
 from confluent_kafka import TopicPartition as TheirPartition
-from two_brokers import ABORT, COMMIT, History, lose_tail, wait_until
 
 from shoal import Committed, ConsumerRecord, RawConsumer, RawRecord, RebalanceListener, TopicPartition
 from shoal.broker import Broker, BrokerCluster
@@ -29,6 +27,8 @@ from shoal.errors import (
 )
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec, RecordBatch, read_header, read_records, verify_crc
+from tests import batches
+from tests.two_brokers import ABORT, COMMIT, History, lose_tail, wait_until
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 
 import pytest
 from confluent_kafka import Consumer
-from two_brokers import config_of, wait_until
 
 from shoal.broker import Broker, BrokerCluster
 from shoal.client.cluster import Cluster
@@ -20,6 +19,7 @@ from shoal.client.metadata import TopicPartition
 from shoal.errors import BrokerError, ConfigError, ErrorCode, ProtocolError
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.consumer_protocol import decode_subscription
+from tests.two_brokers import config_of, wait_until
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -10,9 +10,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 
-import batches
 import pytest
-from two_brokers import History, answers, batches_of, content_of, wait_until
 
 from shoal import RawConsumer, RawProducer, RawRecord, RecordMetadata, TopicPartition
 from shoal.broker import Broker, BrokerCluster
@@ -27,6 +25,8 @@ from shoal.errors import (
 )
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec, fingerprint, read_header
+from tests import batches
+from tests.two_brokers import History, answers, batches_of, content_of, wait_until
 
 pytestmark = pytest.mark.timeout(60)
 
