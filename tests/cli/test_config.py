@@ -54,6 +54,7 @@ SAYINGS = {
     "start": ("2026-01-31T12:00:00Z", ["2026-01-31T12:00:00+00:00"]),
     "replication-factor": ("2", ["2"]),
     "adopt": ("true", []),
+    "adopt-from-later": ("true", []),
     "allow-nonempty": ("true", []),
     "fetch-buffer-bytes": ("8388608", ["8388608"]),
     "commit-interval-ms": ("7", ["7"]),

@@ -144,6 +144,9 @@ def test_a_copy_of_another_group_is_named_with_that_group(sides: Sides) -> None:
     assert "Group 'mig' holds the position of this copy: give --group mig to go on there" in warning
     (warning,) = sides.found("--adopt")["warnings"]
     assert "Group 'mig' holds the position of this copy: --adopt compares the whole copy" in warning
+    assert "stops the partition if they differ, or if the source has records before the copy's" in warning
+    (warning,) = sides.found("--adopt", "--adopt-from-later")["warnings"]
+    assert "if they differ, but not if the copy begins later (--adopt-from-later)" in warning
 
 
 def test_a_person_reads_a_table_and_commands(sides: Sides) -> None:

@@ -102,6 +102,8 @@ def test_adopt_arrives():
     assert parsed(*clusters, "--adopt").adopt
     assert not parsed(*clusters).adopt
     assert not parsed(*clusters, "--adopt", "--no-adopt").adopt
+    assert parsed(*clusters, "--adopt", "--adopt-from-later").adopt_from_later
+    assert not parsed(*clusters, "--adopt").adopt_from_later
 
 
 def test_the_option_wins_over_the_file(tmp_path, capsys):

@@ -107,10 +107,71 @@ def test_a_copy_in_other_batches_goes_on_exactly_once(
     mirrors_exactly(adopting, history)
 
 
-def test_a_copy_that_began_later_goes_on_exactly_once(adopting: TwoBrokers, history: History) -> None:
+def test_a_copy_that_began_later_is_refused_with_what_is_missing_and_the_option(
+    adopting: TwoBrokers, history: History
+) -> None:
     varied(history, 4, 4, 4, 4)
     recut(adopting, history.committed[6:14], 3)
-    mirrors_exactly(adopting, history, skipped=6)
+    said = refused(adopting)
+    assert "topic-0 on" in said
+    assert (
+        "begins later than the source. From offset 0 on the source has 6 records before the copy's first "
+        "one, which is at offset 6 there: 6 records would be missing for good"
+    ) in said
+    assert "Give --adopt-from-later if they are not wanted" in said
+
+
+def test_only_records_to_mirror_count_as_missing_before_a_copy(
+    adopting: TwoBrokers, history: History
+) -> None:
+    varied(history, 4).transaction(3, ends=ABORT)
+    varied(history, 4, 4)
+    recut(adopting, history.committed[6:], 3)
+    assert "the source has 6 records before the copy's first one, which is at offset 10" in refused(adopting)
+
+
+def test_a_copy_that_lacks_aborted_records_before_its_first_one_lacks_nothing(
+    adopting: TwoBrokers, history: History
+) -> None:
+    history.transaction(3, ends=ABORT)
+    varied(history, 4, 4)
+    recut(adopting, history.committed[:6], 3)
+    mirrors_exactly(adopting, history)
+
+
+def test_a_copy_that_began_later_goes_on_exactly_once_if_that_is_allowed(
+    adopting: TwoBrokers, history: History
+) -> None:
+    varied(history, 4, 4, 4, 4)
+    recut(adopting, history.committed[6:14], 3)
+    mirrors_exactly(adopting.with_settings(adopt_from_later=True), history, skipped=6)
+
+
+@pytest.mark.parametrize(("start", "missing"), [(3, 3), (6, 0), (16, 0)])
+def test_records_before_the_start_of_the_mirror_are_not_missing(
+    adopting: TwoBrokers, history: History, start: int, missing: int
+) -> None:
+    varied(history, 4, 4, 4, 4)
+    recut(adopting, history.committed[6:14], 3)
+    from_there = [each._replace(start_offset=start) for each in adopting.ranges()]
+    result = adopting.run(from_there)
+    assert [f"{missing} records would be missing" in each.reason for each in result.stopped] == (
+        [True] if missing else []
+    )
+    assert adopting.copied() == history.committed[6 : 14 if missing else 16]
+
+
+def test_a_copy_that_began_later_and_deleted_its_beginning_is_refused(
+    adopting: TwoBrokers, history: History
+) -> None:
+    varied(history, *[4] * 10)
+    recut(adopting, history.committed[6:38], 4)
+    adopting.destination.log("topic").delete_records(8)
+    said = refused(adopting)
+    assert (
+        "the source has 14 records before the copy's first one, which is at offset 14 there, and the copy "
+        "deleted no more than 8 before it: 6 records would be missing for good"
+    ) in said
 
 
 def test_a_copy_whose_source_lost_its_beginning_to_retention_goes_on(
@@ -351,7 +412,7 @@ def test_a_later_start_whose_first_record_alone_comes_again_is_adopted(
         history.store(twin, shown=True)
         varied(history, 2)
     recut(adopting, history.committed[4:9], 2)
-    mirrors_exactly(adopting, history, skipped=4)
+    mirrors_exactly(adopting.with_settings(adopt_from_later=True), history, skipped=4)
 
 
 def test_a_destination_that_lost_a_part_of_what_was_adopted_gets_it_again_once(

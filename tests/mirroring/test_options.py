@@ -72,6 +72,10 @@ def test_options_can_be_pickled(options):
         ({"spark_conf": (("foo", "bar"),)}, r"--conf foo: no Spark setting; .* begin with spark\."),
         ({"adopt": True, "allow_nonempty": True}, "--adopt and --allow-nonempty: .* give one of the two"),
         (
+            {"adopt_from_later": True},
+            "--adopt-from-later: says which copies --adopt takes over, and --adopt is not given; give both",
+        ),
+        (
             {"adopt": True, "delivery": Delivery.AT_LEAST_ONCE},
             "--adopt and --delivery at-least-once: .* give one of the two",
         ),

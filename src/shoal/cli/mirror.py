@@ -104,7 +104,14 @@ def _add_mirror_options(group: argparse._ArgumentGroup) -> None:
         action="store_true",
         help="take over copies that have no committed position, such as those of another group or of "
         "MirrorMaker 2: each is compared with the source as a whole, and the mirror goes on behind it; a "
-        "copy that differs stops its partition, and nothing is written (docs/from-mirrormaker-2.md)",
+        "copy that differs stops its partition, and nothing is written; so does one that begins later than "
+        "the source (docs/from-mirrormaker-2.md)",
+    )
+    group.add_argument(
+        "--adopt-from-later",
+        action="store_true",
+        help="with --adopt: also take over copies that begin later than the source; the source's records "
+        "before the copy's first one are never mirrored",
     )
     group.add_argument(
         "--allow-nonempty",
@@ -282,6 +289,7 @@ def parse(args: argparse.Namespace) -> MirrorOptions:
         refresh_s=args.refresh,
         retry_stopped_s=args.retry_stopped,
         adopt=args.adopt,
+        adopt_from_later=args.adopt_from_later,
         allow_nonempty=args.allow_nonempty,
         delivery=Delivery(args.delivery),
         continue_on=parse_continue_on(args),

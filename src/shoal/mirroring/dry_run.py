@@ -310,9 +310,12 @@ class _DryRun:
         if other:
             held += f". Group {other.group!r} holds the position of this copy"
         if self._options.adopt:
+            stops = "if they differ, or if the source has records before the copy's first one"
+            if self._options.adopt_from_later:
+                stops = "if they differ, but not if the copy begins later (--adopt-from-later)"
             return (
                 f"{held}: --adopt compares the whole copy with the source, which reads both, then goes on "
-                "behind it; stops the partition if they differ, and writes nothing"
+                f"behind it; stops the partition {stops}, and writes nothing"
             )
         if self._options.allow_nonempty:
             return (

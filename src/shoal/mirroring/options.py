@@ -154,6 +154,8 @@ class MirrorOptions:
             partition whose reason can heal; 0 for none.
         adopt: Take over copies without a committed pair that are the same as
             the source, whoever made them.
+        adopt_from_later: Take them over also if the source has records before
+            their first ones.
         allow_nonempty: Also copy into a destination partition that holds
             records which are not the source's, without a committed pair.
         delivery: What is promised of the destination partitions.
@@ -194,6 +196,7 @@ class MirrorOptions:
     refresh_s: float = DEFAULT_REFRESH_S
     retry_stopped_s: float = DEFAULT_RETRY_STOPPED_S
     adopt: bool = False
+    adopt_from_later: bool = False
     allow_nonempty: bool = False
     delivery: Delivery = Delivery.EXACTLY_ONCE
     continue_on: frozenset[IncidentKind] = frozenset()
@@ -258,6 +261,11 @@ class MirrorOptions:
                 "--multi-batch required: brokers that take several batches in a request take them at the "
                 "log's end from one writer alone, and --delivery at-least-once is for several; give "
                 "--multi-batch auto"
+            )
+        if self.adopt_from_later and not self.adopt:
+            raise ConfigError(
+                "--adopt-from-later: says which copies --adopt takes over, and --adopt is not given; give "
+                "both"
             )
         if self.adopt and self.allow_nonempty:
             raise ConfigError(

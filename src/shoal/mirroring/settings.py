@@ -133,6 +133,8 @@ class CopySettings:
         commit_interval_ms: How often a task commits what was acknowledged.
         adopt: Take over a copy without a committed pair that is the same as the
             source.
+        adopt_from_later: Take it over also if the source has records before its
+            first one.
         allow_nonempty: Begin in a destination partition that holds records
             which are not the source's.
         producer_id_expiration_ms: After this long without a newer batch the
@@ -168,6 +170,7 @@ class CopySettings:
     fetch_buffer_bytes: int = 16 * 1024 * 1024
     commit_interval_ms: int = 5_000
     adopt: bool = False
+    adopt_from_later: bool = False
     allow_nonempty: bool = False
     producer_id_expiration_ms: int = 86_400_000
     delivery: Delivery = Delivery.EXACTLY_ONCE

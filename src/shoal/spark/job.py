@@ -624,6 +624,7 @@ class _Job:
             "fetchBufferBytes": str(options.fetch_buffer_bytes),
             "commitIntervalMs": str(options.commit_interval_ms),
             "adopt": str(options.adopt).lower(),
+            "adoptFromLater": str(options.adopt_from_later).lower(),
             "allowNonempty": str(options.allow_nonempty).lower(),
             "delivery": options.delivery.value,
             "continueOn": ",".join(sorted(kind.value for kind in options.continue_on)),

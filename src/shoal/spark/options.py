@@ -247,6 +247,7 @@ def _copy_settings(source: ClientConfig, destination: ClientConfig, left: dict[s
         ),
         commit_interval_ms=_integer(left, "commitIntervalMs") or settings.commit_interval_ms,
         adopt=_flag(left, "adopt"),
+        adopt_from_later=_flag(left, "adoptFromLater"),
         allow_nonempty=_flag(left, "allowNonempty"),
         delivery=parse_delivery("option delivery", left.pop("delivery", settings.delivery.value)),
         continue_on=frozenset(parse_incident_kind("option continueOn", each) for each in continue_on),

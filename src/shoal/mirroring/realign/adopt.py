@@ -6,6 +6,10 @@ records first to the copy's end, batch by batch and record by record where batch
 same, a pair is committed at the copy's end. Otherwise the partition stops with the first difference. Nothing
 is written to the destination before the pair is committed, so a task that dies here leaves no trace.
 
+A copy that begins later than the source lacks the records before that for good, so it is taken over only if
+``--start`` or ``--adopt-from-later`` says that they are not wanted. What retention deleted of the copy is no
+such record: as many offsets as the copy's log had before its first one were there.
+
 The program that made the copy must not run any more. Of that, three signs are looked for: the copy grows
 while it is compared, another group of shoal's that holds its position has a member, or a transaction is open.
 What it writes later lands where the mirror's next batch should, and stops the partition as foreign records.
@@ -35,7 +39,7 @@ from .begin import first_pair
 from .logs import Clusters, DestinationLog
 from .other_groups import OtherGroups
 from .second_place import are_distinct, second_place
-from .tail import Place, last_batch
+from .tail import Place, counts_of_batches, last_batch
 
 __all__ = ["Watch", "adopt", "is_to_adopt"]
 
@@ -124,6 +128,7 @@ class _Adoption:
         origin = report.alignment.source_offset, report.alignment.destination_offset
         self._check_evidence(origin, report)
         self._check_unique(origin, source_log, report.records)
+        self._check_beginning(origin, source_log)
         return self._pair(report.reached[0])
 
     def _stop(self, reason: str) -> PartitionStopped:
@@ -220,8 +225,11 @@ class _Adoption:
                 reason = f"the copy to be compared with the source (--adopt), {comparison.fraction:.0%} done"
                 self._watch.report(self._copy, reason)
             except Stopped:
-                where, why = f"comparing {self._name}", "the task ended, and the next one begins it again"
-                raise BrokerError(ErrorCode.REQUEST_TIMED_OUT, where, why) from None
+                raise self._ended() from None
+
+    def _ended(self) -> BrokerError:
+        where, why = f"comparing {self._name}", "the task ended, and the next one begins it again"
+        return BrokerError(ErrorCode.REQUEST_TIMED_OUT, where, why)
 
     def _check_faithful(self, report: PartitionReport) -> None:
         if report.outcome is Outcome.EQUAL and report.records:
@@ -257,6 +265,35 @@ class _Adoption:
                 f"and from offset {place} on, and nothing shows which of them were copied. Mirror into an "
                 "empty topic (--rename)"
             )
+
+    def _check_beginning(self, origin: tuple[int, int], source_log: OffsetRange) -> None:
+        """Make sure that the copy had all that is to be mirrored and lies before where it begins now."""
+        first, deleted = origin
+        wanted_from = max(source_log.start, self._copy.range.start_offset)
+        if self._clusters.settings.adopt_from_later or first - wanted_from <= deleted:
+            return
+        before = self._count(wanted_from, first)
+        if before <= deleted:
+            return
+        had = f", and the copy deleted no more than {deleted} before it" if deleted else ""
+        reason = (
+            f"--adopt: {self._name} begins later than the source. From offset {wanted_from} on the source "
+            f"has {before} records before the copy's first one, which is at offset {first} there{had}: "
+            f"{before - deleted} records would be missing for good. Nothing was written. Give "
+            "--adopt-from-later if they are not wanted, or mirror into an empty topic (--rename)"
+        )
+        start = self._copy.range.start_offset
+        raise PartitionStopped(*self._copy.source, start, reason, wanted_from, can_heal=False)
+
+    def _count(self, start_offset: int, end_offset: int) -> int:
+        """Return how many records the source has to mirror between two offsets."""
+        count = 0
+        self._watch.report(self._copy, "the source's records before the copy's first to be counted (--adopt)")
+        for each in counts_of_batches(self._clusters, self._copy, start_offset, end_offset):
+            if self._watch.stop_requested():
+                raise self._ended()
+            count += each
+        return count
 
     # The pair
 

@@ -229,19 +229,24 @@ def follow(
 
 def count_records(clusters: Clusters, copy: PartitionCopy, start_offset: int, end_offset: int) -> int:
     """Return how many records the source has to mirror from one offset to before another."""
+    return sum(counts_of_batches(clusters, copy, start_offset, end_offset))
+
+
+def counts_of_batches(
+    clusters: Clusters, copy: PartitionCopy, start_offset: int, end_offset: int
+) -> Iterator[int]:
+    """Yield how many records there are to mirror in each batch of the source between two offsets."""
     level = clusters.settings.source.isolation_level
-    count = 0
     for decision, batch in read_decided(clusters.source, copy.source, start_offset, level):
         if batch.header.base_offset >= end_offset:
             break
         if decision is Decision.COPY:
             # What is copied has no holes. The end may lie in it: the mirror of a copy that was cut in another
             # way begins there.
-            count += min(batch.header.next_offset, end_offset) - batch.header.base_offset
+            yield min(batch.header.next_offset, end_offset) - batch.header.base_offset
         elif not decision.is_drop:
             records = records_to_mirror(batch, start_offset, clusters.settings)
-            count += sum(record.offset < end_offset for record in records)
-    return count
+            yield sum(record.offset < end_offset for record in records)
 
 
 class _Walk:
