@@ -7,13 +7,14 @@ import struct
 import threading
 import tracemalloc
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 
 from shoal.broker import Broker, request_memory, server
 from shoal.errors import ConfigError, ErrorCode
-from tests.batches import batch
+from shoal.records import Codec
+from tests.batches import batch, compressed, message, raw_batch
 from tests.broker.wire import Wire
 from tests.two_brokers import wait_until
 
@@ -22,15 +23,24 @@ CLAIMED = 20 * MIB
 BUDGET = 2 * CLAIMED
 
 
-@pytest.fixture
-def traced() -> Iterator[None]:
-    """Without garbage collection, which a process of many objects does rarely: nothing may wait for it."""
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """Collect no garbage, which a process of many objects does rarely: nothing may wait for it."""
     gc.collect()
     gc.disable()
-    tracemalloc.start()
-    yield
-    tracemalloc.stop()
-    gc.enable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@pytest.fixture
+def traced() -> Iterator[None]:
+    """Trace allocations, without garbage collection."""
+    with without_collections():
+        tracemalloc.start()
+        yield
+        tracemalloc.stop()
 
 
 def held() -> int:
@@ -61,6 +71,32 @@ def test_connections_that_are_idle_after_a_large_request_keep_a_megabyte_each() 
             wire = stack.enter_context(Wire(broker.bootstrap))
             assert wire.produce("unknown", record_set).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         wait_until(lambda: held() < 5 * 1.5 * MIB)
+
+
+@pytest.mark.parametrize(
+    "record_set",
+    [
+        raw_batch(compressed(bytes(8 * MIB), Codec.ZSTD), attributes=Codec.ZSTD),
+        raw_batch(compressed(bytes(8 * MIB), Codec.GZIP), attributes=Codec.GZIP),
+        raw_batch(b"no gzip", attributes=Codec.GZIP),
+        raw_batch(b"no gzip", attributes=Codec.GZIP) * 2,
+        message(1, b"no gzip", attributes=Codec.GZIP),
+    ],
+    ids=["zstd", "gzip", "damaged", "several", "message set"],
+)
+def test_refused_records_are_let_go_without_a_collection_of_garbage(record_set: bytes) -> None:
+    with Broker(config={"shoal.old.versions": "true"}) as broker, Wire(broker.bootstrap) as wire:
+        wire.create_topic("topic")
+        with without_collections():
+            before = exceptions_alive()
+            for version in (2, 9):
+                assert wire.produce("topic", record_set, version=version).error_code != ErrorCode.NONE
+            wait_until(lambda: exceptions_alive() == before)
+
+
+def exceptions_alive() -> int:
+    """Count exceptions: their tracebacks hold frames, and with them requests and what was decompressed."""
+    return sum(isinstance(each, Exception) for each in gc.get_objects())
 
 
 @pytest.mark.usefixtures("traced")

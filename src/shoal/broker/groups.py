@@ -175,7 +175,7 @@ class Groups:
                     raise NobodyWaits
                 self._changed.wait()
             if isinstance(pending.result, Refused):
-                raise pending.result
+                raise pending.result.without_origin()
             return pending.result
 
     # Membership

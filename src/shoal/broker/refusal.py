@@ -26,3 +26,12 @@ class Refused(Exception):
         self.code = code
         self.message = message
         self.record_errors = record_errors
+
+    def without_origin(self) -> Refused:
+        """
+        Return an equal refusal without a traceback and a cause, to be kept.
+
+        Their frames hold the request and what it was decompressed to. If one of them holds the refusal, all
+        of that stays until the next full collection of garbage, which a large process does rarely.
+        """
+        return Refused(self.code, self.message, self.record_errors)

@@ -125,8 +125,7 @@ def _append_or_refuse(
             info = _append_batches(broker, call, request, topic, partition, record_set)
         call.check_after(topic, partition)
     except Refused as refused:
-        # Its traceback leads back to this outcome: the request would stay until the next full collection.
-        return _Outcome(place, refused=refused.with_traceback(None))
+        return _Outcome(place, refused=refused.without_origin())
     return _Outcome(place, info.base_offset, info.log_append_time_ms, log.log_start_offset)
 
 
