@@ -31,6 +31,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--requests", type=int, default=500_000, help="for each server (default: 500,000)")
     parser.add_argument("--lies", type=int, default=1_000, help="of a cluster (default: 1,000)")
     parser.add_argument("--runs", type=int, default=20, help="of commands (default: 20)")
+    parser.add_argument(
+        "--mirror-every",
+        type=int,
+        default=4,
+        metavar="N",
+        help="each N-th is a mirror (default: 4)",
+    )
     parser.add_argument("--first", type=int, default=0, metavar="N", help="begin with input or trial N")
     parser.add_argument(
         "--step", type=int, default=10_000, help="requests between two checks (default: 10,000)"
@@ -71,7 +78,10 @@ def _lie(seed: int, args: argparse.Namespace, deadline: float) -> ClusterResult:
 
 def _lie_to_commands(seed: int, args: argparse.Namespace, deadline: float) -> CommandResult:
     result = CommandResult()
-    for result in lie_to_commands(seed, first=args.first, runs=args.runs, deadline=deadline):
+    steps = lie_to_commands(
+        seed, first=args.first, runs=args.runs, deadline=deadline, mirror_every=args.mirror_every
+    )
+    for result in steps:
         print(command_line_of(result), flush=True)
     for problem in result.problems:
         print(f"  {problem}", flush=True)

@@ -1,9 +1,9 @@
 """
 A hostile cluster against ``shoal mirror`` and ``shoal verify`` as users run them: processes, Spark included.
 
-Few runs, since each takes a while. After each: the process ended within :data:`RUN_S`, with an exit code that
-is documented, and printed no traceback; what a mirror copied is what the source has; and if the form of the
-answers alone showed the lies, the copy is whole.
+Few runs, since each takes a while; each fourth is a mirror, or as many as are asked for. After each: the
+process ended within :data:`RUN_S`, with an exit code that is documented, and printed no traceback; what a
+mirror copied is what the source has; and if the form of the answers alone showed the lies, the copy is whole.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ __all__ = ["CommandResult", "lie_to_commands"]
 
 RUN_S = 280.0
 
-_MIRROR_EVERY = 4
 #: Without what a start asks first, or most runs would end there.
 _ABOUT = {
     "verify": frozenset(ApiKey) - {ApiKey.API_VERSIONS},
@@ -58,14 +57,16 @@ class CommandResult:
     problems: list[str] = field(default_factory=list)
 
 
-def lie_to_commands(seed: int, *, first: int, runs: int, deadline: float) -> Iterator[CommandResult]:
+def lie_to_commands(
+    seed: int, *, first: int, runs: int, deadline: float, mirror_every: int = 4
+) -> Iterator[CommandResult]:
     """Run commands one after the other, each fourth a mirror; yield the result so far after each."""
     result = CommandResult()
     for number in range(first, first + runs):
         if time.monotonic() > deadline or result.problems:
             return
         draw = random.Random(f"command:{seed}:{number}")
-        command = "verify" if number % _MIRROR_EVERY else "mirror"
+        command = "verify" if number % mirror_every else "mirror"
         lies = draw.choice((RECOGNISABLE, tuple(LIES)))
         side = draw.choice(("source", "destination"))
         began = time.monotonic()
