@@ -11,8 +11,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
+from rig.process import peak_rss_of
+from tests.broker.wire import Wire
 from tests.hostile import attackers, client_campaign, cluster_campaign
 from tests.hostile.attackers import End, attack
 from tests.hostile.bombs import BOMBS, bomb
@@ -87,6 +90,30 @@ def test_commands_outlive_a_hostile_cluster() -> None:
     for result in lie_to_commands(SEED, first=0, runs=6, deadline=time.monotonic() + 3000):
         assert result.problems == []
     assert result.told.total() > 0
+
+
+#: A gateway takes 47 MB when it starts, and some 90 MB under so many bombs: two are converted at a time.
+MOST_BYTES_OF_BOMBED = 130 << 20
+MOST_BYTES_AFTER_BOMBS = 80 << 20
+
+
+@pytest.mark.parametrize("rounds", [3, pytest.param(13, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
+def test_a_gateway_s_memory_does_not_grow_while_a_bomb_repeats(rounds: int) -> None:
+    clients = 16
+    with Target.started("gateway") as target:
+        with Wire(target.process.address) as wire:
+            wire.create_topic("orders", 2)
+        for _ in range(rounds):
+            bombs = [bomb("messages of a wrapper of magic 0, gzip", number) for number in range(clients)]
+            assert attack(target.address, iter(bombs), clients).ends == {End.ANSWERED: clients}
+        peak, now = memory_of(target.process.process_id)
+    assert peak < MOST_BYTES_OF_BOMBED
+    assert now < MOST_BYTES_AFTER_BOMBS
+
+
+def memory_of(process_id: int) -> tuple[int, int]:
+    """Return the resident memory that a process has had at most, and has now, in bytes."""
+    return peak_rss_of(process_id), psutil.Process(process_id).memory_info().rss
 
 
 # That it can fail

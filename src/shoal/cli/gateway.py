@@ -19,7 +19,7 @@ from ..printable import printable_lines
 from .conversion_metrics import add_metrics_option, serve_metrics
 from .options import Subparsers, add_output_options, parse_cluster
 from .report import print_json, say, warn
-from .serving import allow_many_files, signals_held
+from .serving import allow_many_files, give_freed_memory_back, signals_held
 
 if TYPE_CHECKING:
     from ..client.config import ClientConfig
@@ -256,6 +256,7 @@ def run(args: argparse.Namespace) -> int:
 
     settings = parse(args)
     allow_many_files()
+    give_freed_memory_back()
     metrics = serve_metrics(args)
     gateway = Gateway(settings)
     with signals_held() as signals:
