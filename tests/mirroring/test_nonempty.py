@@ -474,6 +474,76 @@ def test_messages_of_old_formats_that_the_source_cut_are_not_mirrored_again(
     assert [each.value for each in brokers.copied()] == [b"%d" % number for number in range(31)]
 
 
+def store_old(brokers: TwoBrokers, numbers: range, codec: Codec = Codec.NONE) -> None:
+    """Let the source hold messages of magic 0, each with its number as its value; compressed ones in one."""
+    inner = [bytes(batches.message(0, b"%d" % number, offset=number)) for number in numbers]
+    if codec is not Codec.NONE:
+        inner = [bytes(batches.wrapper(0, codec, inner, offset=numbers[-1]))]
+    for each in inner:
+        brokers.source.log("topic").store(memoryview(bytearray(each)))
+
+
+GOES_ON_AFTER_RESET = frozenset({IncidentKind.SOURCE_RESET})
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+@pytest.mark.parametrize("deleted", [7, 14])
+def test_messages_without_times_that_the_source_cut_are_not_mirrored_again(
+    brokers: TwoBrokers, history: History, codec: Codec, deleted: int
+) -> None:
+    """What made the copy's last batch begins before the source's log: single messages, or one around many."""
+    store_old(brokers, range(30), codec)
+    assert brokers.run().complete
+    brokers.forget_pairs()
+    brokers.source.log("topic").delete_records(deleted)
+    store_old(brokers, range(30, 33), codec)
+    result = brokers.with_settings(continue_on=GOES_ON_AFTER_RESET).start().result()
+    assert (result.complete, result.stopped) == (True, ())
+    assert [each.value for each in brokers.copied()] == [b"%d" % number for number in range(33)]
+
+
+@pytest.mark.parametrize("allow", [False, True])
+def test_too_few_messages_without_times_stop_and_are_not_mirrored_again(
+    brokers: TwoBrokers, history: History, allow: bool
+) -> None:
+    """A new topic may begin with the former one's last messages, as nothing tells them apart."""
+    store_old(brokers, range(30))
+    assert brokers.run().complete
+    brokers.forget_pairs()
+    brokers.source.log("topic").delete_records(20)
+    store_old(brokers, range(30, 33))
+    said = reason(brokers.with_settings(continue_on=GOES_ON_AFTER_RESET, allow_nonempty=allow))
+    assert "nothing shows that the records were mirrored" in said
+
+
+def test_messages_without_times_that_the_source_compacted_stop_and_are_not_mirrored_again(
+    brokers: TwoBrokers, history: History
+) -> None:
+    numbers = [*range(5), *range(6, 30)]
+    store_old(brokers, range(30), Codec.GZIP)
+    assert brokers.run().complete
+    brokers.forget_pairs()
+    inner = [bytes(batches.message(0, b"%d" % number, offset=number)) for number in numbers]
+    cleaned = batches.wrapper(0, Codec.GZIP, inner, offset=29)
+    lose_tail(brokers.source, "topic", 0).store(memoryview(cleaned))
+    said = reason(brokers.with_settings(continue_on=GOES_ON_AFTER_RESET))
+    assert "the source has its last record in another batch" in said
+
+
+def test_a_new_topic_of_other_messages_without_times_is_mirrored_behind_the_former_one(
+    brokers: TwoBrokers, history: History
+) -> None:
+    store_old(brokers, range(30))
+    assert brokers.run().complete
+    fill_again(brokers)
+    inner = [bytes(batches.message(0, b"new %d" % number, offset=number)) for number in range(20)]
+    for each in inner:
+        brokers.source.log("topic").store(memoryview(bytearray(each)))
+    result = brokers.with_settings(continue_on=GOES_ON_AFTER_RESET).start().result()
+    assert (result.complete, result.stopped) == (True, ())
+    assert [each.value for each in brokers.copied()][30:] == [b"new %d" % number for number in range(20)]
+
+
 def goes_on(brokers: TwoBrokers, ranges: list[CopyRange] | None = None) -> None:
     """Run a lane without a position, and again with --allow-nonempty: neither stops nor copies again."""
     end = brokers.destination.log("topic").log_end_offset

@@ -22,7 +22,7 @@ from ..partition_copy import PartitionCopy
 from ..reading import read_batches
 from .logs import Clusters, DestinationLog
 from .preceding import Preceding, compare_preceding
-from .tail import Place, Tail, find, last_batch, last_data_batch
+from .tail import Found, Place, Tail, find, last_batch, last_data_batch
 
 if TYPE_CHECKING:
     from .other_groups import OtherGroups, OtherPosition
@@ -74,28 +74,29 @@ def behind_what_is_there(
     """
     start = Place(copy.range.start_offset)
     tail = last_batch(clusters, copy, log)
-    places = find(clusters, copy, tail).places if tail else ()
+    found = find(clusters, copy, tail) if tail else None
     preceding: Preceding | None = None
-    if tail and len(places) == 1:
+    if tail and found and len(found.places) == 1:
+        (place,) = found.places
         source_start = _earliest(clusters.source, copy.source)
-        preceding = compare_preceding(clusters, copy, log, tail, places[0], source_start)
+        preceding = compare_preceding(clusters, copy, log, tail, place, source_start, is_rest=found.is_rest)
         if preceding is Preceding.SHOWN:
-            return places[0], tail.fingerprint.crc
+            return place, tail.fingerprint.crc
     if clusters.settings.allow_nonempty and preceding is not Preceding.NOT_SHOWN:
         return start, None
-    found = _look_at(clusters, copy, log, tail, len(places), preceding, others)
+    finding = _look_at(clusters, copy, log, tail, found, preceding, others)
     reason = (
         f"group {clusters.settings.group!r} has no committed pair for it, and {copy.destination} on "
-        f"{clusters.destination} {found.what}"
+        f"{clusters.destination} {finding.what}"
     )
-    if found.is_reset:
+    if finding.is_reset:
         kind = IncidentKind.SOURCE_RESET
         if kind in clusters.settings.continue_on:
             incidents.append(Incident(kind, reason, lost=None, continued=True))
             # All of the new topic, also with --start latest: Kafka deleted the first start's memory with it.
             return Place(_earliest(clusters.source, copy.source)), None
         incidents.append(Incident(kind, reason))
-    sentence = f"{reason}. {found.advice}"
+    sentence = f"{reason}. {finding.advice}"
     raise PartitionStopped(*copy.source, start.source_offset, sentence, can_heal=False)
 
 
@@ -111,7 +112,7 @@ def _look_at(
     copy: PartitionCopy,
     log: DestinationLog,
     tail: Tail | None,
-    times: int,
+    batch: Found | None,
     preceding: Preceding | None,
     others: OtherGroups,
 ) -> _Finding:
@@ -145,11 +146,14 @@ def _look_at(
             "began later than this mirror, or one side holds too little that can be compared"
         )
         return _Finding(what, f"{_ADOPT}. --allow-nonempty does not apply, since it would copy them twice")
-    if times:
-        what = f"{holds}, and its last batch is {times} times in the source"
+    if batch and batch.places:
+        what = f"{holds}, and its last batch is {len(batch.places)} times in the source"
         return _Finding(what, f"{_ADOPT}. {twice}")
-    if _is_last_record_in_source(clusters, copy, log):
-        what = f"{holds}, and the source has its last record in another batch: it is another program's copy"
+    if (batch and batch.has_last_record) or _is_last_record_in_source(clusters, copy, log):
+        what = (
+            f"{holds}, and the source has its last record in another batch: it is another program's copy, or "
+            "the source was compacted"
+        )
         return _Finding(what, f"Stop that program, such as MirrorMaker 2. {_ADOPT}. {twice}")
     what = (
         f"{holds}, and its last batch is not in the source: another program wrote it, or the source deleted "

@@ -72,6 +72,8 @@ def compare_preceding(
     tail: Tail,
     place: Place,
     source_start: int,
+    *,
+    is_rest: bool = False,
 ) -> Preceding:
     """
     Say whether the source has nothing before a copy's last batch that was not mirrored.
@@ -83,13 +85,15 @@ def compare_preceding(
         tail: The copy's last batch.
         place: Behind that batch in the source.
         source_start: Where the source's log begins.
+        is_rest: Whether the source has only the end of that batch, as its first messages. Without times
+            these may be another log's that begins alike, so enough of them have to differ.
 
     Raises:
         ShoalError: A cluster does not answer.
 
     """
     with retention_is_faster():
-        return _Comparison(clusters, copy, log, tail, place.source_offset, source_start).run()
+        return _Comparison(clusters, copy, log, tail, place.source_offset, source_start, is_rest).run()
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,7 @@ class _Comparison:
         tail: The copy's last batch.
         end: The source offset behind the same batch.
         source_start: Where the source's log begins.
+        is_rest: Whether the source has only the end of that batch.
 
     """
 
@@ -113,6 +118,7 @@ class _Comparison:
     tail: Tail
     end: int
     source_start: int
+    is_rest: bool
 
     def run(self) -> Preceding:
         match = self._match
@@ -200,7 +206,7 @@ class _Comparison:
             may_begin_later = self._begins_anywhere or self.log.start > 0
             return may_begin_later and match.ran_out and _is_no_accident(match.same)
         if self._source.is_whole and not match.is_exhausted:
-            return True
+            return not self.is_rest or _have_times(match.same) or _is_no_accident(match.same)
         if not _is_no_accident(match.same[self._tail_size :]):
             return False
         return self._begins_anywhere or self.log.start > 0 or self._has_first_records()
@@ -384,6 +390,10 @@ def _first_of(steps: Sequence[Step], most_offsets: int) -> list[Step]:
 
 def _may_be(entry: Entry, record: Seen) -> bool:
     return entry is Absent.COMPACTED or (isinstance(entry, Seen) and entry.is_same(record))
+
+
+def _have_times(same: Sequence[tuple[int, int | None]]) -> bool:
+    return all(time is not None and time >= 0 for _, time in same)
 
 
 def _is_no_accident(same: Sequence[tuple[int, int | None]]) -> bool:

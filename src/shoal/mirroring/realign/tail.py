@@ -370,11 +370,17 @@ class Found:
         places: Those behind it, each time that it is there.
         compacted: Whether the log shows that compaction was there: what is
             not found may have been changed.
+        is_rest: Whether the source has no more than the batch's end there, as
+            the first messages of its log.
+        has_last_record: Whether a batch that was decoded has the last record
+            of the batch, however the others are.
 
     """
 
     places: tuple[Place, ...]
     compacted: bool
+    is_rest: bool = False
+    has_last_record: bool = False
 
 
 def find(clusters: Clusters, copy: PartitionCopy, tail: Tail) -> Found:
@@ -430,7 +436,9 @@ def _search(
         if joined or decision is not Decision.COPY or _may_be_recompressed(tail, batch):
             with suppress(UnsupportedBatch):  # nor was it mirrored then
                 places += window.take(batch, records_to_mirror(batch, 0, clusters.settings))
-    return Found(tuple(dict.fromkeys(places or window.places_of_rest)), compacted)
+    is_rest = not places and bool(window.places_of_rest)
+    found = tuple(dict.fromkeys(window.places_of_rest if is_rest else places))
+    return Found(found, compacted, is_rest, window.has_last_record)
 
 
 def _may_be_recompressed(tail: Tail, batch: RecordBatch) -> bool:
@@ -447,12 +455,14 @@ class _Window:
 
     Attributes:
         places_of_rest: The places behind the source's first messages if the tail ends with these: the source
-            may have deleted those before them. Only with magic 1, whose times show that it is no accident.
+            may have deleted those before them. Only of magic 0 and 1: a batch of magic 2 is deleted whole.
+        has_last_record: Whether the tail's last record was among those that were taken.
 
     """
 
     def __init__(self, tail: Tail, *, is_all: bool) -> None:
         self.places_of_rest: list[Place] = []
+        self.has_last_record = False
         self._tail = tail
         self._is_all = is_all
         self._wanted: Sequence[Record] = ()
@@ -469,10 +479,13 @@ class _Window:
         places = []
         for record in records:
             self._records.append(record)
+            if not self._ends_alike():
+                continue
+            self.has_last_record = True
             if self._matches():
                 end = batch.header.next_offset if record is records[-1] else record.offset + 1
                 places.append(Place(end, batch.header.leader_epoch))
-            elif self._is_all and batch.header.magic == 1 and self._is_rest():
+            elif self._is_all and batch.header.magic < 2 and self._is_rest():
                 self.places_of_rest.append(Place(record.offset + 1, batch.header.leader_epoch))
         return places
 
@@ -480,11 +493,10 @@ class _Window:
         return 0 < len(self._wanted) == len(self._records) and self._are_the_last()
 
     def _is_rest(self) -> bool:
-        return (
-            len(self._records) < len(self._wanted)
-            and self._are_the_last()
-            and all(record.timestamp >= 0 for record in self._records)
-        )
+        return len(self._records) < len(self._wanted) and self._are_the_last()
+
+    def _ends_alike(self) -> bool:
+        return bool(self._wanted) and self._tail.is_same_record(self._wanted[-1], self._records[-1])
 
     def _are_the_last(self) -> bool:
         """Whether the tail ends with the records in the window."""
