@@ -13,7 +13,7 @@ import resource
 import statistics
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -102,10 +102,16 @@ def _measure(clusters: Sequence[KafkaCluster], partitions: int, repeat: int) -> 
         mirrored = partitions_of(source, topics)
         _commit_pairs(source, destination, mirrored)
         found: list[object] = []
+
+        def create_again(topics: Collection[str]) -> Collection[str]:
+            found.extend(topics)
+            return ()
+
         watch = CopyWatch(
             MirrorOptions(ours, theirs, TopicSelection("copies.*")),
             _GROUP,
             lambda: {each: each for each in mirrored},
+            create_again,
             *[found.append] * 4,
         )
         _compare(watch, source, destination)  # opens the connections

@@ -188,9 +188,9 @@ class Driver:
         partitions = self.metrics.partitions()
         return {} if partitions[PARTITION].stopped else {PARTITION: PARTITION}
 
-    def _create_again(self, topics: Collection[str]) -> None:
+    def _create_again(self, topics: Collection[str]) -> Collection[str]:
         assert list(topics) == ["topic"]
-        prepared(self._brokers, **self._changes)
+        return prepared(self._brokers, **self._changes).warnings
 
     def look(self) -> None:
         with Cluster(self.options.source) as source, Cluster(self.options.destination) as destination:
@@ -223,6 +223,17 @@ def test_a_copy_that_is_deleted_is_created_again_and_aligned_if_the_policy_says_
     assert [list(each) for each in driver.doubted] == [[PARTITION]]
     driver.look()  # a task may be at it for longer than this
     assert len(driver.doubted) == 1
+
+
+def test_what_a_copy_lacks_that_is_created_again_is_warned_of_once(brokers: TwoBrokers) -> None:
+    brokers.source.create_topic("topic", 1, {"message.timestamp.type": "LogAppendTime"})
+    brokers.destination.create_topic("topic", 1)
+    driver = Driver(brokers)
+    for _ in range(2):
+        delete_copy(brokers)
+        driver.look()
+    (warning,) = driver.warnings
+    assert "the source has message.timestamp.type=LogAppendTime, and append times cannot be copied" in warning
 
 
 def test_a_copy_that_is_deleted_before_its_first_commit_is_created_again_and_filled(

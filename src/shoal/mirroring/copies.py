@@ -171,7 +171,7 @@ class CopyWatch:
         options: MirrorOptions,
         group: str,
         copies: Callable[[], Mapping[TopicPartition, TopicPartition]],
-        create_again: Callable[[Collection[str]], object],
+        create_again: Callable[[Collection[str]], Iterable[str]],
         on_deleted: Callable[[Mapping[TopicPartition, tuple[PartitionStopped, Incident]]], object],
         on_doubt: Callable[[Mapping[TopicPartition, str]], object],
         on_warning: Callable[[str], object],
@@ -185,10 +185,11 @@ class CopyWatch:
             group: Whose pairs count.
             copies: Returns what is mirrored and not stopped: the copies by source partition.
             create_again: Creates the copies of source topics, if nothing was written to them yet, or if the
-                policy lets the mirror continue.
+                policy lets the mirror continue; returns what is to be warned of.
             on_deleted: Receives the partitions that have to stop, if not.
             on_doubt: Receives the partitions that a task has to align, with what was found.
-            on_warning: Receives why nothing can be compared.
+            on_warning: Receives why nothing can be compared, and what a copy lacks that is created again;
+                each sentence once.
             on_notice: Receives which topics are created again.
 
         """
@@ -202,7 +203,7 @@ class CopyWatch:
         self._on_notice = on_notice
         self._pairs: dict[TopicPartition, Pair] = {}
         self._reported: dict[TopicPartition, tuple[CopyState, Pair]] = {}
-        self._warned = False
+        self._warned: set[str] = set()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._keep_looking, name="shoal-copies", daemon=True)
 
@@ -225,9 +226,8 @@ class CopyWatch:
                 try:
                     self.look(source, destination)
                 except Exception as error:  # a mirror of months does not end for it
-                    if not (isinstance(error, ShoalError) and is_transient(error)) and not self._warned:
-                        self._warned = True
-                        self._on_warning(f"the copies cannot be compared with what was mirrored: {error}")
+                    if not (isinstance(error, ShoalError) and is_transient(error)):
+                        self._warn(f"the copies cannot be compared with what was mirrored: {error}")
 
     def look(self, source: Cluster, destination: Cluster) -> None:
         """Compare all copies once."""
@@ -286,9 +286,16 @@ class CopyWatch:
             self._create(gone, copies)
 
     def _create(self, gone: Collection[str], copies: Mapping[TopicPartition, TopicPartition]) -> None:
-        self._create_again(sorted({each.topic for each, copy in copies.items() if copy.topic in gone}))
+        topics = sorted({each.topic for each, copy in copies.items() if copy.topic in gone})
+        for warning in self._create_again(topics):
+            self._warn(warning)
         for topic in sorted(gone):
             self._on_notice(f"topic {topic} was deleted at the destination, and is created again")
+
+    def _warn(self, sentence: str) -> None:
+        if sentence not in self._warned:
+            self._warned.add(sentence)
+            self._on_warning(sentence)
 
     def _doubt(self, found: Mapping[TopicPartition, tuple[CopyState, Pair]]) -> None:
         news = {

@@ -193,8 +193,9 @@ class Run:
             lock.acquire(partitions, _START_PATIENCE_S)
             self._settle_beginnings(prepared, partitions, control)
         if not self._options.once:
-            resources.enter_context(self._discover(prepared, work, control, lock, watch))
-            resources.enter_context(self._watch_copies(prepared.group, work, control))
+            warn = self._warn_in_report(prepared, watch)
+            resources.enter_context(self._discover(prepared, work, control, lock, warn))
+            resources.enter_context(self._watch_copies(prepared.group, work, control, warn))
         return self._run_on_spark(prepared, work, checkpoint, control, lock)
 
     # Before Spark
@@ -248,9 +249,8 @@ class Run:
         if self._retries is not None:
             self._retries.request()
 
-    def _discover(
-        self, prepared: Prepared, work: Work, control: ControlServer, lock: GroupLock, watch: Watch
-    ) -> Discovery:
+    def _warn_in_report(self, prepared: Prepared, watch: Watch) -> Callable[[str], None]:
+        """Return what warns while the mirror runs: page and report keep these warnings, too."""
         warnings = list(prepared.warnings)
 
         def warn(sentence: str) -> None:
@@ -258,6 +258,16 @@ class Run:
             watch.know(prepared.group, warnings)
             self._on_warning(sentence)
 
+        return warn
+
+    def _discover(
+        self,
+        prepared: Prepared,
+        work: Work,
+        control: ControlServer,
+        lock: GroupLock,
+        warn: Callable[[str], object],
+    ) -> Discovery:
         def found(topic: PreparedTopic) -> None:
             added = work.add(topic)
             lock.extend(added)
@@ -276,7 +286,9 @@ class Run:
             on_ends=work.expect,
         )
 
-    def _watch_copies(self, group: str, work: Work, control: ControlServer) -> CopyWatch:
+    def _watch_copies(
+        self, group: str, work: Work, control: ControlServer, warn: Callable[[str], object]
+    ) -> CopyWatch:
         """Compare the copies with the pairs while the mirror runs, also those that nothing is written to."""
 
         def stop(stops: Mapping[TopicPartition, tuple[PartitionStopped, Incident]]) -> None:
@@ -297,15 +309,16 @@ class Run:
             self._create_again,
             stop,
             align,
-            self._on_warning,
+            warn,
             self._on_notice,
         )
 
-    def _create_again(self, topics: Collection[str]) -> None:
+    def _create_again(self, topics: Collection[str]) -> Sequence[str]:
+        """Create the copies of source topics; return what is to be warned of."""
         selection = replace(self._options.topics, topics=",".join(topics))
         options = replace(self._options, topics=selection)
         with Cluster(options.source) as source, Cluster(options.destination) as destination:
-            prepare(options, source, destination, patience_s=_START_PATIENCE_S)
+            return prepare(options, source, destination, patience_s=_START_PATIENCE_S).warnings
 
     def _stop_deleted(
         self,

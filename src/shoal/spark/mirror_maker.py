@@ -128,7 +128,7 @@ class _MirrorMaker(Run):
             self._share = share
             resources.callback(share.release)
             if options.handling is None:  # a handler commits offsets without pairs
-                resources.enter_context(self._watch_copies(prepared.group, work, control))
+                resources.enter_context(self._watch_copies(prepared.group, work, control, self._warn))
             summary = self._run_on_spark(prepared, work, checkpoint, control, share)
             share.release()
             if share.failure is not None:
@@ -233,8 +233,9 @@ class _MirrorMaker(Run):
                 }
             return self._prepare_those(found, source, destination)
 
-    def _create_again(self, topics: Collection[str]) -> None:
-        self._prepare_topics(list(topics))
+    def _create_again(self, topics: Collection[str]) -> Sequence[str]:
+        self._prepare_topics(list(topics))  # warns by itself
+        return ()
 
     def _prepare_those(
         self, topics: Sequence[str], source: Cluster, destination: Cluster
