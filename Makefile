@@ -1,5 +1,6 @@
 # What there is to do here, each from a clean clone: `make demo` needs Python 3.11 or newer, the rest also a
-# JDK and Maven, which `make test` installs where it may, as it does Chromium.
+# JDK and Maven, which are installed where that is allowed, as are Prometheus for `make test-integration`
+# and Chromium for `make test-long`.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,13 +8,14 @@ BIN := $(VENV)/bin
 # pip's own settings say where packages come from.
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable
 
-.PHONY: help demo test test-long coverage agent chaos hostile soak bench check audit format clean distclean
+.PHONY: help demo test test-integration test-long coverage agent chaos hostile soak bench check audit format clean distclean
 
 help:
 	@echo 'make demo       two small Kafka clusters, and shoal copying between them'
-	@echo 'make test       checks and tests, those against real Kafka included'
-	@echo 'make test-long  the tests that take minutes'
-	@echo 'make coverage   make test, and which lines and branches it has run, for twice the CPU'
+	@echo 'make test       10 minutes: checks, all tests in one process, and one of each verb on real Kafka'
+	@echo 'make test-integration  25 minutes: all others on real Kafka and Spark'
+	@echo 'make test-long  nightly: chaos, soak, browsers, other versions of PySpark and Kafka, fuzzing, benches'
+	@echo 'make coverage   both, and which lines and branches it has run, for twice the CPU'
 	@echo 'make agent      the Java agent for real Kafka (docs/java-agent.md), tested: agent/start/target/shoal-agent.jar'
 	@echo 'make chaos      400 trials in which everything is killed, cut, paused and changed; ARGS=--help says more'
 	@echo 'make hostile    a million hostile requests and a thousand lies of a cluster; ARGS=--help says more'
@@ -33,17 +35,35 @@ PARALLEL = --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 # What takes long is seen in every run.
 SLOWEST = --durations=40 --durations-min=5
 
-test: check audit agent browser prometheus
-	$(BIN)/python -m pytest $(PARALLEL) $(SLOWEST) $(ARGS)
+AGENT_JAR = agent/start/target/shoal-agent.jar
+AGENT_SOURCES = agent/pom.xml $(wildcard agent/*/pom.xml) $(shell find agent/*/src/main -type f)
+MAVEN = mvn --batch-mode --quiet --file=agent/pom.xml
 
-test-long: $(VENV)/for-test kafka-tools
-	$(BIN)/python -m pytest -m long $(SLOWEST) $(ARGS)
+# Which test is in which of these three: tests/tiers.py.
+test: check audit $(AGENT_JAR)
+	$(BIN)/python -m pytest -m 'not integration and not long' $(PARALLEL) $(SLOWEST) $(ARGS)
 
-coverage:
-	@$(MAKE) test ARGS='--cov=shoal --cov-branch --cov-report=term $(ARGS)'
+test-integration: $(VENV)/for-test agent prometheus
+	$(BIN)/python -m pytest -m 'integration and not long' $(PARALLEL) $(SLOWEST) $(ARGS)
+
+# The fuzz tests once more, with inputs that no run has drawn before.
+test-long: $(VENV)/for-test $(AGENT_JAR) browser
+	@failed=0; \
+	$(BIN)/python -m pytest -m long $(SLOWEST) $(ARGS) || failed=$$?; \
+	SHOAL_FUZZ_EXAMPLES=2000 $(BIN)/python -m pytest tests/fuzz $(SLOWEST) --timeout=1800 || failed=$$?; \
+	exit $$failed
+
+coverage: check $(AGENT_JAR) prometheus
+	$(BIN)/python -m pytest -m 'not long' --cov=shoal --cov-branch --cov-report=term $(PARALLEL) $(SLOWEST) $(ARGS)
+
+# Without the agent's own tests: brokers need no more.
+$(AGENT_JAR): $(AGENT_SOURCES) | kafka-tools
+	$(MAVEN) -DskipTests package
+	@touch $@
 
 agent: kafka-tools
-	mvn --batch-mode --quiet --file=agent/pom.xml package
+	$(MAVEN) package
+	@touch $(AGENT_JAR)
 
 chaos: $(VENV)/for-test kafka-tools
 	$(BIN)/python -m tests.chaos $(ARGS)

@@ -1,16 +1,16 @@
-"""The Java agent's jar, built by Maven when its sources are newer."""
+"""The Java agent's jar, which the Makefile builds if its sources are newer."""
 
 import functools
 import shutil
 import subprocess
 from pathlib import Path
 
-from rig.jars import MissingKafka, java
+from rig.jars import MissingKafka
 
 __all__ = ["agent_jar"]
 
-_AGENT = Path(__file__).parent.parent / "agent"
-_JAR = _AGENT / "start" / "target" / "shoal-agent.jar"
+_ROOT = Path(__file__).parent.parent
+_JAR = Path("agent", "start", "target", "shoal-agent.jar")
 
 
 @functools.cache  # a jar that running brokers have open may not change
@@ -19,27 +19,14 @@ def agent_jar() -> Path:
     Return the agent's jar, built without its own tests if it is missing or out of date.
 
     Raises:
-        MissingKafka: Maven is missing or failed; the text has its output.
+        MissingKafka: make or Maven is missing or failed; the text has the output.
 
     """
-    if not _JAR.exists() or _JAR.stat().st_mtime < max(each.stat().st_mtime for each in _sources()):
-        _build()
-    return _JAR
-
-
-def _sources() -> list[Path]:
-    modules = [each for each in _AGENT.iterdir() if each.is_dir() and each.name != "target"]
-    poms = [_AGENT / "pom.xml", *(module / "pom.xml" for module in modules)]
-    code = [file for module in modules for file in (module / "src" / "main").rglob("*") if file.is_file()]
-    return poms + code
-
-
-def _build() -> None:
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise MissingKafka("no mvn found on PATH: install Maven to build the agent")
-    java()
-    command = [maven, "--batch-mode", "--quiet", f"--file={_AGENT / 'pom.xml'}", "-DskipTests", "package"]
+    make = shutil.which("make")
+    if make is None:
+        raise MissingKafka("no make found on PATH: install it to build the agent")
+    command = [make, "--silent", f"--directory={_ROOT}", str(_JAR)]
     result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if result.returncode != 0 or not _JAR.exists():
-        raise MissingKafka(f"mvn could not build the agent:\n{result.stdout}")
+    if result.returncode != 0:
+        raise MissingKafka(f"make could not build the agent:\n{result.stdout}")
+    return _ROOT / _JAR

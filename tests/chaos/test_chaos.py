@@ -73,6 +73,7 @@ def test_controllers_fail_and_disks_fill_up_where_brokers_are_real() -> None:
     assert drawn(Kind.EMBEDDED) == set()
 
 
+@pytest.mark.long
 # Six brokers start with the first; a process may take 150 s, and be started again.
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(

@@ -4,10 +4,13 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from shoal.demo import TOPICS
 from tests.spark.mirror_command import complaints
 
 
+@pytest.mark.integration
 def test_the_demo_copies_every_record_of_every_kind() -> None:
     command = [sys.executable, "-m", "shoal", "demo", "--megabytes", "4", "--json"]
     run = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)

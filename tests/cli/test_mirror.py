@@ -17,7 +17,7 @@ from shoal.protocol.apis import ApiKey
 from tests.spark.mirror_command import complaints
 
 #: Longer than what it waits for itself, on a busy machine.
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 TIMEOUT_S = 240
 RECORDS = 100

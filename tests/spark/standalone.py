@@ -1,0 +1,58 @@
+"""A standalone Spark cluster on this machine: a master and a worker, each a JVM."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyspark
+
+from tests.spark.mirror_command import TIMEOUT_S
+from tests.two_brokers import wait_until
+
+__all__ = ["standalone_cluster"]
+
+
+@contextmanager
+def standalone_cluster(directory: Path) -> Iterator[str]:
+    """Run a master and a worker as an administrator would; yield the master's address."""
+    spark_class = Path(pyspark.__file__).parent / "bin" / "spark-class"
+    environ = {**os.environ, "SPARK_WORKER_DIR": str(directory / "work")}
+
+    @contextmanager
+    def daemon(name: str, *args: str) -> Iterator[Path]:
+        log = directory / f"{name}.log"
+        command = [str(spark_class), *args]
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command, env=environ, stdout=output, stderr=output, start_new_session=True
+            )
+        try:
+            yield log
+        finally:
+            process.terminate()
+            process.wait(TIMEOUT_S)
+
+    here = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
+    with daemon("master", "org.apache.spark.deploy.master.Master", *here) as log:
+        address = _said(log, r"Starting Spark master at (spark://\S+)")
+        size = ["--cores", "2", "--memory", "2g"]
+        with daemon("worker", "org.apache.spark.deploy.worker.Worker", *here, *size, address) as worker_log:
+            _said(worker_log, r"(Successfully registered with master)")
+            yield address
+
+
+def _said(log: Path, pattern: str) -> str:
+    """Wait until a log says something; return what."""
+    found: list[str] = []
+
+    def look() -> bool:
+        found[:] = re.findall(pattern, log.read_text())
+        return bool(found)
+
+    wait_until(look, TIMEOUT_S)
+    return found[0]

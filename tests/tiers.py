@@ -1,0 +1,90 @@
+"""
+The three tiers of the tests, and the one place that says which test is in which.
+
+``make test``
+    All tests that start nothing but Python: units, embedded brokers, commands without Spark. And one smoke of
+    each verb on real Kafka (`SMOKES`, marked ``smoke``).
+``make test-integration``
+    Marked ``integration``: real Kafka, real Spark, other people's clients.
+``make test-long``
+    Marked ``long``: what takes minutes, needs a browser, or repeats a test with another version.
+
+Nobody has to remember a mark. All of ``tests/integration`` is ``integration``; a test that asks for a fixture
+``spark`` or ``browser`` gets its mark by that; and a test of the first tier that starts a JVM fails and says
+which mark it lacks.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+__all__ = ["SMOKES", "OnlyPython", "mark_tiers"]
+
+_TESTS = Path(__file__).parent
+
+#: One of each verb on real Kafka, as short as it can be; `make test` runs these of ``tests/integration``.
+SMOKES = {
+    "mirror --once, verify": "test_mirror.py::test_every_kind_of_batch_is_mirrored_once_and_verified",
+    "mirror, leaders move": (
+        "test_life.py::test_records_go_on_to_arrive_once_and_in_order[MOVE_LEADERS-Side.DESTINATION]"
+    ),
+    "mirror-maker": "test_mirror_maker.py::test_both_mirror_the_same_and_commit_the_same",
+    "gateway": "test_old_clients.py::test_every_record_of_every_kind_of_batch_is_read[gateway-Java 0.10.2.2]",
+    "agent": "test_agent.py::test_batches_are_written_as_they_were_sent[4.1.0-5]",
+    'format("shoal")': "test_format_shoal.py::test_a_job_of_a_standalone_cluster_copies_a_topic",
+}
+
+#: Fixtures of these names start what they are named after.
+_TIER_OF_FIXTURE = {"browser": "long", "spark": "integration"}
+
+#: What only a test with a mark may start.
+_HEAVY = ("java", "spark-submit", "spark-class", "chromedriver")
+
+
+def mark_tiers(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """
+    Mark what has just been collected.
+
+    Raises:
+        pytest.UsageError: A smoke is not there any more, though its file is collected whole.
+
+    """
+    smokes = {f"tests/integration/{each}" for each in SMOKES.values()}
+    for item in items:
+        if item.nodeid in smokes:
+            item.add_marker(pytest.mark.smoke)
+            continue
+        if item.path.is_relative_to(_TESTS / "integration"):
+            item.add_marker(pytest.mark.integration)
+        for fixture in _TIER_OF_FIXTURE.keys() & getattr(item, "fixturenames", ()):
+            item.add_marker(_TIER_OF_FIXTURE[fixture])
+    if not any("::" in each for each in config.args):
+        files = {item.nodeid.partition("::")[0] for item in items}
+        there = {item.nodeid for item in items}
+        gone = sorted(each for each in smokes - there if each.partition("::")[0] in files)
+        if gone:
+            raise pytest.UsageError(f"tests/tiers.py: no such test, name another smoke: {', '.join(gone)}")
+
+
+class OnlyPython:
+    """An audit hook: a test of the first tier fails if it starts a JVM or a browser."""
+
+    def __init__(self) -> None:
+        self.running: pytest.Item | None = None
+        """The test that runs."""
+
+    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event != "subprocess.Popen" or self.running is None or _may_start_all(self.running):
+            return
+        program = Path(os.fsdecode(arguments[0]))
+        # A stand-in that the test has written itself is not meant.
+        if program.name in _HEAVY and not any(part.startswith("pytest-of-") for part in program.parts):
+            pytest.fail(f"starts {program}: mark it with integration or long (tests/tiers.py says which)")
+
+
+def _may_start_all(item: pytest.Item) -> bool:
+    return any(item.get_closest_marker(each) for each in ("smoke", "integration", "long"))
