@@ -29,6 +29,7 @@ PASSWORDS = {"alice": "alice=secret 7c1e", "bob": "bob-secret-9f27"}
 _SUPER_USERS = "User:ANONYMOUS;User:alice;User:CN=alice"
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+_OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 
 _LISTENERS = {
     "TLS": "SSL",
@@ -38,6 +39,7 @@ _LISTENERS = {
     "SASL": "SASL_PLAINTEXT",
     "SASLTLS": "SASL_SSL",
     "SHORT": "SASL_PLAINTEXT",
+    "OAUTH": "SASL_PLAINTEXT",
 }
 
 SHORT_SESSION_MS = 5000
@@ -55,7 +57,8 @@ class LockedKafka:
     A running cluster.
 
     Its listeners: PLAINTEXT (``cluster.bootstrap``), TLS, MUTUAL (asks for a certificate), MISNAMED and
-    EXPIRED (whose certificates are bad), SASL (without TLS), SASLTLS, SHORT (SASL with short sessions).
+    EXPIRED (whose certificates are bad), SASL (without TLS), SASLTLS, SHORT (SASL with short sessions), OAUTH
+    (OAUTHBEARER alone; any unsigned token is accepted, in the name of its subject).
     """
 
     cluster: KafkaCluster
@@ -99,6 +102,8 @@ class LockedKafka:
 
 def jaas(mechanism: str, username: str, password: str | None = None) -> str:
     """Return a client's ``sasl.jaas.config``; the password is the user's own by default."""
+    if mechanism == "OAUTHBEARER":
+        return f'{_OAUTH} required unsecuredLoginStringClaim_sub="{username}";'
     module = _PLAIN if mechanism == "PLAIN" else _SCRAM
     secret = PASSWORDS[username] if password is None else password
     return f'{module} required username="{username}" password="{secret}";'
@@ -142,6 +147,9 @@ def _config(directory: Path) -> dict[str, object]:
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
         "listener.name.mutual.ssl.client.auth": "required",
         "listener.name.short.connections.max.reauth.ms": SHORT_SESSION_MS,
+        "listener.name.oauth.sasl.enabled.mechanisms": "OAUTHBEARER",
+        # Kafka's default checks unsigned tokens (OAuthBearerUnsecuredValidatorCallbackHandler).
+        "listener.name.oauth.oauthbearer.sasl.jaas.config": jaas("OAUTHBEARER", "broker"),
     }
     for name, protocol in _LISTENERS.items():
         prefix = f"listener.name.{name.lower()}"
@@ -151,7 +159,7 @@ def _config(directory: Path) -> dict[str, object]:
             config[f"{prefix}.ssl.keystore.location"] = own if own.exists() else directory / "broker.pem"
             config[f"{prefix}.ssl.truststore.type"] = "PEM"
             config[f"{prefix}.ssl.truststore.location"] = directory / "ca.pem"
-        if protocol.startswith("SASL"):
+        if protocol.startswith("SASL") and name != "OAUTH":
             config[f"{prefix}.plain.sasl.jaas.config"] = f"{_PLAIN} required {users};"
             for mechanism in ("scram-sha-256", "scram-sha-512"):
                 config[f"{prefix}.{mechanism}.sasl.jaas.config"] = f"{_SCRAM} required;"

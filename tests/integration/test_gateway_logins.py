@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -12,8 +14,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AclOperation, ResourceType
 from kafka import KafkaConsumer, KafkaProducer
+from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from rig import Record, create_topic, read_topic
+from rig import Record, create_topic, read_topic, wait_until
 from rig.load import FIRST_TIMESTAMP
 from rig.locked import PASSWORDS, SHORT_SESSION_MS, LockedKafka, jaas, locked_kafka
 from rig.old_clients import OLD_CLIENTS, OldClientFailed
@@ -184,3 +187,102 @@ def test_login_that_is_passed_on_is_renewed_by_its_client(kafka: LockedKafka, to
             assert read == sent > 10
         finally:
             consumer.close()
+
+
+# OAUTHBEARER, with the unsigned tokens that Kafka accepts by default (RFC 7515, appendix A.5)
+
+
+@pytest.fixture(scope="module")
+def passing_tokens(kafka: LockedKafka) -> Iterator[Gateway]:
+    """A gateway without credentials, before the listener with OAUTHBEARER."""
+    config = upstream({"bootstrap.servers": kafka.cluster.listener("OAUTH")})
+    with Gateway(GatewaySettings("127.0.0.1", 0, config, pass_through=True)) as running:
+        yield running
+
+
+def librdkafka_with_tokens(gateway: Gateway, user: str, life_s: int = 3600) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": str(gateway.bootstrap),
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "enable.sasl.oauthbearer.unsecure.jwt": True,
+        "sasl.oauthbearer.config": f"principal={user} lifeSeconds={life_s}",
+        "log_level": 0,
+    }
+
+
+def unsigned_token(user: str, life_s: int = 3600) -> str:
+    claims = {"sub": user, "iat": int(time.time()), "exp": int(time.time()) + life_s}
+    parts = [base64.urlsafe_b64encode(json.dumps(each).encode()) for each in ({"alg": "none"}, claims)]
+    return ".".join(each.rstrip(b"=").decode() for each in parts) + "."
+
+
+def test_clients_log_in_by_a_token(kafka: LockedKafka, passing_tokens: Gateway, topic: str) -> None:
+    class Tokens(AbstractTokenProvider):  # type: ignore[misc]
+        def token(self) -> str:
+            return unsigned_token("alice")
+
+    create_topic(kafka.cluster.bootstrap, topic)
+    producer = Producer(librdkafka_with_tokens(passing_tokens, "alice"))
+    producer.produce(topic, b"of librdkafka")
+    assert producer.flush(SECONDS) == 0
+    config: dict[str, Any] = {
+        "bootstrap_servers": str(passing_tokens.bootstrap),
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "OAUTHBEARER",
+        "sasl_oauth_token_provider": Tokens(),
+    }
+    with closing(KafkaProducer(**config)) as python:
+        python.send(topic, b"of kafka-python").get(SECONDS)
+    with closing(KafkaConsumer(topic, auto_offset_reset="earliest", **config)) as consumer:
+        assert [next(consumer).value for _ in range(2)] == [b"of librdkafka", b"of kafka-python"]
+
+
+def test_acls_of_the_cluster_see_the_subject_of_a_token(
+    kafka: LockedKafka, passing_tokens: Gateway, topic: str
+) -> None:
+    create_topic(kafka.cluster.bootstrap, topic)
+    kafka.allow("bob", ResourceType.TOPIC, topic, AclOperation.READ, AclOperation.DESCRIBE)
+    errors: list[int] = []
+    producer = Producer(librdkafka_with_tokens(passing_tokens, "bob"))
+    producer.produce(topic, b"value", on_delivery=lambda error, _: errors.append(error.code()))
+    assert producer.flush(SECONDS) == 0
+    assert errors == [KafkaError.TOPIC_AUTHORIZATION_FAILED]
+
+
+@pytest.mark.parametrize("token", ["no token", "", unsigned_token("alice", life_s=-3600)])
+def test_bad_token_lets_no_client_in(passing_tokens: Gateway, token: str) -> None:
+    errors: list[KafkaError] = []
+    config = librdkafka_with_tokens(passing_tokens, "alice")
+    del config["enable.sasl.oauthbearer.unsecure.jwt"]
+    producer = Producer(
+        {**config, "oauth_cb": lambda _: (token, time.time() + 3600), "error_cb": errors.append}
+    )
+    with pytest.raises(KafkaException):
+        producer.list_topics(timeout=5)
+    producer.poll(1)
+    assert KafkaError._AUTHENTICATION in [each.code() for each in errors]
+    told = " ".join(each.str() for each in errors)
+    assert "invalid credentials with SASL mechanism OAUTHBEARER" in told or "invalid_token" in told
+    del producer
+    wait_until(lambda: passing_tokens.connections == 0, "a connection without a login is kept")
+
+
+def test_token_that_ends_is_renewed_by_its_client(
+    kafka: LockedKafka, passing_tokens: Gateway, topic: str
+) -> None:
+    life_s = SHORT_SESSION_MS // 1000
+    create_topic(kafka.cluster.bootstrap, topic)
+    failed: list[KafkaError] = []
+    producer = Producer(
+        {**librdkafka_with_tokens(passing_tokens, "alice", life_s), "error_cb": failed.append}
+    )
+    deadline = time.monotonic() + 3.5 * life_s
+    sent = 0
+    while time.monotonic() < deadline:
+        producer.produce(topic, b"value")
+        assert producer.flush(SECONDS) == 0
+        sent += 1
+        producer.poll(0.3)
+    assert len(read_topic(kafka.cluster.bootstrap, topic)[0]) == sent > 10
+    assert failed == []
