@@ -5,7 +5,8 @@ In steps. Each step sends some thousand requests while a crowd keeps connections
 and an honest client is served all the while. After each, these promises are checked:
 
 - the process runs, and printed no traceback;
-- no request was left without an answer that may not be;
+- no request was left without an answer that may not be, by a clock that stands still while these processes
+  wait for a CPU;
 - the honest client was served each time, within :data:`SERVED_S`;
 - threads and sockets are back to what they were before the first step, within :data:`BACK_S`;
 - the process never needed more memory than :data:`MOST_BYTES`.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import tempfile
 import time
 from collections import Counter
@@ -35,6 +37,7 @@ from tests.server_process import ServerProcess
 from .attackers import End, Tally, attack
 from .bombs import BOMBS, bomb
 from .crowd import Crowd
+from .fair_clock import FairClock
 from .inputs import TOPICS, Input, draw_input
 from .probe import Probe
 
@@ -104,6 +107,7 @@ class ClientResult:
     What a campaign against one server came to.
 
     Attributes:
+        without_cpu_s: For how long the processes waited for a CPU of the machine.
         problems: The promises that were broken, each with the step.
 
     """
@@ -121,6 +125,7 @@ class ClientResult:
     peak_bytes: int = 0
     most_threads: int = 0
     seconds: float = 0.0
+    without_cpu_s: float = 0.0
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -173,7 +178,10 @@ class _Step:
             Probe(self.target.process.address) as probe,
             Crowd(self.target.address, self.seed, self.result.steps) as crowd,
         ):
-            self.result.add(attack(self.target.address, self._inputs(numbers), _CONNECTIONS))
+            clock = FairClock([os.getpid(), *(each.process_id for each in self.target.processes)])
+            began = time.monotonic()
+            self.result.add(attack(self.target.address, self._inputs(numbers), _CONNECTIONS, clock.now))
+            self.result.without_cpu_s += time.monotonic() - began - clock.now()
             threads = psutil.Process(self.target.process.process_id).num_threads()
             self.result.most_threads = max(self.result.most_threads, threads)
         self.result.crowd += crowd.clients

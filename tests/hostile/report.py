@@ -22,8 +22,8 @@ def line_of(result: ClientResult) -> str:
         f"{result.target} step {result.steps}: {result.requests:,} requests "
         f"({result.requests / max(result.seconds, 0.001):.0f}/s; {ends}), {result.bombs} bombs, "
         f"longest answer {result.longest_s:.1f} s, honest client {result.served} times in at most "
-        f"{result.longest_served_s:.1f} s, peak {result.peak_bytes // _MEGABYTE} MB, "
-        f"{len(result.problems)} problems"
+        f"{result.longest_served_s:.1f} s, peak {result.peak_bytes // _MEGABYTE} MB, without a CPU "
+        f"for {result.without_cpu_s:.0f} of {result.seconds:.0f} s, {len(result.problems)} problems"
     )
 
 

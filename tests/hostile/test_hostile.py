@@ -22,6 +22,7 @@ from tests.hostile.bombs import BOMBS, bomb
 from tests.hostile.client_campaign import ClientResult, Target, attack_server
 from tests.hostile.cluster_campaign import ClusterResult, lie_to_all
 from tests.hostile.command_campaign import CommandResult, lie_to_commands
+from tests.hostile.fair_clock import FairClock
 from tests.hostile.inputs import draw_input
 from tests.hostile.report import client_table, cluster_table
 
@@ -146,6 +147,51 @@ def test_a_server_that_does_not_answer_is_a_hang(monkeypatch: pytest.MonkeyPatch
         tally = attack(address, iter([waits_never]), 1)
     assert tally.ends == {End.HUNG: 1}
     assert tally.hung == [str(waits_never)]
+
+
+def test_a_server_that_waits_for_a_cpu_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attackers, "HANG_S", 0.3)
+    waits_never = next(each for each in (draw_input(SEED, n) for n in itertools.count()) if each.api == 3)
+    with listening() as (listener, address):
+
+        def answer_late() -> None:
+            client, _ = listener.accept()
+            with client:
+                time.sleep(1)  # the machine's, which the clock below leaves out
+                client.sendall(bytes.fromhex("00000004 00000001"))
+                client.recv(1)
+
+        thread = threading.Thread(target=answer_late)
+        thread.start()
+        tally = attack(address, iter([waits_never]), 1, lambda: time.monotonic() / 20)
+        thread.join()
+    assert tally.ends == {End.ANSWERED: 1}
+
+
+@pytest.mark.parametrize(
+    ("waited_s", "counted_s"),
+    [((0.0, 0.0), 10.0), ((4.0, 0.0), 6.0), ((4.0, 3.0), 3.0), ((8.0, 8.0), 0.5)],
+)
+def test_a_fair_clock_leaves_out_what_threads_wait_for_a_cpu(
+    tmp_path: Path, waited_s: tuple[float, float], counted_s: float
+) -> None:
+    files = [tmp_path / str(process) / "task" / str(process) / "schedstat" for process in (10, 11)]
+    for file in files:
+        file.parent.mkdir(parents=True)
+        file.write_text("5000000000 7000000000 9\n")
+    at = 100.0
+    clock = FairClock([10, 11], tmp_path, lambda: at)
+    at = 110.0
+    for file, each in zip(files, waited_s, strict=True):
+        file.write_text(f"6000000000 {7_000_000_000 + int(each * 1e9)} 10\n")
+    assert clock.now() == pytest.approx(counted_s)
+
+
+def test_a_fair_clock_goes_on_if_a_process_has_ended(tmp_path: Path) -> None:
+    at = 0.0
+    clock = FairClock([10], tmp_path, lambda: at)
+    at = 2.0
+    assert clock.now() == 2.0
 
 
 def test_a_server_that_hangs_up_has_refused() -> None:
