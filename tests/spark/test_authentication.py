@@ -114,4 +114,5 @@ def test_authentication_settings_of_masters_on_this_machine() -> None:
     assert local == {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
     first, second = (_authentication({"spark.master": "local-cluster[2,1,1024]"}) for _ in range(2))
     assert first["spark.authenticate.secret"] != second["spark.authenticate.secret"]
-    assert _authentication({"spark.master": "local[1]", "spark.authenticate": "false"}) == {}
+    off = _authentication({"spark.master": "local[1]", "spark.authenticate": "false"})
+    assert off == {"spark.network.crypto.enabled": "false"}

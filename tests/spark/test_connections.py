@@ -107,7 +107,8 @@ def test_a_task_without_credentials_needs_no_authentication(monkeypatch: pytest.
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("authenticates", [False, True])
+# In this order, since the second session begins in the JVM that the first one leaves behind.
+@pytest.mark.parametrize("authenticates", [True, False])
 def test_spark_gives_its_tasks_the_settings_of_the_session(authenticates: bool, tmp_path: Path) -> None:
     session = spark_session(
         "local[1]", {} if authenticates else {"spark.authenticate": "false"}, tmp_path / "spark.log", tmp_path

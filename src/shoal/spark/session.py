@@ -231,9 +231,11 @@ def _defaults(local: bool, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _authentication(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return settings that authenticate and encrypt Spark's connections; none if the user turned it off."""
+    """Return settings that authenticate and encrypt Spark's connections, or do neither if told so."""
     if settings.get("spark.authenticate", "true").strip().lower() != "true":
-        return {}  # Spark refuses encryption without authentication.
+        # Spark refuses encryption without authentication, and a JVM that a stopped session left behind
+        # still has that session's settings.
+        return {"spark.network.crypto.enabled": "false"}
     if not settings["spark.master"].startswith("local-cluster"):
         return _AUTHENTICATED  # Spark makes a secret, which stays in its one JVM.
     # Executors receive it in their environment, which only their own user can read.
