@@ -211,7 +211,7 @@ def message(
 def wrapper(
     magic: int,
     codec: Codec,
-    inner: Sequence[bytes],
+    inner: Sequence[bytes | bytearray],
     *,
     offset: int = 0,
     flags: int = 0,

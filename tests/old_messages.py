@@ -8,6 +8,7 @@ versions were current; the ones that shoal uses are generated from Kafka's defin
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -33,11 +34,11 @@ _INTEGER_BITS = {types.Int8: 7, types.Int16: 15, types.Int32: 31, types.Int64: 6
 @cache
 def _classes() -> dict[tuple[int, int, bool], Any]:
     modules = [vars(import_module(f"kafka.protocol.old.{name}")) for name in _MODULES]
+    found: Iterator[Any] = (each for module in modules for each in module.values() if isinstance(each, type))
     return {
         (each.API_KEY, each.API_VERSION, each.is_request()): each
-        for module in modules
-        for each in module.values()
-        if isinstance(each, type) and isinstance(getattr(each, "API_KEY", None), int)
+        for each in found
+        if isinstance(getattr(each, "API_KEY", None), int)
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 from shoal.turns import Turns
 
@@ -29,10 +30,14 @@ def order_of(turns: Turns, asked: list[tuple[str, str]]) -> list[tuple[str, str]
     with turns.turn("holder"):
         for count, thread in enumerate(threads, 1):
             thread.start()
-            _wait_until(lambda count=count: len(turns._waiting) == count)
+            _wait_until(partial(_as_many_wait, turns, count))
     for thread in threads:
         thread.join(PATIENCE_S)
     return order
+
+
+def _as_many_wait(turns: Turns, count: int) -> bool:
+    return len(turns._waiting) == count
 
 
 def _wait_until(true: Callable[[], bool]) -> None:

@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
-from aiokafka.record import MemoryRecords  # type: ignore[import-untyped]
+from aiokafka.record import MemoryRecords
 
 from shoal.broker import Broker
 from shoal.broker.call import Call
@@ -97,6 +97,7 @@ def batches_of(log: Log) -> list[RecordBatch]:
     offset = log.log_start_offset
     while True:
         read = log.read(offset, 2**31, committed=False, at_least_one_batch=True)
+        assert isinstance(read.record_set, memoryview), "the log is in memory"
         found += split(read.record_set)
         if not read.record_set:
             return found
@@ -218,16 +219,12 @@ class Watched(Uncontrolled):
     def __init__(self) -> None:
         self.reports: list[dict[str, Any]] = []
         self.waits: list[float] = []
-        self.stop_requested = False
+        self.stop_requested = self.mirror_ends = False
         self._stopping = threading.Event()
 
     def request_stop(self) -> None:
-        self.stop_requested = True
+        self.stop_requested = self.mirror_ends = True
         self._stopping.set()
-
-    @property
-    def mirror_ends(self) -> bool:
-        return self.stop_requested
 
     def report(self, message: dict[str, Any]) -> None:
         self.reports.append(message)

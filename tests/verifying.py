@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from shoal.broker.log import Log
+from shoal.broker.segment import MemorySegment
 from shoal.mirroring.verify import PartitionReport, VerifyReport, verify
 from shoal.records import Codec
 from tests import batches
@@ -82,13 +83,13 @@ def lay_out(brokers: TwoBrokers, found: Sequence[bytearray], topic: str = "topic
 def verified(brokers: TwoBrokers, topic: str = "topic", **options: object) -> VerifyReport:
     """Verify a topic with the group of the mirror."""
     settings = brokers.settings
-    chosen = {"group": settings.group, "patience_s": 5.0, **options}
-    return verify(settings.source, settings.destination, {topic: topic}, **chosen)  # type: ignore[arg-type]
+    chosen: dict[str, Any] = {"group": settings.group, "patience_s": 5.0, **options}
+    return verify(settings.source, settings.destination, {topic: topic}, **chosen)
 
 
 def partition(brokers: TwoBrokers, **options: object) -> PartitionReport:
     """Verify its one partition."""
-    (report,) = verified(brokers, **options).partitions
+    (report,) = verified(brokers, "topic", **options).partitions
     return report
 
 
@@ -109,6 +110,7 @@ def rewrite(brokers: TwoBrokers, edit: Callable[[list[bytearray]], Sequence[byte
 def flip(log: Log, batch_index: int, position: int, bit: int = 0) -> None:
     """Flip one bit of a stored batch; negative positions count from its end."""
     segment = log._segments[0]
+    assert isinstance(segment, MemorySegment)
     end = segment.position(batch_index + 1)
     start = segment.position(batch_index)
     segment._buffer[(start if position >= 0 else end) + position] ^= 1 << bit

@@ -18,6 +18,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import lz4.frame
@@ -197,7 +198,7 @@ def _compare(case: ProduceCase, expected: Sequence[_Expected], found: Sequence[R
             tolerance_ms = 1000 if len(expected) > 1 else 0
             assert abs(stored.header.max_timestamp - wanted.append_time) <= tolerance_ms
             assert stored.header.max_timestamp > TIMESTAMP
-            assert patched(stored.view, 0, b"") == stored.view, "its CRC is right"
+            assert patched(bytes(stored.view), 0, b"") == stored.view, "its CRC is right"
             assert stored.payload == wanted.batch.payload
         elif wanted.stored is Stored.RECOMPRESSED:
             codec = case.config["compression_type"]
@@ -205,7 +206,7 @@ def _compare(case: ProduceCase, expected: Sequence[_Expected], found: Sequence[R
             assert _content(stored) == _content(wanted.batch)
             assert stored.header.records_count == stored.header.last_offset_delta + 1
             assert _identity(stored) == _identity(wanted.batch)
-            assert patched(stored.view, 0, b"") == stored.view, "its CRC is right"
+            assert patched(bytes(stored.view), 0, b"") == stored.view, "its CRC is right"
         else:
             assert stored.view[8:12] == wanted.batch.view[8:12]
             assert stored.view[16:] == wanted.batch.view[16:]
@@ -321,7 +322,7 @@ def _good() -> Iterator[ProduceCase]:
         versions = WITH_ZSTD if codec is Codec.ZSTD else EVERY
         yield ProduceCase(
             f"batches of codec {codec.name.lower()}",
-            [_ok(lambda codec=codec: batch(3, codec=codec)), _ok(lambda codec=codec: batch(2, codec=codec))],
+            [_ok(partial(batch, 3, codec=codec)), _ok(partial(batch, 2, codec=codec))],
             versions=versions,
         )
     yield _accepted("acks 1 is answered", batch, versions=EVERY)
@@ -358,9 +359,7 @@ def _good() -> Iterator[ProduceCase]:
     for codec in (Codec.NONE, *_CODECS):
         yield _accepted(
             f"a record's unused attributes, {codec.name.lower()}",
-            lambda codec=codec: _raw(
-                b"".join((payload([Record()])[:1], b"\x7f", payload([Record()])[2:])), codec
-            ),
+            partial(_raw, b"".join((payload([Record()])[:1], b"\x7f", payload([Record()])[2:])), codec),
             versions=NEWEST,
         )
 
@@ -413,7 +412,7 @@ def _envelope() -> Iterator[ProduceCase]:
     for codec in Codec:
         yield _refused(
             f"a wrong CRC, {codec.name.lower()}",
-            lambda codec=codec: _with_wrong_crc(batch(3, codec=codec)),
+            partial(_with_wrong_crc, batch(3, codec=codec)),
             _CORRUPT,
             versions=WITH_ZSTD,
         )
@@ -421,7 +420,7 @@ def _envelope() -> Iterator[ProduceCase]:
     for codec_id in (5, 6, 7):
         yield _refused(
             f"codec {codec_id}",
-            lambda codec_id=codec_id: patched(batch(), 21, codec_id.to_bytes(2)),
+            partial(patched, batch(), 21, codec_id.to_bytes(2)),
             _UNKNOWN,
         )
     overhead = len(batch([b""])) + 1
@@ -462,37 +461,33 @@ def _envelope() -> Iterator[ProduceCase]:
 def _counts() -> Iterator[ProduceCase]:
     for codec in (Codec.NONE, Codec.LZ4):
         kind = codec.name.lower()
-        yield _refused(f"holes, {kind}", lambda codec=codec: batch(3, holes=[1], codec=codec), _INVALID)
-        yield _refused(
-            f"no records, {kind}", lambda codec=codec: batch(3, holes=[0, 1, 2], codec=codec), _INVALID
-        )
+        yield _refused(f"holes, {kind}", partial(batch, 3, holes=[1], codec=codec), _INVALID)
+        yield _refused(f"no records, {kind}", partial(batch, 3, holes=[0, 1, 2], codec=codec), _INVALID)
         yield _refused(
             f"more records than offsets, {kind}",
-            lambda codec=codec: _with_int32(_RECORDS_COUNT, 3, codec),
+            partial(_with_int32, _RECORDS_COUNT, 3, codec),
             _INVALID,
         )
         yield _refused(
             f"a negative record count, {kind}",
-            lambda codec=codec: _with_int32(_RECORDS_COUNT, -1, codec),
+            partial(_with_int32, _RECORDS_COUNT, -1, codec),
             _INVALID,
         )
         for delta in (-1, -2):
             yield _refused(
                 f"a last offset delta of {delta}, {kind}",
-                lambda codec=codec, delta=delta: _with_int32(_LAST_OFFSET_DELTA, delta, codec),
+                partial(_with_int32, _LAST_OFFSET_DELTA, delta, codec),
                 _INVALID,
             )
         yield _refused(
             f"the largest last offset delta, {kind}",
-            lambda codec=codec: _with_int32(_LAST_OFFSET_DELTA, 2**31 - 1, codec),
+            partial(_with_int32, _LAST_OFFSET_DELTA, 2**31 - 1, codec),
             _INVALID,
         )
-        yield _refused(
-            f"a control batch, {kind}", lambda codec=codec: batch(flags=CONTROL, codec=codec), _INVALID
-        )
+        yield _refused(f"a control batch, {kind}", partial(batch, flags=CONTROL, codec=codec), _INVALID)
         yield _refused(
             f"a producer id without a sequence, {kind}",
-            lambda codec=codec: _with_producer(-1, codec=codec),
+            partial(_with_producer, -1, codec=codec),
             _INVALID,
         )
 
@@ -503,25 +498,24 @@ def _counts() -> Iterator[ProduceCase]:
 def _records() -> Iterator[ProduceCase]:
     for codec in Codec:
         kind = codec.name.lower()
-        options = {"versions": NEWEST}
         two = [Record(), Record(offset_delta=1)]
         yield _refused(
             f"fewer records than the header says, {kind}",
-            lambda codec=codec: _of([Record()], codec, 2),
+            partial(_of, [Record()], codec, 2),
             _INVALID,
-            **options,
+            versions=NEWEST,
         )
         yield _refused(
             f"more records than the header says, {kind}",
-            lambda codec=codec, two=two: _of(two, codec, 1),
+            partial(_of, two, codec, 1),
             _INVALID,
-            **options,
+            versions=NEWEST,
         )
         yield _refused(
             f"a byte after the last record, {kind}",
-            lambda codec=codec: _raw(payload([Record()]) + b"\0", codec),
+            partial(_raw, payload([Record()]) + b"\0", codec),
             _INVALID,
-            **options,
+            versions=NEWEST,
         )
         # Kafka does not look at the length of a record whose key and value it skips.
         skips = codec is not Codec.NONE
@@ -534,15 +528,15 @@ def _records() -> Iterator[ProduceCase]:
         ):
             build = lambda plain=plain, codec=codec: _raw(plain, codec)  # noqa: E731
             if is_refused:
-                yield _refused(f"{name}, {kind}", build, _INVALID, **options)
+                yield _refused(f"{name}, {kind}", build, _INVALID, versions=NEWEST)
             else:
-                yield _accepted(f"{name}, {kind}", build, **options)
+                yield _accepted(f"{name}, {kind}", build, versions=NEWEST)
                 yield _refused(
                     f"{name}, {kind}, where it is recompressed",
                     build,
                     _INVALID,
                     config={"compression_type": "uncompressed"},
-                    **options,
+                    versions=NEWEST,
                 )
         for name, plain, code in (
             ("a length without end", b"\xff" * 12, _INVALID if skips else _UNKNOWN),
@@ -550,9 +544,7 @@ def _records() -> Iterator[ProduceCase]:
             ("a key length without end", b"\x20\0\0\0" + b"\xff" * 13, _INVALID),
             ("no records in the payload", b"", _INVALID),
         ):
-            yield _refused(
-                f"{name}, {kind}", lambda plain=plain, codec=codec: _raw(plain, codec), code, **options
-            )
+            yield _refused(f"{name}, {kind}", partial(_raw, plain, codec), code, versions=NEWEST)
         for name, body in (
             ("a negative header count", b"\0\0\0\x01\x01\x01"),
             ("a header without a name", b"\0\0\0\x01\x01\x02\x01\x01"),
@@ -561,49 +553,46 @@ def _records() -> Iterator[ProduceCase]:
         ):
             yield _refused(
                 f"{name}, {kind}",
-                lambda body=body, codec=codec: _raw(bytes([2 * len(body)]) + body, codec),
+                partial(_raw, bytes([2 * len(body)]) + body, codec),
                 _INVALID,
-                **options,
+                versions=NEWEST,
             )
     for codec in _CODECS:
         kind = codec.name.lower()
-        options = {"versions": NEWEST}
         yield _refused(
             f"a payload that is not {kind}",
-            lambda codec=codec: raw_batch(b"garbage" * 5, attributes=codec),
+            partial(raw_batch, b"garbage" * 5, attributes=codec),
             _UNKNOWN,
-            **options,
+            versions=NEWEST,
         )
         yield _refused(
             f"a payload of no bytes for {kind}",
-            lambda codec=codec: raw_batch(b"", attributes=codec),
+            partial(raw_batch, b"", attributes=codec),
             _INVALID if codec is Codec.ZSTD else _UNKNOWN,
-            **options,
+            versions=NEWEST,
         )
         yield _refused(
             f"a payload that is half of its {kind}",
-            lambda codec=codec: _halved(codec),
+            partial(_halved, codec),
             _UNKNOWN,
-            **options,
+            versions=NEWEST,
         )
         behind = Request(
-            lambda codec=codec: raw_batch(payload([Record()], codec) + b"\0\0\0\0", attributes=codec),
+            partial(raw_batch, payload([Record()], codec) + b"\0\0\0\0", attributes=codec),
             ErrorCode.NONE if codec in (Codec.GZIP, Codec.LZ4) else _UNKNOWN,
         )
-        yield ProduceCase(f"bytes after the end of the {kind} stream", [behind], **options)
+        yield ProduceCase(f"bytes after the end of the {kind} stream", [behind], versions=NEWEST)
         yield _refused(
             f"a header that hides holes, {kind}",
-            lambda codec=codec: patched(
-                batch(3, holes=[1], codec=codec), _LAST_OFFSET_DELTA, (1).to_bytes(4)
-            ),
+            partial(patched, batch(3, holes=[1], codec=codec), _LAST_OFFSET_DELTA, (1).to_bytes(4)),
             _UNKNOWN,
-            **options,
+            versions=NEWEST,
         )
         yield _refused(
             f"offset deltas that begin at 1, {kind}",
-            lambda codec=codec: _of([Record(offset_delta=1)], codec),
+            partial(_of, [Record(offset_delta=1)], codec),
             _UNKNOWN,
-            **options,
+            versions=NEWEST,
         )
 
 
@@ -614,7 +603,7 @@ def _lz4_frames() -> Iterator[ProduceCase]:
     for flag in ("block_checksum", "store_size"):
         yield ProduceCase(
             f"an LZ4 frame with {flag.replace('_', ' ')}",
-            [_ok(lambda flag=flag: _lz4(plain, **{flag: True}))],
+            [_ok(partial(_lz4, plain, **{flag: True}))],
             **options,
         )
     yield _refused(
@@ -665,87 +654,94 @@ def _timestamps() -> Iterator[ProduceCase]:
         kind = codec.name.lower()
         yield _refused(
             f"two hours ahead, {kind}",
-            lambda codec=codec: batch(base_timestamp=_now_ms() + 2 * _HOUR_MS, codec=codec),
+            partial(_from_now, 2 * _HOUR_MS, codec),
             _TIME,
         )
         yield _accepted(
             f"half an hour ahead, {kind}",
-            lambda codec=codec: batch(base_timestamp=_now_ms() + _HOUR_MS // 2, codec=codec),
+            partial(_from_now, _HOUR_MS // 2, codec),
         )
         yield _refused(
             f"further ahead than the topic allows, {kind}",
-            lambda codec=codec: batch(base_timestamp=_now_ms() + 60_000, codec=codec),
+            partial(_from_now, 60_000, codec),
             _TIME,
             config=after,
         )
         yield _refused(
             f"older than the topic allows, {kind}",
-            lambda codec=codec: batch(base_timestamp=_now_ms() - 2 * _HOUR_MS, codec=codec),
+            partial(_from_now, -2 * _HOUR_MS, codec),
             _TIME,
             config=before,
         )
         yield _accepted(
-            f"ten years old, {kind}", lambda codec=codec: batch(base_timestamp=1_450_000_000_000, codec=codec)
+            f"ten years old, {kind}", partial(batch, base_timestamp=1_450_000_000_000, codec=codec)
         )
         yield _accepted(
             f"no timestamps, whatever the range, {kind}",
-            lambda codec=codec: batch(base_timestamp=-1, codec=codec),
+            partial(batch, base_timestamp=-1, codec=codec),
             config=before,
         )
         yield _refused(
             f"one record of three is two hours ahead, {kind}",
-            lambda codec=codec: _ahead(codec, max_timestamp=TIMESTAMP),
+            partial(_ahead, codec, max_timestamp=TIMESTAMP),
             _TIME,
         )
         yield _accepted(
             f"a wrong max timestamp is put right, {kind}",
-            lambda codec=codec: patched(batch(3, codec=codec), _MAX_TIMESTAMP, (TIMESTAMP + 99).to_bytes(8)),
-            instead=lambda codec=codec: batch(3, codec=codec),
+            partial(patched, batch(3, codec=codec), _MAX_TIMESTAMP, (TIMESTAMP + 99).to_bytes(8)),
+            instead=partial(batch, 3, codec=codec),
         )
         yield _accepted(
             f"a max timestamp two hours ahead is put right, {kind}",
-            lambda codec=codec: patched(
-                batch(3, codec=codec), _MAX_TIMESTAMP, (_now_ms() + 2 * _HOUR_MS).to_bytes(8)
-            ),
-            instead=lambda codec=codec: batch(3, codec=codec),
+            partial(_with_max_ahead, codec),
+            instead=partial(batch, 3, codec=codec),
         )
         yield _accepted(
             f"unused attribute bits go with a wrong max timestamp, {kind}",
-            lambda codec=codec: patched(
+            partial(
+                patched,
                 patched(batch(3, codec=codec), 21, (0x7F00 | codec).to_bytes(2)),
                 _MAX_TIMESTAMP,
                 (TIMESTAMP + 99).to_bytes(8),
             ),
-            instead=lambda codec=codec: batch(3, codec=codec),
+            instead=partial(batch, 3, codec=codec),
         )
         yield _accepted(
             f"the LogAppendTime bit is cleared, {kind}",
-            lambda codec=codec: batch(3, flags=LOG_APPEND_TIME, codec=codec),
-            instead=lambda codec=codec: batch(3, codec=codec),
+            partial(batch, 3, flags=LOG_APPEND_TIME, codec=codec),
+            instead=partial(batch, 3, codec=codec),
         )
         yield _accepted(
             f"a LogAppendTime topic stamps the batch, {kind}",
-            lambda codec=codec: batch(3, codec=codec),
+            partial(batch, 3, codec=codec),
             Stored.APPEND_TIMED,
             config=stamped,
         )
         yield _accepted(
             f"a LogAppendTime topic takes any time, {kind}",
-            lambda codec=codec: batch(3, base_timestamp=_now_ms() + 9 * _HOUR_MS, codec=codec),
+            partial(_from_now, 9 * _HOUR_MS, codec, 3),
             Stored.APPEND_TIMED,
             config=stamped,
         )
         yield _refused(
             f"the LogAppendTime bit in a LogAppendTime topic, {kind}",
-            lambda codec=codec: batch(flags=LOG_APPEND_TIME, codec=codec),
+            partial(batch, flags=LOG_APPEND_TIME, codec=codec),
             _TIME,
             config=stamped,
         )
         yield _refused(
             f"the LogAppendTime bit without a timestamp, {kind}",
-            lambda codec=codec: batch(flags=LOG_APPEND_TIME, base_timestamp=-1, codec=codec),
+            partial(batch, flags=LOG_APPEND_TIME, base_timestamp=-1, codec=codec),
             _TIME,
         )
+
+
+def _from_now(ms: int, codec: Codec, records: int = 1) -> bytearray:
+    return batch(records, base_timestamp=_now_ms() + ms, codec=codec)
+
+
+def _with_max_ahead(codec: Codec) -> bytearray:
+    return patched(batch(3, codec=codec), _MAX_TIMESTAMP, (_now_ms() + 2 * _HOUR_MS).to_bytes(8))
 
 
 def _ahead(codec: Codec, **fields: Any) -> bytearray:
@@ -764,30 +760,29 @@ def _keys() -> Iterator[ProduceCase]:
         kind = codec.name.lower()
         yield _refused(
             f"a record without a key in a compacted topic, {kind}",
-            lambda codec=codec: _of(keyless, codec),
+            partial(_of, keyless, codec),
             _INVALID,
             config=compacted,
             versions=WITH_ZSTD,
         )
         yield _accepted(
             f"an empty key and a tombstone in a compacted topic, {kind}",
-            lambda codec=codec: _of([Record(key=b""), Record(value=None, offset_delta=1)], codec),
+            partial(_of, [Record(key=b""), Record(value=None, offset_delta=1)], codec),
             config=compacted,
             versions=NEWEST,
         )
         yield _refused(
             f"one record without a key, another two hours ahead, {kind}",
-            lambda codec=codec: _of(
-                [
-                    Record(key=None),
-                    Record(offset_delta=1, timestamp_delta=_now_ms() + 2 * _HOUR_MS - TIMESTAMP),
-                ],
-                codec,
-            ),
+            partial(_keyless_and_ahead, codec),
             _TIME,
             config=compacted,
             versions=NEWEST,
         )
+
+
+def _keyless_and_ahead(codec: Codec) -> bytearray:
+    delta = _now_ms() + 2 * _HOUR_MS - TIMESTAMP
+    return _of([Record(key=None), Record(offset_delta=1, timestamp_delta=delta)], codec)
 
 
 # Topics with a codec of their own
@@ -800,9 +795,7 @@ def _codecs() -> Iterator[ProduceCase]:
             f"{source.name.lower()} into a topic of {target}",
             [
                 _ok(
-                    lambda source=source, start=start: batch(
-                        [b"value" * 20] * 3, codec=source, base_timestamp=TIMESTAMP + start
-                    ),
+                    partial(batch, [b"value" * 20] * 3, codec=source, base_timestamp=TIMESTAMP + start),
                     stored=Stored.AS_SENT if is_same else Stored.RECOMPRESSED,
                 )
                 for start in (0, 1)
@@ -852,7 +845,7 @@ def _sequences() -> Iterator[ProduceCase]:
     def case(name: str, *requests: Request) -> ProduceCase:
         return ProduceCase(name, requests, versions=(3, 12))
 
-    again = {"stored": Stored.NOTHING}
+    again = Stored.NOTHING
     yield case("sequences go on where the last batch ended", sent(0, 3), sent(3, 2), sent(5))
     for gap in (4, 1, 2, _LARGEST_SEQUENCE):
         yield case(f"sequence {gap} after 2", sent(0, 3), sent(gap, code=_ORDER), sent(3))
@@ -861,13 +854,13 @@ def _sequences() -> Iterator[ProduceCase]:
     yield case(
         "a batch may run over the largest sequence",
         sent(_LARGEST_SEQUENCE, 3),
-        sent(_LARGEST_SEQUENCE, 3, base_offset=0, **again),
+        sent(_LARGEST_SEQUENCE, 3, base_offset=0, stored=again),
         sent(2),
     )
     yield case(
         "a repeat of one of the last five is answered with its offset, one before is refused",
         *(sent(2 * number, 2) for number in range(7)),
-        *(sent(2 * number, 2, base_offset=2 * number, **again) for number in range(2, 7)),
+        *(sent(2 * number, 2, base_offset=2 * number, stored=again) for number in range(2, 7)),
         sent(2, 2, code=_ORDER),
     )
     yield case(
@@ -903,13 +896,13 @@ def _sequences() -> Iterator[ProduceCase]:
     )
     yield ProduceCase(
         "a repeat is known to a LogAppendTime topic",
-        [sent(0, stored=Stored.APPEND_TIMED), sent(0, base_offset=0, **again)],
+        [sent(0, stored=Stored.APPEND_TIMED), sent(0, base_offset=0, stored=again)],
         config={"message_timestamp_type": "LogAppendTime"},
         versions=NEWEST,
     )
     yield ProduceCase(
         "a repeat is known to a topic that recompresses",
-        [sent(0, stored=Stored.RECOMPRESSED), sent(0, base_offset=0, **again)],
+        [sent(0, stored=Stored.RECOMPRESSED), sent(0, base_offset=0, stored=again)],
         config={"compression_type": "gzip"},
         versions=NEWEST,
     )
@@ -992,13 +985,13 @@ def _multi_batch() -> Iterator[ProduceCase]:
     def case(name: str, *requests: Request, **options: Any) -> ProduceCase:
         return ProduceCase(name, requests, **{"versions": (7, 12), **options})
 
-    again = {"stored": Stored.NOTHING}
+    again = Stored.NOTHING
     for count in (2, 5, 6, 50):
         yield case(f"{count} batches", sent(0, *[2] * count), sent(2 * count, *[1] * count))
         yield case(
             f"{count} batches sent again",
             sent(0, *[2] * count),
-            sent(0, *[2] * count, base_offset=0, **again),
+            sent(0, *[2] * count, base_offset=0, stored=again),
             sent(2 * count, 1),
         )
         yield case(
@@ -1009,7 +1002,7 @@ def _multi_batch() -> Iterator[ProduceCase]:
     for codec in Codec:
         yield case(
             f"several batches of {codec.name.lower()}",
-            Request(lambda codec=codec: row(0, 3, 2, 1, codec=codec), is_marked=True),
+            Request(partial(row, 0, 3, 2, 1, codec=codec), is_marked=True),
         )
     yield case(
         "a codec for each batch",
@@ -1051,7 +1044,7 @@ def _multi_batch() -> Iterator[ProduceCase]:
     yield case(
         "requests sent again long after",
         *(sent(6 * n, *[1] * 6) for n in range(5)),
-        *(sent(6 * n, *[1] * 6, base_offset=6 * n, **again) for n in range(5)),
+        *(sent(6 * n, *[1] * 6, base_offset=6 * n, stored=again) for n in range(5)),
     )
     yield case(
         "a batch cut short at the end",
@@ -1062,22 +1055,19 @@ def _multi_batch() -> Iterator[ProduceCase]:
         "a repeated batch with a wrong CRC",
         sent(0, 1, 1),
         Request(lambda: row(0, 1) + _with_wrong_crc(_with_producer(1)), _CORRUPT, is_marked=True),
-        sent(0, 1, 1, base_offset=0, **again),
+        sent(0, 1, 1, base_offset=0, stored=again),
     )
     for sequence, code in ((1, ErrorCode.INVALID_REQUIRED_ACKS), (9, _INVALID)):
         yield case(
             f"acks 2 with sequence {sequence} behind 0, both with a wrong CRC",
             Request(
-                lambda sequence=sequence: (
-                    _with_wrong_crc(_with_producer(0)) + _with_wrong_crc(_with_producer(sequence))
-                ),
+                partial(_both_with_wrong_crc, sequence),
                 code,
                 acks=2,
                 is_marked=True,
             ),
         )
-    good = lambda: (_with_producer(0, 2), _with_producer(2, 2), _with_producer(4, 2))  # noqa: E731
-    for name, spoil, code in (
+    spoilt: Sequence[tuple[str, Callable[[bytearray], bytes | bytearray], ErrorCode]] = (
         ("magic 1", lambda last: last[:16] + b"\1" + last[17:], _INVALID),
         ("a base offset", lambda last: patched(last, 0, (2).to_bytes(8)), _INVALID),
         ("holes", lambda last: patched(last, _RECORDS_COUNT, (1).to_bytes(4)), _INVALID),
@@ -1092,10 +1082,11 @@ def _multi_batch() -> Iterator[ProduceCase]:
         ("an unknown codec", lambda last: patched(last, 21, (5).to_bytes(2)), _UNKNOWN),
         ("a garbled payload", lambda last: patched(last, 21, Codec.LZ4.to_bytes(2)), _UNKNOWN),
         ("a time ahead", lambda last: patched(last, 27, (_now_ms() + 2 * _HOUR_MS).to_bytes(8)), _TIME),
-    ):
+    )
+    for name, spoil, code in spoilt:
         yield case(
             f"{name} in the last of three",
-            Request(lambda spoil=spoil: b"".join((*good()[:2], spoil(good()[2]))), code, is_marked=True),
+            Request(partial(_with_the_last, spoil), code, is_marked=True),
             sent(0, 2, 2, 2),
         )
     yield case(
@@ -1109,6 +1100,15 @@ def _multi_batch() -> Iterator[ProduceCase]:
         Request(lambda: row(0, 1, 1), _INVALID),
         Request(lambda: row(7, 1)),
     )
+
+
+def _both_with_wrong_crc(sequence: int) -> bytearray:
+    return _with_wrong_crc(_with_producer(0)) + _with_wrong_crc(_with_producer(sequence))
+
+
+def _with_the_last(spoil: Callable[[bytearray], bytes | bytearray]) -> bytes:
+    """Three batches of two records, the last of them spoilt."""
+    return b"".join((_with_producer(0, 2), _with_producer(2, 2), spoil(_with_producer(4, 2))))
 
 
 MULTI_BATCH_CASES: Sequence[ProduceCase] = list(_multi_batch())

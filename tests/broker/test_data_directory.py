@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -129,7 +129,7 @@ def test_a_leader_epoch_without_records_is_not_given_again(data: Path) -> None:
     assert epochs == [0, 1, 2]
 
 
-def with_producer(sequence: int, producer_id: int = 5, **fields: int) -> bytearray:
+def with_producer(sequence: int, producer_id: int = 5, **fields: Any) -> bytearray:
     return batch(
         producer_id=producer_id,
         producer_epoch=0,

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -97,7 +98,7 @@ def test_other_apis_of_partitions_answer_errors_too(
     wire: Wire, broker: Broker, topic: str, unique: str, api: ApiKey
 ) -> None:
     broker.faults.add(api, error=ErrorCode.NOT_LEADER_OR_FOLLOWER, topic=topic)
-    answers = {
+    answers: dict[ApiKey, Callable[[], int]] = {
         ApiKey.FETCH: lambda: wire.fetch(topic).error_code,
         ApiKey.LIST_OFFSETS: lambda: wire.list_offset(topic, -1).error_code,
         ApiKey.OFFSET_COMMIT: lambda: wire.commit(unique, topic, 1),

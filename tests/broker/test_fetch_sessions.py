@@ -9,6 +9,7 @@ import pytest
 
 from shoal.broker import Broker
 from shoal.broker import fetch_sessions as sessions_module
+from shoal.broker.clock import now_ms
 from shoal.broker.fetch_sessions import FetchSessions
 from shoal.errors import ErrorCode
 from shoal.protocol.fetch import FetchResponse
@@ -217,7 +218,7 @@ def test_the_idlest_session_gives_way_when_it_is_stale(
     wire: Wire, topic: str, slots: FetchSessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = Session(wire, everything(topic)), Session(wire, everything(topic))
-    later = sessions_module.now_ms() + 120_000
+    later = now_ms() + 120_000
     monkeypatch.setattr(sessions_module, "now_ms", lambda: later)
     assert sizes(first.fetch()) == {}
     monkeypatch.setattr(sessions_module, "now_ms", lambda: later + 1_000)
@@ -230,7 +231,7 @@ def test_a_larger_session_takes_the_place_of_the_smallest_old_one(
     wire: Wire, topic: str, slots: FetchSessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     large, small = Session(wire, everything(topic)), Session(wire, everything(topic)[:2])
-    later = sessions_module.now_ms() + 121_000
+    later = now_ms() + 121_000
     monkeypatch.setattr(sessions_module, "now_ms", lambda: later)
     large.fetch()
     small.fetch()

@@ -373,16 +373,16 @@ def test_who_is_no_member_may_commit_as_long_as_nobody_is(wire: Wire, group: str
 
 def test_a_member_commits_with_its_id_and_generation(wire: Wire, group: str, topic: str) -> None:
     member = join_alone(wire, group)
-    identity = {"member": member.member_id, "generation": member.generation}
-    assert wire.commit(group, topic, 5, **identity) == ErrorCode.NONE
-    for other, code in (
-        ({"generation": member.generation + 1}, ErrorCode.ILLEGAL_GENERATION),
-        ({"generation": member.generation - 1}, ErrorCode.ILLEGAL_GENERATION),
-        ({"generation": -1}, ErrorCode.ILLEGAL_GENERATION),
-        ({"member": "stranger"}, ErrorCode.UNKNOWN_MEMBER_ID),
-        ({"member": ""}, ErrorCode.UNKNOWN_MEMBER_ID),
+    name, generation = member.member_id, member.generation
+    assert wire.commit(group, topic, 5, member=name, generation=generation) == ErrorCode.NONE
+    for other, another, code in (
+        (name, generation + 1, ErrorCode.ILLEGAL_GENERATION),
+        (name, generation - 1, ErrorCode.ILLEGAL_GENERATION),
+        (name, -1, ErrorCode.ILLEGAL_GENERATION),
+        ("stranger", generation, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("", generation, ErrorCode.UNKNOWN_MEMBER_ID),
     ):
-        assert wire.commit(group, topic, 6, **{**identity, **other}) == code
+        assert wire.commit(group, topic, 6, member=other, generation=another) == code
     assert wire.committed(group, topic).committed_offset == 5
 
 

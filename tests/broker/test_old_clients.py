@@ -61,9 +61,14 @@ class Client:
 def _confluent(name: str, *, joins: bool = True, **config: Any) -> Client:
     def produce(address: str, topic: str, codec: str) -> None:
         failed: list[object] = []
+
+        def told(error: object, _: object) -> None:
+            if error:
+                failed.append(error)
+
         producer = Producer({"bootstrap.servers": address, "compression.codec": codec, **config})
         for key, value in SENT:
-            producer.produce(topic, value, key, on_delivery=lambda error, _: error and failed.append(error))
+            producer.produce(topic, value, key, on_delivery=told)
         assert producer.flush(SECONDS) == 0
         assert failed == []
 
@@ -134,7 +139,7 @@ def _kafka_python(name: str, **config: Any) -> Client:
     return Client(name, produce, consume)
 
 
-def _as_of(version: str) -> dict[str, object]:
+def _as_of(version: str) -> dict[str, Any]:
     return {"api.version.request": False, "broker.version.fallback": version, "log_level": 3}
 
 

@@ -355,7 +355,7 @@ def test_an_open_transaction_holds_up_what_is_behind_it(
 ) -> None:
     broker.log(topic).store(batch(1) + transactional(1) + batch(1, base_offset=3))
     assert offsets(wire.fetch(topic, version=version).record_set, magic) == [0]
-    assert wire.fetch(topic, 1, version=version).record_set == b""
+    assert bytes(wire.fetch(topic, 1, version=version).record_set) == b""
     broker.log(topic).store(marker(1, PRODUCER_ID, base_offset=4))
     assert offsets(wire.fetch(topic, 1, version=version).record_set, magic) == [1, 2, 3]
 
@@ -447,7 +447,7 @@ def test_a_response_has_a_limit_from_version_3_on(wire: Wire, new_topic: NewTopi
     first, second = wire.fetch_all(entries, version=3, max_bytes=1500).partitions
     assert len(first.record_set) == 1500
     assert offsets(first.record_set, 1) == [0]
-    assert second.record_set == b""
+    assert bytes(second.record_set) == b""
 
 
 @FETCH
@@ -456,7 +456,7 @@ def test_an_offset_that_is_not_in_the_log_is_out_of_range(
 ) -> None:
     assert wire.fetch(topic, 1, version=version).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     fetched = wire.fetch(topic, 0, version=version)
-    assert (fetched.error_code, fetched.record_set) == (ErrorCode.NONE, b"")
+    assert (fetched.error_code, len(fetched.record_set)) == (ErrorCode.NONE, 0)
     assert wire.fetch(topic, partition=9, version=version).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 

@@ -78,7 +78,7 @@ def _check(data: Path, topics: list[str]) -> None:
     with Broker(data=data) as broker, Wire(broker.bootstrap) as wire:
         assert [topic.name for topic in broker.topics] == topics
         for topic in topics:
-            offsets = []
+            offsets: list[int] = []
             while len(offsets) < wire.end_offset(topic, partition=1):
                 found = wire.fetch(topic, len(offsets), partition=1, partition_max_bytes=1 << 22)
                 offsets += [each.header.base_offset for each in split(memoryview(found.record_set))]

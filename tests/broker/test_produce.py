@@ -57,7 +57,7 @@ def test_a_batch_is_stored_as_it_came_but_for_offset_and_leader_epoch(
     assert (int.from_bytes(first[:8]), int.from_bytes(second[:8])) == (0, 3)
     for found in (first, second):
         assert found[8:12] == produced[8:12]
-        assert found[12:16] == b"\0\0\0\0"
+        assert bytes(found[12:16]) == b"\0\0\0\0"
         assert found[16:] == produced[16:]
 
 

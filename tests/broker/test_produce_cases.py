@@ -46,4 +46,4 @@ def test_a_broker_that_takes_several_batches_does_so(
     multi_batch_address: str, asking: Wire, unique: str, case: ProduceCase, version: int
 ) -> None:
     with Wire(multi_batch_address) as wire:
-        check(case, version, wire, asking, create_and_await(wire, unique, **case.config))
+        check(case, version, wire, asking, create_and_await(wire, unique, 1, **case.config))

@@ -55,8 +55,8 @@ def test_leaders_have_a_new_epoch_and_the_old_one_has_an_end(own: Broker) -> Non
         assert (old.leader_epoch, old.end_offset) == (0, 3)
         assert (new.leader_epoch, new.end_offset) == (1, 5)
         stored = wire.fetch("topic").record_set
-        assert stored[12:16] == b"\0\0\0\0"
-        assert wire.fetch("topic", 3).record_set[12:16] == b"\0\0\0\1"
+        assert bytes(stored[12:16]) == b"\0\0\0\0"
+        assert bytes(wire.fetch("topic", 3).record_set[12:16]) == b"\0\0\0\1"
 
 
 def test_a_leader_epoch_without_records_leaves_no_trace(own: Broker) -> None:

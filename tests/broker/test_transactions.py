@@ -261,7 +261,12 @@ def test_a_waiting_reader_is_answered_when_the_transaction_ends(
     with Wire(broker_address) as reader:
         reader.send_fetch([(topic, 0, 0)], max_wait_ms=600_000, min_bytes=1, committed=True)
         answered = threading.Event()
-        waiting = threading.Thread(target=lambda: (reader.receive_frame(), answered.set()))
+
+        def wait() -> None:
+            reader.receive_frame()
+            answered.set()
+
+        waiting = threading.Thread(target=wait)
         waiting.start()
         assert not answered.wait(0.2)
         producer.end(committed=True)

@@ -4,7 +4,6 @@ import threading
 
 import pytest
 
-from shoal.broker import waiting
 from shoal.broker.waiting import NobodyWaits, Purgatory
 
 
@@ -16,6 +15,6 @@ def test_a_stop_is_seen_even_just_before_the_wait_begins(monkeypatch: pytest.Mon
             purgatory.close()
             super().clear()
 
-    monkeypatch.setattr(waiting.threading, "Event", Event)
+    monkeypatch.setattr(threading, "Event", Event)
     with pytest.raises(NobodyWaits):
         purgatory.wait_for(lambda: False, (), 60)

@@ -103,7 +103,7 @@ class Wire:
 
     def produce(
         self,
-        topic: str,
+        topic: str | uuid.UUID,
         record_set: bytes | bytearray | None,
         *,
         partition: int = 0,
@@ -153,7 +153,9 @@ class Wire:
             ],
         }
 
-    def fetch(self, topic: str, offset: int = 0, *, partition: int = 0, **options: Any) -> FetchedPartition:
+    def fetch(
+        self, topic: str | uuid.UUID, offset: int = 0, *, partition: int = 0, **options: Any
+    ) -> FetchedPartition:
         """Fetch from one partition."""
         (fetched,) = self.fetch_all([(topic, partition, offset)], **options).partitions
         return fetched

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
@@ -134,7 +135,7 @@ class Arena:
         for side, cluster in self.clusters.items():
             with self._locks[side]:
                 admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-                wait_until(lambda admin=admin: _in_sync(admin), f"all replicas of the {side.value}", 90, 0.1)
+                wait_until(partial(_in_sync, admin), f"all replicas of the {side.value}", 90, 0.1)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -107,7 +107,7 @@ class Mover:
             *(["--delivery", "at-least-once"] if plan.at_least_once else []),
         ]
 
-    def _file(self, name: str, properties: dict[str, object]) -> str:
+    def _file(self, name: str, properties: Mapping[str, object]) -> str:
         file = self.directory / f"{name}.properties"
         file.write_text(java_properties(properties), encoding="utf-8")
         return str(file)

@@ -169,7 +169,7 @@ class MirrorRun:
 
     def _children(self) -> list[psutil.Process]:
         try:
-            return psutil.Process(self._process.pid).children(recursive=True)
+            return list(psutil.Process(self._process.pid).children(recursive=True))
         except psutil.NoSuchProcess:
             return []
 
@@ -216,14 +216,14 @@ def _kill(process: psutil.Process) -> bool:
 
 def _command(process: psutil.Process) -> str:
     try:
-        return " ".join(process.cmdline())[:200]
+        return str(" ".join(process.cmdline()))[:200]
     except psutil.Error:
         return "a process that is gone"
 
 
 def _is_jvm(process: psutil.Process) -> bool:
     try:
-        return process.name() == "java"
+        return bool(process.name() == "java")
     except psutil.Error:
         return False
 

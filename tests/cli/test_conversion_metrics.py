@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -46,7 +46,7 @@ def serving(*arguments: str) -> Iterator[tuple[str, str]]:
         process.communicate(timeout=PATIENCE_S)
 
 
-def conversions(url: str, direction: str) -> Mapping[str, float]:
+def conversions(url: str, direction: str) -> dict[str, float]:
     """Return the values of one direction by the part of the name that follows ``shoal_conversion_``."""
     with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
         found = parsed(answer.read())

@@ -1,4 +1,5 @@
 import argparse
+from pathlib import Path
 
 import pytest
 
@@ -20,7 +21,7 @@ def parsed(*arguments: str) -> MirrorOptions:
     return parse(parser.parse_args(["mirror", *arguments]))
 
 
-def test_defaults_are_those_of_the_options():
+def test_defaults_are_those_of_the_options() -> None:
     options = parsed("--from", "a:1", "--to", "b:2", "--topics", "x")
     assert options == MirrorOptions(options.source, options.destination, TopicSelection("x"))
     assert (options.source.bootstrap, options.destination.bootstrap) == (
@@ -29,7 +30,7 @@ def test_defaults_are_those_of_the_options():
     )
 
 
-def test_every_option_arrives():
+def test_every_option_arrives() -> None:
     options = parsed(
         *(
             "--from",
@@ -97,7 +98,7 @@ def test_every_option_arrives():
     assert options.source.bootstrap == (Address("a", 1), Address("a", 2))
 
 
-def test_adopt_arrives():
+def test_adopt_arrives() -> None:
     clusters = ("--from", "a:1", "--to", "b:2", "--topics", "x")
     assert parsed(*clusters, "--adopt").adopt
     assert not parsed(*clusters).adopt
@@ -106,7 +107,7 @@ def test_adopt_arrives():
     assert not parsed(*clusters, "--adopt").adopt_from_later
 
 
-def test_the_option_wins_over_the_file(tmp_path, capsys):
+def test_the_option_wins_over_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "source.properties"
     file.write_text("# by Kafka's tools\nbootstrap.servers = old:1\nisolation.level: read_uncommitted\n")
     options = parsed("--from", "new:2", "--from-config", str(file), "--to", "b:2", "--topics", "x")
@@ -115,7 +116,9 @@ def test_the_option_wins_over_the_file(tmp_path, capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_property_without_effect_is_a_warning_on_stderr(tmp_path, capsys):
+def test_a_property_without_effect_is_a_warning_on_stderr(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "source.properties"
     file.write_text("bootstrap.servers=a:1\nfetch.min.bites=1\n")
     parsed("--from-config", str(file), "--to", "b:2", "--topics", "x")
@@ -125,17 +128,17 @@ def test_a_property_without_effect_is_a_warning_on_stderr(tmp_path, capsys):
     assert err.endswith("does not know the property 'fetch.min.bites'; it has no effect\n")
 
 
-def test_properties_are_latin_1_with_javas_escapes(tmp_path):
+def test_properties_are_latin_1_with_javas_escapes(tmp_path: Path) -> None:
     file = tmp_path / "a.properties"
     file.write_bytes(b"! comment\nclient.id=caf\xe9 \\u00e9\\\n   more\nempty\n")
     assert read_properties("--from-config", str(file)) == {"client.id": "café émore", "empty": ""}
 
 
-def test_the_last_value_of_a_key_wins():
+def test_the_last_value_of_a_key_wins() -> None:
     assert parse_key_values("--conf", ["a=1", "b=", "a=2"]) == {"a": "2", "b": ""}
 
 
 @pytest.mark.parametrize("text", ["a", "=1", " =1"])
-def test_what_is_no_key_and_value_is_refused(text):
+def test_what_is_no_key_and_value_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=f"--conf {text}: not KEY=VALUE"):
         parse_key_values("--conf", [text])

@@ -130,11 +130,13 @@ def assert_one_sentence(run: subprocess.CompletedProcess[str], exit_code: int, *
         (("gateway", "--upstream", "a:1", "--max-connections", "x"), ("--max-connections", "'x'")),
     ],
 )
-def test_a_mistake_is_one_sentence_and_exit_code_2(arguments, parts):
+def test_a_mistake_is_one_sentence_and_exit_code_2(
+    arguments: tuple[str, ...], parts: tuple[str, ...]
+) -> None:
     assert_one_sentence(shoal(*arguments), 2, *parts)
 
 
-def test_shoal_without_a_verb_prints_its_help_and_exits_with_2():
+def test_shoal_without_a_verb_prints_its_help_and_exits_with_2() -> None:
     run = shoal()
     assert (run.returncode, run.stdout) == (2, "")
     assert run.stderr.startswith("usage: shoal ")
@@ -150,7 +152,7 @@ def test_shoal_without_a_verb_prints_its_help_and_exits_with_2():
         (("mirror", "--json", "--config", "nowhere.toml"), "--config nowhere.toml: No such file"),
     ],
 )
-def test_a_mistake_with_json_is_an_object_on_stdout_too(arguments, problem):
+def test_a_mistake_with_json_is_an_object_on_stdout_too(arguments: tuple[str, ...], problem: str) -> None:
     run = shoal(*arguments)
     assert run.returncode == 2
     (line,) = run.stdout.splitlines()
@@ -160,12 +162,12 @@ def test_a_mistake_with_json_is_an_object_on_stdout_too(arguments, problem):
     assert run.stderr == f"shoal: {said['error']}\n"
 
 
-def test_a_missing_properties_file_is_named(tmp_path):
+def test_a_missing_properties_file_is_named(tmp_path: Path) -> None:
     run = shoal("mirror", "--from-config", "nowhere.properties", "--to", "b:1", "--topics", "a", cwd=tmp_path)
     assert_one_sentence(run, 2, "--from-config nowhere.properties: No such file or directory")
 
 
-def test_a_directory_is_no_properties_file(tmp_path):
+def test_a_directory_is_no_properties_file(tmp_path: Path) -> None:
     run = shoal("mirror", *CLUSTERS, "--to-config", ".", "--topics", "a", cwd=tmp_path)
     assert_one_sentence(run, 2, "--to-config .: Is a directory")
 
@@ -184,13 +186,13 @@ def test_a_directory_is_no_properties_file(tmp_path):
         (b"bootstrap.servers=a:1\ntransactional.id=t", "shoal cannot honour transactional.id=t; remove it"),
     ],
 )
-def test_a_bad_properties_file_is_named(tmp_path, content, part):
+def test_a_bad_properties_file_is_named(tmp_path: Path, content: bytes, part: str) -> None:
     (tmp_path / "source.properties").write_bytes(content)
     run = shoal("mirror", "--from-config", "source.properties", "--to", "b:1", "--topics", "a", cwd=tmp_path)
     assert_one_sentence(run, 2, part)
 
 
-def test_help_and_version_go_to_stdout():
+def test_help_and_version_go_to_stdout() -> None:
     for argument in ("--help", "--version"):
         run = shoal(argument)
         assert (run.returncode, run.stderr) == (0, "")

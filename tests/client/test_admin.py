@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -24,6 +24,10 @@ class Answering(Cluster):
     def __init__(self, broker: Broker) -> None:
         super().__init__(config_of("source", broker))
         self.asked: list[int] = []
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        return self
 
     def ask_anyone(self, api_key: ApiKey, **fields: Any) -> Any:
         self.asked.append(len(fields["resources"]))

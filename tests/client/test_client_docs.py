@@ -65,8 +65,8 @@ def test_the_transcript_is_what_comes_out() -> None:
         for block in re.split(r"^>>> ", code, flags=re.M)[1:]:
             lines = block.splitlines()
             more = [line[4:] for line in lines[1:] if line.startswith("... ")]
-            said = [line for line in lines[1:] if not line.startswith("... ")]
-            statements.append(("\n".join([lines[0], *more]), "\n".join(said)))
+            printed = [line for line in lines[1:] if not line.startswith("... ")]
+            statements.append(("\n".join([lines[0], *more]), "\n".join(printed)))
         names: dict[str, object] = {}
         for statement, said in statements:
             if said:

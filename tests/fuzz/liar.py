@@ -16,6 +16,7 @@ from contextlib import contextmanager
 
 from shoal.broker import Broker
 from shoal.broker.dispatch import CloseConnection
+from shoal.broker.server import Part
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_response, encode_response, read_request_header
 from tests.fuzz.damage import HUGE_NUMBERS
@@ -141,20 +142,29 @@ def _other(value: object, draw: random.Random) -> object:
     return draw.choice((None, value))
 
 
+def _whole(parts: Sequence[Part]) -> bytes:
+    """Join the parts of an answer that is in memory, as are all of a broker without files."""
+    found = bytearray()
+    for part in parts:
+        assert isinstance(part, bytes | memoryview)
+        found += part
+    return bytes(found)
+
+
 @contextmanager
 def lying(broker: Broker, api: ApiKey, lie: Lie, draw: random.Random, times: int) -> Iterator[None]:
     """Have a broker lie in its next answers to an API; then it tells the truth again."""
     left = times
     honest = broker._server._answer
 
-    def answer(frame: memoryview, host: str, hung_up: Callable[[], bool]) -> Sequence[bytes | memoryview]:
+    def answer(frame: memoryview, host: str, hung_up: Callable[[], bool]) -> Sequence[Part]:
         nonlocal left
         header = read_request_header(frame)
         parts = honest(frame, host, hung_up)
         if header.api_key != api or left <= 0:
             return parts
         left -= 1
-        whole = b"".join(parts)
+        whole = _whole(parts)
         if not whole:
             return parts
         told = lie(whole, api, header.api_version, draw)

@@ -18,6 +18,7 @@ from shoal.broker import Broker
 from shoal.broker.apis.table import APIS
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_request, encode_request, read_request_header
+from shoal.records.aborted import Marker
 from tests import kio_messages
 from tests.batches import TRANSACTIONAL, batch
 from tests.broker.wire import Wire
@@ -50,7 +51,7 @@ def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         # The names that kio_messages makes up, and those in the recorded frames.
         for name in ("a", "orders", "topic"):
             running.create_topic(name, 2)
-            running.log(name).append_marker(7, 0, 1, 0)  # so that there is something to read
+            running.log(name).append_marker(7, 0, Marker.COMMIT, 0)  # so that there is something to read
         yield running
 
 

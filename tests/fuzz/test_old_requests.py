@@ -30,7 +30,8 @@ from rig.process import peak_rss_of
 from shoal.broker import Broker
 from shoal.errors import CorruptBatch, ErrorCode
 from shoal.protocol.apis import ApiKey
-from shoal.records.compression import Codec
+from shoal.records import Codec
+from shoal.records.aborted import Marker
 from tests import old_messages
 from tests.batches import batch, message, raw_batch, wrapper
 from tests.broker.wire import Wire
@@ -104,7 +105,7 @@ def _broker(old_versions: bool) -> Iterator[Broker]:
         # The names that random messages have.
         for name in ("a", "orders"):
             running.create_topic(name, 2)
-            running.log(name).append_marker(7, 0, 1, 0)  # so that there is something to read
+            running.log(name).append_marker(7, 0, Marker.COMMIT, 0)  # so that there is something to read
         yield running
 
 

@@ -41,7 +41,7 @@ JSON = st.recursive(
 @st.composite
 def changed(draw: st.DrawFn, whole: dict[str, Any]) -> dict[str, Any]:
     """Draw an object some of whose values are something else, whole or in part."""
-    values = json.loads(json.dumps(whole))
+    values: dict[str, Any] = json.loads(json.dumps(whole))
     for name in draw(st.lists(st.sampled_from(sorted(whole)), min_size=1, max_size=3)):
         value = values.get(name)
         if isinstance(value, list) and value and draw(st.booleans()):

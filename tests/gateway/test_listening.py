@@ -173,7 +173,7 @@ class TlsWire(Wire):
     def __init__(self, address: str, context: ssl.SSLContext) -> None:
         super().__init__(address)
         try:
-            self._socket = context.wrap_socket(self._socket, server_hostname="127.0.0.1")
+            self._tls = self._socket = context.wrap_socket(self._socket, server_hostname="127.0.0.1")
         except BaseException:
             self._socket.close()
             raise
@@ -182,7 +182,7 @@ class TlsWire(Wire):
         """End TLS, and wait for no answer to that."""
         self._socket.settimeout(0)
         with contextlib.suppress(OSError):
-            self._socket.unwrap()
+            self._tls.unwrap()
 
 
 def test_old_and_new_clients_are_served_by_tls(encrypted: Behind, authority: Authority) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from shoal import converting
 from shoal.broker import BrokerCluster
 from shoal.gateway import rewriting
 from shoal.gateway import upstream as upstream_module
@@ -43,14 +42,15 @@ class Alive:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._objects: weakref.WeakSet[object] = weakref.WeakSet()
+        # By id, since a bytearray has no hash.
+        self._objects: weakref.WeakValueDictionary[int, Watched] = weakref.WeakValueDictionary()
         self.most = 0
         self.largest = 0
         self.total = 0
 
-    def add(self, each: object, size: int) -> None:
+    def add(self, each: Watched, size: int) -> None:
         with self._lock:
-            self._objects.add(each)
+            self._objects[id(each)] = each
             self.total += 1
             self.most = max(self.most, len(self._objects))
             self.largest = max(self.largest, size)
@@ -62,8 +62,6 @@ class Alive:
 
 class Watched(bytearray):
     """A bytearray that one can see the end of."""
-
-    __hash__ = object.__hash__
 
 
 @pytest.fixture
@@ -96,7 +94,7 @@ def chunks(monkeypatch: pytest.MonkeyPatch) -> Alive:
             del seen
 
     original = DownConversion.chunks
-    monkeypatch.setattr(converting.DownConversion, "chunks", watched)
+    monkeypatch.setattr(DownConversion, "chunks", watched)
     return alive
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -33,16 +32,16 @@ Connect = Callable[[str], Wire]
 OLD_CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
 
 
-def abort(behind: Behind, topic: str, *sent: bytes | bytearray) -> None:
+def abort(behind: Behind, topic: str, *sent: Sequence[bytes]) -> None:
     """Produce batches in a transaction that is aborted."""
     _transaction(behind, topic, sent, committed=False).close()
 
 
-def commit(behind: Behind, topic: str, *sent: bytes | bytearray) -> None:
+def commit(behind: Behind, topic: str, *sent: Sequence[bytes]) -> None:
     _transaction(behind, topic, sent, committed=True).close()
 
 
-def _transaction(behind: Behind, topic: str, sent: Any, committed: bool | None) -> Wire:
+def _transaction(behind: Behind, topic: str, sent: Sequence[Sequence[bytes]], committed: bool | None) -> Wire:
     name = f"writer of {topic}"
     wire = Wire(behind.direct(topic))
     identity = wire.init_producer_id(name)
@@ -368,7 +367,7 @@ class MemoryRecordsOf:
     """What aiokafka finds in batches of magic 2."""
 
     def __init__(self, record_set: bytes) -> None:
-        from aiokafka.record import MemoryRecords  # type: ignore[import-untyped]
+        from aiokafka.record import MemoryRecords
 
         self.values: list[bytes] = []
         self.timestamps: list[int] = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from shoal.gateway.slots import NoRoom, Slots
@@ -11,7 +13,7 @@ def test_new_connection_takes_the_place_of_the_oldest_unproven_one() -> None:
     ended: list[str] = []
     slots = Slots(3)
     for name in "abc":
-        slot = slots.enter("10.0.0.1", lambda name=name: ended.append(name))
+        slot = slots.enter("10.0.0.1", partial(ended.append, name))
         if name == "a":
             slot.prove()
     slots.enter("10.0.0.2", lambda: None)
@@ -23,7 +25,7 @@ def test_the_address_with_the_most_unproven_connections_makes_room() -> None:
     ended: list[str] = []
     slots = Slots(3)
     for address in ("honest", "flood", "flood"):
-        slots.enter(address, lambda address=address: ended.append(address))
+        slots.enter(address, partial(ended.append, address))
     slots.enter("flood", lambda: None)
     assert ended == ["flood"]
 
@@ -43,7 +45,7 @@ def test_connections_of_an_address_make_room_for_each_other_only() -> None:
     ended: list[str] = []
     slots = Slots(10, 2)
     for number in range(2):
-        slots.enter("a", lambda number=number: ended.append(f"a{number}"))
+        slots.enter("a", partial(ended.append, f"a{number}"))
     slots.enter("b", lambda: ended.append("b"))
     slots.enter("a", lambda: None).prove()
     assert ended == ["a0"]
@@ -65,7 +67,7 @@ def test_connections_of_an_ipv6_network_count_as_one_address_s() -> None:
     ended: list[str] = []
     slots = Slots(4, 3)
     for address in ("2001:db8:0:2::1", "2001:db8::1", "2001:db8::2", "2001:db8::3%eth0"):
-        slots.enter(address, lambda address=address: ended.append(address)).is_proven = address.endswith("2")
+        slots.enter(address, partial(ended.append, address)).is_proven = address.endswith("2")
     slots.enter("10.0.0.1", lambda: None)
     assert ended == ["2001:db8::1"]
 

@@ -63,7 +63,9 @@ def main() -> int:
     print("\n" + "\n".join(tables))
     if args.report:
         args.report.write_text("\n".join(tables), encoding="utf-8")
-    return 1 if any(each.problems for each in (*clients, *clusters, *commands)) else 0
+    problems = [each.problems for each in clients] + [each.problems for each in clusters]
+    problems += [each.problems for each in commands]
+    return 1 if any(problems) else 0
 
 
 def _lie(seed: int, args: argparse.Namespace, deadline: float) -> ClusterResult:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate, chain
 from random import Random
 
@@ -178,6 +179,10 @@ def test_a_soak(version: str, topic: str) -> None:
         )
 
 
+def _is_past(until: float) -> bool:
+    return time.monotonic() >= until
+
+
 def disturb(kafka: KafkaCluster, admin: AdminClient, topic: str, running: Sequence[Future[None]]) -> int:
     """Kill or stop one broker after the other, each when all are in sync, until the time is over."""
     random = Random(topic)
@@ -185,7 +190,7 @@ def disturb(kafka: KafkaCluster, admin: AdminClient, topic: str, running: Sequen
     disturbances = 0
     while time.monotonic() < end:
         quiet_until = min(end, time.monotonic() + QUIET_S)
-        wait_until(lambda until=quiet_until: time.monotonic() >= until, "a quiet while", QUIET_S + 10)
+        wait_until(partial(_is_past, quiet_until), "a quiet while", QUIET_S + 10)
         assert not any(each.done() for each in running), [each.exception() for each in running if each.done()]
         if time.monotonic() >= end:
             break

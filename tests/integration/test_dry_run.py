@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,9 @@ class Acls:
         self._kafka = kafka
         self._admin = AdminClient({"bootstrap.servers": kafka.cluster.bootstrap})
 
+    def are(self, wanted: set[tuple[str, str, str]]) -> bool:
+        return self.all() == wanted
+
     def all(self) -> set[tuple[str, str, str]]:
         every = AclBindingFilter(
             ResourceType.ANY,
@@ -217,7 +221,7 @@ def test_who_has_exactly_the_printed_acls_can_mirror_and_lacks_each_of_them(
         load(kafka)
         acls.remove(*acl)
         # Else the mirror would copy all, and have nothing left to miss it for.
-        wait_until(lambda acl=acl: acls.all() == printed - {acl}, "the broker to know that")
+        wait_until(partial(acls.are, printed - {acl}), "the broker to know that")
         wait_until(lambda: bool(mirrored(kafka, group)), f"a mirror without {acl} to complain", PATIENCE_S)
         assert _complaint_of(acl) in dry_run_of_bob(kafka, tmp_path)
         acls.add(*acl)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from kafka import KafkaConsumer, KafkaProducer
 
 from rig import wait_until
+from rig.load import Codec as CodecName
 from rig.load import create_topic, load_every_kind
 from rig.locked import SHORT_SESSION_MS, LockedKafka, jaas, locked_kafka
 from rig.read import read_topic
@@ -30,7 +31,7 @@ from tests.broker.wire import Wire
 from tests.gateway.behind import ask, messages, served
 from tests.integration.test_broker_java_tools import CONSUMER, PRODUCER, VERSIONS, run
 
-OLD_CODECS = ("none", "gzip", "snappy", "lz4")
+OLD_CODECS: Sequence[CodecName] = ("none", "gzip", "snappy", "lz4")
 VALUES = [b"value %d " % number * 10 for number in range(2_000)]
 SECONDS = 60
 

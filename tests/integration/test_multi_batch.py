@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from random import Random
 
 import pytest
@@ -74,9 +75,7 @@ def create_both(source: KafkaCluster, destination: KafkaCluster, topic: str) -> 
     new = NewTopic(topic, replica_assignment=[[LEADER, FOLLOWER]], num_partitions=1)
     admin.create_topics([new])[topic].result()
     for node_id in (LEADER, FOLLOWER):
-        wait_until(
-            lambda node_id=node_id: knows(destination.address(node_id), topic), f"{topic} at {node_id}"
-        )
+        wait_until(partial(knows, destination.address(node_id), topic), f"{topic} at {node_id}")
     await_leaders(destination.bootstrap, topic)
 
 
@@ -182,8 +181,8 @@ def test_a_request_arrives_late(
 def test_a_stock_broker_is_asked_and_gets_one_at_a_time(
     source_cluster: KafkaCluster, destination_cluster: KafkaCluster, topic: str
 ) -> None:
-    for cluster in (source_cluster, destination_cluster):
-        create_topic(cluster.bootstrap, topic)
+    for each in (source_cluster, destination_cluster):
+        create_topic(each.bootstrap, topic)
     records = load(source_cluster, topic, 12)
     settings = settings_of(source_cluster, destination_cluster.bootstrap, topic)
     said_before = destination_cluster.output(1, WHOLE_LOG)  # by tests before this one

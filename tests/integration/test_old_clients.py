@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pytest
 
@@ -35,7 +36,7 @@ from rig.load import FIRST_TIMESTAMP, random_records
 from rig.old_clients import OLD_CLIENTS, Member, OldClient, OldClientFailed, console_consumer
 from rig.read import Isolation
 from shoal.broker import Broker
-from shoal.records.compression import Codec
+from shoal.records import Codec
 from tests.batches import batch
 from tests.integration.gateway_process import gateway_process
 
@@ -412,12 +413,17 @@ def test_a_leader_that_dies_and_comes_back_costs_no_record(client: OldClient, to
                 follower.listen()
                 return count(follower.records) >= records
 
-            for step, change in enumerate([lambda: None, lambda: kafka.kill(2), lambda: kafka.start(2)], 1):
+            changes: list[Callable[[], object]] = [
+                lambda: None,
+                lambda: kafka.kill(2),
+                lambda: kafka.start(2),
+            ]
+            for step, change in enumerate(changes, 1):
                 change()
                 for partition in range(2):
                     load_batch(kafka.address(1), topic, partition, RECORDS, OLD_CODECS[step])
                 expected = step * 2 * len(RECORDS)
-                wait_until(lambda expected=expected: has_read(expected), f"{expected} records", timeout_s=90)
+                wait_until(partial(has_read, expected), f"{expected} records", timeout_s=90)
             assert_same(follower.records, as_seen(client, read_topic(kafka.address(1), topic)))
 
 

@@ -330,7 +330,7 @@ def test_keys_go_where_java_s_producer_sends_them(source_cluster: KafkaCluster, 
         for key in keys:
             producer.send(f"{topic}-ours", b"value", key=key.encode())
 
-    def partitions(name: str) -> dict[int, list[bytes | None]]:
+    def partitions(name: str) -> dict[int, list[bytes]]:
         read = read_topic(bootstrap, name)
         return {partition: sorted(each.key or b"" for each in records) for partition, records in read.items()}
 

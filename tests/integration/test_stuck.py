@@ -11,6 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -191,13 +192,19 @@ class Traffic:
         since, until = sent_in
         return [arrived - sent for _, sent, arrived in self._arrived[partition] if since <= sent < until]
 
+    def _has_all(self, partition: TopicPartition) -> bool:
+        return self.arrived(partition) >= self.sent[partition]
+
+    def has_any(self, partition: TopicPartition) -> bool:
+        return self.arrived(partition) > 0
+
     def finish(self, timeout_s: float = 120.0) -> None:
         """Send no more; wait until everything has arrived, and check that it did once and in order."""
         self._no_more.set()
         self._threads[0].join()
         for partition in self._partitions:
             wait_until(
-                lambda partition=partition: self.arrived(partition) >= self.sent[partition],
+                partial(self._has_all, partition),
                 f"the rest of {partition}",
                 timeout_s,
             )
@@ -238,7 +245,7 @@ def names_only(partition: TopicPartition, what: str) -> Callable[[dict[str, Any]
 
 def await_flow(traffic: Traffic, *partitions: TopicPartition) -> None:
     for partition in partitions:
-        wait_until(lambda partition=partition: traffic.arrived(partition) > 0, str(partition), START_WITHIN_S)
+        wait_until(partial(traffic.has_any, partition), str(partition), START_WITHIN_S)
 
 
 def assert_unaffected(

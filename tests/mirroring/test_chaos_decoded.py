@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 
@@ -105,10 +106,10 @@ class RandomHistory:
             )
         self._store(built)
         for delta in deltas:
-            timestamp, *content = items[delta]
+            content = Content(*items[delta])
             if append_time is not None and self.keep_append_time:
-                timestamp = append_time
-            self.shown.append((first + delta, Content(timestamp, *content)))
+                content = content._replace(timestamp=append_time)
+            self.shown.append((first + delta, content))
 
     def messages(self, count: int) -> None:
         """Add messages of magic 0 or 1, each by itself."""
@@ -232,7 +233,7 @@ def trouble(broker: Broker, dice: random.Random) -> None:
     if dice.random() < 0.5:
         broker.faults.add(api, times=times, drop=dice.choice(["before", "within", "after"]))
     elif api in (ApiKey.PRODUCE, ApiKey.OFFSET_COMMIT):
-        effect = dice.choice(["before", "after"])
+        effect: Literal["before", "after"] = dice.choice(["before", "after"])
         broker.faults.add(api, times=times, error=dice.choice(PASSING[api]), effect=effect)
     else:
         broker.faults.add(api, times=times, error=dice.choice(PASSING[api]))

@@ -100,7 +100,12 @@ def test_many_partitions_cost_one_request_for_each_broker(brokers: TwoBrokers) -
         history.plain(1)
     brokers.run()
     asked: list[Any] = []
-    answers(brokers.destination, ApiKey.OFFSET_FOR_LEADER_EPOCH, lambda each: asked.append(each) or each, 99)
+
+    def note(response: Any) -> Any:
+        asked.append(response)
+        return response
+
+    answers(brokers.destination, ApiKey.OFFSET_FOR_LEADER_EPOCH, note, 99)
     partitions = [TopicPartition("topic", number) for number in range(30)]
     assert states(brokers, *partitions) == {}
     assert len(asked) == 1
@@ -110,8 +115,8 @@ def test_many_partitions_cost_one_request_for_each_broker(brokers: TwoBrokers) -
 
 
 def options_of(brokers: TwoBrokers, **changes: Any) -> MirrorOptions:
-    wanted = {"topics": TopicSelection("topic"), "group": "mirror", "refresh_s": 1.0} | changes
-    return MirrorOptions(brokers.settings.source, brokers.settings.destination, **wanted)
+    wanted: dict[str, Any] = {"topics": TopicSelection("topic"), "group": "mirror", "refresh_s": 1.0}
+    return MirrorOptions(brokers.settings.source, brokers.settings.destination, **(wanted | changes))
 
 
 def prepared(brokers: TwoBrokers, **changes: Any) -> Prepared:

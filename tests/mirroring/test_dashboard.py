@@ -184,6 +184,7 @@ def labels_of(expression: Any, served: Mapping[str, frozenset[str]]) -> frozense
     """Return the labels that an expression's result has; what it names must be served."""
     match expression:
         case promql.VectorSelector():
+            assert expression.name is not None, expression
             assert expression.name in served, expression.name
             asked = {each.name for each in expression.matchers.matchers}
             assert asked <= served[expression.name], (expression.name, asked)

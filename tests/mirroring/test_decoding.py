@@ -5,10 +5,11 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable
+from typing import Literal
 
 import pytest
-from aiokafka.codec import gzip_encode  # type: ignore[import-untyped]
-from aiokafka.record.legacy_records import LegacyRecordBatchBuilder  # type: ignore[import-untyped]
+from aiokafka.codec import gzip_encode
+from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from shoal.mirroring.ranges import CopyRange
 from shoal.protocol.apis import ApiKey
@@ -256,7 +257,7 @@ def everything(history: History) -> None:
 @pytest.mark.parametrize("requests", range(1, 7))
 @pytest.mark.parametrize("effect", ["before", "after"])
 def test_what_a_dead_lane_decoded_and_wrote_is_skipped(
-    brokers: TwoBrokers, history: History, requests: int, effect: str
+    brokers: TwoBrokers, history: History, requests: int, effect: Literal["before", "after"]
 ) -> None:
     everything(history)
     let_pass(brokers.destination, ApiKey.PRODUCE, requests)

@@ -38,8 +38,8 @@ class Found:
 def discovering(
     brokers: TwoBrokers, held_up: Any = lambda: (), on_ends: Any = lambda ends: None, **changes: Any
 ) -> Iterator[Found]:
-    wanted = {"topics": TopicSelection("orders.*"), "group": "mirror", "refresh_s": 0.05} | changes
-    mirror = MirrorOptions(brokers.settings.source, brokers.settings.destination, **wanted)
+    wanted: dict[str, Any] = {"topics": TopicSelection("orders.*"), "group": "mirror", "refresh_s": 0.05}
+    mirror = MirrorOptions(brokers.settings.source, brokers.settings.destination, **(wanted | changes))
     with Cluster(mirror.source) as source, Cluster(mirror.destination) as destination:
         prepared = prepare(mirror, source, destination)
     found = Found()
@@ -68,7 +68,12 @@ def test_a_new_topic_that_matches_is_created_at_the_destination_and_told(brokers
 @pytest.mark.usefixtures("orders")
 def test_a_topic_that_was_deleted_and_is_back_is_told(brokers: TwoBrokers) -> None:
     looked: list[None] = []
-    with discovering(brokers, held_up=lambda: looked.append(None) or ()) as found:
+
+    def held_up() -> tuple[()]:
+        looked.append(None)
+        return ()
+
+    with discovering(brokers, held_up) as found:
         brokers.source.topics.delete(brokers.source.topics.topic("orders"))
         looks = len(looked)
         wait_until(lambda: len(looked) > looks + 1)

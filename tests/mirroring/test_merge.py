@@ -66,9 +66,9 @@ def places_by_trying_all(case: Case) -> set[int]:
 
     @cache
     def reachable(offset: int, number: int, survivors: int) -> frozenset[int]:
-        found = {survivors} if number == len(written) else set()
+        found = frozenset({survivors} if number == len(written) else ())
         if offset == len(slots):
-            return frozenset(found)
+            return found
         slot = slots[offset]
         if slot == "marker":
             return found | reachable(offset + 1, number, survivors)

@@ -321,7 +321,7 @@ def test_what_was_taken_of_the_partitions_stays_as_it_was() -> None:
     metrics.apply(report())
     before, version = metrics.partitions(), metrics.version
     metrics.apply({**report(), "partitions": []})
-    nothing_new = {"decisions": {}, "records": 0, "bytes_in": 0, "bytes_out": 0, "retries": 0}
+    nothing_new: dict[str, Any] = {"decisions": {}, "records": 0, "bytes_in": 0, "bytes_out": 0, "retries": 0}
     metrics.apply(report(**nothing_new) | {"pid_host": "other:1"})
     assert metrics.version == version
     assert metrics.partitions()[FIRST].process == "other:1"

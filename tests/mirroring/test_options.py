@@ -1,7 +1,9 @@
 import math
 import pickle
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -57,7 +59,7 @@ EVERYTHING = MirrorOptions(
 
 
 @pytest.mark.parametrize("options", [OPTIONS, EVERYTHING])
-def test_options_can_be_pickled(options):
+def test_options_can_be_pickled(options: MirrorOptions) -> None:
     assert pickle.loads(pickle.dumps(options)) == options
 
 
@@ -94,7 +96,7 @@ def test_options_can_be_pickled(options):
         ({"group": ""}, "--group: the name of a group cannot be empty"),
     ],
 )
-def test_a_mistake_is_named(change, message):
+def test_a_mistake_is_named(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         replace(OPTIONS, **change)
 
@@ -114,7 +116,7 @@ def test_a_mistake_is_named(change, message):
         ("9999-12-31T23:59:59.999999Z", 253_402_300_799_999),
     ],
 )
-def test_a_start_is_a_name_or_a_time(text, timestamp_ms):
+def test_a_start_is_a_name_or_a_time(text: str, timestamp_ms: int) -> None:
     assert Start.parse(text) == Start(timestamp_ms)
 
 
@@ -125,7 +127,7 @@ def test_a_start_is_a_name_or_a_time(text, timestamp_ms):
         *("9" * 5000, "9999-12-31T23:59:59-01:00", "0001-01-01T00:00:00+14:00"),
     ],
 )
-def test_anything_else_is_no_start(text):
+def test_anything_else_is_no_start(text: str) -> None:
     with pytest.raises(
         ConfigError, match=f"--start {re.escape(text)}: neither earliest nor latest nor a time"
     ):
@@ -133,19 +135,19 @@ def test_anything_else_is_no_start(text):
 
 
 @pytest.mark.parametrize("start", [Start(), Start(LATEST), Start(0), Start(1_700_000_000_123)])
-def test_a_start_is_parsed_from_its_text(start):
+def test_a_start_is_parsed_from_its_text(start: Start) -> None:
     assert Start.parse(str(start)) == start
 
 
 @pytest.mark.parametrize(
     ("text", "size"), [("5", 5), ("16k", 16384), ("16m", 16 << 20), ("1G", 1 << 30), ("16mb", 16 << 20)]
 )
-def test_sizes_are_written_as_in_spark(text, size):
+def test_sizes_are_written_as_in_spark(text: str, size: int) -> None:
     assert parse_bytes("fetch-buffer-bytes", text) == size
 
 
 @pytest.mark.parametrize("text", ["", "m", "1.5m", "-1", "1t", "9" * 5000])
-def test_anything_else_is_no_size(text):
+def test_anything_else_is_no_size(text: str) -> None:
     with pytest.raises(ConfigError, match="--fetch-buffer-bytes"):
         parse_bytes("fetch-buffer-bytes", text)
 
@@ -159,20 +161,20 @@ def test_anything_else_is_no_size(text):
         ("[::]:0", Address("::", 0)),
     ],
 )
-def test_a_server_listens_at_a_host_and_a_port(text, address):
+def test_a_server_listens_at_a_host_and_a_port(text: str, address: Address) -> None:
     assert parse_listen("metrics", text) == address
 
 
 @pytest.mark.parametrize(
     "text", ["", "9100", "localhost", "localhost:", "localhost:65536", "::1:9100", "a:1,b:2", "a:00", "a:-1"]
 )
-def test_anything_else_is_no_address(text):
+def test_anything_else_is_no_address(text: str) -> None:
     with pytest.raises(ConfigError, match=f"--metrics {re.escape(text)}: not HOST:PORT"):
         parse_listen("metrics", text)
 
 
 @pytest.mark.parametrize("text", [":9100", ":0", ":"])
-def test_a_server_without_a_host_is_told_which_there_are(text):
+def test_a_server_without_a_host_is_told_which_there_are(text: str) -> None:
     port = ":PORT" if text == ":" else text
     with pytest.raises(
         ConfigError, match=f"--ui {text!r}: the host is missing. Use 127.0.0.1{port} .*{port}"
@@ -180,28 +182,28 @@ def test_a_server_without_a_host_is_told_which_there_are(text):
         parse_listen("ui", text)
 
 
-def test_two_servers_may_each_take_a_free_port():
+def test_two_servers_may_each_take_a_free_port() -> None:
     free = Address("127.0.0.1", 0)
     assert replace(OPTIONS, metrics=free, ui=free).ui == free
 
 
-def test_rules_are_the_same_for_ever():
+def test_rules_are_the_same_for_ever() -> None:
     # They are stored in committed pairs: another digest for the same rules
     # would make every running mirror refuse its own position.
     assert OPTIONS.rules() == "30869fdfe413a2ba"
 
 
-def test_rules_follow_the_isolation_level():
+def test_rules_follow_the_isolation_level() -> None:
     uncommitted = replace(OPTIONS.source, isolation_level=IsolationLevel.READ_UNCOMMITTED)
     assert replace(OPTIONS, source=uncommitted).rules() != OPTIONS.rules()
 
 
-def test_rules_follow_what_time_a_record_gets():
+def test_rules_follow_what_time_a_record_gets() -> None:
     assert replace(OPTIONS, keep_append_time=True).rules() != OPTIONS.rules()
 
 
 @pytest.mark.parametrize("size", [0, -1, 2**31])
-def test_a_decompressed_size_that_makes_no_sense_is_refused(size):
+def test_a_decompressed_size_that_makes_no_sense_is_refused(size: int) -> None:
     with pytest.raises(ConfigError, match="--max-decompressed-bytes"):
         replace(OPTIONS, max_decompressed_bytes=size)
 
@@ -213,36 +215,38 @@ def test_a_decompressed_size_that_makes_no_sense_is_refused(size):
         (parse_incident_kind, "retention", "source-reset, source-retention"),
     ],
 )
-def test_a_name_that_is_not_known_is_refused_with_those_that_are(parse, text, known):
+def test_a_name_that_is_not_known_is_refused_with_those_that_are(
+    parse: Callable[[str, str], object], text: str, known: str
+) -> None:
     with pytest.raises(ConfigError, match=f"option: {text!r} is not one of .*{known}"):
         parse("option", text)
 
 
-def test_several_batches_cannot_be_required_where_others_write_too():
+def test_several_batches_cannot_be_required_where_others_write_too() -> None:
     with pytest.raises(
         ConfigError, match=r"--multi-batch required: .* --delivery at-least-once is for several"
     ):
         replace(OPTIONS, multi_batch=MultiBatch.REQUIRED, delivery=Delivery.AT_LEAST_ONCE)
 
 
-def test_rules_do_not_follow_what_is_done_about_small_batches():
+def test_rules_do_not_follow_what_is_done_about_small_batches() -> None:
     changed = replace(OPTIONS, multi_batch=MultiBatch.OFF, rebatch=Rebatch(1_000, Codec.ZSTD))
     assert changed.rules() == OPTIONS.rules()
 
 
-def test_rules_do_not_follow_selection_start_or_speed():
+def test_rules_do_not_follow_selection_start_or_speed() -> None:
     other = replace(
         EVERYTHING, source=replace(EVERYTHING.source, isolation_level=IsolationLevel.READ_COMMITTED)
     )
     assert other.rules() == OPTIONS.rules()
 
 
-def test_the_default_group_is_named_after_both_clusters():
+def test_the_default_group_is_named_after_both_clusters() -> None:
     assert default_group("S1", "D2") == "shoal.S1.D2"
 
 
 @pytest.mark.parametrize(("ids", "side"), [((None, "D"), "source"), (("S", None), "destination")])
-def test_a_cluster_without_an_id_wants_a_group(ids, side):
+def test_a_cluster_without_an_id_wants_a_group(ids: tuple[str | None, str | None], side: str) -> None:
     with pytest.raises(ConfigError, match=f"the {side} cluster has no id .* --group"):
         default_group(*ids)
 
@@ -260,11 +264,11 @@ def test_a_cluster_without_an_id_wants_a_group(ids, side):
         ("\udcff", "%FF"),
     ],
 )
-def test_a_group_is_one_readable_component_of_a_path(group, name):
+def test_a_group_is_one_readable_component_of_a_path(group: str, name: str) -> None:
     assert checkpoint_name(group) == name
 
 
-def test_long_groups_have_different_names_that_fit():
+def test_long_groups_have_different_names_that_fit() -> None:
     groups = ["g" * 200, "g" * 201, "g" * 202, "g" * 10_000, "é" * 200]
     names = [checkpoint_name(group) for group in groups]
     assert len({*names, *map(checkpoint_name, names)}) == 9

@@ -11,6 +11,7 @@ import pytest
 from shoal.client.metadata import TopicPartition
 from shoal.errors import BrokerError, ErrorCode
 from shoal.mirroring import carrier, suspicion
+from shoal.mirroring import realign as realign_module
 from shoal.mirroring.outgoing import Outgoing
 from shoal.mirroring.partition_copy import PartitionCopy
 from shoal.mirroring.ranges import CopyRange
@@ -155,7 +156,7 @@ def test_refused_batch_stops_its_partition_however_long_aligning_takes(
 ) -> None:
     """A comparison of the logs may take minutes, and a refusal minutes later counts as the first."""
     late_s = 0.0
-    clock, align = time.monotonic, carrier.realign
+    clock, align = time.monotonic, realign_module.realign
 
     def realign(*args: Any) -> Any:
         nonlocal late_s
@@ -175,7 +176,7 @@ def test_second_refusal_after_a_long_outage_counts_as_the_first(
 ) -> None:
     """Tries to align that fail, each for as long as a request may take, are no work on the partition."""
     late_s, tries = 0.0, 0
-    clock, align = time.monotonic, carrier.realign
+    clock, align = time.monotonic, realign_module.realign
 
     def realign(copies: Sequence[PartitionCopy], *args: Any) -> Any:
         nonlocal late_s, tries
@@ -198,7 +199,7 @@ def test_suspicion_ends_with_an_acknowledgement(brokers: TwoBrokers, history: Hi
     history.plain(1, 1)
     let_pass(brokers.destination, ApiKey.PRODUCE, 1)
     brokers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-    seen = []
+    seen: list[bool] = []
 
     def acknowledge(copy: PartitionCopy, outgoing: Outgoing) -> None:
         before(copy, outgoing)

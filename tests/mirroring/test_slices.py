@@ -195,6 +195,7 @@ def test_a_slice_goes_on_only_where_all_tasks_are_idle(brokers: TwoBrokers) -> N
         first.report({"idle": True, "partitions": []})
         wait_until(lambda: len(driver.reports) == 1)
         driver.server.renew(Membership(), 60.0)
+        assert driver.server._slices is not None
         assert driver.server._slices.remaining_s == 100
 
         def all_say_so() -> bool:

@@ -42,7 +42,7 @@ def test_a_mirror_is_equal(mirrored: TwoBrokers, request: pytest.FixtureRequest)
     assert found.alignment is not None
     assert found.alignment.by.value in request.node.name
     assert (found.alignment.source_offset, found.alignment.destination_offset) == (0, 0)
-    assert found.differences == found.not_compared == ()
+    assert (found.differences, found.not_compared) == ((), ())
     assert found.not_mirrored is found.source_skipped is found.destination_skipped is None
 
 

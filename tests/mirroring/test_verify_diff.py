@@ -117,7 +117,7 @@ def test_what_was_committed_must_be_there() -> None:
 
 
 def test_the_last_batch_of_a_lagging_destination_may_be_altered_missing_or_doubled() -> None:
-    lag = ("not mirrored yet", [3], [])
+    lag: tuple[str, list[int], list[int]] = ("not mirrored yet", [3], [])
     assert compare(ALPHABET, ["a", "b", "c'"], 0) == [("altered", [2], [2]), lag]
     assert compare(ALPHABET, "abcc", 0) == [("extra", [], [3]), lag]
     assert compare(ALPHABET, "ac", 0) == [("missing", [1], []), lag]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from shoal.broker.segment import MemorySegment
 from shoal.client.config import ClientConfig
 from shoal.client.connection import Address
 from shoal.client.metadata import TopicPartition
 from shoal.errors import Disconnected, ErrorCode
-from shoal.mirroring.verify import DifferenceKind, Outcome, VerifyProgress, comparison, verify
+from shoal.mirroring.verify import DifferenceKind, Outcome, VerifyProgress, alignment, comparison, verify
 from shoal.protocol.apis import ApiKey
 from tests import batches
 from tests.two_brokers import ABORT, COMMIT, History, TwoBrokers
@@ -124,6 +126,7 @@ def test_differences_found_before_a_failure_are_told(brokers: TwoBrokers, histor
     rewrite(brokers, lambda found: [batches.patched(found[0], len(found[0]) - 1, b"!"), *found[1:]])
     log = brokers.source.log("topic")
     segment = log._segments[0]
+    assert isinstance(segment, MemorySegment)
     segment._buffer[segment.position(3) + 16] = 9  # no magic
     report = partition(brokers, patience_s=0.3)
     assert report.altered[0] == ((0, 3), (0, 3))
@@ -152,10 +155,10 @@ def test_a_log_start_that_moves_meanwhile_begins_the_comparison_anew(
         history.base_timestamp += 1000 * number
         history.plain(3)
     brokers.run()
-    alignments = comparison.alignments
+    alignments = alignment.alignments
 
-    def align_then_delete(*args: object) -> Iterator[object]:
-        found = list(alignments(*args))  # type: ignore[arg-type]
+    def align_then_delete(*args: Any) -> Iterator[object]:
+        found = list(alignments(*args))
         brokers.source.log("topic").delete_records(6)
         yield from found
 

@@ -108,13 +108,13 @@ class Pair(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """In a request or in a log: ``count`` records from the source's ``first`` on."""
+    """In a request or in a log: ``records`` records from the source's ``first`` on."""
 
     producer_id: int
     epoch: int
     sequence: int
     first: int
-    count: int
+    records: int
 
 
 FOREIGN = Batch(-1, -1, -1, -1, 1)
@@ -197,12 +197,12 @@ class State(NamedTuple):
 @cache
 def size_of(batches: tuple[Batch, ...]) -> int:
     """Return the number of records, which is the offset behind them."""
-    return sum(batch.count for batch in batches)
+    return sum(batch.records for batch in batches)
 
 
 def others_of(batches: tuple[Batch, ...]) -> int:
     """Return how many records of somebody else's there are."""
-    return sum(batch.count for batch in batches if batch == FOREIGN)
+    return sum(batch.records for batch in batches if batch == FOREIGN)
 
 
 #: What a broker says of a batch that is neither new nor known.
@@ -258,7 +258,7 @@ class Resume:
                 return "doubled"
             if batch.first > expected:
                 return "lost"
-            expected += batch.count
+            expected += batch.records
         if expected < self.bounds.records and self._is_done(state):
             return "lost"
         return None
@@ -363,7 +363,7 @@ class Resume:
         source_offset = pair.source_offset + ours
         if ours and between[-1] != FOREIGN:
             tail = between[-1]
-            if tail.first + tail.count != source_offset:
+            if tail.first + tail.records != source_offset:
                 return self._stop(state, "the last batch is not the one that it should be")
         aligned = Pair(source_offset, log_end, identity)
         if others:
@@ -382,7 +382,7 @@ class Resume:
         for batch in log:
             if start <= offset < end:
                 found.append(batch)
-            offset += batch.count
+            offset += batch.records
         return tuple(found)
 
     @staticmethod
@@ -398,7 +398,7 @@ class Resume:
             most = 1
         if len(copy.in_flight) >= most:
             return
-        queued = sum(each.batch.count for each in copy.in_flight)
+        queued = sum(each.batch.records for each in copy.in_flight)
         first = copy.pair.source_offset + queued
         destination_offset = copy.pair.destination_offset + queued
         identity = copy.pair.identity
@@ -432,8 +432,8 @@ class Resume:
             return state._replace(copy=self._lose_track(rest))
         # displace
         pair = Pair(
-            copy.pair.source_offset + outgoing.batch.count,
-            base_offset + outgoing.batch.count,
+            copy.pair.source_offset + outgoing.batch.records,
+            base_offset + outgoing.batch.records,
             copy.pair.identity.moved(by),
         )
         in_flight = tuple(
@@ -480,7 +480,7 @@ class Resume:
         outgoing = copy.in_flight[0]
         name = shown(outgoing.batch)
         if copy.landed is not None:
-            if size_of(state.log[: state.replicated]) >= copy.landed + outgoing.batch.count:
+            if size_of(state.log[: state.replicated]) >= copy.landed + outgoing.batch.records:
                 yield (
                     f"{name} is acknowledged at {copy.landed}",
                     self._acknowledge(state, outgoing, copy.landed),
@@ -575,10 +575,10 @@ def _handled(
     if recent:
         if batch.epoch == epoch:
             for base_offset, known in recent[-remembered:]:
-                if (known.sequence, known.count) == (batch.sequence, batch.count):
+                if (known.sequence, known.records) == (batch.sequence, batch.records):
                     return base_offset, False
             last = recent[-1][1]
-            expected = last.sequence + last.count
+            expected = last.sequence + last.records
         else:
             expected = 0
         if batch.epoch < epoch or batch.sequence != expected:
@@ -592,13 +592,14 @@ def _producer_state(
     log: tuple[Batch, ...], forgotten: int, producer_id: int
 ) -> tuple[int, list[tuple[int, Batch]]]:
     """Return a producer's newest epoch and its batches with that, as far as the leader remembers."""
-    epoch, recent, offset = -1, [], 0
+    epoch, offset = -1, 0
+    recent: list[tuple[int, Batch]] = []
     for number, batch in enumerate(log):
         if number >= forgotten and batch.producer_id == producer_id:
             if batch.epoch != epoch:
                 epoch, recent = batch.epoch, []
             recent.append((offset, batch))
-        offset += batch.count
+        offset += batch.records
     return epoch, recent
 
 
@@ -607,8 +608,8 @@ def shown(batch: Batch) -> str:
     """Return a batch as a counter-example shows it."""
     if batch == FOREIGN:
         return "a foreign record"
-    end = batch.first + batch.count - 1
-    records = f"{batch.first}" if batch.count == 1 else f"{batch.first}-{end}"
+    end = batch.first + batch.records - 1
+    records = f"{batch.first}" if batch.records == 1 else f"{batch.first}-{end}"
     epoch = f" epoch {batch.epoch}" if batch.epoch else ""
     return f"[{records}] (producer {batch.producer_id + 1}{epoch}, sequence {batch.sequence})"
 

@@ -313,7 +313,7 @@ def test_null_arrays_and_record_sets_are_empty() -> None:
         .replace(b"\0\0\0\1" + b"\0\0\0\0\0\0\0\5" + b"\0\0\0\0\0\0\0\2", b"\xff\xff\xff\xff")
     )
     (fetched,) = decode_fetch_response(memoryview(frame), 4).partitions
-    assert fetched.record_set == b""
+    assert bytes(fetched.record_set) == b""
     assert fetched.aborted_transactions == []
 
 
@@ -330,7 +330,7 @@ def test_a_record_set_is_neither_copied_when_read_nor_when_written() -> None:
     response = decode_fetch_response(memoryview(frame), 12)
     (fetched,) = response.partitions
     frame[frame.index(b"batch")] = ord("B")
-    assert fetched.record_set == b"Batch"
+    assert bytes(fetched.record_set) == b"Batch"
     assert any(part is fetched.record_set for part in encode_fetch_response(response, 12, 7))
 
 

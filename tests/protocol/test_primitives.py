@@ -136,7 +136,7 @@ def test_a_record_set_is_a_view_of_the_frame() -> None:
     frame = bytearray(b"\6batch")
     found, _ = read_record_set(memoryview(frame), 0, True)
     frame[1:2] = b"B"
-    assert found == b"Batch"
+    assert bytes(found) == b"Batch"
 
 
 @pytest.mark.parametrize("encoded", [b"\xff\xff\xff\xfe", b"\0\0\0\6batch", b"\x7f\xff\xff\xff"])

@@ -307,7 +307,7 @@ def test_a_requests_record_set_is_a_view_of_its_frame() -> None:
     frame = bytearray(LITERAL[9])
     request = decode_produce_request(memoryview(frame), 9)
     frame[frame.index(b"first")] = ord("F")
-    assert request.partitions[0].record_set == b"First"
+    assert bytes(request.partitions[0].record_set) == b"First"
 
 
 def test_a_request_that_lists_a_partition_twice_is_read_as_it_is() -> None:
@@ -396,7 +396,7 @@ def outcomes_from_kio(message: Any) -> list[ProduceOutcome]:
 
 def outcomes_from_old(message: Any) -> list[ProduceOutcome]:
     return [
-        ProduceOutcome(topic, partition, error, base_offset, *(*times, -1)[:1], -1, None)
+        ProduceOutcome(topic, partition, error, base_offset, times[0] if times else -1, -1, None)
         for topic, partitions in message.topics
         for partition, error, base_offset, *times in partitions
     ]

@@ -81,7 +81,7 @@ def messages_and_padding(data: bytes) -> tuple[bytes, bytes]:
     return whole, data[len(whole) :]
 
 
-def read(data: bytes | bytearray) -> list[Values]:
+def read(data: bytes | bytearray | memoryview) -> list[Values]:
     """Read a record set of any magic with shoal's own reader, which checks the inner CRCs."""
     return [
         (record.offset, record.timestamp, *read_key_value_headers(record)[:2])
@@ -704,7 +704,7 @@ EVERY_REFUSAL = pytest.mark.parametrize(
 @EVERY_MAGIC
 @EVERY_REFUSAL
 def test_a_client_that_asks_for_what_cannot_be_converted_gets_a_code(
-    build, code: ErrorCode, magic: int
+    build: Build, code: ErrorCode, magic: int
 ) -> None:
     for before in (b"", bytes(marker(1, 5)), of([])):
         source = before + bytes(build(5)) + bytes(batch(2, base_offset=100))

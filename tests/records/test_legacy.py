@@ -27,6 +27,7 @@ from shoal.records import (
 )
 from tests.batches import LOG_APPEND_TIME, TIMESTAMP, message, wrapper
 from tests.batches import view as view_of
+from tests.each_case import each_case
 from tests.strategies import INT64, damaged
 from tests.vectors import Vector, old_vectors
 
@@ -41,11 +42,11 @@ def _recorded() -> Iterator[tuple[Vector, FetchedPartition]]:
                 yield vector, partition
 
 
-RECORDED = [
-    pytest.param(vector, partition, id=vector.name)
-    for vector, partition in _recorded()
-    if len(partition.record_set)
-]
+RECORDED = [(vector, partition) for vector, partition in _recorded() if len(partition.record_set)]
+
+
+def _name(recorded: tuple[Vector, FetchedPartition]) -> str:
+    return recorded[0].name
 
 
 def _values(record: Record) -> tuple[int, int, bytes | None, bytes | None]:
@@ -65,10 +66,11 @@ def _readers(magic: int, codec_id: int) -> list[Callable[..., Any]]:
     )
 
 
-@pytest.mark.parametrize(("vector", "partition"), RECORDED)
+@each_case("recorded", RECORDED, _name)
 def test_an_old_brokers_messages_are_read_as_its_own_tool_and_other_libraries_read_them(
-    vector: Vector, partition: FetchedPartition
+    recorded: tuple[Vector, FetchedPartition],
 ) -> None:
+    vector, partition = recorded
     dumped = vector.messages[f"{partition.topic}-{partition.partition}"]
     # The partition that was upgraded has batches of magic 2 too; the dump tells the messages only.
     batches = [batch for batch in split(partition.record_set) if batch.header.magic != 2]
@@ -88,10 +90,11 @@ def test_an_old_brokers_messages_are_read_as_its_own_tool_and_other_libraries_re
             assert [_others_values(each) for each in others] == [_values(record) for record in records]
 
 
-@pytest.mark.parametrize(("vector", "partition"), RECORDED)
+@each_case("recorded", RECORDED, _name)
 def test_an_old_brokers_messages_are_read_as_librdkafka_reads_the_partition(
-    vector: Vector, partition: FetchedPartition
+    recorded: tuple[Vector, FetchedPartition],
 ) -> None:
+    vector, partition = recorded
     assert vector.records is not None
     found = [
         {
@@ -131,10 +134,11 @@ def test_recorded_are_all_codecs_of_both_magics_append_times_and_holes() -> None
     assert holes >= 6
 
 
-@pytest.mark.parametrize(("vector", "partition"), RECORDED)
+@each_case("recorded", RECORDED, _name)
 def test_an_old_brokers_messages_are_rebuilt_as_one_batch_of_today(
-    vector: Vector, partition: FetchedPartition
+    recorded: tuple[Vector, FetchedPartition],
 ) -> None:
+    _, partition = recorded
     records = [record for batch in split(partition.record_set) for record in read_records(batch, LIMIT)]
     again = read_records(write_batch(records, Codec.LZ4), LIMIT)
     assert [_values(each)[1:] for each in again] == [_values(each)[1:] for each in records]
@@ -179,11 +183,11 @@ def test_a_message_that_is_not_compressed_is_one_record() -> None:
     assert read_records(empty, 0) == [Record(7, 88, bytes.fromhex("00 00 00"))]
 
 
-def _inner(magic: int, offsets: list[int]) -> list[bytes]:
+def _inner(magic: int, offsets: list[int]) -> list[bytearray]:
     return [message(magic, b"%d" % offset, offset=offset, timestamp=1000 + offset) for offset in offsets]
 
 
-def _offsets_and_timestamps(data: bytes) -> list[tuple[int, int]]:
+def _offsets_and_timestamps(data: bytes | bytearray) -> list[tuple[int, int]]:
     return [(record.offset, record.timestamp) for record in read_records(view_of(data), LIMIT)]
 
 
@@ -388,10 +392,11 @@ def test_damaged_inner_messages_give_records_or_an_error_of_ours(
     _read_without_surprise(bytes(wrapper(magic, codec, [inner], offset=data.draw(st.integers(0, 100)))))
 
 
-@pytest.mark.parametrize(("vector", "partition"), [each for each in RECORDED if each.values[0].version == 12])
+@each_case("recorded", [each for each in RECORDED if each[0].version == 12], _name)
 def test_an_old_brokers_messages_cut_or_with_flipped_bits_give_records_or_an_error_of_ours(
-    vector: Vector, partition: FetchedPartition
+    recorded: tuple[Vector, FetchedPartition],
 ) -> None:
+    _, partition = recorded
     for batch in list(split(partition.record_set))[:5]:
         data = bytes(batch.view)
         for cut in range(26, len(data), 3):

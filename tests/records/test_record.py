@@ -29,6 +29,7 @@ from shoal.records import (
 from tests.batches import LOG_APPEND_TIME, batch, marker, payload, raw_batch
 from tests.batches import Record as Written
 from tests.batches import view as view_of
+from tests.each_case import each_case
 from tests.strategies import INT64, damaged
 from tests.vectors import Vector, vectors
 
@@ -80,11 +81,12 @@ def _recorded() -> Iterator[tuple[Vector, FetchedPartition]]:
                 yield vector, partition
 
 
-RECORDED = [
-    pytest.param(vector, partition, id=f"{vector.name}-{partition.topic}-{partition.partition}")
-    for vector, partition in _recorded()
-    if len(partition.record_set)
-]
+RECORDED = [(vector, partition) for vector, partition in _recorded() if len(partition.record_set)]
+
+
+def _name(recorded: tuple[Vector, FetchedPartition]) -> str:
+    vector, partition = recorded
+    return f"{vector.name}-{partition.topic}-{partition.partition}"
 
 
 def _values(record: Any) -> tuple[Any, ...]:
@@ -93,10 +95,11 @@ def _values(record: Any) -> tuple[Any, ...]:
     return record.offset, record.timestamp, key, value, headers
 
 
-@pytest.mark.parametrize(("vector", "partition"), RECORDED)
+@each_case("recorded", RECORDED, _name)
 def test_a_brokers_batches_are_read_as_other_libraries_read_them(
-    vector: Vector, partition: FetchedPartition
+    recorded: tuple[Vector, FetchedPartition],
 ) -> None:
+    _, partition = recorded
     for stored in split(partition.record_set):
         found = [_values(record) for record in read_records(stored, LIMIT)]
         assert len(found) == stored.header.records_count
@@ -116,16 +119,16 @@ def test_a_brokers_batches_are_read_as_other_libraries_read_them(
             assert found == others
 
 
-@pytest.mark.parametrize(
-    ("vector", "partition"), [each for each in RECORDED if each.values[0].records is not None]
-)
+@each_case("recorded", [each for each in RECORDED if each[0].records is not None], _name)
 def test_a_brokers_batches_are_read_as_librdkafka_read_the_partition(
-    vector: Vector, partition: FetchedPartition
+    recorded: tuple[Vector, FetchedPartition],
 ) -> None:
+    vector, partition = recorded
+    assert vector.records is not None
     batches = list(split(partition.record_set))
     expected = [
         each
-        for each in vector.records[f"{partition.topic}-{partition.partition}"]  # type: ignore[index]
+        for each in vector.records[f"{partition.topic}-{partition.partition}"]
         if each["offset"] <= batches[-1].header.last_offset  # a response ends where a segment does
     ]
     offsets = {each["offset"] for each in expected}
@@ -428,10 +431,11 @@ def test_arbitrary_bytes_give_records_or_an_error_of_ours(data: bytes) -> None:
     _read_without_surprise(data)
 
 
-@pytest.mark.parametrize(("vector", "partition"), [each for each in RECORDED if each.values[0].version == 12])
+@each_case("recorded", [each for each in RECORDED if each[0].version == 12], _name)
 def test_a_brokers_batches_cut_or_with_flipped_bits_give_records_or_an_error_of_ours(
-    vector: Vector, partition: FetchedPartition
+    recorded: tuple[Vector, FetchedPartition],
 ) -> None:
+    _, partition = recorded
     for stored in split(partition.record_set):
         data = bytes(stored.view)
         for cut in range(61, len(data), 3):

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -764,20 +765,26 @@ def test_keys_are_hashed_anew_as_a_producer_does(makers: Makers) -> None:
     assert {each for records in makers.copied() for each in records} == sent
 
 
+def assignments(maker: Maker) -> int:
+    return len([each for each in maker.notices if "assigned" in each])
+
+
+def has_joined_again(maker: Maker, before: int) -> bool:
+    return assignments(maker) > before
+
+
 def test_a_member_that_the_group_threw_out_joins_again_and_doubles_nothing(makers: Makers) -> None:
     makers.produce(30)
     maker = makers.start("--use.raw.bytes")
     wait_until(makers.is_copied, 30)
     with Cluster(config_of(makers.source)) as cluster:
         for _ in range(3):
-            joined = len([each for each in maker.notices if "assigned" in each])
+            joined = assignments(maker)
             wait_until(lambda: bool(group_assignment(cluster, "makers")), 30)
             (member,) = group_assignment(cluster, "makers")
             Coordinator(cluster, "makers").leave(Membership(member))
             makers.produce(30)
-            wait_until(
-                lambda joined=joined: len([each for each in maker.notices if "assigned" in each]) > joined, 30
-            )
+            wait_until(partial(has_joined_again, maker, joined), 30)
             makers.produce(30)
     wait_until(makers.is_copied, 30)
     assert maker.end().exit_code == 0

@@ -40,7 +40,7 @@ class Mirrors:
 
     def options(self, **changes: Any) -> MirrorOptions:
         settings = self.brokers.settings
-        wanted = {
+        wanted: dict[str, Any] = {
             "topics": TopicSelection("orders.*|idle"),
             "group": "mirror",
             "refresh_s": 1.0,

@@ -34,17 +34,17 @@ REPOSITORY = Path(shoal.__file__).parents[2]
 def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """An environment of its own, with shoal and what it needs: 40 s, and half of that the second time."""
     environment = tmp_path_factory.mktemp("oldest")
-    python = environment / "bin" / "python"
+    python = str(environment / "bin" / "python")
     for command in (
-        [sys.executable, "-m", "venv", environment],
+        [sys.executable, "-m", "venv", str(environment)],
         [
             *(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
-            *("--editable", REPOSITORY, f"pyspark=={OLDEST}.*"),
+            *("--editable", str(REPOSITORY), f"pyspark=={OLDEST}.*"),
         ],
     ):
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
         assert done.returncode == 0, done.stderr
-    yield str(python)
+    yield python
     rmtree(environment)
 
 

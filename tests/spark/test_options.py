@@ -161,7 +161,7 @@ def test_secrets_may_stand_in_a_file_and_options_win_over_it(tmp_path: Path) -> 
         "bootstrap.servers=elsewhere:1\nsecurity.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
         f"sasl.jaas.config={jaas}\n"
     )
-    source = read(**{"kafka.config.file": str(file)}).source
+    source = read(streaming=False, **{"kafka.config.file": str(file)}).source
     assert source.security is not None
     assert source.security.password == "hidden-7f"
     assert source.servers == "source:9092"
@@ -170,7 +170,7 @@ def test_secrets_may_stand_in_a_file_and_options_win_over_it(tmp_path: Path) -> 
 
 def test_a_file_that_is_missing_is_named() -> None:
     with pytest.raises(ConfigError, match=r"option kafka\.config\.file /missing: No such file"):
-        read(**{"kafka.config.file": "/missing"})
+        read(streaming=False, **{"kafka.config.file": "/missing"})
 
 
 def test_the_key_of_credentials_is_not_in_the_option() -> None:

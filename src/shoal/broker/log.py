@@ -354,7 +354,7 @@ class Log:
             self._producers.keep(producer)
             self._transactions.end(producer_id, header.base_offset, marker is Marker.ABORT)
 
-    def store(self, record_set: bytes | memoryview) -> None:
+    def store(self, record_set: bytes | bytearray | memoryview) -> None:
         """
         Append batches as they are, offsets and all, as a follower does.
 

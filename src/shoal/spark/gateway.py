@@ -255,7 +255,7 @@ def _connect(announcement: bytes, process: subprocess.Popen[bytes]) -> Any:
     port, length = struct.unpack_from(">ii", announcement)
     secret = announcement[8 : 8 + length].decode()
     with during(PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=secret):
-        gateway = launch_gateway()  # type: ignore[no-untyped-call]
+        gateway = launch_gateway()
     gateway.proc = process
     return gateway
 

@@ -17,8 +17,11 @@ __all__ = ["Findings", "at_least_once", "exact", "exact_or_stopped", "last_value
 
 
 class Keyed(Hashable, Protocol):
-    key: bytes | None
-    value: bytes | None
+    @property
+    def key(self) -> bytes | None: ...
+
+    @property
+    def value(self) -> bytes | None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,7 @@ def test_records_are_what_confluent_kafka_produced(broker: Broker) -> None:
             None if number % 3 == 0 else b"k%d" % number,
             None if number % 5 == 0 else b"v%d" % number,
             (("h", b"x"), ("n", None)),
-            record.leader_epoch,  # type: ignore[union-attr]
+            record.leader_epoch,
         )
 
 
@@ -805,9 +805,9 @@ def test_an_offset_that_can_be_none_is_refused(broker: Broker) -> None:
         ours.assign([FIRST])
         for offset in (-1, "5", 1.5, None):
             for wrong in (
-                lambda offset=offset: ours.seek(FIRST, offset),  # type: ignore[misc]
-                lambda offset=offset: ours.commit({FIRST: offset}),  # type: ignore[misc]
-                lambda offset=offset: ours.commit({FIRST: Committed(offset, "")}),  # type: ignore[misc]
+                lambda offset=offset: ours.seek(FIRST, offset),
+                lambda offset=offset: ours.commit({FIRST: offset}),
+                lambda offset=offset: ours.commit({FIRST: Committed(offset, "")}),
             ):
                 with pytest.raises(ValueError, match="an offset is a whole number that is not negative"):
                     wrong()

@@ -189,7 +189,7 @@ def test_a_pattern_takes_one_rebalance_to_begin(broker: Broker) -> None:
 def test_the_leader_notices_new_partitions(broker: Broker) -> None:
     with polled(broker, settings(metadata_max_age_ms=100)) as member:
         wait_until(lambda: member.owned == ALL)
-        broker.topics.grow(broker.topics.get("topic"), 5)
+        broker.topics.grow(broker.topics.topic("topic"), 5)
         wait_until(lambda: member.owned == [*ALL, "topic-4"])
 
 
@@ -339,7 +339,7 @@ def test_a_static_leader_that_comes_back_goes_on_watching(broker: Broker) -> Non
         wait_until(lambda: first.owned == ALL)
     with polled(broker, given) as again:
         wait_until(lambda: again.owned == ALL)
-        broker.topics.grow(broker.topics.get("topic"), 5)
+        broker.topics.grow(broker.topics.topic("topic"), 5)
         wait_until(lambda: again.owned == [*ALL, "topic-4"])
 
 

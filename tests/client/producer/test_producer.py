@@ -401,7 +401,7 @@ def test_what_passes_is_sent_again_in_order(broker: Broker, code: ErrorCode, eff
 
 def test_a_refused_batch_leaves_what_is_around_it_in_order(broker: Broker) -> None:
     with producer(broker, batch_size=1) as ours:
-        futures = []
+        futures: list[Future[RecordMetadata]] = []
         refused = []
         for number in range(60):
             if number % 20 == 10:
@@ -803,8 +803,8 @@ def test_whatever_happens_what_is_acknowledged_is_there_once_and_in_order(seed: 
                         node.faults.add(ApiKey.PRODUCE, drop=rng.choice(["before", "after", "within"]))
                     elif kind == 1:
                         code = rng.choice([ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_LEADER_OR_FOLLOWER])
-                        effect = "after" if code is ErrorCode.REQUEST_TIMED_OUT else "before"
-                        node.faults.add(ApiKey.PRODUCE, error=code, effect=effect)
+                        is_done = code is ErrorCode.REQUEST_TIMED_OUT
+                        node.faults.add(ApiKey.PRODUCE, error=code, effect="after" if is_done else "before")
                     elif kind == 2:
                         cluster.move_leader("topic", rng.randrange(2), rng.randrange(2) + 1)
                     else:
