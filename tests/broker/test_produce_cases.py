@@ -1,7 +1,7 @@
 """The one list of Produce requests, against the embedded broker, or any (see ``conftest``)."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
@@ -9,17 +9,21 @@ from shoal.broker import Broker
 from tests.broker.conftest import NewTopic, create_and_await
 from tests.broker.produce_cases import CASES, MULTI_BATCH_CASES, MULTI_BATCH_CLIENT, ProduceCase, check
 from tests.broker.wire import Wire
+from tests.each_case import each_case
+
+Versioned = tuple[ProduceCase, int]
 
 
-def _versions(cases: list[ProduceCase]) -> pytest.MarkDecorator:
+def _versions(cases: Sequence[ProduceCase]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     every = [(case, version) for case in cases for version in case.versions]
-    return pytest.mark.parametrize(("case", "version"), every, ids=[f"{case}-v{v}" for case, v in every])
+    return each_case("versioned", every, lambda each: f"{each[0]}-v{each[1]}")
 
 
-@_versions([*CASES])
+@_versions(CASES)
 def test_a_broker_answers_and_keeps_as_kafka_does(
-    wire: Wire, new_topic: NewTopic, case: ProduceCase, version: int
+    wire: Wire, new_topic: NewTopic, versioned: Versioned
 ) -> None:
+    case, version = versioned
     check(case, version, wire, wire, new_topic(**case.config))
 
 
@@ -41,9 +45,11 @@ def asking(multi_batch_address: str) -> Iterator[Wire]:
         yield connected
 
 
-@_versions([*MULTI_BATCH_CASES])
+@_versions(MULTI_BATCH_CASES)
 def test_a_broker_that_takes_several_batches_does_so(
-    multi_batch_address: str, asking: Wire, unique: str, case: ProduceCase, version: int
+    multi_batch_address: str, asking: Wire, unique: str, versioned: Versioned
 ) -> None:
+    case, version = versioned
+    topic = f"{unique}-v{version}-{MULTI_BATCH_CASES.index(case)}"
     with Wire(multi_batch_address) as wire:
-        check(case, version, wire, asking, create_and_await(wire, unique, 1, **case.config))
+        check(case, version, wire, asking, create_and_await(wire, topic, 1, **case.config))

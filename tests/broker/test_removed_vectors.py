@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_response
 from shoal.protocol.fetch import decode_fetch_response
 from tests.broker.wire import Wire
+from tests.each_case import each_case
 from tests.vectors import Vector, removed_vectors
 
 #: Where a broker is, the words of an error, and what Kafka always says is not so (DescribeConfigs v0).
@@ -42,7 +44,7 @@ IN_ZOOKEEPER = ("removed/offset_fetch-v0.response", "removed/offset_fetch-v1-non
 AT_THE_COORDINATOR = "removed/offset_fetch-v1.response"
 
 
-@pytest.mark.parametrize("recorded", RESPONSES, ids=lambda recorded: recorded.name)
+@each_case("recorded", RESPONSES, attrgetter("name"))
 def test_the_answer_is_kafka_s(recorded: Vector, answers: Mapping[str, bytes]) -> None:
     answer = answers[recorded.name]
     if recorded.name in IN_ZOOKEEPER:

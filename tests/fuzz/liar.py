@@ -146,7 +146,7 @@ def _whole(parts: Sequence[Part]) -> bytes:
     """Join the parts of an answer that is in memory, as are all of a broker without files."""
     found = bytearray()
     for part in parts:
-        assert isinstance(part, bytes | memoryview)
+        assert isinstance(part, bytes | bytearray | memoryview)
         found += part
     return bytes(found)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import struct
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from shoal.protocol.codec import (
 from shoal.protocol.fetch import decode_fetch_response
 from shoal.protocol.produce import decode_produce_request, decode_produce_response
 from tests import kio_messages
+from tests.each_case import each_case
 from tests.fuzz.damage import HUGE_NUMBERS, garbage, mutated
 from tests.fuzz.effort import bounded, effort
 from tests.vectors import Vector, old_vectors, removed_vectors, vectors
@@ -69,7 +71,7 @@ def test_a_recorded_frame_is_read_or_refused_whatever_happened_to_it(
             read_all(vector, frame)
 
 
-@pytest.mark.parametrize("vector", RECORDED, ids=lambda vector: vector.name)
+@each_case("vector", RECORDED, attrgetter("name"))
 def test_a_recorded_frame_is_read_or_refused_with_any_number_anywhere(vector: Vector) -> None:
     draw = random.Random(vector.name)
     head = vector.frame[:2000]
@@ -121,7 +123,7 @@ def _non_nullable(schema: Any, version: int, path: tuple[str, ...] = ()) -> list
 
 
 @DECODERS
-@pytest.mark.parametrize("api_key", sorted(ApiKey), ids=lambda key: key.name)
+@each_case("api_key", sorted(ApiKey), attrgetter("name"))
 def test_null_is_refused_where_the_protocol_has_none(
     api_key: ApiKey, largest_for_compiled: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

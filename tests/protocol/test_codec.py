@@ -27,6 +27,7 @@ from shoal.protocol.codec import (
     response_class,
 )
 from tests import kio_messages, old_messages
+from tests.each_case import each_case
 from tests.strategies import damaged
 
 CORRELATION_ID = 0x01020304
@@ -84,10 +85,10 @@ def _cases() -> list[Case]:
 
 
 CASES = _cases()
-EVERY_MESSAGE = pytest.mark.parametrize(
+EVERY_MESSAGE = each_case(
     "versions",
     [list(group) for _, group in itertools.groupby(CASES, lambda case: (case.api_key, case.is_request))],
-    ids=lambda versions: f"{versions[0].api_key.name}-{versions[0].direction}",
+    lambda versions: f"{versions[0].api_key.name}-{versions[0].direction}",
 )
 
 COMPILED, CHECKED = 1 << 30, 0

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -35,17 +36,19 @@ from shoal.records import (
     stamp,
     verify_crc,
 )
+from tests.each_case import each_case
 from tests.vectors import Vector, removed_vectors, vectors
 
 
-def recorded(*, api: str | None = None, direction: str | None = None) -> pytest.MarkDecorator:
+def recorded(
+    *, api: str | None = None, direction: str | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     chosen = [
         each
         for each in (*vectors(), *removed_vectors())
         if api in (None, each.api) and direction in (None, each.direction)
     ]
-    assert chosen
-    return pytest.mark.parametrize("vector", chosen, ids=lambda vector: vector.name)
+    return each_case("vector", chosen, attrgetter("name"))
 
 
 def decoded(vector: Vector, data: bytes | None = None) -> Any:
@@ -228,10 +231,8 @@ def record_sets(vector: Vector) -> dict[str, memoryview]:
     return {f"{each.topic}-{each.partition}": each.record_set for each in produced}
 
 
-WITH_BATCHES = pytest.mark.parametrize(
-    "vector",
-    [each for each in vectors() if any(each.batches.values())],
-    ids=lambda vector: vector.name,
+WITH_BATCHES = each_case(
+    "vector", [each for each in vectors() if any(each.batches.values())], attrgetter("name")
 )
 
 
@@ -281,10 +282,10 @@ def test_a_crc_is_right_where_the_index_says_so_before_and_after_a_stamp(vector:
                 assert fingerprint(again) == before
 
 
-COMPLETE = pytest.mark.parametrize(
+COMPLETE = each_case(
     "vector",
     [each for each in vectors() if each.records and each.fields.get("error_code", 0) == 0],
-    ids=lambda vector: vector.name,
+    attrgetter("name"),
 )
 
 

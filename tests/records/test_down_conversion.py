@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import tracemalloc
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import Any
 
 import pytest
@@ -32,6 +33,7 @@ from tests.batches import (
     raw_batch,
     wrapper,
 )
+from tests.each_case import each_case
 from tests.strategies import INT64, damaged
 from tests.vectors import Vector, old_vectors, vectors
 
@@ -285,10 +287,9 @@ def test_messages_that_the_client_can_read_are_not_touched(stored: int, magic: i
         assert converted(record_set, magic)[: len(whole)] == whole
 
 
-@pytest.mark.parametrize(
-    "record_set", [pytest.param(found, id=vector.name) for vector, found in _recorded(1)]
-)
-def test_messages_of_magic_1_become_messages_of_magic_0(record_set: bytes) -> None:
+@each_case("recorded", _recorded(1), lambda each: each[0].name)
+def test_messages_of_magic_1_become_messages_of_magic_0(recorded: tuple[Vector, bytes]) -> None:
+    _, record_set = recorded
     data = converted(record_set, 0)
     assert {whole[16] for whole in whole_messages(data)} == {0}
     assert read_by_kafka_python(data) == as_seen(read(record_set), 0)
@@ -315,7 +316,7 @@ def test_a_log_of_all_three_formats_comes_in_one() -> None:
     assert converted(source, 1).startswith(parts[0] + parts[1])
 
 
-def _fetched() -> Iterator[tuple[Vector, bytes]]:
+def _fetched() -> Iterator[tuple[str, bytes]]:
     for vector in vectors():
         if vector.api == "Fetch" and vector.direction == "response" and vector.codec != "zstd":
             response = decode_fetch_response(memoryview(vector.frame), vector.version, vector.names)
@@ -325,13 +326,14 @@ def _fetched() -> Iterator[tuple[Vector, bytes]]:
                 if any(each.header.records_count and not each.header.is_control for each in found) and all(
                     each.header.codec_id != Codec.ZSTD for each in found
                 ):
-                    yield vector, record_set
+                    yield f"{vector.name}-{partition.topic}-{partition.partition}", record_set
 
 
 @EVERY_MAGIC
-@pytest.mark.parametrize("record_set", [pytest.param(found, id=vector.name) for vector, found in _fetched()])
-def test_what_a_broker_of_today_has_is_converted(record_set: bytes, magic: int) -> None:
+@each_case("fetched", _fetched(), itemgetter(0))
+def test_what_a_broker_of_today_has_is_converted(fetched: tuple[str, bytes], magic: int) -> None:
     """Read to its end as a client does: the next fetch begins behind the last whole message."""
+    _, record_set = fetched
     expected = as_seen(data_records(record_set), magic)
     assert expected
     assert list(_read_on(record_set, magic)) == expected

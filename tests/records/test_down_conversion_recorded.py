@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from kafka.protocol.consumer import FetchRequest, FetchResponse
 from shoal.errors import NotConvertible
 from shoal.records import Codec, decompress, split
 from shoal.records.down_conversion import DownConversion
+from tests.each_case import each_case
 from tests.vectors import Vector, down_converted_vectors, vector
 
 CODECS = (None, "none", "gzip", "snappy", "lz4")
@@ -77,14 +79,11 @@ def _offsets(messages: bytes) -> list[int]:
     return offsets
 
 
-def _with_name(*names: str, codecs: Sequence[str | None] = CODECS) -> pytest.MarkDecorator:
-    found = [
-        pytest.param(each, id=each.name)
-        for each in CONVERTED
-        if _name(each).startswith(names) and each.codec in codecs
-    ]
-    assert found
-    return pytest.mark.parametrize("recorded", found)
+def _with_name(
+    *names: str, codecs: Sequence[str | None] = CODECS
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    found = [each for each in CONVERTED if _name(each).startswith(names) and each.codec in codecs]
+    return each_case("recorded", found, attrgetter("name"))
 
 
 SUBJECTS = ("codec", "from-the-middle", "log-append-time", "compacted")
@@ -135,7 +134,7 @@ def test_every_version_and_codec_is_among_them() -> None:
     }
 
 
-@pytest.mark.parametrize("recorded", [each for each in CONVERTED if _name(each) == "zstd"], ids=_name)
+@each_case("recorded", [each for each in CONVERTED if _name(each) == "zstd"], attrgetter("name"))
 def test_zstd_is_refused_as_kafka_refuses_it(recorded: Vector) -> None:
     assert _partition(recorded).error_code == ERROR_UNSUPPORTED_COMPRESSION
     with pytest.raises(NotConvertible) as refused:

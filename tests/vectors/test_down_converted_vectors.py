@@ -2,12 +2,13 @@
 
 import hashlib
 import re
+from operator import attrgetter
 from typing import Any
 
-import pytest
 from kafka.protocol.consumer import FetchResponse
 from kafka.record.memory_records import MemoryRecords
 
+from tests.each_case import each_case
 from tests.vectors import Vector, down_converted_vectors, vector
 
 CONVERTED = [
@@ -18,13 +19,13 @@ CONVERTED = [
 ]
 
 
-@pytest.mark.parametrize("recorded", down_converted_vectors(), ids=lambda recorded: recorded.name)
+@each_case("recorded", down_converted_vectors(), attrgetter("name"))
 def test_the_file_is_the_one_recorded(recorded: Vector) -> None:
     assert len(recorded.frame) == recorded.size
     assert hashlib.sha256(recorded.frame).hexdigest() == recorded.sha256
 
 
-@pytest.mark.parametrize("recorded", CONVERTED, ids=lambda recorded: recorded.name)
+@each_case("recorded", CONVERTED, attrgetter("name"))
 def test_what_was_converted_has_the_records_of_the_log(recorded: Vector) -> None:
     """As far as they come; without timestamps in magic 0."""
     log = vector(f"down_converted/fetch-v12-{recorded.name.split('-', 2)[2]}")

@@ -1,19 +1,20 @@
 """The old vectors are what their index says; shown with kafka-python, which had no part in the broker."""
 
 import hashlib
+from operator import attrgetter
 from typing import Any
 
-import pytest
 from kafka.protocol.consumer import FetchResponse
 from kafka.record.memory_records import MemoryRecords
 
+from tests.each_case import each_case
 from tests.vectors import Vector, old_vectors
 
 RESPONSES = [each for each in old_vectors() if each.direction == "response"]
-EVERY_RESPONSE = pytest.mark.parametrize("recorded", RESPONSES, ids=lambda recorded: recorded.name)
+EVERY_RESPONSE = each_case("recorded", RESPONSES, attrgetter("name"))
 
 
-@pytest.mark.parametrize("recorded", old_vectors(), ids=lambda recorded: recorded.name)
+@each_case("recorded", old_vectors(), attrgetter("name"))
 def test_the_file_is_the_one_recorded(recorded: Vector) -> None:
     assert len(recorded.frame) == recorded.size
     assert hashlib.sha256(recorded.frame).hexdigest() == recorded.sha256

@@ -1,14 +1,14 @@
 """The vectors of removed versions are what their index says; shown with kafka-python's former messages."""
 
 import hashlib
+from operator import attrgetter
 from typing import Any
 
-import pytest
-
 from tests import old_messages
+from tests.each_case import each_case
 from tests.vectors import Vector, removed_vectors
 
-EVERY_VECTOR = pytest.mark.parametrize("recorded", removed_vectors(), ids=lambda recorded: recorded.name)
+EVERY_VECTOR = each_case("recorded", removed_vectors(), attrgetter("name"))
 
 
 @EVERY_VECTOR

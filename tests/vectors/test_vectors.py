@@ -2,15 +2,16 @@
 
 import hashlib
 import io
+from operator import attrgetter
 from typing import Any
 
-import pytest
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
+from tests.each_case import each_case
 from tests.vectors import Vector, vectors
 
-EVERY_VECTOR = pytest.mark.parametrize("recorded", vectors(), ids=lambda recorded: recorded.name)
+EVERY_VECTOR = each_case("recorded", vectors(), attrgetter("name"))
 
 
 @EVERY_VECTOR
