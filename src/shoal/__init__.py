@@ -2,9 +2,9 @@
 Mirror Kafka topics by whole RecordBatches, on Spark.
 
 ``shoal.mirror(...)`` runs a mirror, and gives each ``shoal.AcknowledgedRun`` of
-offsets to ``on_run``; ``shoal.ShoalDataSource`` is ``format("shoal")`` for
-``spark.dataSource.register``. Both import PySpark, so they are looked up when
-they are used: a task that only copies does not pay for it.
+offsets to ``on_run``; ``shoal.data_source(spark)`` and ``shoal.ShoalDataSource``
+are ``format("shoal")`` for ``spark.dataSource.register``. These import PySpark, so
+they are looked up when they are used: a task that only copies does not pay for it.
 
 ``shoal.RawConsumer`` and ``shoal.RawProducer`` are KIP-712's client API, without
 Spark; with them come the types that they take and return.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .client.producer import RawProducer, RecordMetadata
     from .mirroring.runs import AcknowledgedRun
     from .spark.api import mirror
-    from .spark.datasource import ShoalDataSource
+    from .spark.datasource import ShoalDataSource, data_source
 
 __all__ = [
     "AcknowledgedRun",
@@ -35,6 +35,7 @@ __all__ = [
     "RecordMetadata",
     "ShoalDataSource",
     "TopicPartition",
+    "data_source",
     "mirror",
 ]
 
@@ -49,6 +50,7 @@ _WHERE = {
     "RecordMetadata": "shoal.client.producer",
     "ShoalDataSource": "shoal.spark.datasource",
     "TopicPartition": "shoal.client.metadata",
+    "data_source": "shoal.spark.datasource",
     "mirror": "shoal.spark.api",
 }
 

@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
-from pyspark import TaskContext
+from pyspark import TaskContext, cloudpickle
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 import shoal
 from shoal.spark.first_sentence import ReportedError
@@ -106,6 +108,38 @@ def test_a_task_without_credentials_needs_no_authentication(monkeypatch: pytest.
     write(Writer, {**cluster("kafka.", {}), **cluster("source.kafka.", {})})
 
 
+def session(settings: Mapping[str, str]) -> SparkSession:
+    conf = SimpleNamespace(get=settings.get)
+    context = SimpleNamespace(master=settings["spark.master"], getConf=lambda: conf)
+    return cast("SparkSession", SimpleNamespace(sparkContext=context))
+
+
+@pytest.mark.parametrize("of", ["reader", "streamReader", "writer", "streamWriter"])
+@pytest.mark.parametrize(
+    ("settings", "login", "is_refused"),
+    [
+        (LOCAL, LOGIN, True),
+        ({**CLUSTER, **ON}, LOGIN, True),
+        ({**LOCAL, **ON}, LOGIN, False),
+        (LOCAL, {}, False),
+    ],
+)
+def test_a_session_that_would_reveal_credentials_plans_no_tasks_with_them(
+    settings: dict[str, str], login: dict[str, str], is_refused: bool, of: str
+) -> None:
+    kind = pickle.loads(cloudpickle.dumps(shoal.data_source(session(settings))))
+    options = {**cluster("kafka.", login), "group": "group"}
+    options |= {"subscribe": "topic"} if "eader" in of else cluster("source.kafka.", {})
+    arguments = (BY_REFERENCE,) if "eader" in of else (BY_REFERENCE, False)
+    with (
+        pytest.raises(ReportedError, match=r"^spark\.\S+ 'false': Spark's connections would reveal")
+        if is_refused
+        else nullcontext()
+    ):
+        getattr(kind(options), of)(*arguments)
+    getattr(kind({**options, **ALLOWED}), of)(*arguments)
+
+
 @pytest.mark.integration
 # In this order, since the second session begins in the JVM that the first one leaves behind.
 @pytest.mark.parametrize("authenticates", [True, False])
@@ -124,5 +158,23 @@ def test_spark_gives_its_tasks_the_settings_of_the_session(authenticates: bool, 
             else pytest.raises(PySparkException, match=r"spark\.authenticate 'false': Spark's connections")
         ):
             writer.save()
+    finally:
+        session.stop()
+
+
+@pytest.mark.integration
+def test_a_session_without_authentication_starts_no_job_with_credentials(tmp_path: Path) -> None:
+    session = spark_session("local[1]", {"spark.authenticate": "false"}, tmp_path / "spark.log", tmp_path)
+    try:
+        session.dataSource.register(shoal.data_source(session))
+        writer = session.createDataFrame([], BY_REFERENCE).write.format("shoal").mode("append")
+        writer = writer.options(**cluster("kafka."), **cluster("source.kafka.", {}), group="group")
+        reader = session.read.format("shoal").options(**cluster("kafka."), subscribe="topic")
+        for run in (writer.save, lambda: reader.load().collect()):
+            with pytest.raises(PySparkException, match=r"spark\.authenticate 'false': Spark's connections"):
+                run()
+        assert not session.sparkContext.statusTracker().getJobIdsForGroup()
+        writer.options(**ALLOWED).save()
+        assert session.sparkContext.statusTracker().getJobIdsForGroup()
     finally:
         session.stop()

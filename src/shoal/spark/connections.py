@@ -3,11 +3,12 @@ Refuse to send credentials over connections of Spark that reveal them.
 
 Spark serves its pickled tasks to every process that joins the application: without ``spark.authenticate``
 to each that can connect, another user of the machine among them; on the network also to who listens, unless
-they are encrypted. A mirror looks at its session before it sends anything. ``format("shoal")`` in somebody's
-own job has no session to ask where Spark plans it: Spark tells these processes nothing of its settings. But
-tasks have the settings as local properties (see :mod:`shoal.spark.speculation`), so its tasks look there,
-before they use the credentials that came with them. By then the driver has served them, for as long as the
-first task took to start; that no job goes on so is what a task can see to.
+they are encrypted. A mirror looks at its session before it sends anything, and so does
+:func:`~shoal.spark.datasource.data_source`, which hands what it found to the processes that plan a job.
+``format("shoal")`` by the class alone has no session to ask where Spark plans it: Spark tells these processes
+nothing of its settings. But tasks have the settings as local properties (see :mod:`shoal.spark.speculation`),
+so its tasks look there, before they use the credentials that came with them. By then the driver has served
+them, for as long as the first task took to start; that no job goes on so is what a task can see to.
 """
 
 from __future__ import annotations
@@ -20,7 +21,16 @@ from shoal.errors import ConfigError
 from shoal.mirroring.credentials import Credentials
 from shoal.spark.options import ReadOptions, WriteOptions
 
-__all__ = ["is_on_this_machine", "refuse_revealing", "refuse_revealing_in_task"]
+__all__ = [
+    "OPTION_OF_CONSENT",
+    "is_on_this_machine",
+    "refusal_of",
+    "refuse_in_plan",
+    "refuse_revealing",
+    "refuse_revealing_in_task",
+]
+
+OPTION_OF_CONSENT = "the option allowUnauthenticatedSpark=true"
 
 _AUTHENTICATION = "spark.authenticate"
 _ENCRYPTION = (
@@ -48,16 +58,38 @@ def refuse_revealing(master: str, setting_of: Callable[[str], str | None], conse
         ConfigError: Authentication is off; or encryption is off, and Spark runs on several machines.
 
     """
+    if refusal := refusal_of(master, setting_of, consent):
+        raise ConfigError(refusal)
+
+
+def refusal_of(master: str, setting_of: Callable[[str], str | None], consent: str) -> str:
+    """Return the sentence of :func:`refuse_revealing`; nothing if the connections reveal no credentials."""
     if not _is_on(setting_of(_AUTHENTICATION)):
         setting, remedy = _AUTHENTICATION, f"{_AUTHENTICATION}=true and {_ENCRYPTION[0]}=true"
     elif not is_on_this_machine(master) and not any(_is_on(setting_of(each)) for each in _ENCRYPTION):
         setting, remedy = _ENCRYPTION[0], f"{_ENCRYPTION[0]}=true"
     else:
-        return
-    raise ConfigError(
+        return ""
+    return (
         f"{setting} 'false': Spark's connections would reveal the credentials of the Kafka clusters; set "
         f"{remedy} for Spark, or give {consent} if only trusted users reach these connections"
     )
+
+
+def refuse_in_plan(refusal: str, options: ReadOptions | WriteOptions) -> None:
+    """
+    Refuse to plan a job whose tasks would have credentials in them.
+
+    Args:
+        refusal: Of its session, by :func:`refusal_of`.
+        options: Of the job.
+
+    Raises:
+        ConfigError: The session reveals them, and no option allows it.
+
+    """
+    if refusal and not options.allow_unauthenticated_spark and Credentials.of(*options.clusters):
+        raise ConfigError(refusal)
 
 
 def refuse_revealing_in_task(options: ReadOptions | WriteOptions) -> None:
@@ -74,7 +106,7 @@ def refuse_revealing_in_task(options: ReadOptions | WriteOptions) -> None:
     master = context.getLocalProperty("spark.master") if context else None
     # The tasks of an RDD that was made of a DataFrame (``df.rdd``) have no settings.
     if context and master:
-        refuse_revealing(master, context.getLocalProperty, "the option allowUnauthenticatedSpark=true")
+        refuse_revealing(master, context.getLocalProperty, OPTION_OF_CONSENT)
 
 
 def _is_on(value: str | None) -> bool:

@@ -1,5 +1,5 @@
 """
-``format("shoal")``: register it with ``spark.dataSource.register(ShoalDataSource)``.
+``format("shoal")``: register it with ``spark.dataSource.register(data_source(spark))``.
 
 Spark makes objects of these classes on the driver and pickles them, by
 reference to this module, for its tasks: shoal has to be installed there too.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -18,6 +19,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from shoal.spark.connections import OPTION_OF_CONSENT, refusal_of, refuse_in_plan
 from shoal.spark.first_sentence import sentence_first
 from shoal.spark.options import ReadOptions, WriteOptions
 from shoal.spark.rows import BY_REFERENCE, BYTES
@@ -25,7 +27,7 @@ from shoal.spark.sink import StreamWriter, Writer
 from shoal.spark.slices import SliceReader
 from shoal.spark.source import BatchReader, StreamReader
 
-__all__ = ["ShoalDataSource", "keyed_data_source"]
+__all__ = ["ShoalDataSource", "data_source", "keyed_data_source"]
 
 
 @sentence_first
@@ -34,6 +36,9 @@ class ShoalDataSource(DataSource):
 
     #: Of :func:`keyed_data_source`.
     _key: str | Path = ""
+
+    #: Of :func:`data_source`: why the session may not have credentials.
+    _refusal: str = ""
 
     @classmethod
     def name(cls) -> str:
@@ -45,17 +50,44 @@ class ShoalDataSource(DataSource):
         return BYTES if with_bytes else BY_REFERENCE
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return BatchReader(ReadOptions.parse(self.options, streaming=False, key=self._key))
+        return BatchReader(self._read_options(streaming=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        options = ReadOptions.parse(self.options, streaming=True, key=self._key)
+        options = self._read_options(streaming=True)
         return SliceReader(options, options.control) if options.control else StreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        return Writer(WriteOptions.parse(self.options, key=self._key), schema.names)
+        return Writer(self._write_options(), schema.names)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        return StreamWriter(WriteOptions.parse(self.options, key=self._key), schema.names)
+        return StreamWriter(self._write_options(), schema.names)
+
+    def _read_options(self, *, streaming: bool) -> ReadOptions:
+        options = ReadOptions.parse(self.options, streaming=streaming, key=self._key)
+        refuse_in_plan(self._refusal, options)
+        return options
+
+    def _write_options(self) -> WriteOptions:
+        options = WriteOptions.parse(self.options, key=self._key)
+        refuse_in_plan(self._refusal, options)
+        return options
+
+
+def data_source(spark: SparkSession) -> type[ShoalDataSource]:
+    """
+    Return ``format("shoal")`` for a session, for its ``spark.dataSource.register``.
+
+    It refuses credentials that the session's connections would reveal while Spark plans a job, before there
+    are tasks: Spark does not give a session's settings to the processes that plan, so the class brings along
+    what they mean. :class:`ShoalDataSource` by itself refuses them in its tasks.
+    """
+    context = spark.sparkContext
+    refusal = refusal_of(str(context.master), context.getConf().get, OPTION_OF_CONSENT)
+
+    class SessionDataSource(ShoalDataSource):
+        _refusal = refusal
+
+    return SessionDataSource
 
 
 def keyed_data_source(key: str | Path) -> type[ShoalDataSource]:
