@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from shoal.client.metadata import TopicPartition
-from shoal.errors import BrokerError, ErrorCode
+from shoal.errors import BrokerError, ErrorCode, PartitionStopped, ShoalError
 from shoal.mirroring import carrier, suspicion
 from shoal.mirroring import realign as realign_module
 from shoal.mirroring.outgoing import Outgoing
@@ -107,6 +108,28 @@ def test_a_partition_waits_longer_each_time(brokers: TwoBrokers) -> None:
     assert not copy.is_due
     assert copy.waiting_for == "a leader"
     assert (copy.source, copy.destination) == (TopicPartition("topic", 3), TopicPartition("other", 3))
+
+
+def test_a_stopped_partition_holds_nothing_of_what_was_read(brokers: TwoBrokers) -> None:
+    class Read:
+        """What a task has read of a cluster."""
+
+    def raised() -> tuple[PartitionStopped, weakref.ref[Read]]:
+        read = Read()
+        try:
+            try:
+                raise ShoalError("cause")
+            except ShoalError as error:
+                raise PartitionStopped("topic", 0, 3, "reason") from error
+        except PartitionStopped as error:
+            return error, weakref.ref(read)
+
+    copy = PartitionCopy(CopyRange("topic", 0, "topic", 0, 9), brokers.settings)
+    error, read = raised()
+    copy.stop_with(error)
+    del error
+    assert read() is None
+    assert str(copy.stopped) == "topic-0 stopped at source offset 3: reason"
 
 
 @pytest.fixture

@@ -300,7 +300,9 @@ class PartitionCopy:
         self.stop(incident.reason, can_heal=False)
 
     def stop_with(self, error: PartitionStopped) -> None:
-        self.stopped = error
+        # Tracebacks hold frames, and with them what was read of both clusters.
+        error.__cause__ = error.__context__ = None
+        self.stopped = error.with_traceback(None)
         self.waiting_for = None
         self.lose_track()
 
