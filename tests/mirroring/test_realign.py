@@ -71,13 +71,6 @@ def test_what_a_dead_lane_wrote_is_reported_by_the_next_one(brokers: TwoBrokers,
     assert control.runs == [[0, 3, 0], [5, 7, 3]]
 
 
-def test_partitions_have_identities_of_their_own(brokers: TwoBrokers) -> None:
-    for history in brokers.topic("topic", 4):
-        history.plain(1)
-    brokers.run()
-    assert len({brokers.pair("topic", number).identity.producer_id for number in range(4)}) == 4
-
-
 def test_a_destination_that_retention_emptied_is_not_taken_for_a_new_one(
     brokers: TwoBrokers, history: History
 ) -> None:
@@ -692,3 +685,33 @@ def test_gap_behind_an_election_does_not_look_like_a_lost_tail(brokers: TwoBroke
     result = brokers.run()
     assert (result.complete, result.stopped) == (True, ())
     assert brokers.copied() == history.committed
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_partitions_without_a_position_ask_for_one_producer_id_together(
+    brokers: TwoBrokers, is_lost: bool
+) -> None:
+    for history in brokers.topic("topic", 30):
+        history.plain(20)
+    if is_lost:
+        assert brokers.run().complete
+        brokers.forget_pairs()
+    asked: list[Any] = []
+    answers(brokers.destination, ApiKey.INIT_PRODUCER_ID, lambda each: asked.append(each) or each, 99)
+    assert brokers.run().complete
+    assert len(asked) == 1
+    pairs = [brokers.pair(partition=number) for number in range(30)]
+    assert len({each.identity for each in pairs}) == 1
+    assert {each.source_offset for each in pairs} == {20}
+
+
+def test_a_producer_that_writes_several_partitions_goes_on_in_each_after_a_crash(brokers: TwoBrokers) -> None:
+    histories = brokers.topic("topic", 4)
+    for history in histories:
+        history.plain(3)
+    assert brokers.run().complete
+    for number, history in enumerate(histories):
+        history.plain(*[1] * (number + 2))
+    die_after(brokers, 2)
+    assert brokers.run().complete
+    assert [brokers.copied(partition=number) for number in range(4)] == [each.committed for each in histories]

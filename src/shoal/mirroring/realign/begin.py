@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...client.admin import init_producer_id
 from ...client.cluster import Cluster
 from ...client.metadata import TopicPartition
 from ..incidents import Delivery, Incident
@@ -84,9 +83,8 @@ def first_pair(
 
 
 def new_identity(clusters: Clusters, base: int = 0) -> Identity:
-    """Return a writer that nobody knows; ``base`` as in :class:`~shoal.mirroring.pair.Identity`."""
-    producer_id, producer_epoch = init_producer_id(clusters.destination)
-    return Identity(producer_id, producer_epoch, base)
+    """Return a writer that no partition knows; ``base`` as in :class:`~shoal.mirroring.pair.Identity`."""
+    return Identity(*clusters.new_producer, base)
 
 
 def topic_id(cluster: Cluster, partition: TopicPartition) -> str | None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
+from ...client.admin import init_producer_id
 from ...client.cluster import Cluster
 from ...client.config import IsolationLevel
 from ...client.metadata import TopicPartition
@@ -17,13 +19,23 @@ from ..settings import CopySettings
 __all__ = ["Clusters", "DestinationLog", "SourceLog", "destination_logs", "source_end", "source_logs"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Clusters:
     """Whom realigning asks, and by which rules."""
 
     source: Cluster
     destination: Cluster
     settings: CopySettings
+
+    @cached_property
+    def new_producer(self) -> tuple[int, int]:
+        """
+        A producer id that nobody has used, and its epoch; raises where the destination hands out none.
+
+        One for all partitions that are aligned together, as a Java producer has one for all that it writes
+        to: brokers remember a producer's sequence for each partition by itself.
+        """
+        return init_producer_id(self.destination)
 
 
 @dataclass(frozen=True, slots=True)

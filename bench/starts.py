@@ -1,0 +1,169 @@
+"""
+What it costs to find where partitions go on: ``python -m bench.starts --help``.
+
+A task does this at a mirror's start, for all of its partitions together. Two real clusters have topics of the
+same names, and three starts are measured, each with connections of its own:
+
+- *first start*: there are no positions, and the copies are empty;
+- *with positions*: all is mirrored, and the group knows it;
+- *positions lost*: all is mirrored, and nothing but the copies shows it.
+"""
+
+import argparse
+import itertools
+import os
+import resource
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+
+from bench.report import machine, markdown, say
+from rig import BENCH_JVM, KAFKA_VERSION, KafkaCluster, create_topic, two_clusters
+from shoal.client.admin import init_producer_id
+from shoal.client.cluster import Cluster, patiently
+from shoal.client.config import ClientConfig
+from shoal.client.connection import Connection
+from shoal.client.groups import Membership
+from shoal.mirroring.control import Uncontrolled
+from shoal.mirroring.lane import copy_lane
+from shoal.mirroring.partition_copy import PartitionCopy
+from shoal.mirroring.plan import end_offsets, partitions_of
+from shoal.mirroring.positions import GroupPositions
+from shoal.mirroring.ranges import CopyRange
+from shoal.mirroring.realign import Watch, realign
+from shoal.mirroring.settings import CopySettings
+
+_RESULTS = Path(__file__).parent / "results.md"
+_PER_TOPIC = 50
+_RECORDS = 20
+_GROUP = "bench.starts"
+
+
+class _Start(NamedTuple):
+    name: str
+    wall_s: float
+    cpu_s: float
+    requests: Counter[str]
+
+
+def _start(name: str, settings: CopySettings, ranges: Sequence[CopyRange]) -> _Start:
+    """Align all partitions as one task does."""
+    requests: Counter[str] = Counter()
+    prepare = Connection._prepare
+
+    def counted(connection: Connection, parts: Sequence[bytes | memoryview], expected: Any) -> None:
+        requests[expected.name] += 1
+        prepare(connection, parts, expected)
+
+    copies = [PartitionCopy(each, settings) for each in ranges]
+    with (
+        Cluster(settings.source) as source,
+        Cluster(settings.destination) as destination,
+        mock.patch.object(Connection, "_prepare", counted),
+    ):
+        before, began = _cpu_s(), time.perf_counter()
+        source.refresh({each.source.topic for each in copies})
+        destination.refresh({each.destination.topic for each in copies})
+        positions = GroupPositions(source, settings.group, Membership)
+        watch = Watch(lambda: False, lambda copy, reason: None)
+        errors = realign(copies, source, destination, positions, settings, watch)
+        measured = _Start(name, time.perf_counter() - began, _cpu_s() - before, requests)
+    assert not errors, next(iter(errors.values()))
+    say(f"{name}: {measured.wall_s:.1f} s, {dict(requests)}")
+    return measured
+
+
+def _cpu_s() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.starts", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--partitions", type=int, default=1200, help="(default: 1200)")
+    parser.add_argument("--append", action="store_true", help=f"append the table to bench/{_RESULTS.name}")
+    return parser.parse_args()
+
+
+def _load(source: KafkaCluster, topics: Sequence[str]) -> None:
+    """Give each partition a batch of records that differ."""
+    producer = Producer({"bootstrap.servers": source.bootstrap, "linger.ms": 500, "compression.type": "lz4"})
+    for topic, number, record in itertools.product(topics, range(_PER_TOPIC), range(_RECORDS)):
+        producer.produce(topic, f"{topic} {number} {record}".encode(), partition=number)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+
+
+def _measure(source: KafkaCluster, destination: KafkaCluster, partitions: int) -> list[_Start]:
+    topics = [f"starts_{number}" for number in range(partitions // _PER_TOPIC)]
+    say("creating topics")
+    for cluster, topic in itertools.product((source, destination), topics):
+        create_topic(cluster.bootstrap, topic, _PER_TOPIC, config={"compression.type": "producer"})
+    _load(source, topics)
+    ours, theirs = (
+        ClientConfig.from_properties(name, {"bootstrap.servers": cluster.bootstrap})[0]
+        for name, cluster in (("source", source), ("destination", destination))
+    )
+    settings = CopySettings(ours, theirs, _GROUP, rules="bench")
+    with Cluster(ours) as asked:
+        ends = end_offsets(asked, partitions_of(asked, topics), ours.isolation_level)
+        positions = GroupPositions(asked, _GROUP, Membership)
+        patiently(lambda: positions.read_all(list(ends)), patience_s=60.0)  # the cluster's first group
+    with Cluster(theirs) as asked:
+        patiently(lambda: init_producer_id(asked), patience_s=60.0)  # the cluster's first producer
+    ranges = [CopyRange(each.topic, each.partition, each.topic, 0, end) for each, end in ends.items()]
+    measured = [_start("first start", settings, ranges)]
+    say("copying")
+    assert copy_lane(ranges, settings, Uncontrolled()).complete
+    measured.append(_start("with positions", settings, ranges))
+    AdminClient({"bootstrap.servers": source.bootstrap}).delete_consumer_groups([_GROUP])[_GROUP].result(60)
+    measured.append(_start("positions lost", settings, ranges))
+    return measured
+
+
+def table(partitions: int, measured: Sequence[_Start]) -> str:
+    """Return a Markdown table of the starts."""
+    rows = [
+        (
+            each.name,
+            ", ".join(f"{count:,} {name}" for name, count in each.requests.most_common()),
+            f"{sum(each.requests.values()) / partitions:.2f}",
+            f"{each.wall_s:.1f}",
+            f"{each.cpu_s:.1f}",
+        )
+        for each in measured
+    ]
+    head = ("start", "requests to both clusters", "a partition", "wall, s", "CPU of the task, s")
+    return markdown(head, rows)
+
+
+def main() -> None:
+    arguments = _parse()
+    load_before = os.getloadavg()[0]
+    patient = {"broker.session.timeout.ms": 9000, "broker.heartbeat.interval.ms": 2000}
+    with two_clusters(jvm=BENCH_JVM, heap="1g", config=patient) as clusters:
+        measured = _measure(*clusters, arguments.partitions)
+    loads = f"{load_before:.1f} and {os.getloadavg()[0]:.1f}"
+    text = f"{table(arguments.partitions, measured)}\n\nLoad of the machine, before and after: {loads}."
+    print(text)
+    if arguments.append:
+        head = (
+            "## Starts with and without positions\n\n"
+            f"`python -m bench.starts --partitions {arguments.partitions}`, {machine()}; two Kafka "
+            f"{KAFKA_VERSION} brokers (KRaft) on this machine, with other work beside them.\n"
+            f"One task aligns all partitions; each has one batch of {_RECORDS} records. One run.\n"
+        )
+        with _RESULTS.open("a") as file:
+            file.write(f"\n{head}\n{text}\n")
+
+
+if __name__ == "__main__":
+    main()
