@@ -24,6 +24,7 @@ from tests.two_brokers import (
     Content,
     History,
     TwoBrokers,
+    Watched,
     batches_of,
     compacted,
     lose_tail,
@@ -580,6 +581,31 @@ def test_allow_nonempty_begins_at_the_start_behind_other_records_than_the_source
     store_copy(new.plain(3), last)
     assert brokers.with_settings(allow_nonempty=True).run().complete
     assert brokers.copied() == [*former, *new.committed]
+
+
+@pytest.mark.parametrize("policy", [frozenset(), GOES_ON_AFTER_RESET])
+@pytest.mark.parametrize("has_last_batch", [False, True])
+def test_allow_nonempty_hides_no_incident_of_a_source_that_was_filled_again(
+    brokers: TwoBrokers, history: History, policy: frozenset[IncidentKind], has_last_batch: bool
+) -> None:
+    history.plain(4, 4, 20)
+    assert brokers.run().complete
+    last = bytes(batches_of(brokers.source.log("topic"))[-1].view)
+    new = fill_again(brokers)
+    new.base_timestamp -= 60_000
+    new.plain(3)
+    if has_last_batch:
+        store_copy(new, last)
+    control = Watched()
+    goes_on = brokers.with_settings(allow_nonempty=True, continue_on=policy)
+    assert goes_on.start(control=control).result().complete
+    incidents = [
+        (kind, lost, continued)
+        for report in control.reports
+        for each in report["partitions"]
+        for kind, _, lost, continued in each["incidents"]
+    ]
+    assert incidents == ([("source-reset", None, True)] if policy else [])
 
 
 def test_a_copy_of_which_only_its_last_batch_is_left_goes_on(brokers: TwoBrokers, history: History) -> None:

@@ -82,16 +82,22 @@ def behind_what_is_there(
         preceding = compare_preceding(clusters, copy, log, tail, place, source_start, is_rest=found.is_rest)
         if preceding is Preceding.SHOWN:
             return place, tail.fingerprint.crc
-    if clusters.settings.allow_nonempty and preceding is not Preceding.NOT_SHOWN:
+    kind = IncidentKind.SOURCE_RESET
+    goes_on = kind in clusters.settings.continue_on
+    begins_anyhow = clusters.settings.allow_nonempty and preceding is not Preceding.NOT_SHOWN
+    if begins_anyhow and not goes_on:
         return start, None
     finding = _look_at(clusters, copy, log, tail, found, preceding, others)
     reason = (
         f"group {clusters.settings.group!r} has no committed pair for it, and {copy.destination} on "
         f"{clusters.destination} {finding.what}"
     )
+    if begins_anyhow:
+        if finding.is_reset or preceding is Preceding.CONTRADICTED:
+            incidents.append(Incident(kind, reason, lost=None, continued=True))
+        return start, None
     if finding.is_reset:
-        kind = IncidentKind.SOURCE_RESET
-        if kind in clusters.settings.continue_on:
+        if goes_on:
             incidents.append(Incident(kind, reason, lost=None, continued=True))
             # All of the new topic, also with --start latest: Kafka deleted the first start's memory with it.
             return Place(_earliest(clusters.source, copy.source)), None
