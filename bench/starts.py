@@ -124,7 +124,8 @@ def _measure(source: KafkaCluster, destination: KafkaCluster, partitions: int) -
     say("copying")
     assert copy_lane(ranges, settings, Uncontrolled()).complete
     measured.append(_start("with positions", settings, ranges))
-    AdminClient({"bootstrap.servers": source.bootstrap}).delete_consumer_groups([_GROUP])[_GROUP].result(60)
+    admin = AdminClient({"bootstrap.servers": source.bootstrap})
+    admin.delete_consumer_groups([_GROUP])[_GROUP].result(60)
     measured.append(_start("positions lost", settings, ranges))
     return measured
 
