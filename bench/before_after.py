@@ -119,7 +119,6 @@ class _Bench:
             for topic in (job.topic, job.beside):
                 create_topic(job.destination, topic, PARTITIONS)
         self._fill(made_first, job.beside)
-        conversions = self._conversions()
         log = job.directory / "mover.log"
         with mover.command(job) as command, running(command, log) as (process, tree):
             assert command.copy is not None
@@ -138,6 +137,7 @@ class _Bench:
             sample_until(all_of(job.beside, copy_of_first), tree, self.timeout_s, log)
             settled_at = time.monotonic() + _SETTLE_S
             sample_until(lambda: time.monotonic() >= settled_at, tree, self.timeout_s, log)
+            conversions = self._conversions()  # those of the first topic are no part of it
             began, began_at = len(tree.samples) - 1, time.time()
             with _InBackground(lambda: self._fill(made_bulk, job.topic)) as filled:
                 sample_until(filled, tree, self.timeout_s, log)
