@@ -697,7 +697,12 @@ def test_partitions_without_a_position_ask_for_one_producer_id_together(
         assert brokers.run().complete
         brokers.forget_pairs()
     asked: list[Any] = []
-    answers(brokers.destination, ApiKey.INIT_PRODUCER_ID, lambda each: asked.append(each) or each, 99)
+
+    def note(response: Any) -> Any:
+        asked.append(response)
+        return response
+
+    answers(brokers.destination, ApiKey.INIT_PRODUCER_ID, note, 99)
     assert brokers.run().complete
     assert len(asked) == 1
     pairs = [brokers.pair(partition=number) for number in range(30)]
