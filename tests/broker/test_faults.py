@@ -40,7 +40,7 @@ def test_a_connection_is_dropped_before_or_after_the_effect(
     assert wire.end_offset(topic) == written
 
 
-def test_a_request_is_delayed(wire: Wire, broker: Broker, topic: str) -> None:
+def test_a_delayed_request_is_answered_no_sooner(wire: Wire, broker: Broker, topic: str) -> None:
     broker.faults.add(ApiKey.LIST_OFFSETS, delay_s=0.2)
     started = time.monotonic()
     assert wire.end_offset(topic) == 0

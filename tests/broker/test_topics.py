@@ -175,7 +175,7 @@ def test_two_names_may_not_differ_by_dot_and_underscore_alone(wire: Wire, unique
 
 
 @pytest.mark.parametrize("partitions", [0, -2])
-def test_a_topic_has_partitions(wire: Wire, unique: str, partitions: int) -> None:
+def test_a_topic_without_partitions_is_refused(wire: Wire, unique: str, partitions: int) -> None:
     assert create(wire, unique, partitions).error_code == ErrorCode.INVALID_PARTITIONS
 
 
@@ -259,7 +259,9 @@ def grow(wire: Wire, topic: str, count: int) -> ErrorCode:
     return ErrorCode(response.results[0].error_code)
 
 
-def test_a_topic_grows(wire: Wire, new_topic: NewTopic, unique: str) -> None:
+def test_a_topic_gets_more_partitions_and_never_as_many_or_fewer(
+    wire: Wire, new_topic: NewTopic, unique: str
+) -> None:
     topic = new_topic(2)
     assert grow(wire, topic, 2) == ErrorCode.INVALID_PARTITIONS
     assert grow(wire, topic, 1) == ErrorCode.INVALID_PARTITIONS

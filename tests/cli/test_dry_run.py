@@ -104,7 +104,7 @@ def test_what_would_be_copied_and_created_is_told(sides: Sides) -> None:
     assert (found["warnings"], found["refusal"]) == ([], None)
 
 
-def test_nothing_is_done(sides: Sides, tmp_path: Path) -> None:
+def test_a_dry_run_writes_nothing_and_starts_no_spark(sides: Sides, tmp_path: Path) -> None:
     sides.destination.create_topic("orders")
     sides.load(sides.destination, "orders", 1)
     run = subprocess.run(

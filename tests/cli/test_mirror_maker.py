@@ -279,7 +279,7 @@ def test_a_class_that_cannot_be_made_is_said_before_anything_is_done(
     assert said in capsys.readouterr().err
 
 
-def test_its_version_is_shoals(capsys: pytest.CaptureFixture[str]) -> None:
+def test_mirror_maker_version_prints_shoals(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["mirror-maker", "--version"])
     assert ended.value.code == 0

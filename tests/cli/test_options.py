@@ -30,7 +30,7 @@ def test_defaults_are_those_of_the_options() -> None:
     )
 
 
-def test_every_option_arrives() -> None:
+def test_every_option_is_parsed_into_its_field() -> None:
     options = parsed(
         *(
             "--from",
@@ -98,7 +98,7 @@ def test_every_option_arrives() -> None:
     assert options.source.bootstrap == (Address("a", 1), Address("a", 2))
 
 
-def test_adopt_arrives() -> None:
+def test_adopt_is_off_unless_it_is_given_last() -> None:
     clusters = ("--from", "a:1", "--to", "b:2", "--topics", "x")
     assert parsed(*clusters, "--adopt").adopt
     assert not parsed(*clusters).adopt

@@ -233,7 +233,7 @@ PROGRESS = VerifyProgress(
 )
 
 
-def test_a_line_of_progress() -> None:
+def test_a_line_of_progress_has_partitions_records_rate_and_differences() -> None:
     assert line(PROGRESS) == "3/16 partitions, 812,004 records, 113.2 MB/s, 1 difference"
 
 

@@ -116,7 +116,7 @@ def test_a_fetch_of_former_classes_is_answered_to_them(
     assert b"two" in bytes(records)
 
 
-def test_headers_are_left_out(behind: Behind, topic: str, wire: Wire) -> None:
+def test_an_old_client_gets_a_record_without_its_headers(behind: Behind, topic: str, wire: Wire) -> None:
     append(behind, topic, raw_batch(payload([Written(b"v", b"k", headers=[("h", b"hidden")])])))
     fetched = wire.fetch(topic, version=2)
     assert messages(fetched.record_set) == [Message(0, TIMESTAMP, b"k", b"v")]

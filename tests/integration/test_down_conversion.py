@@ -208,7 +208,7 @@ def every_kind(kafka_3: KafkaCluster) -> dict[Codec, str]:
 
 @EVERY_MAGIC
 @pytest.mark.parametrize("codec", OLD_CODECS)
-def test_batches_of_every_kind(
+def test_batches_of_every_kind_are_converted_as_kafka_3_converts_them(
     kafka_3: KafkaCluster, connection: Recorder, every_kind: dict[Codec, str], codec: Codec, magic: int
 ) -> None:
     """Idempotent, plain and transactional ones, of 1 to 1,500 records, with headers and tombstones."""
@@ -228,7 +228,7 @@ def compacted(kafka_3: KafkaCluster) -> dict[Codec, str]:
 
 @EVERY_MAGIC
 @pytest.mark.parametrize("codec", OLD_CODECS)
-def test_what_compaction_left(
+def test_what_compaction_left_is_converted_as_kafka_3_converts_it(
     kafka_3: KafkaCluster, connection: Recorder, compacted: dict[Codec, str], codec: Codec, magic: int
 ) -> None:
     outcomes = assert_alike(kafka_3, connection, compacted[codec], 0, magic, 1_048_576)
@@ -237,7 +237,7 @@ def test_what_compaction_left(
 
 @EVERY_MAGIC
 @pytest.mark.parametrize("codec", OLD_CODECS)
-def test_append_times(
+def test_append_times_are_converted_as_kafka_3_converts_them(
     kafka_3: KafkaCluster, connection: Recorder, topic: str, codec: Codec, magic: int
 ) -> None:
     create_topic(kafka_3.bootstrap, topic, config={"message.timestamp.type": "LogAppendTime"})
@@ -259,7 +259,7 @@ def two_batches(kafka_3: KafkaCluster) -> dict[Codec, str]:
 
 @EVERY_MAGIC
 @pytest.mark.parametrize("codec", OLD_CODECS)
-def test_from_every_offset(
+def test_a_fetch_from_any_offset_is_converted_as_kafka_3_converts_it(
     kafka_3: KafkaCluster, connection: Recorder, two_batches: dict[Codec, str], codec: Codec, magic: int
 ) -> None:
     """From inside of batches too."""

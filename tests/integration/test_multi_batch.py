@@ -160,7 +160,7 @@ def test_a_leader_is_killed_with_many_batches_on_their_way(
     assert_same(source_cluster, destination, topic)
 
 
-def test_a_request_arrives_late(
+def test_a_request_that_arrives_after_its_timeout_doubles_nothing(
     source_cluster: KafkaCluster, destination: KafkaCluster, proxies: Proxies, topic: str
 ) -> None:
     create_both(source_cluster, destination, topic)

@@ -77,7 +77,9 @@ def test_a_dropped_batch_is_not_cropped(brokers: TwoBrokers, history: History) -
 
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("holes", [[0], [1, 2], [4], [0, 4]])
-def test_holes_are_closed(brokers: TwoBrokers, history: History, codec: Codec, holes: list[int]) -> None:
+def test_a_batch_with_holes_is_copied_without_them(
+    brokers: TwoBrokers, history: History, codec: Codec, holes: list[int]
+) -> None:
     history.plain(1).holed(5, holes, codec=codec).plain(2)
     control = Watched()
     assert brokers.run(control=control).complete

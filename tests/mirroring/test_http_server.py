@@ -116,7 +116,7 @@ def test_a_head_request_has_the_headers_only() -> None:
                 assert received.read().endswith(b"\r\n\r\n")
 
 
-def test_nothing_can_be_changed() -> None:
+def test_methods_that_change_something_are_answered_with_501() -> None:
     with serving() as server:
         for method in ("POST", "PUT", "DELETE"):
             assert ask(server.address, method=method).status == 501

@@ -168,7 +168,9 @@ def test_all_topics_are_asked_about_at_once(brokers: TwoBrokers, sent: Sent) -> 
     assert {each for name in names for each in sent.counts(name)} == {5}
 
 
-def test_off_asks_nobody(brokers: TwoBrokers, history: History, sent: Sent) -> None:
+def test_a_mirror_with_multi_batch_off_sends_one_batch_a_request_and_asks_nobody(
+    brokers: TwoBrokers, history: History, sent: Sent
+) -> None:
     history.plain(*[1] * 5)
     asked = brokers.destination.faults.add(ApiKey.PRODUCE, times=None)
     brokers.with_settings(multi_batch=MultiBatch.OFF).run()

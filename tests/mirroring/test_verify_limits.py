@@ -111,7 +111,9 @@ def test_what_time_does_not_heal_is_not_compared(brokers: TwoBrokers, history: H
     assert fault.hits == 1
 
 
-def test_patience_ends(brokers: TwoBrokers, history: History) -> None:
+def test_a_partition_without_a_leader_is_not_compared_when_patience_ends(
+    brokers: TwoBrokers, history: History
+) -> None:
     history.plain(3)
     brokers.run()
     brokers.source.faults.add(ApiKey.FETCH, error=ErrorCode.NOT_LEADER_OR_FOLLOWER, times=None)

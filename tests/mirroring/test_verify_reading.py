@@ -236,7 +236,9 @@ def test_a_leader_that_is_gone_ends_patience(
     brokers.source.start()
 
 
-def test_a_reading_is_stopped(reader: LogReader, history: History, stop: threading.Event) -> None:
+def test_a_reader_raises_stopped_if_it_is_asked_to_stop(
+    reader: LogReader, history: History, stop: threading.Event
+) -> None:
     history.plain(3)
     stop.set()
     with pytest.raises(Stopped):

@@ -90,7 +90,7 @@ def test_rows_are_written_in_the_order_of_their_offsets(brokers: TwoBrokers) -> 
     assert [each.header.codec_id for each in batches_of(brokers.destination.log("topic"))] == [0, 4, 0]
 
 
-def test_no_rows_write_nothing(brokers: TwoBrokers) -> None:
+def test_a_write_of_no_rows_tells_no_runs(brokers: TwoBrokers) -> None:
     assert write(brokers, []) == []
 
 

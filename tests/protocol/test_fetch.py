@@ -105,7 +105,7 @@ LITERAL_RESPONSE[13] = replace(
 
 
 @pytest.mark.parametrize("version", LITERAL)
-def test_literal_bytes_both_ways(version: int) -> None:
+def test_a_response_is_read_from_and_written_as_literal_bytes(version: int) -> None:
     frame, response = LITERAL[version], LITERAL_RESPONSE[version]
     assert decode_fetch_response(memoryview(frame), version, NAMES) == response
     parts = encode_fetch_response(response, version, 7)

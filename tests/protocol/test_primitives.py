@@ -64,7 +64,7 @@ def check(read: Reader, encoded: bytes, value: Any) -> None:
 
 
 @pytest.mark.parametrize(("value", "encoded"), VARINTS)
-def test_unsigned_varints(value: int, encoded: bytes) -> None:
+def test_an_unsigned_varint_is_written_and_read_as_literal_bytes(value: int, encoded: bytes) -> None:
     assert write_unsigned_varint(value) == encoded
     check(read_unsigned_varint, encoded, value)
 
@@ -82,7 +82,9 @@ def test_a_varint_that_does_not_end_after_five_bytes_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("value", "compact", "encoded"), STRINGS)
-def test_strings(value: str, compact: bool, encoded: bytes) -> None:
+def test_a_string_is_written_and_read_as_kafkas_literal_bytes(
+    value: str, compact: bool, encoded: bytes
+) -> None:
     assert write_string(value, compact) == encoded
     check(lambda buffer, position: read_string(buffer, position, compact), encoded, value)
     check(lambda buffer, position: read_nullable_string(buffer, position, compact), encoded, value)
@@ -146,7 +148,9 @@ def test_a_record_set_that_the_frame_cannot_hold_is_refused(encoded: bytes) -> N
 
 
 @pytest.mark.parametrize(("length", "compact", "encoded"), ARRAY_LENGTHS)
-def test_array_lengths(length: int, compact: bool, encoded: bytes) -> None:
+def test_an_array_length_is_written_and_read_as_literal_bytes_and_refused_if_cut(
+    length: int, compact: bool, encoded: bytes
+) -> None:
     assert write_array_length(length, compact) == encoded
     elements = encoded + b"?" * length
     assert read_array_length(memoryview(elements), 0, compact) == (length, len(encoded))

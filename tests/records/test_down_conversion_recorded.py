@@ -90,7 +90,7 @@ SUBJECTS = ("codec", "from-the-middle", "log-append-time", "compacted")
 
 
 @_with_name(*SUBJECTS, "padding", "transactions", codecs=(None, "none", "lz4"))
-def test_every_byte_is_kafkas(recorded: Vector) -> None:
+def test_a_conversion_without_a_zlib_or_snappy_stream_is_kafkas_byte_for_byte(recorded: Vector) -> None:
     assert b"".join(_conversion(recorded).chunks()) == _record_set(recorded)
 
 

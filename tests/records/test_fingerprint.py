@@ -16,7 +16,7 @@ def of(data: bytes | bytearray) -> Fingerprint:
 
 
 @given(batches(), INT64, INT16, st.integers(0, 2**31 - 1))
-def test_a_stamp_changes_nothing(
+def test_a_fingerprint_is_the_same_after_a_stamp(
     fetched: bytearray, producer_id: int, producer_epoch: int, base_sequence: int
 ) -> None:
     before = of(bytes(fetched))

@@ -98,7 +98,7 @@ def test_a_message_of_literal_bytes() -> None:
     assert read(literal) == [SentMessage(1000, False, b"k", b"v")]
 
 
-def test_nothing_whole_is_nothing() -> None:
+def test_a_message_that_is_cut_anywhere_becomes_no_record() -> None:
     whole = sent(1, 0, b"k", b"v")
     for size in range(len(whole)):
         assert read(whole[:size]) == []

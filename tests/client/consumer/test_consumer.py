@@ -500,7 +500,7 @@ def test_a_slow_member_is_told_that_its_commit_comes_too_late(broker: Broker, lo
             assert slow.assignment == frozenset()
 
 
-def test_a_pattern_finds_topics(broker: Broker, log: History) -> None:
+def test_a_subscription_by_pattern_assigns_each_topic_that_matches(broker: Broker, log: History) -> None:
     log.plain(2)
     with consumer(broker, group_id="group") as ours:
         ours.subscribe(re.compile("t.p.c"))

@@ -179,7 +179,9 @@ def test_a_log_append_time_is_told(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
-def test_acks(broker: Broker, acks: object) -> None:
+def test_a_record_is_stored_with_any_acks_and_has_an_offset_unless_they_are_0(
+    broker: Broker, acks: object
+) -> None:
     with producer(broker, acks=acks) as ours:
         future = ours.send("topic", b"x", partition=0)
         assert future.result(10).offset == (-1 if acks == 0 else 0)
