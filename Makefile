@@ -29,9 +29,10 @@ help:
 demo: $(VENV)/for-demo
 	@$(BIN)/shoal demo $(ARGS)
 
-# Two at a time, since most tests wait for brokers; files stay together, since clusters are shared within one.
-# Not reordered: the long files lie in the middle, and short ones fill up the end.
-PARALLEL = --numprocesses=2 --dist=loadfile --no-loadscope-reorder
+# Several at a time, since most tests wait for brokers: on two cores three that are in one process, or two that
+# start Kafka and Spark. Files stay together, since clusters are shared within one. Not reordered: the long files
+# lie in the middle, and short ones fill up the end.
+PARALLEL = --dist=loadfile --no-loadscope-reorder --numprocesses
 # What takes long is seen in every run.
 SLOWEST = --durations=40 --durations-min=5
 
@@ -41,10 +42,10 @@ MAVEN = mvn --batch-mode --quiet --file=agent/pom.xml
 
 # Which test is in which of these three: tests/tiers.py.
 test: check audit $(AGENT_JAR)
-	$(BIN)/python -m pytest -m 'not integration and not long' $(PARALLEL) $(SLOWEST) $(ARGS)
+	$(BIN)/python -m pytest -m 'not integration and not long' $(PARALLEL)=3 $(SLOWEST) $(ARGS)
 
 test-integration: $(VENV)/for-test agent prometheus
-	$(BIN)/python -m pytest -m 'integration and not long' $(PARALLEL) $(SLOWEST) $(ARGS)
+	$(BIN)/python -m pytest -m 'integration and not long' $(PARALLEL)=2 $(SLOWEST) $(ARGS)
 
 # The fuzz tests once more, with inputs that no run has drawn before.
 test-long: $(VENV)/for-test $(AGENT_JAR) browser
@@ -54,7 +55,7 @@ test-long: $(VENV)/for-test $(AGENT_JAR) browser
 	exit $$failed
 
 coverage: check $(AGENT_JAR) prometheus
-	$(BIN)/python -m pytest -m 'not long' --cov=shoal --cov-branch --cov-report=term $(PARALLEL) $(SLOWEST) $(ARGS)
+	$(BIN)/python -m pytest -m 'not long' --cov=shoal --cov-branch --cov-report=term $(PARALLEL)=2 $(SLOWEST) $(ARGS)
 
 # Without the agent's own tests: brokers need no more.
 $(AGENT_JAR): $(AGENT_SOURCES) | kafka-tools

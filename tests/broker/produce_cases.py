@@ -41,7 +41,7 @@ from tests.batches import (
 )
 from tests.broker.wire import Wire
 
-__all__ = ["CASES", "MULTI_BATCH_CASES", "MULTI_BATCH_CLIENT", "ProduceCase", "check"]
+__all__ = ["CASES", "MULTI_BATCH_CASES", "MULTI_BATCH_CLIENT", "Outcome", "ProduceCase", "check"]
 
 #: A client that a broker with the option, or the agent, takes several batches from.
 MULTI_BATCH_CLIENT = "shoal-multi-batch-test"
@@ -119,9 +119,13 @@ class ProduceCase:
 # Playing a case
 
 
-def check(case: ProduceCase, version: int, wire: Wire, marked: Wire, topic: str) -> None:
+Outcome = dict[str, list[str]]
+"""What a broker answered to each request of a case, and the batches it has then, each as a line of text."""
+
+
+def check(case: ProduceCase, version: int, wire: Wire, marked: Wire, topic: str) -> Outcome:
     """
-    Send a case's requests to a new topic that has its config, and look at answers and log.
+    Send a case's requests to a new topic that has its config, look at answers and log, and return both.
 
     Args:
         case: The case.
@@ -132,6 +136,7 @@ def check(case: ProduceCase, version: int, wire: Wire, marked: Wire, topic: str)
 
     """
     expected: list[_Expected] = []
+    answers: list[str] = []
     end_offset = 0
     if any(request.transactional_id for request in case.requests):
         # Has a real broker start its transaction coordinator.
@@ -147,6 +152,7 @@ def check(case: ProduceCase, version: int, wire: Wire, marked: Wire, topic: str)
             acks=request.acks,
             transactional_id=request.transactional_id,
         )
+        answers.append(_words_of(answer))
         where = f"request {number} of {case.name!r}, v{version}"
         assert ErrorCode(answer.error_code) is request.code, where
         assert answer.base_offset == _base_offset(request, end_offset), where
@@ -159,7 +165,24 @@ def check(case: ProduceCase, version: int, wire: Wire, marked: Wire, topic: str)
                     continue
                 expected.append(_Expected(end_offset, built, request.stored, answer.log_append_time_ms))
                 end_offset += built.header.last_offset_delta + 1
-    _compare(case, expected, list(_read(wire, topic, end_offset)))
+    found = list(_read(wire, topic, end_offset))
+    _compare(case, expected, found)
+    return {"answers": answers, "log": [_words_of_batch(each) for each in found]}
+
+
+def _words_of(answer: Any) -> str:
+    """Tell an answer but for its times, and its messages, which name topics and are free to change."""
+    return f"{ErrorCode(answer.error_code).name}, base offset {answer.base_offset}"
+
+
+def _words_of_batch(batch: RecordBatch) -> str:
+    """Tell a stored batch but for what time and compressor make of it."""
+    header = batch.header
+    return (
+        f"offsets {header.base_offset} to {header.base_offset + header.last_offset_delta},"
+        f" {header.records_count} records, attributes {header.attributes:#06x},"
+        f" producer {header.producer_id} {header.producer_epoch} {header.base_sequence}"
+    )
 
 
 @dataclass(frozen=True)

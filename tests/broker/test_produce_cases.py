@@ -1,4 +1,9 @@
-"""The one list of Produce requests, against the embedded broker, or any (see ``conftest``)."""
+"""
+The one list of Produce requests, against the embedded broker, or any (see ``conftest``).
+
+The list says which bytes are kept; what real Kafka answered, and which batches it had then, is
+recorded (``produce_recordings``).
+"""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -8,6 +13,7 @@ import pytest
 from shoal.broker import Broker
 from tests.broker.conftest import NewTopic, create_and_await
 from tests.broker.produce_cases import CASES, MULTI_BATCH_CASES, MULTI_BATCH_CLIENT, ProduceCase, check
+from tests.broker.produce_recordings import name_of, recorded
 from tests.broker.wire import Wire
 from tests.each_case import each_case
 
@@ -24,7 +30,8 @@ def test_a_broker_answers_and_keeps_as_kafka_does(
     wire: Wire, new_topic: NewTopic, versioned: Versioned
 ) -> None:
     case, version = versioned
-    check(case, version, wire, wire, new_topic(**case.config))
+    outcome = check(case, version, wire, wire, new_topic(**case.config))
+    assert outcome == recorded()[name_of(case, version)]
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from shoal.errors import ErrorCode
 from shoal.records import split
 from tests.broker.conftest import create_and_await
 from tests.broker.produce_cases import CASES, MULTI_BATCH_CASES, MULTI_BATCH_CLIENT, ProduceCase, check
+from tests.broker.produce_recordings import name_of, recorded
 from tests.broker.wire import Wire
 
 
@@ -30,9 +31,10 @@ def new_topic(wire: Wire, case: ProduceCase) -> str:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_real_kafka_answers_and_keeps_what_the_list_says(wire: Wire, case: ProduceCase) -> None:
+def test_real_kafka_answers_and_keeps_what_was_recorded(wire: Wire, case: ProduceCase) -> None:
     for version in case.versions:
-        check(case, version, wire, wire, new_topic(wire, case))
+        outcome = check(case, version, wire, wire, new_topic(wire, case))
+        assert outcome == recorded()[name_of(case, version)]
 
 
 SEVERAL = [

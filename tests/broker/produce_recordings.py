@@ -1,0 +1,49 @@
+"""
+What Kafka 4.1.0 answered to each of the produce cases, and kept; and how that is recorded.
+
+The embedded broker is held to ``produce_recordings.json``, without a Kafka; the integration tests hold
+Kafka to it. To record anew, as after a new case: ``python -m tests.broker.produce_recordings``.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+
+from tests.broker.produce_cases import CASES, Outcome, check
+
+__all__ = ["name_of", "recorded"]
+
+_FILE = Path(__file__).with_suffix(".json")
+
+
+def name_of(case: object, version: int) -> str:
+    """Return the name of a recording."""
+    return f"{case} v{version}"
+
+
+@cache
+def recorded() -> dict[str, Outcome]:
+    """Return all recordings, by their names."""
+    found: dict[str, Outcome] = json.loads(_FILE.read_text(encoding="utf-8"))
+    return found
+
+
+def _record() -> None:
+    from rig import KafkaCluster
+    from tests.broker.conftest import create_and_await
+    from tests.broker.wire import Wire
+
+    outcomes = {}
+    with KafkaCluster() as kafka, Wire(kafka.bootstrap) as wire:
+        for case in CASES:
+            for version in case.versions:
+                topic = create_and_await(wire, f"case-{len(outcomes)}", **case.config)
+                outcomes[name_of(case, version)] = check(case, version, wire, wire, topic)
+    lines = (f"{json.dumps(name)}: {json.dumps(outcome)}" for name, outcome in outcomes.items())
+    _FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    _record()
