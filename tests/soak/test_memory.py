@@ -36,7 +36,7 @@ def test_a_worker_that_comes_and_goes_is_no_growth() -> None:
 
 
 def test_a_process_and_its_children_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("soak.memory._EVERY_S", 0.05)
+    monkeypatch.setattr("tests.soak.memory._EVERY_S", 0.05)
     child = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
     with (
         subprocess.Popen([sys.executable, "-c", child], stdin=subprocess.PIPE) as process,
