@@ -35,11 +35,11 @@ def _record() -> None:
     from tests.broker.conftest import create_and_await
     from tests.broker.wire import Wire
 
-    outcomes = {}
+    outcomes: dict[str, Outcome] = {}
     with KafkaCluster() as kafka, Wire(kafka.bootstrap) as wire:
         for case in CASES:
             for version in case.versions:
-                topic = create_and_await(wire, f"case-{len(outcomes)}", **case.config)
+                topic = create_and_await(wire, f"case-{len(outcomes)}", 1, **case.config)
                 outcomes[name_of(case, version)] = check(case, version, wire, wire, topic)
     lines = (f"{json.dumps(name)}: {json.dumps(outcome)}" for name, outcome in outcomes.items())
     _FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
