@@ -24,7 +24,6 @@ from shoal.client.cluster import Cluster, patiently
 from shoal.client.config import ClientConfig
 from shoal.client.connection import Connection
 from shoal.client.groups import Membership
-from shoal.client.metadata import TopicPartition
 from shoal.mirroring.copies import CopyWatch
 from shoal.mirroring.first_start import FirstStart
 from shoal.mirroring.options import MirrorOptions
@@ -33,6 +32,7 @@ from shoal.mirroring.plan import partitions_of
 from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.topics import TopicSelection
 from shoal.protocol.apis import ApiKey
+from shoal.topic_partition import TopicPartition
 
 _RESULTS = Path(__file__).parent / "results.md"
 _PER_TOPIC = 50

@@ -10,10 +10,10 @@ import pytest
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.groups import Membership
-from shoal.client.metadata import TopicPartition
 from shoal.client.produce import Producer
 from shoal.mirroring import carrier
 from shoal.protocol.produce import ProduceOutcome
+from shoal.topic_partition import TopicPartition
 from tests.two_brokers import Killed, Watched
 
 __all__ = ["Doomed", "Requests", "arrive"]

@@ -7,11 +7,11 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from shoal.client.metadata import TopicPartition
 from shoal.mirroring.exposition import Exposition
 from shoal.mirroring.garbage_collection import GarbageCollection
 from shoal.mirroring.metrics import Metrics
 from shoal.mirroring.processes import LocalProcesses, ProcessRole, ProcessUsage
+from shoal.topic_partition import TopicPartition
 
 __all__ = [
     "FIRST",

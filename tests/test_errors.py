@@ -10,6 +10,7 @@ import kio.schema.errors
 import pytest
 
 from shoal import errors
+from shoal.error_codes import ErrorCode, named_code
 from shoal.errors import (
     AccessRefused,
     BrokerError,
@@ -18,7 +19,6 @@ from shoal.errors import (
     CorruptBatch,
     DeliveryTimedOut,
     Disconnected,
-    ErrorCode,
     GroupHeld,
     NoPosition,
     NotConvertible,
@@ -29,7 +29,6 @@ from shoal.errors import (
     Unreachable,
     UnsupportedBatch,
     UnsupportedCompression,
-    named_code,
 )
 
 EXAMPLES = [

@@ -25,7 +25,6 @@ from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.connection import Address
 from shoal.client.groups import Membership
-from shoal.client.metadata import TopicPartition
 from shoal.mirroring.control import Control, Uncontrolled
 from shoal.mirroring.lane import LaneResult, copy_lane
 from shoal.mirroring.pair import Pair
@@ -35,6 +34,7 @@ from shoal.mirroring.runs import add_run
 from shoal.mirroring.settings import CopySettings, MultiBatch
 from shoal.protocol.apis import ApiKey
 from shoal.records import RecordBatch, read_key_value_headers, read_records, split, verify_crc
+from shoal.topic_partition import TopicPartition
 from tests import batches
 
 __all__ = [

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from .client.consumer import ConsumerRecord, RawConsumer, RawRecord
     from .client.groups import Committed
     from .client.membership import RebalanceListener
-    from .client.metadata import TopicPartition
     from .client.producer import RawProducer, RecordMetadata
     from .mirroring.runs import AcknowledgedRun
     from .spark.api import mirror
     from .spark.datasource import ShoalDataSource, data_source
+    from .topic_partition import TopicPartition
 
 __all__ = [
     "AcknowledgedRun",

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 import pytest
 
 from shoal.broker import Broker
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from tests.broker.wire import PATIENCE_S, Wire
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import lz4.frame
 
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.records import Codec, RecordBatch, read_records, split
 from tests.batches import (
     CONTROL,

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import CLIENT_VERSIONS, ApiKey
 from shoal.protocol.codec import decode_response
 from tests.broker.wire import Wire

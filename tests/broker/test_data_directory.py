@@ -25,7 +25,8 @@ from shoal.broker.clock import now_ms
 from shoal.broker.file_segment import FileRange
 from shoal.broker.journal import Journal
 from shoal.broker.log_dir_failure import LogDirFailure
-from shoal.errors import ConfigError, ErrorCode
+from shoal.error_codes import ErrorCode
+from shoal.errors import ConfigError
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from shoal.records import split

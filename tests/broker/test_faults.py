@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from shoal.broker import Broker
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from tests.batches import batch
 from tests.broker.conftest import NewTopic

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from shoal.broker import Broker
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from shoal.records import split

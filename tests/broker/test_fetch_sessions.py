@@ -11,7 +11,7 @@ from shoal.broker import Broker
 from shoal.broker import fetch_sessions as sessions_module
 from shoal.broker.clock import now_ms
 from shoal.broker.fetch_sessions import FetchSessions
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.protocol.fetch import FetchResponse
 from tests.batches import batch
 from tests.broker.conftest import NewTopic

@@ -13,7 +13,7 @@ from shoal.broker.clock import now_ms
 from shoal.broker.config import BrokerConfig
 from shoal.broker.group import CommittedOffset
 from shoal.broker.groups import Groups
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from tests.broker.wire import PATIENCE_S, Wire

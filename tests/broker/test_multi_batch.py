@@ -14,7 +14,7 @@ from shoal.broker import Broker
 from shoal.broker.config import BrokerConfig, TopicConfig
 from shoal.broker.log import AppendInfo, Log
 from shoal.broker.multi_batch import admitted_batches
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.records import Codec, RecordBatch, read_header, split, verify_crc
 from tests.batches import CONTROL, TRANSACTIONAL, batch, patched
 from tests.broker.wire import Wire

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.records import Codec
 from tests.batches import TIMESTAMP, batch
 from tests.broker.wire import Wire

@@ -18,7 +18,7 @@ from kafka.record import MemoryRecords
 
 from shoal.broker import Broker
 from shoal.broker.apis.table import APIS, APIS_WITH_OLD_VERSIONS
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from shoal.records import Codec, read_key_value_headers, read_records, split

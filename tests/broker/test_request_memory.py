@@ -12,7 +12,8 @@ from contextlib import ExitStack, contextmanager, suppress
 import pytest
 
 from shoal.broker import Broker, request_memory, server
-from shoal.errors import ConfigError, ErrorCode
+from shoal.error_codes import ErrorCode
+from shoal.errors import ConfigError
 from shoal.records import Codec
 from tests.batches import batch, compressed, message, raw_batch
 from tests.broker.wire import Wire

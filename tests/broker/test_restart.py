@@ -8,7 +8,8 @@ import pytest
 
 from shoal.broker import Broker
 from shoal.broker.clock import now_ms
-from shoal.errors import ConfigError, ErrorCode
+from shoal.error_codes import ErrorCode
+from shoal.errors import ConfigError
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from tests.batches import TIMESTAMP, batch

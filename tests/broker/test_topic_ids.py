@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import pytest
 
 from shoal.broker import Broker
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.protocol.fetch import FetchedPartition
 from tests.batches import batch
 from tests.broker.conftest import NewTopic

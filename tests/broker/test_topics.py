@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shoal.broker import Broker
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from tests.batches import batch

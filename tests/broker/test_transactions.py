@@ -12,7 +12,7 @@ from shoal.broker.config import BrokerConfig
 from shoal.broker.groups import Groups
 from shoal.broker.topics import Topics
 from shoal.broker.transactions import ProducerIds, Transactions
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from shoal.records import AbortedTransactions, Decision, decide, split

@@ -13,7 +13,7 @@ from shoal.broker.config import BrokerConfig, TopicConfig
 from shoal.broker.message_sets import validated_message_set
 from shoal.broker.refusal import Refused
 from shoal.broker.validate import validate
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.records import Codec, RecordBatch, read_header
 from shoal.records.compression import StreamCompressor
 from shoal.records.record import write_varint

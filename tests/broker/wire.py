@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_response, encode_request, request_class
 from shoal.protocol.fetch import FetchedPartition, FetchResponse, decode_fetch_response

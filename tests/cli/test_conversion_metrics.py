@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from shoal.broker import Broker
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.records import Codec
 from tests.batches import batch
 from tests.broker.wire import Wire

@@ -19,12 +19,12 @@ from shoal.cli import main
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.groups import Committed, GroupMember, Membership, commit_offsets
-from shoal.client.metadata import TopicPartition
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.mirroring.options import MirrorOptions
 from shoal.mirroring.pair import Identity, Pair
 from shoal.mirroring.topics import TopicSelection
 from shoal.protocol.apis import ApiKey
+from shoal.topic_partition import TopicPartition
 
 RECORDS = 100
 

@@ -19,7 +19,8 @@ import pytest
 from shoal.broker import BrokerCluster
 from shoal.cli import make_parser
 from shoal.cli.gateway import parse
-from shoal.errors import ConfigError, ErrorCode
+from shoal.error_codes import ErrorCode
+from shoal.errors import ConfigError
 from shoal.exit_codes import EXIT_FAILED, EXIT_USAGE
 from shoal.gateway import GatewaySettings, make_entry
 from shoal.protocol.apis import ApiKey

@@ -13,7 +13,8 @@ from javaproperties import loads
 
 from shoal.broker.config import BROKER_SETTINGS
 from shoal.cli.server_properties import ServerProperties, read_server_properties
-from shoal.errors import ConfigError, ErrorCode
+from shoal.error_codes import ErrorCode
+from shoal.errors import ConfigError
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from tests.broker.wire import Wire

@@ -15,7 +15,6 @@ from rich.console import Console
 from shoal.broker import Broker
 from shoal.cli import main
 from shoal.cli.verify_report import line, print_report, progress_to
-from shoal.client.metadata import TopicPartition
 from shoal.mirroring.verify import (
     Difference,
     DifferenceKind,
@@ -26,6 +25,7 @@ from shoal.mirroring.verify import (
     VerifyReport,
 )
 from shoal.records import Codec
+from shoal.topic_partition import TopicPartition
 from tests import batches
 
 

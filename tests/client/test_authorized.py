@@ -8,7 +8,8 @@ from shoal.broker import Broker
 from shoal.client.authorized import group_operations, topic_operations
 from shoal.client.cluster import Cluster
 from shoal.client.groups import has_coordinator
-from shoal.errors import BrokerError, ErrorCode
+from shoal.error_codes import ErrorCode
+from shoal.errors import BrokerError
 from shoal.protocol.apis import ApiKey
 
 

@@ -8,9 +8,9 @@ from shoal.broker import Broker
 from shoal.client.cluster import Cluster
 from shoal.client.config import IsolationLevel
 from shoal.client.fetch import Fetcher, FetchFrom
-from shoal.client.metadata import TopicPartition
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.records import split
+from shoal.topic_partition import TopicPartition
 from tests import batches
 from tests.two_brokers import History
 

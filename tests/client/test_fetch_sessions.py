@@ -15,10 +15,10 @@ from shoal.client import fetch
 from shoal.client.cluster import Cluster
 from shoal.client.config import IsolationLevel
 from shoal.client.fetch import Fetcher, FetchFrom
-from shoal.client.metadata import TopicPartition
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchedPartition, FetchResponse
+from shoal.topic_partition import TopicPartition
 from tests.two_brokers import History, answers, begin_at
 
 pytestmark = pytest.mark.timeout(30)

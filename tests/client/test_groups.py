@@ -16,9 +16,10 @@ from shoal.client.groups import (
     describe_holder,
     fetch_offsets,
 )
-from shoal.client.metadata import TopicPartition
-from shoal.errors import BrokerError, Disconnected, ErrorCode, GroupHeld
+from shoal.error_codes import ErrorCode
+from shoal.errors import BrokerError, Disconnected, GroupHeld
 from shoal.protocol.apis import ApiKey
+from shoal.topic_partition import TopicPartition
 from tests.two_brokers import config_of, second_node
 
 pytestmark = pytest.mark.timeout(30)

@@ -11,12 +11,13 @@ import pytest
 from shoal.broker import Broker
 from shoal.broker.call import Call
 from shoal.client.cluster import Cluster
-from shoal.client.metadata import TopicPartition
 from shoal.client.multi_batch import marked
 from shoal.client.produce import Producer
-from shoal.errors import Disconnected, ErrorCode
+from shoal.error_codes import ErrorCode
+from shoal.errors import Disconnected
 from shoal.protocol.apis import ApiKey
 from shoal.records import split, stamp
+from shoal.topic_partition import TopicPartition
 from tests import batches
 from tests.two_brokers import batches_of, config_of
 

@@ -8,11 +8,12 @@ import pytest
 
 from shoal.broker import Broker
 from shoal.client.cluster import Cluster
-from shoal.client.metadata import TopicPartition
 from shoal.client.produce import Producer
-from shoal.errors import Disconnected, ErrorCode, ProtocolError
+from shoal.error_codes import ErrorCode
+from shoal.errors import Disconnected, ProtocolError
 from shoal.protocol.apis import ApiKey
 from shoal.records import split, stamp
+from shoal.topic_partition import TopicPartition
 from tests import batches
 from tests.two_brokers import answers
 

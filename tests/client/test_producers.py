@@ -9,10 +9,11 @@ import pytest
 from shoal.broker import Broker
 from shoal.client.cluster import Cluster
 from shoal.client.connection import Connection
-from shoal.client.metadata import TopicPartition
 from shoal.client.producers import last_sequence
-from shoal.errors import BrokerError, ErrorCode, ProtocolError
+from shoal.error_codes import ErrorCode
+from shoal.errors import BrokerError, ProtocolError
 from shoal.protocol.apis import ApiKey
+from shoal.topic_partition import TopicPartition
 from tests import batches
 from tests.two_brokers import answers, config_of
 

@@ -14,12 +14,13 @@ from shoal.broker.call import Call
 from shoal.client.cluster import Cluster
 from shoal.client.config import IsolationLevel
 from shoal.client.fetch import Fetcher, FetchFrom
-from shoal.client.metadata import TopicPartition
 from shoal.client.produce import Producer
-from shoal.errors import ErrorCode, ProtocolError
+from shoal.error_codes import ErrorCode
+from shoal.errors import ProtocolError
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchedPartition, FetchResponse
 from shoal.records import split, stamp
+from shoal.topic_partition import TopicPartition
 from tests import batches
 from tests.two_brokers import History, answers
 

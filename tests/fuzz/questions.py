@@ -25,7 +25,6 @@ from shoal.client.groups import (
     describe_holder,
     fetch_offsets,
 )
-from shoal.client.metadata import TopicPartition
 from shoal.client.offsets import EARLIEST, epoch_end_offsets, list_offsets, local_log_start_offset
 from shoal.client.produce import Producer
 from shoal.mirroring.options import MirrorOptions
@@ -34,6 +33,7 @@ from shoal.mirroring.reading import read_batches
 from shoal.mirroring.topics import TopicSelection
 from shoal.protocol.apis import ApiKey
 from shoal.records import verify_crc
+from shoal.topic_partition import TopicPartition
 from tests.batches import batch
 from tests.two_brokers import config_of
 

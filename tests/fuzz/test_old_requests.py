@@ -28,7 +28,8 @@ from hypothesis import strategies as st
 from rig import wait_until
 from rig.process import peak_rss_of
 from shoal.broker import Broker
-from shoal.errors import CorruptBatch, ErrorCode
+from shoal.error_codes import ErrorCode
+from shoal.errors import CorruptBatch
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from shoal.records.aborted import Marker

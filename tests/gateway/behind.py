@@ -15,7 +15,7 @@ from kafka.record import MemoryRecords
 
 from shoal.broker import BrokerCluster
 from shoal.client.config import ClientConfig
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.gateway import Gateway, GatewaySettings
 from shoal.protocol.apis import ApiKey
 from tests import old_messages

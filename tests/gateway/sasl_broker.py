@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from threading import Thread
 from typing import Any
 
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_request, encode_response, read_request_header, response_class
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shoal.broker import BrokerCluster
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.gateway.broker_configs import refusal
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import encode_request, read_request_header, request_class

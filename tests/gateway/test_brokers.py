@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from shoal.broker import BrokerCluster
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from tests.batches import batch

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from shoal.client.config import ClientConfig
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.gateway import Gateway, GatewaySettings
 from shoal.protocol.apis import ApiKey
 from tests.broker.wire import Wire

@@ -14,7 +14,8 @@ import pytest
 from shoal.broker import BrokerCluster
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
-from shoal.errors import AccessRefused, ErrorCode
+from shoal.error_codes import ErrorCode
+from shoal.errors import AccessRefused
 from shoal.gateway import MECHANISMS, UserFile, make_entry
 from shoal.protocol.apis import ApiKey
 from tests.broker.wire import PATIENCE_S, Wire

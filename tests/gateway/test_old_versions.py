@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from shoal.broker import BrokerCluster
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from shoal.records import Codec

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import encode_request, request_class
 from shoal.records import Codec

@@ -13,7 +13,7 @@ import pytest
 
 from shoal.broker import BrokerCluster
 from shoal.client.config import ClientConfig
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.gateway import MECHANISMS, Gateway, GatewaySettings, UserFile
 from shoal.protocol.apis import ApiKey
 from tests.broker.wire import Wire

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from shoal.broker import BrokerCluster
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.gateway.translation import topic_limits
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class

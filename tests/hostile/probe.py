@@ -7,7 +7,7 @@ import time
 from types import TracebackType
 from typing import Self
 
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from tests.batches import batch
 from tests.broker.wire import Wire

@@ -13,7 +13,7 @@ import pytest
 from rig import KafkaCluster, create_topic, dump_partition, read_topic, wait_until
 from rig.agent import agent_jar
 from rig.jars import KAFKA_3_VERSION, KAFKA_VERSION
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.records import Codec, split
 from tests.batches import CONTROL, TRANSACTIONAL, Record, message, patched, payload, raw_batch
 from tests.integration.raw_producer import ALL_CODECS, Identity, RawProducer, following, records_in

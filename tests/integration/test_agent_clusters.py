@@ -21,7 +21,7 @@ from rig.load import await_leaders
 from rig.locked import PASSWORDS, LockedKafka, jaas, locked_kafka
 from shoal.client.config import ClientConfig
 from shoal.client.security import Security
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from shoal.records import split

@@ -6,7 +6,7 @@ from pathlib import Path
 from rig import dump_partition
 from rig.jars import class_path, java
 from shoal.broker import Broker
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from tests.batches import TIMESTAMP, TRANSACTIONAL, batch

@@ -11,11 +11,11 @@ from rig.load import create_topic
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.connection import parse_bootstrap
-from shoal.client.metadata import TopicPartition
 from shoal.client.offsets import log_end_offsets
 from shoal.client.quorum import controller_ahead_ms
 from shoal.mirroring import write as write_module
 from shoal.mirroring.write import new_writer, write_rows
+from shoal.topic_partition import TopicPartition
 from tests import batches
 from tests.late_requests import Requests, arrive
 from tests.two_brokers import NOW_MS, Killed

@@ -10,10 +10,10 @@ from rig import KafkaCluster, create_topic, load_plain
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.fetch import Fetcher, FetchFrom
-from shoal.client.metadata import TopicPartition
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.records import split, verify_crc
+from shoal.topic_partition import TopicPartition
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -21,7 +21,8 @@ from rig.locked import SHORT_SESSION_MS, LockedKafka, jaas, locked_kafka
 from rig.read import read_topic
 from rig.record import Record
 from shoal.client.config import ClientConfig
-from shoal.errors import AccessRefused, ErrorCode
+from shoal.error_codes import ErrorCode
+from shoal.errors import AccessRefused
 from shoal.gateway import Gateway, GatewaySettings
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class

@@ -20,7 +20,6 @@ from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.connection import parse_bootstrap
 from shoal.client.groups import Membership
-from shoal.client.metadata import TopicPartition
 from shoal.client.multi_batch import marked
 from shoal.client.produce import Producer
 from shoal.errors import ConfigError
@@ -30,6 +29,7 @@ from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.ranges import CopyRange
 from shoal.mirroring.settings import CopySettings, MultiBatch
 from shoal.protocol.apis import ApiKey
+from shoal.topic_partition import TopicPartition
 from tests.two_brokers import Watched
 
 pytestmark = pytest.mark.timeout(600)

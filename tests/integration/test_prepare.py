@@ -8,11 +8,11 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from rig import KafkaCluster, create_topic
 from shoal.client.cluster import Cluster, patiently
 from shoal.client.config import ClientConfig
-from shoal.client.metadata import TopicPartition
 from shoal.errors import ConfigError
 from shoal.mirroring.options import MirrorOptions
 from shoal.mirroring.prepare import Plan, Prepared, PreparedTopic, look, prepare
 from shoal.mirroring.topics import TopicSelection
+from shoal.topic_partition import TopicPartition
 
 
 class Sides:

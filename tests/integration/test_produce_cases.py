@@ -9,7 +9,7 @@ import pytest
 from rig import KafkaCluster
 from rig.agent import agent_jar
 from rig.jars import KAFKA_3_VERSION, KAFKA_VERSION
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.records import split
 from tests.broker.conftest import create_and_await
 from tests.broker.produce_cases import CASES, MULTI_BATCH_CASES, MULTI_BATCH_CLIENT, ProduceCase, check

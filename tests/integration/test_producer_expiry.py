@@ -22,14 +22,14 @@ from rig.wait import wait_until
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.connection import parse_bootstrap
-from shoal.client.metadata import TopicPartition
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.mirroring.control import Control, Uncontrolled
 from shoal.mirroring.lane import LaneResult, copy_lane
 from shoal.mirroring.ranges import CopyRange
 from shoal.mirroring.settings import CopySettings
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
+from shoal.topic_partition import TopicPartition
 from tests import batches
 from tests.late_requests import Doomed, Requests, arrive
 from tests.two_brokers import Killed, Mortal

@@ -29,7 +29,8 @@ from rig.process import spawn, tail
 from shoal import Committed, RawConsumer, RawProducer, RawRecord, TopicPartition
 from shoal.client.cluster import Cluster, patiently
 from shoal.client.config import ClientConfig
-from shoal.errors import BrokerError, ErrorCode
+from shoal.error_codes import ErrorCode
+from shoal.errors import BrokerError
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.consumer_protocol import (
     decode_assignment,

@@ -32,7 +32,7 @@ from rig.cluster import KafkaCluster, start_in_parallel
 from rig.load import load_batch
 from rig.read import digest_topic
 from rig.record import Record
-from shoal.client.metadata import TopicPartition
+from shoal.topic_partition import TopicPartition
 from tests.integration.mirror_process import MirrorProcess
 
 #: Longer than what it waits for itself, on a busy machine.

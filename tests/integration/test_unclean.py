@@ -22,12 +22,12 @@ from rig.wait import wait_until
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.connection import parse_bootstrap
-from shoal.client.metadata import TopicPartition
 from shoal.client.offsets import LATEST, list_offsets
 from shoal.mirroring.incidents import IncidentKind
 from shoal.mirroring.lane import LaneResult, copy_lane
 from shoal.mirroring.ranges import CopyRange
 from shoal.mirroring.settings import CopySettings
+from shoal.topic_partition import TopicPartition
 from tests.two_brokers import Watched
 
 pytestmark = pytest.mark.timeout(600)

@@ -21,7 +21,6 @@ from rig.old_kafka import MessageFormat
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.connection import parse_bootstrap
-from shoal.client.metadata import TopicPartition
 from shoal.client.offsets import LATEST, list_offsets
 from shoal.client.produce import Producer
 from shoal.mirroring.control import Uncontrolled
@@ -31,6 +30,7 @@ from shoal.mirroring.reading import read_batches
 from shoal.mirroring.settings import CopySettings
 from shoal.mirroring.verify import Outcome, PartitionReport, Side, VerifyReport, verify
 from shoal.records import RecordBatch, read_header, stamp
+from shoal.topic_partition import TopicPartition
 
 #: Batches of the topics that damage is done to: codec and number of records.
 BATCHES: list[tuple[CodecName, int]] = [

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shoal.client.metadata import TopicPartition
 from shoal.mirroring.metrics import Metrics
 from shoal.mirroring.ranges import CopyRange
+from shoal.topic_partition import TopicPartition
 from tests.two_brokers import Watched
 
 __all__ = ["Told", "expected", "partition_of", "report_of"]

@@ -8,8 +8,7 @@ import pytest
 
 from shoal.client.cluster import Cluster
 from shoal.client.groups import GroupMember, Membership
-from shoal.client.metadata import TopicPartition
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.mirroring.incidents import IncidentKind
 from shoal.mirroring.lane import LaneResult
 from shoal.mirroring.positions import GroupPositions
@@ -18,6 +17,7 @@ from shoal.mirroring.verify import Outcome
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
 from shoal.records import Codec
+from shoal.topic_partition import TopicPartition
 from tests import batches
 from tests.two_brokers import (
     ABORT,

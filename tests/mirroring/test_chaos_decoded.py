@@ -16,7 +16,7 @@ import pytest
 
 from shoal.broker import Broker
 from shoal.broker.log import Log
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.mirroring.ranges import CopyRange
 from shoal.mirroring.settings import MultiBatch, Rebatch
 from shoal.protocol.apis import ApiKey

@@ -21,12 +21,12 @@ import pytest
 from shoal.client.backoff import Backoff
 from shoal.client.cluster import Cluster
 from shoal.client.groups import GroupMember, Membership
-from shoal.client.metadata import TopicPartition
 from shoal.errors import BrokerError, Stopped
 from shoal.mirroring import partition_copy
 from shoal.mirroring.control import CarrierControl, ControlConnection, ControlServer, Uncontrolled
 from shoal.mirroring.handover import Handover
 from shoal.protocol.apis import ApiKey
+from shoal.topic_partition import TopicPartition
 from tests.two_brokers import NOW_MS, History, TwoBrokers, is_let_go, leads_elsewhere, wait_until
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]

@@ -9,8 +9,7 @@ import pytest
 
 from shoal.client.cluster import Cluster
 from shoal.client.groups import Membership
-from shoal.client.metadata import TopicPartition
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.mirroring import copies
 from shoal.mirroring.copies import CopyState, CopyWatch, compare_copies
 from shoal.mirroring.incidents import IncidentKind
@@ -21,6 +20,7 @@ from shoal.mirroring.prepare import Prepared, prepare
 from shoal.mirroring.reports import stopped_report
 from shoal.mirroring.topics import TopicSelection
 from shoal.protocol.apis import ApiKey
+from shoal.topic_partition import TopicPartition
 from tests.two_brokers import History, TwoBrokers, Watched, answers, lose_tail, wait_until
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_confirmation")]

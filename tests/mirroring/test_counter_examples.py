@@ -16,7 +16,7 @@ import pytest
 
 from shoal.broker import Broker
 from shoal.broker.call import Call
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.mirroring.incidents import IncidentKind
 from shoal.protocol.apis import ApiKey
 from tests import batches

@@ -11,14 +11,14 @@ import pytest
 
 from shoal.client.admin import create_partitions
 from shoal.client.cluster import Cluster
-from shoal.client.metadata import TopicPartition
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.mirroring import options
 from shoal.mirroring.discovery import Discovery
 from shoal.mirroring.options import MirrorOptions
 from shoal.mirroring.prepare import PreparedTopic, prepare
 from shoal.mirroring.topics import TopicSelection
 from shoal.protocol.apis import ApiKey
+from shoal.topic_partition import TopicPartition
 from tests.two_brokers import History, TwoBrokers, wait_until
 
 pytestmark = pytest.mark.timeout(60)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import pytest
 
-from shoal.client.metadata import TopicPartition
 from shoal.errors import ShoalError
 from shoal.mirroring.control import ControlServer
 from shoal.mirroring.driver_loop import AtWork, DriverLoop
@@ -19,6 +18,7 @@ from shoal.mirroring.progress import Phase, Progress
 from shoal.mirroring.retrying import StoppedRetries
 from shoal.mirroring.signals import Signals
 from shoal.mirroring.work import Work
+from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import report
 from tests.two_brokers import wait_until
 

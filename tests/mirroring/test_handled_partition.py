@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from shoal.client.metadata import TopicPartition
 from shoal.mirroring.incidents import IncidentKind
 from shoal.mirroring.mirror_maker.handled_partition import HandledPartition, Way
+from shoal.topic_partition import TopicPartition
 
 GOES_ON = {IncidentKind.SEND_FAILURE}
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from shoal.broker import Broker
-from shoal.client.metadata import TopicPartition
 from shoal.mirroring.incidents import Delivery, IncidentKind
 from shoal.mirroring.metrics import Metrics
 from shoal.mirroring.ranges import CopyRange
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
+from shoal.topic_partition import TopicPartition
 from tests import batches
 from tests.two_brokers import (
     ABORT,

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from shoal.errors import BrokerError, Disconnected, ErrorCode
+from shoal.error_codes import ErrorCode
+from shoal.errors import BrokerError, Disconnected
 from shoal.mirroring import carrier, commits
 from shoal.mirroring.ranges import CopyRange
 from shoal.protocol.apis import ApiKey

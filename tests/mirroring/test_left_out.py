@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.mirroring.incidents import IncidentKind
 from shoal.mirroring.settings import Rebatch
 from shoal.protocol.apis import ApiKey

@@ -15,11 +15,12 @@ import pytest
 from shoal.broker import Broker
 from shoal.client.cluster import Cluster
 from shoal.client.groups import Committed, Membership, commit_offsets, describe_holder
-from shoal.client.metadata import TopicPartition
-from shoal.errors import BrokerError, ConfigError, Disconnected, ErrorCode, GroupHeld
+from shoal.error_codes import ErrorCode
+from shoal.errors import BrokerError, ConfigError, Disconnected, GroupHeld
 from shoal.mirroring import lock
 from shoal.mirroring.lock import GroupLock, MirrorIdentity
 from shoal.protocol.apis import ApiKey
+from shoal.topic_partition import TopicPartition
 from tests.two_brokers import config_of, second_node, wait_until
 
 pytestmark = pytest.mark.timeout(60)

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from shoal.client.metadata import TopicPartition
 from shoal.mirroring.control import Uncontrolled
 from shoal.mirroring.incidents import IncidentKind
 from shoal.mirroring.metrics import Metrics
 from shoal.mirroring.partition_metrics import PartitionState
 from shoal.mirroring.progress import HeldBack, PartitionIncident
 from shoal.mirroring.runs import AcknowledgedRun
+from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import FIRST, SECOND, WORKER, report
 from tests.two_brokers import ABORT, History, TwoBrokers
 

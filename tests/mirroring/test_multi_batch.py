@@ -15,10 +15,10 @@ from shoal.broker import Broker
 from shoal.broker.call import Call
 from shoal.client.cluster import Cluster
 from shoal.client.connection import Connection
-from shoal.client.metadata import TopicPartition
 from shoal.client.multi_batch import marked
 from shoal.client.produce import Producer
-from shoal.errors import ConfigError, ErrorCode
+from shoal.error_codes import ErrorCode
+from shoal.errors import ConfigError
 from shoal.mirroring import carrier, partition_copy
 from shoal.mirroring.incidents import Delivery, IncidentKind
 from shoal.mirroring.multi_batch import require_multi_batch
@@ -26,6 +26,7 @@ from shoal.mirroring.settings import MultiBatch
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.produce import ProduceOutcome
 from shoal.records import Codec, fingerprint, split
+from shoal.topic_partition import TopicPartition
 from tests import batches
 from tests.two_brokers import (
     ABORT,

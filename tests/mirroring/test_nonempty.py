@@ -9,13 +9,13 @@ import pytest
 from shoal.broker import Broker
 from shoal.client.cluster import Cluster
 from shoal.client.groups import Committed, Membership, commit_offsets, committed_by_groups
-from shoal.client.metadata import TopicPartition
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.mirroring.incidents import IncidentKind
 from shoal.mirroring.ranges import CopyRange
 from shoal.mirroring.realign import backwards, preceding
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec, Decision, RecordBatch, fingerprint
+from shoal.topic_partition import TopicPartition
 from tests import batches
 from tests.two_brokers import (
     ABORT,

@@ -10,7 +10,7 @@ import pytest
 
 from shoal.broker.call import Call
 from shoal.client import fetch
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.mirroring.lane import LaneResult
 from shoal.mirroring.partition_copy import PartitionCopy
 from shoal.mirroring.ranges import OPEN_END, CopyRange

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from shoal.client.connection import Address
-from shoal.client.metadata import TopicPartition
 from shoal.mirroring.http_server.access import HttpAccess
 from shoal.mirroring.metrics import Metrics
 from shoal.mirroring.page import About, Watch
 from shoal.mirroring.processes import LocalProcesses
 from shoal.mirroring.progress import PartitionIncident, Phase, Summary
 from shoal.records import Codec
+from shoal.topic_partition import TopicPartition
 from tests.browser import Browser, started_browser
 from tests.mirroring.page_reports import Told, expected, partition_of, report_of
 from tests.two_brokers import ABORT, TwoBrokers, leads_elsewhere, wait_until

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from shoal.client.metadata import TopicPartition
-from shoal.errors import BrokerError, ErrorCode, PartitionStopped, ShoalError
+from shoal.error_codes import ErrorCode
+from shoal.errors import BrokerError, PartitionStopped, ShoalError
 from shoal.mirroring import carrier, suspicion
 from shoal.mirroring import realign as realign_module
 from shoal.mirroring.outgoing import Outgoing
@@ -18,6 +18,7 @@ from shoal.mirroring.partition_copy import PartitionCopy
 from shoal.mirroring.ranges import CopyRange
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec, Decision
+from shoal.topic_partition import TopicPartition
 from tests import batches
 from tests.two_brokers import History, TwoBrokers, Watched, batches_of, let_pass
 

@@ -8,7 +8,8 @@ import pytest
 from shoal.broker import Broker
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
-from shoal.errors import BrokerError, ConfigError, Disconnected, ErrorCode
+from shoal.error_codes import ErrorCode
+from shoal.errors import BrokerError, ConfigError, Disconnected
 from shoal.mirroring.options import MirrorOptions
 from shoal.mirroring.prepare import DEFAULT_PRODUCER_ID_EXPIRATION_MS, Plan, Prepared, look, prepare
 from shoal.mirroring.topics import TopicSelection

@@ -11,13 +11,14 @@ import pytest
 from shoal.broker import Broker
 from shoal.client.cluster import Cluster
 from shoal.client.groups import Committed, Membership, commit_offsets
-from shoal.client.metadata import TopicPartition
-from shoal.errors import BrokerError, ErrorCode
+from shoal.error_codes import ErrorCode
+from shoal.errors import BrokerError
 from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.ranges import CopyRange
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
 from shoal.records import Codec
+from shoal.topic_partition import TopicPartition
 from tests import batches
 from tests.two_brokers import (
     ABORT,

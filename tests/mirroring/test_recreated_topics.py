@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from shoal.broker import Broker
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.mirroring import carrier, route
 from shoal.mirroring.incidents import IncidentKind
 from shoal.mirroring.lane import LaneResult

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.client.metadata import TopicPartition
 from shoal.mirroring.metrics import Metrics
 from shoal.mirroring.partition_copy import PartitionCopy
 from shoal.mirroring.prepare import PreparedTopic
@@ -14,6 +13,7 @@ from shoal.mirroring.ranges import OPEN_END, CopyRange
 from shoal.mirroring.reports import partition_report
 from shoal.mirroring.retrying import StoppedRetries
 from shoal.mirroring.work import Work
+from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import FIRST, SECOND, report
 from tests.two_brokers import TwoBrokers, Watched
 

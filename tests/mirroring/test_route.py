@@ -14,14 +14,14 @@ from shoal.broker import Broker
 from shoal.broker.apis.table import APIS
 from shoal.broker.call import Call
 from shoal.client.connection import Connection
-from shoal.client.metadata import TopicPartition
 from shoal.client.produce import Producer
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.mirroring import carrier, route
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchedPartition, FetchResponse
 from shoal.protocol.produce import ProduceOutcome
 from shoal.records import BatchHeader, Codec, read_header, split
+from shoal.topic_partition import TopicPartition
 from tests import batches
 from tests.two_brokers import (
     ABORT,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.client.metadata import TopicPartition
 from shoal.mirroring.sentences import first_few
+from shoal.topic_partition import TopicPartition
 
 
 @pytest.mark.parametrize(

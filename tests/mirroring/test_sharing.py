@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from shoal.client.groups import Membership
-from shoal.client.metadata import TopicPartition
 from shoal.errors import Stopped
 from shoal.mirroring.control import ControlConnection, ControlServer, planning
 from shoal.mirroring.lane import copy_lane
@@ -18,6 +17,7 @@ from shoal.mirroring.prepare import PreparedTopic
 from shoal.mirroring.ranges import OPEN_END, CopyRange
 from shoal.mirroring.slices import SliceClock, SlicePlan
 from shoal.mirroring.work import Work
+from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import FIRST, SECOND, report
 from tests.two_brokers import History, RunningLane, TwoBrokers, wait_until
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from shoal.client.groups import Membership
-from shoal.client.metadata import TopicPartition
-from shoal.errors import ErrorCode, Stopped
+from shoal.error_codes import ErrorCode
+from shoal.errors import Stopped
 from shoal.mirroring import carrier, lane
 from shoal.mirroring.control import ControlConnection, ControlServer, planning
 from shoal.mirroring.incidents import IncidentKind
@@ -20,6 +20,7 @@ from shoal.mirroring.lane import copy_lane
 from shoal.mirroring.ranges import OPEN_END, CopyRange
 from shoal.mirroring.slices import SliceClock, SlicePlan
 from shoal.protocol.apis import ApiKey
+from shoal.topic_partition import TopicPartition
 from tests.batches import batch
 from tests.two_brokers import NOW_MS, History, RunningLane, TwoBrokers, lose_tail, wait_until
 

@@ -14,8 +14,8 @@ from shoal.broker import Broker
 from shoal.broker.call import Call
 from shoal.client.cluster import Cluster
 from shoal.client.groups import fetch_offsets
-from shoal.client.metadata import TopicPartition
-from shoal.errors import ErrorCode, Stopped
+from shoal.error_codes import ErrorCode
+from shoal.errors import Stopped
 from shoal.mirroring import lane
 from shoal.mirroring.carrier import Carrier
 from shoal.mirroring.control import CarrierControl, Uncontrolled
@@ -23,6 +23,7 @@ from shoal.mirroring.handover import Handover
 from shoal.mirroring.partition_copy import PartitionCopy
 from shoal.mirroring.ranges import OPEN_END, CopyRange
 from shoal.protocol.apis import ApiKey
+from shoal.topic_partition import TopicPartition
 from tests.two_brokers import Held, History, RunningLane, TwoBrokers, Watched, second_node, wait_until
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]

@@ -11,10 +11,11 @@ import pytest
 from shoal.broker.segment import MemorySegment
 from shoal.client.config import ClientConfig
 from shoal.client.connection import Address
-from shoal.client.metadata import TopicPartition
-from shoal.errors import Disconnected, ErrorCode
+from shoal.error_codes import ErrorCode
+from shoal.errors import Disconnected
 from shoal.mirroring.verify import DifferenceKind, Outcome, VerifyProgress, alignment, comparison, verify
 from shoal.protocol.apis import ApiKey
+from shoal.topic_partition import TopicPartition
 from tests import batches
 from tests.two_brokers import ABORT, COMMIT, History, TwoBrokers
 from tests.verifying import partition, rewrite, verified

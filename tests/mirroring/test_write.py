@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 import pytest
 
 from shoal.client.cluster import Cluster
-from shoal.client.metadata import TopicPartition
-from shoal.errors import BrokerError, CorruptBatch, Disconnected, ErrorCode, ShoalError, UnsupportedBatch
+from shoal.error_codes import ErrorCode
+from shoal.errors import BrokerError, CorruptBatch, Disconnected, ShoalError, UnsupportedBatch
 from shoal.mirroring import write as module
 from shoal.mirroring.pair import Identity
 from shoal.mirroring.write import WrittenRun, new_writer, write_rows
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
+from shoal.topic_partition import TopicPartition
 from tests import batches
 from tests.late_requests import Requests, arrive
 from tests.two_brokers import (

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.errors import ErrorCode, ProtocolError
+from shoal.error_codes import ErrorCode
+from shoal.errors import ProtocolError
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import (
     FetchedPartition,

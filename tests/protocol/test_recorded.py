@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from shoal.errors import CorruptBatch, ErrorCode, ProtocolError
+from shoal.error_codes import ErrorCode
+from shoal.errors import CorruptBatch, ProtocolError
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import (
     decode_request,

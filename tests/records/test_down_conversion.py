@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecords
 
-from shoal.errors import CorruptBatch, Disconnected, ErrorCode, NotConvertible, UnsupportedBatch
+from shoal.error_codes import ErrorCode
+from shoal.errors import CorruptBatch, Disconnected, NotConvertible, UnsupportedBatch
 from shoal.protocol.fetch import decode_fetch_response
 from shoal.records import Codec, decompress, read_key_value_headers, read_records, split
 from shoal.records.down_conversion import DownConversion, convert

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.legacy_records import LegacyRecordBatchBuilder as KafkaPythonBuilder
 
-from shoal.errors import ErrorCode, NotConvertible
+from shoal.error_codes import ErrorCode
+from shoal.errors import NotConvertible
 from shoal.records import Codec, read_key_value_headers, read_records, verify_crc
 from shoal.records.up_conversion import SentMessage, read_message_set, up_convert
 from tests.batches import LOG_APPEND_TIME, TIMESTAMP, compressed, message, wrapper

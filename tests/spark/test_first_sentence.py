@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from shoal.errors import BrokerError, ConfigError, ErrorCode, ShoalError
+from shoal.error_codes import ErrorCode
+from shoal.errors import BrokerError, ConfigError, ShoalError
 from shoal.spark.datasource import ShoalDataSource
 from shoal.spark.first_sentence import ReportedError, sentence_first
 

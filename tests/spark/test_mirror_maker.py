@@ -29,9 +29,9 @@ from shoal.client.groups import (
     fetch_offsets,
     group_assignment,
 )
-from shoal.client.metadata import TopicPartition
 from shoal.client.producer.partitioner import partition_of_key
-from shoal.errors import AccessRefused, ConfigError, ErrorCode, GroupHeld, ShoalError
+from shoal.error_codes import ErrorCode
+from shoal.errors import AccessRefused, ConfigError, GroupHeld, ShoalError
 from shoal.handlers import (
     MirrorMakerMessageHandler,
     MirrorMakerRawBytesMessageHandler,
@@ -44,6 +44,7 @@ from shoal.mirroring.progress import Progress, Summary
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from shoal.spark.mirror_maker import mirror_maker
+from shoal.topic_partition import TopicPartition
 from tests.spark.without_jvm import without_jvm
 from tests.two_brokers import ABORT, COMMIT, Content, History, batches_of, content_of, wait_until
 

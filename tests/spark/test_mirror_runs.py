@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from shoal.client.offsets import LATEST
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.mirroring import copies
 from shoal.mirroring.incidents import IncidentKind
 from shoal.mirroring.options import MirrorOptions, Start

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from shoal.client.metadata import TopicPartition
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.errors import ConfigError
 from shoal.mirroring.incidents import Delivery, IncidentKind
 from shoal.mirroring.settings import MultiBatch, Rebatch
 from shoal.records import Codec
 from shoal.spark.options import ControlAddress, ReadOptions, WriteOptions
+from shoal.topic_partition import TopicPartition
 
 SOURCE = {"kafka.bootstrap.servers": "source:9092"}
 SINK = {"kafka.bootstrap.servers": "destination:9092"}

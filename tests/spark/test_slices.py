@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from shoal.client.groups import Membership
-from shoal.client.metadata import TopicPartition
 from shoal.client.offsets import EARLIEST, LATEST
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.mirroring.control import ControlServer
 from shoal.mirroring.incidents import IncidentKind
 from shoal.mirroring.ranges import OPEN_END, CopyRange
@@ -21,6 +20,7 @@ from shoal.protocol.apis import ApiKey
 from shoal.spark import slices
 from shoal.spark.options import ControlAddress, Offsets, ReadOptions
 from shoal.spark.slices import SliceReader
+from shoal.topic_partition import TopicPartition
 from tests.two_brokers import History, TwoBrokers, wait_until
 
 pytestmark = pytest.mark.timeout(60)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..errors import ErrorCode
+from ..error_codes import ErrorCode
 from ..protocol.apis import ApiKey
 from .faults import Fault
 from .refusal import Refused

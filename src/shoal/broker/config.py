@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ..errors import ErrorCode
+from ..error_codes import ErrorCode
 from ..records import Codec
 from .refusal import Refused
 

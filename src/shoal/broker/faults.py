@@ -12,7 +12,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ..errors import ErrorCode
+from ..error_codes import ErrorCode
 from ..protocol.apis import ApiKey
 
 __all__ = ["Fault", "Faults"]

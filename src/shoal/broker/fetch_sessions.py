@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from ..errors import ErrorCode
+from ..error_codes import ErrorCode
 from ..protocol.fetch import FetchedPartition, FetchResponse
 from .clock import now_ms
 from .refusal import Refused

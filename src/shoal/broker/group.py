@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
-from ..errors import ErrorCode
+from ..error_codes import ErrorCode
 from .clock import now_ms
 from .refusal import Refused
 

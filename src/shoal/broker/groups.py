@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ..errors import ErrorCode
+from ..error_codes import ErrorCode
 from .clock import now_ms
 from .group import (
     CommittedOffset,

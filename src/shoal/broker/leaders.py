@@ -11,7 +11,7 @@ import threading
 import zlib
 from dataclasses import dataclass
 
-from ..errors import ErrorCode
+from ..error_codes import ErrorCode
 from .refusal import Refused
 
 __all__ = ["Leaders", "Node"]

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from ..errors import ErrorCode
+from ..error_codes import ErrorCode
 from ..records import HEADER_SIZE, BatchHeader, RecordBatch, crc32c, read_header, split
 from ..records.aborted import Marker, read_marker
 from .clock import now_ms

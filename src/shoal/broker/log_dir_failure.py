@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from ..errors import ErrorCode
+from ..error_codes import ErrorCode
 from ..printable import logger
 from .refusal import Refused
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from ..errors import ErrorCode
+from ..error_codes import ErrorCode
 from ..records import HEADER_SIZE, BatchHeader, RecordBatch, read_header
 from .producers import last_sequence_of, next_sequence
 from .refusal import Refused

@@ -13,7 +13,7 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..errors import ErrorCode
+from ..error_codes import ErrorCode
 from ..records import BatchHeader
 from .refusal import Refused
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 
-from ..errors import ErrorCode
+from ..error_codes import ErrorCode
 from ..records import BatchHeader, RecordBatch, crc32c, read_header
 from ..records.rebuild import BatchWriter
 from .refusal import Refused

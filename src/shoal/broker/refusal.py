@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..errors import ErrorCode
+from ..error_codes import ErrorCode
 
 __all__ = ["Refused"]
 

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ..errors import ErrorCode
+from ..error_codes import ErrorCode
 from .config import TOPIC_SETTINGS, BrokerConfig, TopicConfig, check_settings
 from .data_directory import DataDirectory
 from .log import Log

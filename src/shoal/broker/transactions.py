@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from ..errors import ErrorCode
+from ..error_codes import ErrorCode
 from ..records.aborted import Marker
 from .clock import now_ms
 from .groups import Groups

@@ -26,7 +26,8 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from ..converting import Direction, counted, memory_turn
-from ..errors import CorruptBatch, ErrorCode, UnsupportedBatch
+from ..error_codes import ErrorCode
+from ..errors import CorruptBatch, UnsupportedBatch
 from ..records import (
     HEADER_SIZE,
     BatchHeader,

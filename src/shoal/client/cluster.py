@@ -7,21 +7,16 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from ..errors import (
-    BrokerError,
-    Disconnected,
-    ErrorCode,
-    ProtocolError,
-    ShoalError,
-    Unreachable,
-)
+from ..error_codes import ErrorCode
+from ..errors import BrokerError, Disconnected, ProtocolError, ShoalError, Unreachable
 from ..protocol.apis import ApiKey
 from ..protocol.codec import request_class
+from ..topic_partition import TopicPartition
 from .advertised import with_advertiser
 from .backoff import Backoff
 from .config import ClientConfig
 from .connection import Address, Connection, raise_for
-from .metadata import Metadata, PartitionMetadata, TopicPartition, read_metadata
+from .metadata import Metadata, PartitionMetadata, read_metadata
 from .refused_logins import logins
 
 __all__ = ["Cluster", "is_transient", "patiently"]

@@ -20,7 +20,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..errors import AccessRefused, BrokerError, Disconnected, ErrorCode, ProtocolError, Unreachable
+from ..error_codes import ErrorCode
+from ..errors import AccessRefused, BrokerError, Disconnected, ProtocolError, Unreachable
 from ..protocol import codec
 from ..protocol.apis import ApiKey, pick_version
 from ..protocol.primitives import INT32

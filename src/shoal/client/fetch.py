@@ -17,14 +17,15 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
-from ..errors import ErrorCode, ProtocolError, ShoalError
+from ..error_codes import ErrorCode
+from ..errors import ProtocolError, ShoalError
 from ..protocol.apis import ApiKey
 from ..protocol.codec import request_class
 from ..protocol.fetch import FetchResponse, decode_fetch_response
 from ..protocol.topic_ids import TOPIC_IDS_FROM
+from ..topic_partition import TopicPartition
 from .config import IsolationLevel
 from .connection import Connection, FreshMemory, ReceiveBuffer, version_or_close
-from .metadata import TopicPartition
 
 __all__ = ["FetchFrom", "Fetcher"]
 

@@ -13,7 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..errors import BrokerError, Disconnected, ErrorCode, GroupHeld, ProtocolError, ShoalError
+from ..error_codes import ErrorCode
+from ..errors import BrokerError, Disconnected, GroupHeld, ProtocolError, ShoalError
 from ..protocol.apis import ApiKey
 from ..protocol.codec import request_class
 from ..protocol.consumer_protocol import (
@@ -24,9 +25,9 @@ from ..protocol.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
+from ..topic_partition import TopicPartition
 from .cluster import Cluster
 from .connection import Connection, raise_for
-from .metadata import TopicPartition
 
 __all__ = [
     "JOIN_AGAIN",

@@ -5,20 +5,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
-from ..errors import ErrorCode, ProtocolError
+from ..error_codes import ErrorCode
+from ..errors import ProtocolError
+from ..topic_partition import TopicPartition
 from .connection import Address
 
-__all__ = ["Metadata", "PartitionMetadata", "TopicMetadata", "TopicPartition", "leader_in", "read_metadata"]
-
-
-class TopicPartition(NamedTuple):
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
+__all__ = ["Metadata", "PartitionMetadata", "TopicMetadata", "leader_in", "read_metadata"]
 
 
 @dataclass(frozen=True, slots=True)

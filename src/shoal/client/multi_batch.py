@@ -31,14 +31,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from ..errors import ErrorCode, ProtocolError
+from ..error_codes import ErrorCode
+from ..errors import ProtocolError
 from ..protocol.apis import ApiKey
 from ..protocol.produce import ProduceOutcome, decode_produce_response, encode_produce_request
 from ..records import Codec, Record, stamp, write_batch
 from ..records.checksum import CRC_OFFSET
 from ..records.record import write_body
+from ..topic_partition import TopicPartition
 from .connection import Connection
-from .metadata import TopicPartition
 from .topic_listing import TopicListing
 
 __all__ = ["MARK", "ask_for_several", "marked"]

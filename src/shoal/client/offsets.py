@@ -6,12 +6,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from ..errors import BrokerError, ErrorCode, ProtocolError, ShoalError
+from ..error_codes import ErrorCode
+from ..errors import BrokerError, ProtocolError, ShoalError
 from ..protocol.apis import ApiKey
 from ..protocol.codec import request_class
+from ..topic_partition import TopicPartition
 from .cluster import Cluster
 from .config import IsolationLevel
-from .metadata import TopicPartition
 
 __all__ = [
     "EARLIEST",

@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from ..errors import ProtocolError
 from ..protocol.apis import ApiKey
 from ..protocol.produce import ProduceOutcome, decode_produce_response, encode_produce_request
+from ..topic_partition import TopicPartition
 from .connection import Connection, version_or_close
-from .metadata import TopicPartition
 from .multi_batch import ask_for_several
 from .topic_listing import TopicListing
 

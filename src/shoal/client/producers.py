@@ -5,9 +5,9 @@ from __future__ import annotations
 from ..errors import ProtocolError
 from ..protocol.apis import ApiKey
 from ..protocol.codec import request_class
+from ..topic_partition import TopicPartition
 from .cluster import Cluster
 from .connection import raise_for
-from .metadata import TopicPartition
 
 __all__ = ["last_sequence"]
 

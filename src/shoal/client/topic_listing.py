@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ..protocol.topic_ids import TOPIC_IDS_FROM
-from .metadata import TopicPartition
+from ..topic_partition import TopicPartition
 
 __all__ = ["TopicListing"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..client.connection import Address
 from ..converting import client_of_thread
-from ..errors import ErrorCode
+from ..error_codes import ErrorCode
 from ..protocol import codec
 from ..protocol.apis import ApiKey
 from ..protocol.codec import RequestHeader, ValueLimit

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 from ..client.connection import Address, Connection
 from ..converting import chunks
-from ..errors import ErrorCode, ProtocolError
+from ..error_codes import ErrorCode
+from ..errors import ProtocolError
 from ..printable import logger
 from ..protocol import codec
 from ..protocol.apis import ApiKey

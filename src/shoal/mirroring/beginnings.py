@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from ..client.cluster import Cluster
-from ..client.metadata import TopicPartition
 from ..client.offsets import EARLIEST, LATEST, list_offsets
+from ..topic_partition import TopicPartition
 from .first_start import FirstStart
 from .plan import end_offsets, start_offsets
 from .positions import GroupState

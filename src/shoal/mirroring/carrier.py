@@ -22,10 +22,10 @@ from typing import Any
 from ..client.cluster import Cluster, is_transient
 from ..client.connection import Connection
 from ..client.fetch import Fetcher
-from ..client.metadata import TopicPartition
 from ..client.multi_batch import marked
 from ..client.produce import Producer
 from ..errors import BrokerError, CorruptBatch, PartitionStopped, ProtocolError, ShoalError
+from ..topic_partition import TopicPartition
 from .commits import Commits, can_heal
 from .control import CarrierControl
 from .handover import Left

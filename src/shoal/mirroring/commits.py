@@ -18,8 +18,9 @@ from typing import Self
 
 from ..client.cluster import Cluster, is_transient, patiently
 from ..client.groups import JOIN_AGAIN
-from ..client.metadata import Metadata, TopicPartition
+from ..client.metadata import Metadata
 from ..errors import BrokerError, Disconnected, ShoalError
+from ..topic_partition import TopicPartition
 from .control import CarrierControl
 from .handover import Left
 from .pair import Pair

@@ -23,9 +23,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from ..client.cluster import Cluster, is_transient
 from ..client.groups import Membership
-from ..client.metadata import TopicPartition
 from ..client.offsets import log_end_offsets
-from ..errors import ErrorCode, PartitionStopped, ShoalError
+from ..error_codes import ErrorCode
+from ..errors import PartitionStopped, ShoalError
+from ..topic_partition import TopicPartition
 from .incidents import Incident, IncidentKind
 from .options import MirrorOptions
 from .pair import Pair

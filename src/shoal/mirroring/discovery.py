@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ..client.cluster import Cluster, is_transient
-from ..client.metadata import TopicPartition
 from ..errors import ShoalError
+from ..topic_partition import TopicPartition
 from .options import MirrorOptions
 from .plan import end_offsets
 from .prepare import PreparedTopic, prepare

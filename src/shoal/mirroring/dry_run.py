@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from ..client.authorized import group_operations, topic_operations
 from ..client.cluster import Cluster, patiently
 from ..client.groups import Membership, describe_holder, has_coordinator
-from ..client.metadata import TopicPartition
 from ..client.offsets import EARLIEST, LATEST, list_offsets
 from ..client.reachable import check_advertised
 from ..errors import AccessRefused, ConfigError, ShoalError
 from ..protocol.apis import ApiKey
+from ..topic_partition import TopicPartition
 from .acls import Acl, needed_acls
 from .beginnings import find_beginnings
 from .copies import CopyState, compare_copies

@@ -17,8 +17,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.registry import Collector
 
 from ..client.connection import Address
-from ..client.metadata import TopicPartition
 from ..printable import printable
+from ..topic_partition import TopicPartition
 from .http_server.access import OPEN, HttpAccess
 from .http_server.server import Answer, HttpServer
 from .metrics import Metrics

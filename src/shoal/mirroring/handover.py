@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..client.groups import Committed
-from ..client.metadata import TopicPartition
+from ..topic_partition import TopicPartition
 from .pair import Pair
 
 __all__ = ["Handover", "Handovers", "Left"]

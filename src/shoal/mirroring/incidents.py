@@ -11,7 +11,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from ..errors import ConfigError, ErrorCode
+from ..error_codes import ErrorCode
+from ..errors import ConfigError
 
 __all__ = ["REFUSED_WRITERS", "Delivery", "Incident", "IncidentKind", "parse_delivery", "parse_incident_kind"]
 

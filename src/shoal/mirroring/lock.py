@@ -27,8 +27,8 @@ import psutil
 from ..client.cluster import Cluster, is_transient, patiently
 from ..client.config import ClientConfig
 from ..client.groups import JOIN_AGAIN, GroupMember, Membership
-from ..client.metadata import TopicPartition
 from ..errors import BrokerError, ConfigError, GroupHeld, ShoalError
+from ..topic_partition import TopicPartition
 from .control import lease_clock_s
 
 __all__ = ["GroupLock", "MirrorIdentity", "this_process"]

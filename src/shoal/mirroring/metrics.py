@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from ..client.metadata import TopicPartition
 from ..errors import PartitionStopped
+from ..topic_partition import TopicPartition
 from .incidents import IncidentKind
 from .partition_metrics import DROPS, PartitionMetrics, PartitionState
 from .processes import ProcessRole, ProcessUsage

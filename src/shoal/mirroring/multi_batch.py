@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from ..client.cluster import Cluster
-from ..client.metadata import TopicPartition
 from ..client.multi_batch import marked
 from ..client.produce import Producer
 from ..errors import AccessRefused, BrokerError, ConfigError, Disconnected
+from ..topic_partition import TopicPartition
 from .sentences import first_few
 
 __all__ = ["require_multi_batch"]

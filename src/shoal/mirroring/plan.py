@@ -6,9 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 
 from ..client.cluster import Cluster, is_transient
 from ..client.config import IsolationLevel
-from ..client.metadata import TopicPartition
 from ..client.offsets import LATEST, list_offsets
-from ..errors import BrokerError, ErrorCode, ShoalError
+from ..error_codes import ErrorCode
+from ..errors import BrokerError, ShoalError
+from ..topic_partition import TopicPartition
 from .ranges import CopyRange
 
 __all__ = ["deal_lanes", "end_offsets", "lanes_worth_having", "partitions_of", "plan_ranges", "start_offsets"]

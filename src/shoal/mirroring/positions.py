@@ -12,8 +12,8 @@ from typing import Protocol
 
 from ..client.cluster import Cluster
 from ..client.groups import Membership, commit_offsets, fetch_offsets
-from ..client.metadata import TopicPartition
 from ..errors import Disconnected, ShoalError
+from ..topic_partition import TopicPartition
 from .first_start import FirstStart, is_start_mark, read_first_start, start_mark
 from .pair import Pair
 

@@ -26,8 +26,10 @@ from ..client.admin import (
 )
 from ..client.cluster import Cluster, patiently
 from ..client.groups import Membership, has_coordinator
-from ..client.metadata import TopicMetadata, TopicPartition
-from ..errors import BrokerError, ConfigError, ErrorCode, ShoalError
+from ..client.metadata import TopicMetadata
+from ..error_codes import ErrorCode
+from ..errors import BrokerError, ConfigError, ShoalError
+from ..topic_partition import TopicPartition
 from .copies import confirmed_deleted, deleted_reason
 from .incidents import IncidentKind
 from .multi_batch import require_multi_batch

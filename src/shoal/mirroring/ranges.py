@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..client.metadata import TopicPartition
+from ..topic_partition import TopicPartition
 
 __all__ = ["OPEN_END", "CopyRange"]
 

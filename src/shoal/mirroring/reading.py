@@ -8,11 +8,12 @@ from ..client.cluster import Cluster
 from ..client.config import IsolationLevel
 from ..client.connection import raise_for
 from ..client.fetch import Fetcher, FetchFrom
-from ..client.metadata import TopicPartition
 from ..client.offsets import local_log_start_offset
-from ..errors import BrokerError, CorruptBatch, ErrorCode, ProtocolError, ShoalError
+from ..error_codes import ErrorCode
+from ..errors import BrokerError, CorruptBatch, ProtocolError, ShoalError
 from ..protocol.fetch import FetchedPartition, FetchResponse
 from ..records import AbortedTransactions, Decision, RecordBatch, decide, split, verify_crc
+from ..topic_partition import TopicPartition
 
 __all__ = ["is_gap", "read_batches", "read_decided"]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import psutil
 
-from ..client.metadata import TopicPartition
 from ..errors import PartitionStopped
+from ..topic_partition import TopicPartition
 from .incidents import Incident
 from .partition_copy import PartitionCopy
 from .processes import process_name

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..client.metadata import TopicPartition
 from ..errors import PartitionStopped
+from ..topic_partition import TopicPartition
 from .metrics import Metrics
 
 __all__ = ["StoppedRetries"]

@@ -23,12 +23,13 @@ from dataclasses import replace
 from ..client.cluster import Cluster
 from ..client.config import IsolationLevel
 from ..client.fetch import Fetcher, FetchFrom
-from ..client.metadata import TopicPartition
 from ..client.produce import Producer
-from ..errors import ErrorCode, ProtocolError, named_code
+from ..error_codes import ErrorCode, named_code
+from ..errors import ProtocolError
 from ..protocol.fetch import FetchedPartition, FetchResponse
 from ..protocol.produce import ProduceOutcome
 from ..records import has_several
+from ..topic_partition import TopicPartition
 from .control import CarrierControl
 from .incidents import REFUSED_WRITERS, Delivery, Incident, IncidentKind
 from .outgoing import Outgoing

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from ..client.metadata import TopicPartition
+from ..topic_partition import TopicPartition
 from .control import ControlServer
 from .metrics import Metrics
 from .reports import left_out_report

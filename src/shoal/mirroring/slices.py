@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..client.metadata import TopicPartition
+from ..topic_partition import TopicPartition
 
 __all__ = ["SliceClock", "SlicePlan"]
 

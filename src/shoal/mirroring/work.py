@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping
 
-from ..client.metadata import TopicPartition
+from ..topic_partition import TopicPartition
 from .metrics import Metrics
 from .prepare import PreparedTopic
 from .slices import SlicePlan

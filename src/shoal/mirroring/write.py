@@ -21,12 +21,13 @@ from typing import Any
 from ..client.admin import init_producer_id
 from ..client.cluster import Cluster, patiently
 from ..client.config import ClientConfig
-from ..client.metadata import TopicPartition
 from ..client.offsets import EARLIEST, LATEST, list_offsets, log_end_offsets
 from ..client.produce import Producer
 from ..client.producers import last_sequence
-from ..errors import BrokerError, CorruptBatch, ErrorCode, ShoalError, UnsupportedBatch
+from ..error_codes import ErrorCode
+from ..errors import BrokerError, CorruptBatch, ShoalError, UnsupportedBatch
 from ..records import Decision, RecordBatch, decide, fingerprint, split, stamp, verify_crc
+from ..topic_partition import TopicPartition
 from .pair import Identity
 from .reading import read_batches
 

@@ -17,7 +17,8 @@ from importlib import import_module
 from io import BytesIO
 from typing import Any, NamedTuple
 
-from ..errors import ErrorCode, ProtocolError
+from ..error_codes import ErrorCode
+from ..errors import ProtocolError
 from .apis import ApiKey
 from .primitives import expect_end, read_nullable_string, skip_tagged_fields, unpack
 

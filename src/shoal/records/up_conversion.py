@@ -18,7 +18,8 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from ..errors import CorruptBatch, ErrorCode, NotConvertible, UnsupportedBatch
+from ..error_codes import ErrorCode
+from ..errors import CorruptBatch, NotConvertible, UnsupportedBatch
 from .batch import CODEC_MASK, LOG_APPEND_TIME, LOG_OVERHEAD, MAGIC_OFFSET, Codec, RecordBatch
 from .compression import Bytes, check_count, decompress, decompress_legacy_lz4
 from .legacy import NO_TIMESTAMP, Malformed, read_sized

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 
 from shoal.client.config import ClientConfig
-from shoal.client.metadata import TopicPartition
 from shoal.mirroring.http_server.access import HttpAccess
 from shoal.mirroring.incidents import parse_delivery, parse_incident_kind
 from shoal.mirroring.options import (
@@ -25,6 +24,7 @@ from shoal.mirroring.runs import AcknowledgedRun
 from shoal.mirroring.settings import DEFAULT_MAX_DECOMPRESSED_BYTES, MultiBatch, Rebatch
 from shoal.mirroring.topics import TopicSelection
 from shoal.spark import job
+from shoal.topic_partition import TopicPartition
 
 __all__ = ["mirror"]
 

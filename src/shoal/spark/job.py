@@ -28,7 +28,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 from shoal.client.cluster import Cluster, patiently
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.groups import Membership
-from shoal.client.metadata import TopicPartition
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.client.reachable import check_advertised
 from shoal.errors import PartitionStopped, ShoalError, Stopped
@@ -65,6 +64,7 @@ from shoal.spark.datasource import keyed_data_source
 from shoal.spark.options import ControlAddress
 from shoal.spark.session import driver_host, spark_session
 from shoal.spark.speculation import refuse_speculation
+from shoal.topic_partition import TopicPartition
 
 __all__ = ["Run", "letter_of", "listening_host", "mirror", "state_dir"]
 

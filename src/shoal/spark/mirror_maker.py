@@ -17,7 +17,6 @@ from typing import Any
 
 from shoal.client.cluster import Cluster, is_transient, patiently
 from shoal.client.groups import Membership
-from shoal.client.metadata import TopicPartition
 from shoal.errors import ConfigError, ShoalError
 from shoal.mirroring.control import ControlServer, ReferenceClock
 from shoal.mirroring.incidents import IncidentKind
@@ -35,6 +34,7 @@ from shoal.mirroring.slices import SliceClock
 from shoal.mirroring.topics import TopicSelection
 from shoal.mirroring.work import Work
 from shoal.spark.job import Run, letter_of, listening_host, state_dir
+from shoal.topic_partition import TopicPartition
 
 __all__ = ["mirror_maker"]
 

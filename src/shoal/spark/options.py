@@ -16,7 +16,6 @@ from pathlib import Path
 import javaproperties
 
 from shoal.client.config import ClientConfig
-from shoal.client.metadata import TopicPartition
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.errors import ConfigError
 from shoal.mirroring.first_start import FirstStart
@@ -26,6 +25,7 @@ from shoal.mirroring.settings import CopySettings, Handling, MultiBatch, Rebatch
 from shoal.mirroring.sizes import parse_bytes
 from shoal.mirroring.topics import TopicSelection
 from shoal.records import Codec
+from shoal.topic_partition import TopicPartition
 
 __all__ = ["ControlAddress", "ReadOptions", "WriteOptions"]
 

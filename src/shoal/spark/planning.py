@@ -10,7 +10,7 @@ from pyspark.sql.datasource import InputPartition
 
 from shoal.client.cluster import Cluster
 from shoal.client.groups import Membership
-from shoal.client.metadata import TopicPartition, leader_in
+from shoal.client.metadata import leader_in
 from shoal.client.offsets import EARLIEST, list_offsets
 from shoal.errors import ConfigError, PartitionStopped, ShoalError
 from shoal.mirroring.copies import compare_copies
@@ -27,6 +27,7 @@ from shoal.mirroring.ranges import CopyRange
 from shoal.mirroring.topics import TopicSelection
 from shoal.spark.options import Offsets, ReadOptions
 from shoal.spark.unlocking import unlocked
+from shoal.topic_partition import TopicPartition
 
 __all__ = ["PATIENCE_S", "Lane", "Planner", "Starts", "leaders_of", "reference_rows"]
 

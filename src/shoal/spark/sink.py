@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, WriterCommitMessage
 from pyspark.sql.types import Row
 
-from shoal.client.metadata import TopicPartition
 from shoal.errors import ConfigError, ShoalError
 from shoal.mirroring.control import Control, ControlConnection, Uncontrolled
 from shoal.mirroring.lane import copy_lane
@@ -22,6 +21,7 @@ from shoal.spark.options import WriteOptions
 from shoal.spark.rows import is_by_reference
 from shoal.spark.speculation import refuse_speculation_in_task
 from shoal.spark.unlocking import unlocked
+from shoal.topic_partition import TopicPartition
 
 __all__ = ["StreamWriter", "Writer"]
 

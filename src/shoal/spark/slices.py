@@ -11,7 +11,6 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from shoal.client.cluster import Cluster, patiently
 from shoal.client.groups import Membership
-from shoal.client.metadata import TopicPartition
 from shoal.errors import Stopped
 from shoal.mirroring.control import ask_starts, planning
 from shoal.mirroring.plan import deal_lanes, lanes_worth_having, start_offsets
@@ -24,6 +23,7 @@ from shoal.spark.limits import ReadLimit
 from shoal.spark.options import ControlAddress, ReadOptions
 from shoal.spark.planning import Lane, Starts, leaders_of, reference_rows
 from shoal.spark.unlocking import unlocked
+from shoal.topic_partition import TopicPartition
 
 __all__ = ["SliceReader"]
 

@@ -15,7 +15,6 @@ from pyspark.sql.datasource import (
 )
 
 from shoal.client.cluster import Cluster, patiently
-from shoal.client.metadata import TopicPartition
 from shoal.client.offsets import EARLIEST
 from shoal.client.reachable import check_advertised
 from shoal.errors import ConfigError
@@ -35,6 +34,7 @@ from shoal.spark.limits import (
 from shoal.spark.options import ReadOptions
 from shoal.spark.planning import PATIENCE_S, Lane, Planner, Starts, reference_rows
 from shoal.spark.unlocking import unlocked
+from shoal.topic_partition import TopicPartition
 
 __all__ = ["BatchReader", "StreamReader"]
 

@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 from shoal.broker.log import Log
 from shoal.broker.refusal import Refused
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.mirroring import route
 from shoal.mirroring.incidents import Delivery, IncidentKind
 from shoal.mirroring.pair import Pair

@@ -15,7 +15,7 @@ from unittest.mock import patch
 from shoal.broker import Broker
 from shoal.broker.log import Log
 from shoal.client.backoff import Backoff
-from shoal.errors import ErrorCode
+from shoal.error_codes import ErrorCode
 from shoal.mirroring import carrier, partition_copy
 from shoal.mirroring.settings import MultiBatch
 from shoal.protocol.apis import ApiKey

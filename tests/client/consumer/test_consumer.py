@@ -16,15 +16,8 @@ from shoal import Committed, ConsumerRecord, RawConsumer, RawRecord, RebalanceLi
 from shoal.broker import Broker, BrokerCluster
 from shoal.client.consumer import TimestampType
 from shoal.client.consumer.partitions import PartitionState
-from shoal.errors import (
-    AccessRefused,
-    BrokerError,
-    ConfigError,
-    CorruptBatch,
-    ErrorCode,
-    NoPosition,
-    UnsupportedBatch,
-)
+from shoal.error_codes import ErrorCode
+from shoal.errors import AccessRefused, BrokerError, ConfigError, CorruptBatch, NoPosition, UnsupportedBatch
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec, RecordBatch, read_header, read_records, verify_crc
 from tests import batches

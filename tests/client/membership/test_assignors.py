@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from shoal.client.membership import ASSIGNORS
 from shoal.client.membership.assignors import Member, RebalanceProtocol
-from shoal.client.metadata import TopicPartition
 from shoal.protocol.consumer_protocol import Subscription
+from shoal.topic_partition import TopicPartition
 
 Assigned = dict[str, list[str]]
 

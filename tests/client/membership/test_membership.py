@@ -15,10 +15,11 @@ from shoal.broker import Broker, BrokerCluster
 from shoal.client.cluster import Cluster
 from shoal.client.groups import Committed, Membership, commit_offsets, group_assignment
 from shoal.client.membership import ASSIGNORS, GroupMembership, MembershipSettings, RebalanceListener
-from shoal.client.metadata import TopicPartition
-from shoal.errors import BrokerError, ConfigError, ErrorCode, ProtocolError
+from shoal.error_codes import ErrorCode
+from shoal.errors import BrokerError, ConfigError, ProtocolError
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.consumer_protocol import decode_subscription
+from shoal.topic_partition import TopicPartition
 from tests.two_brokers import config_of, wait_until
 
 pytestmark = pytest.mark.timeout(60)

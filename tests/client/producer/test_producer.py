@@ -14,13 +14,13 @@ import pytest
 
 from shoal import RawConsumer, RawProducer, RawRecord, RecordMetadata, TopicPartition
 from shoal.broker import Broker, BrokerCluster
+from shoal.error_codes import ErrorCode
 from shoal.errors import (
     BrokerError,
     BufferFull,
     ConfigError,
     CorruptBatch,
     DeliveryTimedOut,
-    ErrorCode,
     UnsupportedBatch,
 )
 from shoal.protocol.apis import ApiKey

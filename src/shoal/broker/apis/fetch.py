@@ -33,7 +33,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from ...errors import ErrorCode
+from ...error_codes import ErrorCode
 from ...protocol.fetch import LIMITED_FROM, MAGIC_1_FROM, MAGIC_2_FROM, FetchedPartition, FetchResponse
 from ...protocol.topic_ids import TOPIC_IDS_FROM
 from ...records import Codec

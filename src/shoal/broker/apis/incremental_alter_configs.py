@@ -6,7 +6,7 @@ import enum
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...errors import ErrorCode
+from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
 from ..call import Call

@@ -9,10 +9,10 @@ from contextlib import ExitStack
 from typing import Self, TypeVar
 
 from ...errors import BrokerError, ConfigError, NoPosition, ShoalError
+from ...topic_partition import TopicPartition
 from ..cluster import Cluster, is_transient, patiently
 from ..groups import JOIN_AGAIN, Committed, Membership, commit_offsets, fetch_offsets, group_assignment
 from ..membership import GroupMembership, RebalanceListener
-from ..metadata import TopicPartition
 from ..offsets import EARLIEST, LATEST, list_offsets
 from ..waiting import Wakeup, remaining_s
 from .fetching import Fetching

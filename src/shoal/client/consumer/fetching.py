@@ -6,12 +6,13 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
-from ...errors import BrokerError, Disconnected, ErrorCode, ProtocolError, ShoalError, named_code
+from ...error_codes import ErrorCode, named_code
+from ...errors import BrokerError, Disconnected, ProtocolError, ShoalError
 from ...printable import logger
 from ...protocol.fetch import FetchedPartition
+from ...topic_partition import TopicPartition
 from ..cluster import Cluster
 from ..fetch import Fetcher, FetchFrom
-from ..metadata import TopicPartition
 from ..offsets import epoch_end_offsets
 from ..waiting import Wakeup, wait_for_answers
 from .partitions import PartitionState

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ...errors import ShoalError
+from ...topic_partition import TopicPartition
 from ..backoff import Backoff
-from ..metadata import TopicPartition
 from .records import AnyRecord
 
 __all__ = ["PartitionState"]

@@ -22,9 +22,9 @@ from ...records import (
     verify_crc,
     write_batch,
 )
+from ...topic_partition import TopicPartition
 from ..config import IsolationLevel
 from ..connection import FetchedBytes
-from ..metadata import TopicPartition
 from ..properties import by_property
 from .settings import ConsumerSettings
 

@@ -19,7 +19,7 @@ from enum import Enum
 from typing import Protocol
 
 from ...protocol.consumer_protocol import NO_GENERATION, Subscription
-from ..metadata import TopicPartition
+from ...topic_partition import TopicPartition
 
 __all__ = ["ASSIGNORS", "Assignor", "Member", "RebalanceProtocol"]
 

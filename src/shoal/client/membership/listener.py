@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..metadata import TopicPartition
+from ...topic_partition import TopicPartition
 
 __all__ = ["RebalanceListener"]
 

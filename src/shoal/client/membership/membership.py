@@ -26,7 +26,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from ...errors import BrokerError, ConfigError, ErrorCode, ProtocolError, ShoalError
+from ...error_codes import ErrorCode
+from ...errors import BrokerError, ConfigError, ProtocolError, ShoalError
 from ...protocol.consumer_protocol import (
     NO_GENERATION,
     Subscription,
@@ -35,11 +36,12 @@ from ...protocol.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
+from ...topic_partition import TopicPartition
 from ..backoff import Backoff
 from ..cluster import Cluster, is_transient
 from ..config import ClientConfig
 from ..groups import Coordinator, Joined, Membership
-from ..metadata import Metadata, TopicPartition
+from ..metadata import Metadata
 from .assignors import ASSIGNORS, Assignor, Member, RebalanceProtocol
 from .listener import RebalanceListener
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ...errors import BufferFull
 from ...records import HEADER_SIZE, Record
-from ..metadata import TopicPartition
+from ...topic_partition import TopicPartition
 from .batches import RECORD_OVERHEAD, OrdinaryBatch, PendingBatch, RawBatch, RecordMetadata
 from .settings import ProducerSettings
 

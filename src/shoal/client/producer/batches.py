@@ -21,7 +21,7 @@ from ...records import (
     verify_crc,
     write_batch,
 )
-from ..metadata import TopicPartition
+from ...topic_partition import TopicPartition
 from ..properties import by_property
 
 __all__ = ["TOGETHER", "OrdinaryBatch", "PendingBatch", "RawBatch", "RecordMetadata", "read_raw"]

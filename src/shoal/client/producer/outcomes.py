@@ -24,7 +24,8 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ...errors import BrokerError, ErrorCode, ShoalError
+from ...error_codes import ErrorCode
+from ...errors import BrokerError, ShoalError
 from ...protocol.produce import ProduceOutcome
 from ..backoff import Backoff
 from .accumulator import Accumulator, Identity, PartitionQueue

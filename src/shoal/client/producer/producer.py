@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import Self
 
-from ...errors import BrokerError, ConfigError, DeliveryTimedOut, ErrorCode, ShoalError
+from ...error_codes import ErrorCode
+from ...errors import BrokerError, ConfigError, DeliveryTimedOut, ShoalError
 from ...records import Record, write_body
+from ...topic_partition import TopicPartition
 from ..connection import FetchedBytes
 from ..consumer.records import ConsumerRecord, RawRecord
-from ..metadata import TopicPartition
 from .batches import TOGETHER, RawBatch, RecordMetadata, read_raw
 from .partitioner import StickyPartitions, partition_of_key
 from .sender import Sender

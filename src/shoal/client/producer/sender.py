@@ -23,11 +23,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ...errors import BrokerError, DeliveryTimedOut, Disconnected, ProtocolError, ShoalError
+from ...topic_partition import TopicPartition
 from ..admin import init_producer_id
 from ..backoff import Backoff
 from ..cluster import Cluster, is_transient
 from ..connection import Connection
-from ..metadata import TopicPartition
 from ..multi_batch import marked
 from ..offsets import log_end_offsets
 from ..produce import NO_ACKS, Producer

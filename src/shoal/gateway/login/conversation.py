@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...errors import ErrorCode, ProtocolError
+from ...error_codes import ErrorCode
+from ...errors import ProtocolError
 from ...protocol import codec
 from ...protocol.apis import ApiKey
 from ...protocol.codec import RequestHeader

@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...errors import Disconnected, ErrorCode
+from ...error_codes import ErrorCode
+from ...errors import Disconnected
 from ...protocol import codec
 from ...protocol.apis import ApiKey
 from ...protocol.primitives import INT32

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from ...client.config import IsolationLevel
 from ...client.connection import Address
-from ...errors import ErrorCode, ProtocolError
+from ...error_codes import ErrorCode
+from ...errors import ProtocolError
 from ...protocol import codec
 from ...protocol.apis import ApiKey
 from ...protocol.codec import RequestHeader

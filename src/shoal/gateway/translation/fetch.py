@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
-from ...client.metadata import TopicPartition
 from ...converting import begin
-from ...errors import ErrorCode, NotConvertible
+from ...error_codes import ErrorCode
+from ...errors import NotConvertible
 from ...protocol import codec
 from ...protocol.apis import ApiKey
 from ...protocol.fetch import (
@@ -29,6 +29,7 @@ from ...protocol.fetch import (
     encode_fetch_response,
 )
 from ...records.down_conversion import DownConversion
+from ...topic_partition import TopicPartition
 from ..settings import GatewaySettings
 from .asking import Asking, Part, old_code
 

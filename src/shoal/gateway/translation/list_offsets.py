@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...client.metadata import TopicPartition
-from ...errors import ErrorCode
+from ...error_codes import ErrorCode
 from ...protocol import codec
 from ...protocol.apis import ApiKey
+from ...topic_partition import TopicPartition
 from .asking import Asking, Part, old_code
 
 __all__ = ["translate"]

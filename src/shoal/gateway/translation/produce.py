@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...client.metadata import TopicPartition
 from ...converting import Direction, turn
-from ...errors import ErrorCode, NotConvertible
+from ...error_codes import ErrorCode
+from ...errors import NotConvertible
 from ...protocol import codec
 from ...protocol.apis import ApiKey
 from ...protocol.produce import (
@@ -25,6 +25,7 @@ from ...protocol.produce import (
 )
 from ...records.down_conversion import ConvertedCounts
 from ...records.up_conversion import read_message_set, up_convert
+from ...topic_partition import TopicPartition
 from ..client import ClientGone
 from ..settings import GatewaySettings
 from .asking import Asking, Part, old_code

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...errors import ErrorCode
+from ...error_codes import ErrorCode
 from ...protocol import codec
 from ...protocol.apis import ApiKey
 from .asking import Asking, Part, old_code

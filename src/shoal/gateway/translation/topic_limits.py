@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from ...errors import ErrorCode
+from ...error_codes import ErrorCode
 from ...protocol import codec
 from ...protocol.apis import ApiKey
 from .asking import Asking

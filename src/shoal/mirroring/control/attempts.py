@@ -15,7 +15,7 @@ import math
 import socket
 from collections.abc import Iterable
 
-from ...client.metadata import TopicPartition
+from ...topic_partition import TopicPartition
 from .lines import lease_clock_s
 
 __all__ = ["Attempt", "Attempts"]

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ...client.groups import Membership
-from ...client.metadata import TopicPartition
 from ...errors import Disconnected
 from ...listener import Listener
 from ...printable import logger
+from ...topic_partition import TopicPartition
 from ..handover import Handovers
 from ..pair import Pair
 from ..reports import left_out_report

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from ...client.metadata import TopicPartition
+from ...topic_partition import TopicPartition
 
 __all__ = [
     "INSTALLED",

@@ -13,9 +13,10 @@ from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from ...client.groups import Membership
-from ...client.metadata import TopicPartition
-from ...errors import BrokerError, ErrorCode, Stopped
+from ...error_codes import ErrorCode
+from ...errors import BrokerError, Stopped
 from ...printable import logger
+from ...topic_partition import TopicPartition
 from ..handover import Handover
 from ..processes import process_name
 from ..slices import SlicePlan

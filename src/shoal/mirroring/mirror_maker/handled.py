@@ -25,19 +25,13 @@ from ...client.cluster import Cluster, is_transient, patiently
 from ...client.consumer import ConsumerRecord, RawConsumer, RawRecord
 from ...client.consumer.settings import ConsumerSettings
 from ...client.groups import JOIN_AGAIN, commit_offsets
-from ...client.metadata import TopicPartition
 from ...client.offsets import LATEST, list_offsets
 from ...client.producer import RawProducer, RecordMetadata
 from ...client.producer.settings import ProducerSettings
-from ...errors import (
-    AccessRefused,
-    BrokerError,
-    BufferFull,
-    ErrorCode,
-    ProtocolError,
-    ShoalError,
-)
+from ...error_codes import ErrorCode
+from ...errors import AccessRefused, BrokerError, BufferFull, ProtocolError, ShoalError
 from ...records import Decision
+from ...topic_partition import TopicPartition
 from ..control import Control
 from ..first_start import remembering
 from ..incidents import REFUSED_WRITERS

@@ -7,9 +7,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...client.metadata import TopicPartition
 from ...errors import PartitionStopped
 from ...records import Decision
+from ...topic_partition import TopicPartition
 from ..incidents import Incident, IncidentKind
 from ..reports import waiting_report
 

@@ -21,8 +21,9 @@ from ...client.cluster import Cluster, is_transient
 from ...client.config import ClientConfig
 from ...client.groups import JOIN_AGAIN, Membership, commit_offsets, group_assignment
 from ...client.membership import GroupMembership, MembershipSettings, RebalanceListener
-from ...client.metadata import TopicPartition
-from ...errors import BrokerError, ErrorCode, GroupHeld, ShoalError
+from ...error_codes import ErrorCode
+from ...errors import BrokerError, GroupHeld, ShoalError
+from ...topic_partition import TopicPartition
 from ..control import ControlServer, lease_clock_s
 from ..copies import stops_of_deleted
 from ..metrics import Metrics

@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ...client.metadata import TopicPartition
 from ...printable import printable, printable_values
 from ...records import Decision
+from ...topic_partition import TopicPartition
 from ..partition_metrics import PartitionMetrics, PartitionState
 from ..processes import ProcessRole, ProcessUsage
 from ..progress import LONG_TRANSACTION_S, PartitionIncident, Progress, Summary

@@ -26,7 +26,8 @@ from ...client.cluster import is_transient
 from ...client.config import IsolationLevel
 from ...client.groups import describe_holder
 from ...client.offsets import EARLIEST, LATEST, list_offsets, log_end_offsets
-from ...errors import BrokerError, ErrorCode, PartitionStopped, ShoalError, Stopped
+from ...error_codes import ErrorCode
+from ...errors import BrokerError, PartitionStopped, ShoalError, Stopped
 from ..incidents import Delivery
 from ..pair import Pair
 from ..partition_copy import PartitionCopy

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...client.cluster import Cluster
-from ...client.metadata import TopicPartition
 from ...errors import ShoalError
+from ...topic_partition import TopicPartition
 from ..incidents import Incident
 from ..pair import Pair
 from ..partition_copy import PartitionCopy

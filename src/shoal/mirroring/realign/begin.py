@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...client.cluster import Cluster
-from ...client.metadata import TopicPartition
+from ...topic_partition import TopicPartition
 from ..incidents import Delivery, Incident
 from ..pair import Identity, Pair
 from ..partition_copy import PartitionCopy

@@ -9,9 +9,10 @@ from functools import cached_property
 from ...client.admin import init_producer_id
 from ...client.cluster import Cluster
 from ...client.config import IsolationLevel
-from ...client.metadata import TopicPartition
 from ...client.offsets import EARLIEST, LATEST, epoch_end_offsets, list_offsets, log_end_offsets
-from ...errors import BrokerError, ErrorCode, ShoalError
+from ...error_codes import ErrorCode
+from ...errors import BrokerError, ShoalError
+from ...topic_partition import TopicPartition
 from ..pair import Pair
 from ..partition_copy import PartitionCopy
 from ..settings import CopySettings

@@ -13,10 +13,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...client.cluster import Cluster
-from ...client.metadata import TopicPartition
 from ...client.offsets import EARLIEST, list_offsets
 from ...errors import CorruptBatch, PartitionStopped, ShoalError, UnsupportedBatch
 from ...records import Record, read_records
+from ...topic_partition import TopicPartition
 from ..incidents import Incident, IncidentKind
 from ..partition_copy import PartitionCopy
 from ..reading import read_batches

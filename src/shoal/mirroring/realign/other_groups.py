@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from ...client.cluster import Cluster
 from ...client.groups import committed_by_groups
-from ...client.metadata import TopicPartition
 from ...errors import ConfigError
+from ...topic_partition import TopicPartition
 from ..pair import Pair
 from .begin import topic_id
 

@@ -9,7 +9,8 @@ from functools import partial
 from typing import NamedTuple
 
 from ...client.admin import describe_topic_configs
-from ...errors import BrokerError, ErrorCode, ShoalError
+from ...error_codes import ErrorCode
+from ...errors import BrokerError, ShoalError
 from ...records import RecordBatch
 from ..pair import Pair
 from ..partition_copy import PartitionCopy

@@ -14,10 +14,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
-from ...client.metadata import TopicPartition
 from ...client.offsets import EARLIEST, list_offsets
-from ...errors import BrokerError, CorruptBatch, ErrorCode, ShoalError, UnsupportedBatch
+from ...error_codes import ErrorCode
+from ...errors import BrokerError, CorruptBatch, ShoalError, UnsupportedBatch
 from ...records import BatchHeader, Decision, Fingerprint, Record, RecordBatch, fingerprint, read_records
+from ...topic_partition import TopicPartition
 from ..decoding import records_to_mirror
 from ..pair import Identity, Pair
 from ..partition_copy import PartitionCopy

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 
 from ...client.cluster import Cluster
 from ...client.config import IsolationLevel
-from ...client.metadata import TopicPartition
 from ...client.offsets import EARLIEST, list_offsets
-from ...errors import BrokerError, ErrorCode, ShoalError, Stopped
+from ...error_codes import ErrorCode
+from ...errors import BrokerError, ShoalError, Stopped
+from ...topic_partition import TopicPartition
 from .aborted import aborted_among
 from .alignment import LogPair, alignments, meet_again
 from .common_start import CommonStart

@@ -7,9 +7,9 @@ from contextlib import suppress
 
 from ...client.cluster import Cluster, is_transient, patiently
 from ...client.config import IsolationLevel
-from ...client.metadata import TopicPartition
 from ...client.offsets import EARLIEST, LATEST, list_offsets, log_end_offsets
 from ...errors import ShoalError
+from ...topic_partition import TopicPartition
 from ..pair import Pair
 from .errors import NotComparable
 from .report import OffsetRange

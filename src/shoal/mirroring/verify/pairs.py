@@ -6,8 +6,8 @@ from collections.abc import Set
 
 from ...client.cluster import Cluster, patiently
 from ...client.groups import Committed, fetch_offsets
-from ...client.metadata import TopicPartition
 from ...errors import ConfigError, ShoalError
+from ...topic_partition import TopicPartition
 from ..options import default_group
 from ..pair import Pair
 from .errors import NotComparable

@@ -8,8 +8,9 @@ from typing import TypeAlias
 
 from ...client.cluster import Cluster, patiently
 from ...client.config import IsolationLevel
-from ...client.metadata import TopicPartition
-from ...errors import ErrorCode, ShoalError, named_code
+from ...error_codes import ErrorCode, named_code
+from ...errors import ShoalError
+from ...topic_partition import TopicPartition
 from ..pair import Pair
 from .logs import ask_logs, check_end
 from .pairs import CommittedPairs

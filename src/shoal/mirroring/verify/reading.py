@@ -23,16 +23,8 @@ from ...client.cluster import Cluster, is_transient
 from ...client.config import IsolationLevel
 from ...client.connection import raise_for
 from ...client.fetch import Fetcher, FetchFrom
-from ...client.metadata import TopicPartition
-from ...errors import (
-    BrokerError,
-    CorruptBatch,
-    ErrorCode,
-    ProtocolError,
-    ShoalError,
-    Stopped,
-    UnsupportedBatch,
-)
+from ...error_codes import ErrorCode
+from ...errors import BrokerError, CorruptBatch, ProtocolError, ShoalError, Stopped, UnsupportedBatch
 from ...protocol.fetch import FetchedPartition
 from ...records import (
     HEADER_SIZE,
@@ -46,6 +38,7 @@ from ...records import (
     verify_crc,
 )
 from ...records.batch import LOG_OVERHEAD, MAGIC_OFFSET
+from ...topic_partition import TopicPartition
 from .decoded import Decoded
 from .digest import Digest, digest
 from .errors import DamagedLog, NotDecodable

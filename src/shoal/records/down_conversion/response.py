@@ -16,7 +16,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import add, sub
 from typing import NamedTuple
 
-from ...errors import CorruptBatch, ErrorCode, NotConvertible, UnsupportedBatch, UnsupportedCompression
+from ...error_codes import ErrorCode
+from ...errors import CorruptBatch, NotConvertible, UnsupportedBatch, UnsupportedCompression
 from ..aborted import AbortedTransactions
 from ..batch import HEADER_SIZE, RecordBatch, split
 from ..checksum import verify_crc
