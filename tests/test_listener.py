@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from shoal.listener import Listener
+from shoal.net.listener import Listener
 
 PATIENCE_S = 20
 
@@ -79,7 +79,7 @@ def test_a_port_that_is_taken_is_an_error_and_leaves_nothing() -> None:
 
 _FEW_FILES = """
 import resource, sys
-from shoal.listener import Listener
+from shoal.net.listener import Listener
 def echo(connected):
     while data := connected.recv(100):
         connected.sendall(data)

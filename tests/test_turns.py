@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from shoal.turns import Turns
+from shoal.net.turns import Turns
 
 PATIENCE_S = 30.0
 

@@ -18,7 +18,7 @@ from shoal.client.connection import Address
 from shoal.errors import ConfigError
 from shoal.mirroring.http_server.access import Guard, HttpAccess
 from shoal.mirroring.http_server.server import Answer, HttpServer
-from shoal.server_tls import TlsFiles
+from shoal.net.server_tls import TlsFiles
 from tests.two_brokers import is_let_go, wait_until
 
 pytestmark = pytest.mark.timeout(30)

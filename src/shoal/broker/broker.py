@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Self
 
 from ..errors import ConfigError
-from ..listener import addresses_of
+from ..net.listener import addresses_of
+from ..net.turns import Turns
 from ..printable import logger
-from ..turns import Turns
 from .apis.table import APIS, APIS_WITH_OLD_VERSIONS
 from .call import Call
 from .clock import now_ms

@@ -13,8 +13,8 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator, Sequence
 
-from ..converting import begin, chunks
 from ..errors import NotConvertible
+from ..net.converting import begin, chunks
 from ..records.down_conversion import DownConversion
 from .file_segment import FileRange
 from .refusal import Refused

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..converting import Direction, turn
 from ..errors import NotConvertible
+from ..net.converting import Direction, turn
 from ..records import RecordBatch
 from ..records.batch import LOG_APPEND_TIME, MAGIC_OFFSET
 from ..records.down_conversion import ConvertedCounts

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Protocol
 
-from ..converting import serving
-from ..hung_up import has_hung_up
-from ..listener import Listener
+from ..net.converting import serving
+from ..net.hung_up import has_hung_up
+from ..net.listener import Listener
 from ..printable import logger
 from .connection_quotas import ConnectionQuotas
 from .dispatch import CloseConnection

@@ -25,9 +25,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from ..converting import Direction, counted, memory_turn
 from ..error_codes import ErrorCode
 from ..errors import CorruptBatch, UnsupportedBatch
+from ..net.converting import Direction, counted, memory_turn
 from ..records import (
     HEADER_SIZE,
     BatchHeader,

@@ -5,7 +5,7 @@ What the cluster still speaks passes through; what Kafka 4 removed (KIP-896) is 
 and the answer is given in the old one. Record sets are down-converted while they are sent (KIP-283).
 """
 
-from ..server_tls import TlsFiles
+from ..net.server_tls import TlsFiles
 from .allowed_apis import parse_apis
 from .gateway import Gateway
 from .login import MECHANISMS, UserFile, make_entry

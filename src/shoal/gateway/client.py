@@ -8,8 +8,8 @@ import struct
 import time
 from collections.abc import Iterator
 
-from .. import tls_handshake
 from ..errors import ProtocolError
+from ..net import tls_handshake
 from ..protocol.codec import RequestHeader, read_request_header
 from ..protocol.primitives import INT16, INT32
 

@@ -13,11 +13,11 @@ from typing import Self
 from ..client.cluster import Cluster
 from ..client.connection import Address, Connection
 from ..client.refused_logins import logins
-from ..converting import serving
 from ..errors import ConfigError, Disconnected, ProtocolError, ShoalError
-from ..listener import Listener, addresses_of
+from ..net.converting import serving
+from ..net.listener import Listener, addresses_of
+from ..net.server_tls import server_context
 from ..printable import logger
-from ..server_tls import server_context
 from .client import Client, ClientGone, begin_tls
 from .login import LoginFailed
 from .nodes import Nodes

@@ -6,12 +6,12 @@ import os
 from typing import Any
 
 from ..client.connection import Address
-from ..converting import client_of_thread
 from ..error_codes import ErrorCode
+from ..net.converting import client_of_thread
+from ..net.turns import Turns
 from ..protocol import codec
 from ..protocol.apis import ApiKey
 from ..protocol.codec import RequestHeader, ValueLimit
-from ..turns import Turns
 from .nodes import Nodes
 
 __all__ = ["rewrite"]

@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 from ..client.connection import Address, Connection
-from ..converting import chunks
 from ..error_codes import ErrorCode
 from ..errors import ProtocolError
+from ..net.converting import chunks
 from ..printable import logger
 from ..protocol import codec
 from ..protocol.apis import ApiKey

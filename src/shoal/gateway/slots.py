@@ -2,7 +2,7 @@
 How many connections of clients are open, and which of them have proved who they are.
 
 A connection that has not, because its TLS handshake, its login or, without one, its first request is still to
-come, holds its slot only until somebody needs it (:mod:`..making_room`).
+come, holds its slot only until somebody needs it (:mod:`..net.making_room`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ..making_room import first_to_leave, network_of
+from ..net.making_room import first_to_leave, network_of
 
 __all__ = ["NoRoom", "Slot", "Slots"]
 

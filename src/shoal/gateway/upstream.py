@@ -8,7 +8,7 @@ from typing import Any
 
 from ..client.answer_sizes import ANSWER_BYTES_PROPERTY
 from ..client.connection import Connection
-from ..hung_up import HUNG_UP
+from ..net.hung_up import HUNG_UP
 from ..protocol import codec
 from ..protocol.apis import ApiKey
 from ..protocol.codec import RequestHeader

@@ -13,8 +13,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from ..converting import client_of_thread
-from ..turns import Turns
+from ..net.converting import client_of_thread
+from ..net.turns import Turns
 
 __all__ = ["LARGE_REQUEST_BYTES", "waiting", "working"]
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from ...errors import ConfigError
-from ...tls_handshake import begin_tls
+from ...net.tls_handshake import begin_tls
 from .access import Security
 
 __all__ = ["TLS_ADVICE", "connect_tls", "tls_context", "tls_refusal"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Protocol
 
-from ...converting import client_of_thread
-from ...turns import Turns
+from ...net.converting import client_of_thread
+from ...net.turns import Turns
 from .credential import HASHES
 from .users import UserFile
 

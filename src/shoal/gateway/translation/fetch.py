@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
-from ...converting import begin
 from ...error_codes import ErrorCode
 from ...errors import NotConvertible
+from ...net.converting import begin
 from ...protocol import codec
 from ...protocol.apis import ApiKey
 from ...protocol.fetch import (

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...converting import Direction, turn
 from ...error_codes import ErrorCode
 from ...errors import NotConvertible
+from ...net.converting import Direction, turn
 from ...protocol import codec
 from ...protocol.apis import ApiKey
 from ...protocol.produce import (

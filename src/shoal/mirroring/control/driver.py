@@ -15,7 +15,7 @@ from typing import Any
 
 from ...client.groups import Membership
 from ...errors import Disconnected
-from ...listener import Listener
+from ...net.listener import Listener
 from ...printable import logger
 from ...topic_partition import TopicPartition
 from ..handover import Handovers

@@ -24,7 +24,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ...errors import ConfigError
-from ...server_tls import TlsFiles, server_context
+from ...net.server_tls import TlsFiles, server_context
 
 __all__ = ["CHALLENGES", "OPEN", "Guard", "HttpAccess"]
 

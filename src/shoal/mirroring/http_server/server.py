@@ -24,8 +24,8 @@ from urllib.parse import urlsplit
 
 from ...client.connection import Address
 from ...errors import ConfigError
+from ...net.tls_handshake import begin_tls
 from ...printable import logger
-from ...tls_handshake import begin_tls
 from .access import CHALLENGES, Guard, HttpAccess
 from .slots import Slot, Slots, hang_up
 

@@ -3,7 +3,7 @@ The connections of an HTTP server: a bounded number, and room for a new one whoe
 
 A client that sends its request at once keeps its slot for milliseconds. So if all are taken, most belong to
 clients that are slow, on purpose or not, and the slowest of the greediest has to leave
-(:mod:`...making_room`).
+(:mod:`...net.making_room`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import ssl
 import threading
 from dataclasses import dataclass
 
-from ...making_room import first_to_leave, network_of
+from ...net.making_room import first_to_leave, network_of
 
 __all__ = ["Slot", "Slots", "hang_up"]
 

@@ -9,12 +9,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from .errors import ConfigError
-from .printable import logger
+from ..errors import ConfigError
+from ..printable import logger
 
 __all__ = ["Listener", "addresses_of"]
 
-_log = logger("shoal.listener")
+_log = logger("shoal.net.listener")
 
 #: How long to wait where no connection can be accepted: until another one ends, if descriptors ran out.
 _REFUSED_PAUSE_S = 0.1

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from .errors import NotConvertible
-from .records.down_conversion import ConvertedCounts, DownConversion
+from ..errors import NotConvertible
+from ..records.down_conversion import ConvertedCounts, DownConversion
 from .turns import Turns
 
 __all__ = [
@@ -151,7 +151,7 @@ def turn(direction: Direction) -> Iterator[Tally]:
 
 def begin(*args: Any, **kwargs: Any) -> DownConversion:
     """
-    Begin a :class:`~.records.down_conversion.DownConversion`, in a turn: its first batch is converted.
+    Begin a :class:`~..records.down_conversion.DownConversion`, in a turn: its first batch is converted.
 
     Raises:
         NotConvertible: As the conversion does.
