@@ -14,7 +14,6 @@ import pytest
 from rich.console import Console
 
 from shoal.cli.report import LiveReport, say, table, warn
-from shoal.client.connection import Address
 from shoal.errors import (
     AccessRefused,
     BrokerError,
@@ -28,6 +27,7 @@ from shoal.mirroring.exposition import Exposition
 from shoal.mirroring.metrics import Metrics
 from shoal.mirroring.page import About, Watch
 from shoal.mirroring.processes import LocalProcesses
+from shoal.net.address import Address
 from shoal.printable import logger, printable, printable_lines, printable_values
 from shoal.spark.first_sentence import ReportedError
 from tests.mirroring.page_reports import partition_of, report_of

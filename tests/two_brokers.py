@@ -23,7 +23,6 @@ from shoal.broker.call import Call
 from shoal.broker.log import Log
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig, IsolationLevel
-from shoal.client.connection import Address
 from shoal.client.groups import Membership
 from shoal.mirroring.control import Control, Uncontrolled
 from shoal.mirroring.lane import LaneResult, copy_lane
@@ -32,6 +31,7 @@ from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.ranges import CopyRange
 from shoal.mirroring.runs import add_run
 from shoal.mirroring.settings import CopySettings, MultiBatch
+from shoal.net.address import Address
 from shoal.protocol.apis import ApiKey
 from shoal.records import RecordBatch, read_key_value_headers, read_records, split, verify_crc
 from shoal.topic_partition import TopicPartition

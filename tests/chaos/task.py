@@ -13,12 +13,12 @@ import time
 from typing import Any
 
 from shoal.client.config import ClientConfig, IsolationLevel
-from shoal.client.connection import parse_bootstrap
 from shoal.mirroring import partition_copy
 from shoal.mirroring.control import Uncontrolled
 from shoal.mirroring.lane import copy_lane
 from shoal.mirroring.ranges import CopyRange
 from shoal.mirroring.settings import CopySettings, Rebatch
+from shoal.net.address import parse_bootstrap
 
 
 class Telling(Uncontrolled):

@@ -9,13 +9,13 @@ import pytest
 
 from shoal.cli import main, make_parser
 from shoal.cli.mirror_maker import parse
-from shoal.client.connection import Address
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.client.producer.settings import ProducerSettings
 from shoal.errors import ConfigError
 from shoal.mirroring.incidents import Delivery, IncidentKind
 from shoal.mirroring.mirror_maker.options import MirrorMakerOptions
 from shoal.mirroring.settings import Rebatch
+from shoal.net.address import Address
 from shoal.records import Codec
 
 Read = Callable[..., MirrorMakerOptions]

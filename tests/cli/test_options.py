@@ -6,12 +6,12 @@ import pytest
 from shoal.cli.mirror import add_parser, parse
 from shoal.cli.options import parse_key_values, read_properties
 from shoal.client.config import IsolationLevel
-from shoal.client.connection import Address
 from shoal.errors import ConfigError
 from shoal.mirroring.incidents import Delivery, IncidentKind
 from shoal.mirroring.options import MirrorOptions, Start
 from shoal.mirroring.settings import MultiBatch, Rebatch
 from shoal.mirroring.topics import TopicSelection
+from shoal.net.address import Address
 from shoal.records import Codec
 
 

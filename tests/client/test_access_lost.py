@@ -13,10 +13,11 @@ from shoal.broker import Broker
 from shoal.client import cluster as cluster_module
 from shoal.client.cluster import Cluster, is_transient
 from shoal.client.config import ClientConfig
-from shoal.client.connection import Address, Connection
+from shoal.client.connection import Connection
 from shoal.client.refused_logins import RefusedLogins
 from shoal.client.security import Security
 from shoal.errors import AccessRefused, Disconnected, ShoalError
+from shoal.net.address import Address
 from tests.two_brokers import wait_until
 
 SECURITY = Security(tls=False, mechanism="SCRAM-SHA-256", username="mirror", password="x")

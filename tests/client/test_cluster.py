@@ -16,10 +16,10 @@ from shoal.client import cluster as cluster_module
 from shoal.client.backoff import Backoff
 from shoal.client.cluster import Cluster, is_transient, patiently
 from shoal.client.config import ClientConfig
-from shoal.client.connection import Address
 from shoal.client.offsets import EARLIEST, LATEST, list_offsets, log_end_offsets
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, ConfigError, Disconnected, ProtocolError, ShoalError, Stopped
+from shoal.net.address import Address
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from tests.two_brokers import answers, config_of, leads_elsewhere, second_node

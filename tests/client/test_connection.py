@@ -15,9 +15,10 @@ import pytest
 
 from shoal.broker import Broker
 from shoal.client.answer_sizes import AnswerSizes
-from shoal.client.connection import Address, Connection, ReceiveBuffer, parse_bootstrap, raise_for
+from shoal.client.connection import Connection, ReceiveBuffer, raise_for
 from shoal.error_codes import ErrorCode
 from shoal.errors import AccessRefused, BrokerError, Disconnected, ProtocolError
+from shoal.net.address import Address, parse_bootstrap
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import (
     ValueLimit,

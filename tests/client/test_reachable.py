@@ -15,9 +15,9 @@ from shoal.broker import Broker
 from shoal.broker.call import Call
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
-from shoal.client.connection import Address
 from shoal.client.reachable import check_advertised
 from shoal.errors import Disconnected, Unreachable
+from shoal.net.address import Address
 from shoal.protocol.apis import ApiKey
 from tests.two_brokers import config_of
 

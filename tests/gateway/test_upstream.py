@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from shoal.client.answer_sizes import AnswerSizes
-from shoal.client.connection import Address
 from shoal.gateway.upstream import TooLarge, Upstream
+from shoal.net.address import Address
 
 MEGABYTE = 1 << 20
 

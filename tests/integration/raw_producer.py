@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from shoal.client.connection import Address, Connection, parse_bootstrap
+from shoal.client.connection import Connection
 from shoal.client.security import Security
+from shoal.net.address import Address, parse_bootstrap
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.produce import ProduceOutcome, decode_produce_response, encode_produce_request
 from shoal.protocol.topic_ids import TOPIC_IDS_FROM

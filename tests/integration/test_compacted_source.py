@@ -16,13 +16,13 @@ from rig.read import read_topic
 from rig.record import Record
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
-from shoal.client.connection import parse_bootstrap
 from shoal.client.groups import Membership
 from shoal.mirroring.control import Uncontrolled
 from shoal.mirroring.lane import copy_lane
 from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.ranges import CopyRange
 from shoal.mirroring.settings import CopySettings
+from shoal.net.address import parse_bootstrap
 from shoal.topic_partition import TopicPartition
 
 UPDATES = ["a=1", "b=1", "c=1", "d=1", "e=1", "K=on", "f=1", "g=1", "K=off", "K=on", "d=2", "g=2"]

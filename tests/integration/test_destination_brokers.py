@@ -10,11 +10,11 @@ from rig import KafkaCluster
 from rig.load import create_topic
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
-from shoal.client.connection import parse_bootstrap
 from shoal.client.offsets import log_end_offsets
 from shoal.client.quorum import controller_ahead_ms
 from shoal.mirroring import write as write_module
 from shoal.mirroring.write import new_writer, write_rows
+from shoal.net.address import parse_bootstrap
 from shoal.topic_partition import TopicPartition
 from tests import batches
 from tests.late_requests import Requests, arrive

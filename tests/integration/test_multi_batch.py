@@ -18,7 +18,6 @@ from rig.load import CODECS, await_leaders, load_batch, random_records
 from rig.proxy import Disturbance, Proxies, Step
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
-from shoal.client.connection import parse_bootstrap
 from shoal.client.groups import Membership
 from shoal.client.multi_batch import marked
 from shoal.client.produce import Producer
@@ -28,6 +27,7 @@ from shoal.mirroring.multi_batch import require_multi_batch
 from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.ranges import CopyRange
 from shoal.mirroring.settings import CopySettings, MultiBatch
+from shoal.net.address import parse_bootstrap
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from tests.two_brokers import Watched

@@ -21,12 +21,12 @@ from rig.read import assert_same_records, read_topic
 from rig.wait import wait_until
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
-from shoal.client.connection import parse_bootstrap
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.control import Control, Uncontrolled
 from shoal.mirroring.lane import LaneResult, copy_lane
 from shoal.mirroring.ranges import CopyRange
 from shoal.mirroring.settings import CopySettings
+from shoal.net.address import parse_bootstrap
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from shoal.topic_partition import TopicPartition

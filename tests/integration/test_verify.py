@@ -20,7 +20,6 @@ from rig.load import create_topic, load_batch, load_every_kind, random_records
 from rig.old_kafka import MessageFormat
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig, IsolationLevel
-from shoal.client.connection import parse_bootstrap
 from shoal.client.offsets import LATEST, list_offsets
 from shoal.client.produce import Producer
 from shoal.mirroring.control import Uncontrolled
@@ -29,6 +28,7 @@ from shoal.mirroring.ranges import CopyRange
 from shoal.mirroring.reading import read_batches
 from shoal.mirroring.settings import CopySettings
 from shoal.mirroring.verify import Outcome, PartitionReport, Side, VerifyReport, verify
+from shoal.net.address import parse_bootstrap
 from shoal.records import RecordBatch, read_header, stamp
 from shoal.topic_partition import TopicPartition
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from shoal.client.connection import Address
 from shoal.mirroring.exposition import Exposition, MetricsServer
 from shoal.mirroring.incidents import IncidentKind
 from shoal.mirroring.metrics import Metrics
 from shoal.mirroring.processes import LocalProcesses, process_name
+from shoal.net.address import Address
 from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import FIRST, JVM, SECOND, WORKER, busy_metrics, report, samples
 from tests.two_brokers import ABORT, History, TwoBrokers, Watched

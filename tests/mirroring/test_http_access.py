@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from rig.authority import Authority
-from shoal.client.connection import Address
 from shoal.errors import ConfigError
 from shoal.mirroring.http_server.access import Guard, HttpAccess
 from shoal.mirroring.http_server.server import Answer, HttpServer
+from shoal.net.address import Address
 from shoal.net.server_tls import TlsFiles
 from tests.two_brokers import is_let_go, wait_until
 

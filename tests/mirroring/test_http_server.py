@@ -17,10 +17,10 @@ from socketserver import TCPServer
 
 import pytest
 
-from shoal.client.connection import Address
 from shoal.errors import ConfigError
 from shoal.mirroring.http_server.access import OPEN, HttpAccess
 from shoal.mirroring.http_server.server import Answer, HttpServer, Request
+from shoal.net.address import Address
 from tests.two_brokers import is_let_go, wait_until
 
 pytestmark = pytest.mark.timeout(30)

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from shoal.client.config import ClientConfig, IsolationLevel
-from shoal.client.connection import Address
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.errors import ConfigError
 from shoal.mirroring.incidents import Delivery, parse_delivery, parse_incident_kind
@@ -22,6 +21,7 @@ from shoal.mirroring.options import (
 from shoal.mirroring.settings import MultiBatch, Rebatch
 from shoal.mirroring.sizes import parse_bytes
 from shoal.mirroring.topics import TopicSelection
+from shoal.net.address import Address
 from shoal.records import Codec
 
 OPTIONS = MirrorOptions(

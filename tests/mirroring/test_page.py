@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from shoal.client.connection import Address
 from shoal.errors import ConfigError
 from shoal.mirroring.metrics import Metrics
 from shoal.mirroring.page import About, Watch
@@ -23,6 +22,7 @@ from shoal.mirroring.page.history import Sample, columns
 from shoal.mirroring.page.report import check_report
 from shoal.mirroring.processes import LocalProcesses
 from shoal.mirroring.progress import Summary
+from shoal.net.address import Address
 from tests.mirroring.page_reports import Told, expected, partition_of, report_of
 from tests.two_brokers import ABORT, TwoBrokers, batches_of, wait_until
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from shoal.client.connection import Address
 from shoal.mirroring.http_server.access import HttpAccess
 from shoal.mirroring.metrics import Metrics
 from shoal.mirroring.page import About, Watch
 from shoal.mirroring.processes import LocalProcesses
 from shoal.mirroring.progress import PartitionIncident, Phase, Summary
+from shoal.net.address import Address
 from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
 from tests.browser import Browser, started_browser

@@ -10,10 +10,10 @@ import pytest
 
 from shoal.broker.segment import MemorySegment
 from shoal.client.config import ClientConfig
-from shoal.client.connection import Address
 from shoal.error_codes import ErrorCode
 from shoal.errors import Disconnected
 from shoal.mirroring.verify import DifferenceKind, Outcome, VerifyProgress, alignment, comparison, verify
+from shoal.net.address import Address
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from tests import batches

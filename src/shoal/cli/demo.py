@@ -10,11 +10,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ..client.config import ClientConfig
-from ..client.connection import parse_bootstrap
 from ..errors import ShoalError
 from ..mirroring.options import DEFAULT_MASTER, MirrorOptions
 from ..mirroring.progress import Summary
 from ..mirroring.topics import TopicSelection
+from ..net.address import parse_bootstrap
 from .options import Subparsers, add_output_options
 from .report import print_json, report_to, table
 

@@ -9,10 +9,10 @@ from typing import TypeAlias
 import javaproperties
 
 from ..client.config import ClientConfig
-from ..client.connection import parse_bootstrap
 from ..errors import ConfigError
 from ..exit_codes import EXIT_FAILED
 from ..mirroring.topics import TopicSelection
+from ..net.address import parse_bootstrap
 from .report import warn
 
 __all__ = [

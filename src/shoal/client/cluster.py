@@ -9,13 +9,14 @@ from typing import Any, TypeVar
 
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, Disconnected, ProtocolError, ShoalError, Unreachable
+from ..net.address import Address
 from ..protocol.apis import ApiKey
 from ..protocol.codec import request_class
 from ..topic_partition import TopicPartition
 from .advertised import with_advertiser
 from .backoff import Backoff
 from .config import ClientConfig
-from .connection import Address, Connection, raise_for
+from .connection import Connection, raise_for
 from .metadata import Metadata, PartitionMetadata, read_metadata
 from .refused_logins import logins
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from ..errors import ConfigError
+from ..net.address import Address, parse_bootstrap
 from .answer_sizes import ANSWER_BYTES_PROPERTY, BATCH_BYTES_PROPERTY, AnswerSizes
-from .connection import Address, parse_bootstrap
 from .security import (
     LEAST_ITERATIONS_PROPERTY,
     LEAST_SCRAM_ITERATIONS,

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import mmap
-import re
 import socket
 import ssl
 import struct
@@ -22,6 +21,7 @@ from typing import Any, NamedTuple
 
 from ..error_codes import ErrorCode
 from ..errors import AccessRefused, BrokerError, Disconnected, ProtocolError, Unreachable
+from ..net.address import Address
 from ..protocol import codec
 from ..protocol.apis import ApiKey, pick_version
 from ..protocol.primitives import INT32
@@ -29,13 +29,11 @@ from .answer_sizes import ANSWER_BYTES_PROPERTY, BATCH_BYTES_PROPERTY, LARGEST_F
 from .security import TLS_ADVICE, SaslExchange, Security, connect_tls, tls_refusal
 
 __all__ = [
-    "Address",
     "Connection",
     "FetchedBytes",
     "FreshMemory",
     "ReceiveBuffer",
     "open_socket",
-    "parse_bootstrap",
 ]
 
 #: More parts than this a kernel refuses in one sendmsg (IOV_MAX on Linux).
@@ -70,44 +68,6 @@ _CONNECT_S = 4.0
 
 _TIMEVAL = struct.Struct("@ll")
 _LINGER = struct.Struct("@ii")
-
-
-class Address(NamedTuple):
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-_KAFKA_S_PORT = 9092
-
-_HOST_AND_PORT = re.compile(r"(\[(?P<ipv6>[0-9a-fA-F:.%]+)\]|(?P<host>[^\s:;/\[\]]+)):(?P<port>[0-9]{1,5})")
-
-
-def parse_bootstrap(servers: str) -> list[Address]:
-    """
-    Parse ``HOST:PORT[,HOST:PORT…]``, as in Kafka's ``bootstrap.servers``.
-
-    Raises:
-        ValueError: With a sentence that names the part which is wrong.
-
-    """
-    addresses = []
-    for server in filter(None, (part.strip() for part in servers.split(","))):
-        parts = _HOST_AND_PORT.fullmatch(server)
-        if not parts or not 0 < int(parts["port"]) < 65536:
-            raise ValueError(f"{server!r} is no HOST:PORT{_with_port(server)}")
-        addresses.append(Address(parts["ipv6"] or parts["host"], int(parts["port"])))
-    if not addresses:
-        raise ValueError(f"{servers!r} names no HOST:PORT")
-    return addresses
-
-
-def _with_port(server: str) -> str:
-    """Return Kafka's port as a suggestion for a server that lacks one."""
-    suggested = f"{server}:{_KAFKA_S_PORT}"
-    return f"; is it {suggested}?" if _HOST_AND_PORT.fullmatch(suggested) else ""
 
 
 class ReceiveBuffer:

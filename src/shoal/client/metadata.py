@@ -9,8 +9,8 @@ from typing import Any
 
 from ..error_codes import ErrorCode
 from ..errors import ProtocolError
+from ..net.address import Address
 from ..topic_partition import TopicPartition
-from .connection import Address
 
 __all__ = ["Metadata", "PartitionMetadata", "TopicMetadata", "leader_in", "read_metadata"]
 

@@ -11,8 +11,9 @@ import threading
 import time
 
 from ..errors import Disconnected, Unreachable
+from ..net.address import Address
 from .cluster import Cluster
-from .connection import Address, open_socket
+from .connection import open_socket
 
 __all__ = ["check_advertised"]
 

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ..errors import AccessRefused, Disconnected
+from ..net.address import Address
 from .backoff import Backoff
-from .connection import Address
 from .security import Security
 
 __all__ = ["RefusedLogins", "logins"]

@@ -11,9 +11,10 @@ from functools import partial
 from typing import Self
 
 from ..client.cluster import Cluster
-from ..client.connection import Address, Connection
+from ..client.connection import Connection
 from ..client.refused_logins import logins
 from ..errors import ConfigError, Disconnected, ProtocolError, ShoalError
+from ..net.address import Address
 from ..net.converting import serving
 from ..net.listener import Listener, addresses_of
 from ..net.server_tls import server_context

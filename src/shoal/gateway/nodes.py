@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from ..client.connection import Address
+from ..net.address import Address
 
 __all__ = ["Nodes"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ..client.connection import Address
 from ..error_codes import ErrorCode
+from ..net.address import Address
 from ..net.converting import client_of_thread
 from ..net.turns import Turns
 from ..protocol import codec

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
-from ..client.connection import Address, Connection
+from ..client.connection import Connection
 from ..error_codes import ErrorCode
 from ..errors import ProtocolError
+from ..net.address import Address
 from ..net.converting import chunks
 from ..printable import logger
 from ..protocol import codec

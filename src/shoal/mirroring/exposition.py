@@ -16,7 +16,7 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, ProcessCollector, genera
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from ..client.connection import Address
+from ..net.address import Address
 from ..printable import printable
 from ..topic_partition import TopicPartition
 from .http_server.access import OPEN, HttpAccess

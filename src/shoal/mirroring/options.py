@@ -14,9 +14,9 @@ from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
 from ..client.config import ClientConfig
-from ..client.connection import Address, parse_bootstrap
 from ..client.offsets import EARLIEST, LATEST
 from ..errors import ConfigError
+from ..net.address import Address, parse_bootstrap
 from .http_server.access import OPEN, HttpAccess
 from .incidents import Delivery, IncidentKind
 from .settings import DEFAULT_MAX_DECOMPRESSED_BYTES, Handling, MultiBatch, Rebatch

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ...client.config import IsolationLevel
-from ...client.connection import Address
 from ...error_codes import ErrorCode
 from ...errors import ProtocolError
+from ...net.address import Address
 from ...protocol import codec
 from ...protocol.apis import ApiKey
 from ...protocol.codec import RequestHeader

@@ -22,8 +22,8 @@ from socketserver import TCPServer
 from typing import Any, Self, TypeAlias
 from urllib.parse import urlsplit
 
-from ...client.connection import Address
 from ...errors import ConfigError
+from ...net.address import Address
 from ...net.tls_handshake import begin_tls
 from ...printable import logger
 from .access import CHALLENGES, Guard, HttpAccess

@@ -10,7 +10,7 @@ import time
 from http import HTTPStatus
 from urllib.parse import parse_qs
 
-from ...client.connection import Address
+from ...net.address import Address
 from ..http_server.access import HttpAccess
 from ..http_server.server import Answer, HttpServer, Request
 from .data import PageData

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
 
-from ...client.connection import Address
 from ...errors import ShoalError
+from ...net.address import Address
 from ..http_server.access import OPEN, HttpAccess
 from ..metrics import Metrics
 from ..progress import Summary

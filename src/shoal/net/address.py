@@ -1,0 +1,47 @@
+"""Addresses of hosts and ports, and the lists of them that users give."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+__all__ = ["Address", "parse_bootstrap"]
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+_KAFKA_S_PORT = 9092
+
+
+_HOST_AND_PORT = re.compile(r"(\[(?P<ipv6>[0-9a-fA-F:.%]+)\]|(?P<host>[^\s:;/\[\]]+)):(?P<port>[0-9]{1,5})")
+
+
+def parse_bootstrap(servers: str) -> list[Address]:
+    """
+    Parse ``HOST:PORT[,HOST:PORT…]``, as in Kafka's ``bootstrap.servers``.
+
+    Raises:
+        ValueError: With a sentence that names the part which is wrong.
+
+    """
+    addresses = []
+    for server in filter(None, (part.strip() for part in servers.split(","))):
+        parts = _HOST_AND_PORT.fullmatch(server)
+        if not parts or not 0 < int(parts["port"]) < 65536:
+            raise ValueError(f"{server!r} is no HOST:PORT{_with_port(server)}")
+        addresses.append(Address(parts["ipv6"] or parts["host"], int(parts["port"])))
+    if not addresses:
+        raise ValueError(f"{servers!r} names no HOST:PORT")
+    return addresses
+
+
+def _with_port(server: str) -> str:
+    """Return Kafka's port as a suggestion for a server that lacks one."""
+    suggested = f"{server}:{_KAFKA_S_PORT}"
+    return f"; is it {suggested}?" if _HOST_AND_PORT.fullmatch(suggested) else ""
