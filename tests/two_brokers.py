@@ -19,8 +19,8 @@ from typing import Any, NamedTuple, Self
 from aiokafka.record import MemoryRecords
 
 from shoal.broker import Broker
-from shoal.broker.call import Call
-from shoal.broker.log import Log
+from shoal.broker.apis.call import Call
+from shoal.broker.storage.log import Log
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.groups import Membership

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from shoal.broker.log import Log
+from shoal.broker.storage.log import Log
 from shoal.client.config import IsolationLevel
 from shoal.mirroring.verify import Outcome, PartitionReport, verify
 from shoal.records import Codec

@@ -6,8 +6,8 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from shoal.broker.log import Log
-from shoal.broker.segment import MemorySegment
+from shoal.broker.storage.log import Log
+from shoal.broker.storage.segment import MemorySegment
 from shoal.mirroring.verify import PartitionReport, VerifyReport, verify
 from shoal.records import Codec
 from tests import batches

@@ -20,11 +20,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shoal.broker import Broker, Refused, journal
+from shoal.broker import Broker, Refused
 from shoal.broker.clock import now_ms
-from shoal.broker.file_segment import FileRange
-from shoal.broker.journal import Journal
-from shoal.broker.log_dir_failure import LogDirFailure
+from shoal.broker.storage import journal
+from shoal.broker.storage.file_segment import FileRange
+from shoal.broker.storage.journal import Journal
+from shoal.broker.storage.log_dir_failure import LogDirFailure
 from shoal.error_codes import ErrorCode
 from shoal.errors import ConfigError
 from shoal.protocol.apis import ApiKey

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 from shoal.broker import Broker
-from shoal.broker import fetch_sessions as sessions_module
 from shoal.broker.clock import now_ms
-from shoal.broker.fetch_sessions import FetchSessions
+from shoal.broker.coordination import fetch_sessions as sessions_module
+from shoal.broker.coordination.fetch_sessions import FetchSessions
 from shoal.error_codes import ErrorCode
 from shoal.protocol.fetch import FetchResponse
 from tests.batches import batch

@@ -11,8 +11,8 @@ import pytest
 from shoal.broker import Broker
 from shoal.broker.clock import now_ms
 from shoal.broker.config import BrokerConfig
-from shoal.broker.group import CommittedOffset
-from shoal.broker.groups import Groups
+from shoal.broker.coordination.group import CommittedOffset
+from shoal.broker.coordination.groups import Groups
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class

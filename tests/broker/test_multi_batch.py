@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from shoal.broker import Broker
 from shoal.broker.config import BrokerConfig, TopicConfig
-from shoal.broker.log import AppendInfo, Log
-from shoal.broker.multi_batch import admitted_batches
+from shoal.broker.storage.log import AppendInfo, Log
+from shoal.broker.storage.multi_batch import admitted_batches
 from shoal.error_codes import ErrorCode
 from shoal.records import Codec, RecordBatch, read_header, split, verify_crc
 from tests.batches import CONTROL, TRANSACTIONAL, batch, patched

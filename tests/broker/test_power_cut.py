@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.broker import Broker, journal
+from shoal.broker import Broker
+from shoal.broker.storage import journal
 from shoal.records import split
 from tests.batches import batch
 from tests.broker.wire import Wire

@@ -11,7 +11,8 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 
-from shoal.broker import Broker, request_memory, server
+from shoal.broker import Broker
+from shoal.broker.serving import request_memory, server
 from shoal.error_codes import ErrorCode
 from shoal.errors import ConfigError
 from shoal.records import Codec

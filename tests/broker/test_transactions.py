@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from shoal.broker.config import BrokerConfig
-from shoal.broker.groups import Groups
+from shoal.broker.coordination.groups import Groups
+from shoal.broker.coordination.transactions import ProducerIds, Transactions
 from shoal.broker.topics import Topics
-from shoal.broker.transactions import ProducerIds, Transactions
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class

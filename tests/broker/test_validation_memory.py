@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from shoal.broker.api_error import Refused
 from shoal.broker.config import BrokerConfig, TopicConfig
-from shoal.broker.message_sets import validated_message_set
-from shoal.broker.refusal import Refused
-from shoal.broker.validate import validate
+from shoal.broker.old_clients.message_sets import validated_message_set
+from shoal.broker.storage.validate import validate
 from shoal.error_codes import ErrorCode
 from shoal.records import Codec, RecordBatch, read_header
 from shoal.records.compression import StreamCompressor
@@ -107,7 +107,7 @@ def test_a_record_of_30_mib_takes_a_few_megabytes(codec: Codec, target: Codec | 
 def test_a_batch_that_expands_to_more_than_is_allowed_is_refused(
     codec: Codec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.broker.validate.MOST_DECOMPRESSED_BYTES", 8 * _MIB)
+    monkeypatch.setattr("shoal.broker.storage.validate.MOST_DECOMPRESSED_BYTES", 8 * _MIB)
     batch = one_record(codec, 9)
     assert refusal(lambda: validate(batch, config(), TIMESTAMP)) is ErrorCode.MESSAGE_TOO_LARGE
 
@@ -115,9 +115,9 @@ def test_a_batch_that_expands_to_more_than_is_allowed_is_refused(
 def test_more_compressed_records_than_are_allowed_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     records = [bytes([12, 0, 0]) + write_varint(number) + bytes([1, 1, 0]) for number in range(60)]
     batch = bomb(Codec.GZIP, iter(records), len(records))
-    monkeypatch.setattr("shoal.broker.validate._MOST_COMPRESSED_RECORDS", 60)
+    monkeypatch.setattr("shoal.broker.storage.validate._MOST_COMPRESSED_RECORDS", 60)
     assert refusal(lambda: validate(batch, config(), TIMESTAMP)) is None
-    monkeypatch.setattr("shoal.broker.validate._MOST_COMPRESSED_RECORDS", 59)
+    monkeypatch.setattr("shoal.broker.storage.validate._MOST_COMPRESSED_RECORDS", 59)
     assert refusal(lambda: validate(batch, config(), TIMESTAMP)) is ErrorCode.MESSAGE_TOO_LARGE
 
 

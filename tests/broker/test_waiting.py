@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from shoal.broker.waiting import NobodyWaits, Purgatory
+from shoal.broker.coordination.purgatory import NobodyWaits, Purgatory
 
 
 def test_a_stop_is_seen_even_just_before_the_wait_begins(monkeypatch: pytest.MonkeyPatch) -> None:

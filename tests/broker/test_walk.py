@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.broker.walk import MalformedRecord, WalkedRecord, walk
+from shoal.broker.storage.walk import MalformedRecord, WalkedRecord, walk
 from shoal.records import BatchHeader, Codec, Record, read_header, read_records, write_batch, write_body
 from shoal.records.rebuild import BatchWriter
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shoal.broker import Broker
-from shoal.broker.call import Call
+from shoal.broker.apis.call import Call
 from shoal.client import fetch
 from shoal.client.cluster import Cluster
 from shoal.client.config import IsolationLevel

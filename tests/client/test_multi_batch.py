@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shoal.broker import Broker
-from shoal.broker.call import Call
+from shoal.broker.apis.call import Call
 from shoal.client.cluster import Cluster
 from shoal.client.multi_batch import marked
 from shoal.client.produce import Producer

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from shoal.broker import Broker
-from shoal.broker.dispatch import CloseConnection
-from shoal.broker.server import Part
+from shoal.broker.serving.dispatch import CloseConnection
+from shoal.broker.serving.server import Part
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_response, encode_response, read_request_header
 from tests.fuzz.damage import HUGE_NUMBERS

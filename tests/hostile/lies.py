@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from shoal.broker import Broker
-from shoal.broker.dispatch import CloseConnection
-from shoal.broker.server import Part
+from shoal.broker.serving.dispatch import CloseConnection
+from shoal.broker.serving.server import Part
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_response, encode_response, read_request_header
 from tests.fuzz.liar import CANNOT_BE_WRITTEN, changed_fields, damaged_bytes, no_kafka, places

@@ -15,7 +15,7 @@ from typing import Literal
 import pytest
 
 from shoal.broker import Broker
-from shoal.broker.log import Log
+from shoal.broker.storage.log import Log
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.ranges import CopyRange
 from shoal.mirroring.settings import MultiBatch, Rebatch

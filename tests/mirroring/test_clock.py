@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from shoal.broker import Broker
+from shoal.broker.apis.call import Call
 from shoal.broker.apis.table import Api
-from shoal.broker.call import Call
 from shoal.client.cluster import Cluster
 from shoal.client.groups import Membership
 from shoal.client.produce import Producer

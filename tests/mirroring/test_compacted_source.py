@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from shoal.broker.log import Log
+from shoal.broker.storage.log import Log
 from shoal.mirroring.incidents import IncidentKind
 from shoal.mirroring.settings import Rebatch
 from shoal.protocol.apis import ApiKey

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from shoal.broker import Broker
-from shoal.broker.call import Call
+from shoal.broker.apis.call import Call
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.incidents import IncidentKind
 from shoal.protocol.apis import ApiKey

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from shoal.broker import Broker
-from shoal.broker.call import Call
+from shoal.broker.apis.call import Call
 from shoal.client.cluster import Cluster
 from shoal.client.connection import Connection
 from shoal.client.multi_batch import marked

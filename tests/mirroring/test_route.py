@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from shoal.broker import Broker
+from shoal.broker.apis.call import Call
 from shoal.broker.apis.table import APIS
-from shoal.broker.call import Call
 from shoal.client.connection import Connection
 from shoal.client.produce import Producer
 from shoal.error_codes import ErrorCode

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from shoal.broker import Broker
-from shoal.broker.call import Call
+from shoal.broker.apis.call import Call
 from shoal.client.cluster import Cluster
 from shoal.client.groups import fetch_offsets
 from shoal.error_codes import ErrorCode

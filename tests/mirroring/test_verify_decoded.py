@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shoal.broker.log import Log
+from shoal.broker.storage.log import Log
 from shoal.mirroring.verify import DifferenceKind, Outcome, PartitionReport
 from shoal.mirroring.verify.decoded import Decoded
 from shoal.mirroring.verify.diff import diff

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shoal.broker.segment import MemorySegment
+from shoal.broker.storage.segment import MemorySegment
 from shoal.client.config import ClientConfig
 from shoal.error_codes import ErrorCode
 from shoal.errors import Disconnected

@@ -15,26 +15,26 @@ from ..errors import ConfigError
 from ..net.listener import addresses_of
 from ..net.turns import Turns
 from ..printable import logger
+from .api_error import Refused
+from .apis.call import Call
+from .apis.faults import Faults
 from .apis.table import APIS, APIS_WITH_OLD_VERSIONS
-from .call import Call
 from .clock import now_ms
 from .config import BrokerConfig
-from .connection_quotas import ConnectionQuotas
-from .data_directory import DataDirectory
-from .dispatch import answer
-from .faults import Faults
-from .fetch_sessions import FetchSessions
-from .groups import Groups
-from .housekeeping import Chore, Housekeeper
-from .journal import Journal
-from .leaders import Leaders, Node
-from .log import Log
-from .refusal import Refused
-from .request_memory import RequestMemory
-from .server import Server
+from .coordination.fetch_sessions import FetchSessions
+from .coordination.groups import Groups
+from .coordination.leaders import Leaders, Node
+from .coordination.purgatory import NobodyWaits, Purgatory
+from .coordination.transactions import ProducerIds, Transactions
+from .serving.connection_quotas import ConnectionQuotas
+from .serving.dispatch import answer
+from .serving.housekeeping import Chore, Housekeeper
+from .serving.request_memory import RequestMemory
+from .serving.server import Server
+from .storage.data_directory import DataDirectory
+from .storage.journal import Journal
+from .storage.log import Log
 from .topics import Topic, Topics
-from .transactions import ProducerIds, Transactions
-from .waiting import NobodyWaits, Purgatory
 
 __all__ = ["Broker"]
 
@@ -69,7 +69,7 @@ class Broker:
         producer_ids: Where new producer ids come from.
         fetch_sessions: What clients want to fetch.
         large_requests: The turns at requests that take much memory.
-        faults: What shall go wrong (see :class:`~shoal.broker.faults.Faults`).
+        faults: What shall go wrong (see :class:`~shoal.broker.apis.faults.Faults`).
 
     """
 

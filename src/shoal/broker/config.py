@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from ..error_codes import ErrorCode
 from ..records import Codec
-from .refusal import Refused
+from .api_error import Refused
 
 __all__ = [
     "BROKER_SETTINGS",

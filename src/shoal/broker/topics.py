@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..error_codes import ErrorCode
+from .api_error import Refused
 from .config import TOPIC_SETTINGS, BrokerConfig, TopicConfig, check_settings
-from .data_directory import DataDirectory
-from .log import Log
-from .log_dir_failure import LogDirFailure
-from .refusal import Refused
+from .storage.data_directory import DataDirectory
+from .storage.log import Log
+from .storage.log_dir_failure import LogDirFailure
 
 __all__ = ["Topic", "Topics", "check_partitions", "check_topic_name"]
 
@@ -266,7 +266,7 @@ class Topics:
         Delete a partition's records before an offset, -1 for all of them; return the new start.
 
         Raises:
-            Refused: As :meth:`.log.Log.delete_records` says, or with UNKNOWN_TOPIC_OR_PARTITION.
+            Refused: As :meth:`.storage.log.Log.delete_records` says, or with UNKNOWN_TOPIC_OR_PARTITION.
 
         """
         start = self.log(name, partition).delete_records(before_offset)

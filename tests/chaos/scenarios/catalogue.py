@@ -9,8 +9,8 @@ from contextlib import suppress
 from typing import ClassVar
 from unittest.mock import patch
 
-from shoal.broker.log import Log
-from shoal.broker.refusal import Refused
+from shoal.broker.api_error import Refused
+from shoal.broker.storage.log import Log
 from shoal.error_codes import ErrorCode
 from shoal.mirroring import route
 from shoal.mirroring.incidents import Delivery, IncidentKind

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from shoal.broker import Broker
-from shoal.broker.log import Log
+from shoal.broker.storage.log import Log
 from shoal.client.backoff import Backoff
 from shoal.error_codes import ErrorCode
 from shoal.mirroring import carrier, partition_copy

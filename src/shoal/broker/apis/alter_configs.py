@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..call import Call
+from ..api_error import Refused
 from ..config import BROKER_SETTINGS, TOPIC_SETTINGS, check_settings
-from ..refusal import Refused
+from .call import Call
 from .describe_configs import ResourceType, check_broker
 
 if TYPE_CHECKING:

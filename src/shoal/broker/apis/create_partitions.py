@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..call import Call
-from ..refusal import Refused
+from ..api_error import Refused
 from ..topics import check_partitions
+from .call import Call
 from .create_topics import check_assignment
 
 if TYPE_CHECKING:

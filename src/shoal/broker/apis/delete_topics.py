@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..call import Call
-from ..refusal import Refused
+from ..api_error import Refused
 from ..topics import Topic
+from .call import Call
 
 if TYPE_CHECKING:
     from ..broker import Broker

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..call import Call
+from ..api_error import Refused
 from ..config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, SettingType
-from ..refusal import Refused
 from ..topics import check_topic_name
+from .call import Call
 
 if TYPE_CHECKING:
     from ..broker import Broker

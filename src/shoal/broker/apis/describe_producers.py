@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..call import Call
-from ..log import ProducerSnapshot
-from ..refusal import Refused
+from ..api_error import Refused
+from ..storage.log import ProducerSnapshot
+from .call import Call
 
 if TYPE_CHECKING:
     from ..broker import Broker

@@ -37,13 +37,13 @@ from ...error_codes import ErrorCode
 from ...protocol.fetch import LIMITED_FROM, MAGIC_1_FROM, MAGIC_2_FROM, FetchedPartition, FetchResponse
 from ...protocol.topic_ids import TOPIC_IDS_FROM
 from ...records import Codec
-from ..call import Call
-from ..down_converted import DownConverted
-from ..fetch_sessions import Wanted
-from ..file_segment import FileRange
-from ..log import Log, ReadInfo
-from ..refusal import Refused
+from ..api_error import Refused
+from ..coordination.fetch_sessions import Wanted
+from ..old_clients.down_converted import DownConverted
+from ..storage.file_segment import FileRange
+from ..storage.log import Log, ReadInfo
 from ..topics import Topic
+from .call import Call
 
 if TYPE_CHECKING:
     from ..broker import Broker

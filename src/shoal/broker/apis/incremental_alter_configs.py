@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..call import Call
+from ..api_error import Refused
 from ..config import BROKER_SETTINGS, TOPIC_SETTINGS, Setting, SettingType
-from ..refusal import Refused
 from .alter_configs import alter_or_refuse, current_settings
+from .call import Call
 from .describe_configs import ResourceType
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..call import Call
-from ..log import Log
-from ..refusal import Refused
+from ..api_error import Refused
+from ..storage.log import Log
 from ..topics import Topic, check_topic_name
+from .call import Call
 
 if TYPE_CHECKING:
     from ..broker import Broker

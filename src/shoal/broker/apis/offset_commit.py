@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..call import Call
+from ..api_error import Refused
 from ..clock import now_ms
-from ..group import CommittedOffset
-from ..refusal import Refused
+from ..coordination.group import CommittedOffset
+from .call import Call
 
 if TYPE_CHECKING:
     from ..broker import Broker

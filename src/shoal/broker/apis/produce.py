@@ -3,14 +3,14 @@ Produce (API key 0), v0 to v13: append batches to partitions.
 
 As in ``KafkaApis.handleProduceRequest``:
 
-- one batch to a partition, or INVALID_RECORD (:mod:`..multi_batch` has the exception);
+- one batch to a partition, or INVALID_RECORD (:mod:`..storage.multi_batch` has the exception);
 - a partition that is listed twice keeps its last record set; the others are
   dropped without a word, and the answer is success;
 - a transactional batch without a transactional id refuses the whole request;
 - acks 0 has no answer, and an error closes the connection.
 
 Version notes: up to v2 messages of magic 0 and 1, which become a batch of magic
-2 (:mod:`..message_sets`); one of magic 2 may be there too, as in Kafka 3.9, and
+2 (:mod:`..old_clients.message_sets`); one of magic 2 may be there too, as in Kafka 3.9, and
 is checked as later versions' are. No whole message is a success then, at offset
 -1. Zstd from v7, and before v3; record errors and messages in the answer from v8;
 flexible from v9; from v11 a partition that is not part of the transaction is
@@ -33,13 +33,13 @@ from ...protocol.codec import response_class
 from ...protocol.produce import ProduceRequest
 from ...protocol.topic_ids import NO_TOPIC_ID, TOPIC_IDS_FROM
 from ...records import BatchHeader, RecordBatch
-from ..call import Call
+from ..api_error import Refused
 from ..clock import now_ms
-from ..log import AppendInfo, Log
-from ..message_sets import is_message_set, validated_message_set
-from ..multi_batch import admitted_batches, is_asked_for, plain_batches
-from ..refusal import Refused
-from ..validate import HeaderChange, check_batch, sole_batch, validate
+from ..old_clients.message_sets import is_message_set, validated_message_set
+from ..storage.log import AppendInfo, Log
+from ..storage.multi_batch import admitted_batches, is_asked_for, plain_batches
+from ..storage.validate import HeaderChange, check_batch, sole_batch, validate
+from .call import Call
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -157,7 +157,7 @@ def _append_batches(
 def _several(
     broker: Broker, call: Call, request: ProduceRequest, log: Log, record_set: memoryview
 ) -> Callable[[], AppendInfo] | None:
-    """Return how to append a record set that :mod:`..multi_batch` admits; None for stock Kafka's way."""
+    """Return how to append a record set that :mod:`..storage.multi_batch` admits; None for stock Kafka's way."""
     if request.transactional_id is not None:
         return None
     now = now_ms()

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...protocol.apis import ApiKey
-from ..call import Call
 from . import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -48,6 +47,7 @@ from . import (
     sync_group,
     txn_offset_commit,
 )
+from .call import Call
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -61,7 +61,7 @@ class Handler(Protocol):
 
     The request and the response are messages of ``shoal.protocol``: for
     Produce and Fetch the dataclasses there, else the classes of its codec. It
-    raises nothing but :class:`~shoal.broker.waiting.BrokerStopped`.
+    raises nothing but :class:`~shoal.broker.coordination.purgatory.BrokerStopped`.
 
     """
 

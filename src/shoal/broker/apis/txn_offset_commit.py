@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..call import Call
-from ..group import CommittedOffset
-from ..refusal import Refused
+from ..api_error import Refused
+from ..coordination.group import CommittedOffset
+from .call import Call
 from .offset_commit import committed_offset
 
 if TYPE_CHECKING:

@@ -25,10 +25,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from ..error_codes import ErrorCode
-from ..records import HEADER_SIZE, BatchHeader, RecordBatch, read_header
+from ...error_codes import ErrorCode
+from ...records import HEADER_SIZE, BatchHeader, RecordBatch, read_header
+from ..api_error import Refused
 from .producers import last_sequence_of, next_sequence
-from .refusal import Refused
 from .validate import iterate
 
 __all__ = ["admitted_batches", "is_asked_for", "plain_batches"]

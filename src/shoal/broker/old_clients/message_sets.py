@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..errors import NotConvertible
-from ..net.converting import Direction, turn
-from ..records import RecordBatch
-from ..records.batch import LOG_APPEND_TIME, MAGIC_OFFSET
-from ..records.down_conversion import ConvertedCounts
-from ..records.up_conversion import SentMessage, read_message_set, up_convert
-from .config import TopicConfig
-from .refusal import Refused
-from .validate import HeaderChange, RecordErrors
+from ...errors import NotConvertible
+from ...net.converting import Direction, turn
+from ...records import RecordBatch
+from ...records.batch import LOG_APPEND_TIME, MAGIC_OFFSET
+from ...records.down_conversion import ConvertedCounts
+from ...records.up_conversion import SentMessage, read_message_set, up_convert
+from ..api_error import Refused
+from ..config import TopicConfig
+from ..storage.validate import HeaderChange, RecordErrors
 
 __all__ = ["is_message_set", "validated_message_set"]
 

@@ -25,24 +25,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from ..error_codes import ErrorCode
-from ..errors import CorruptBatch, UnsupportedBatch
-from ..net.converting import Direction, counted, memory_turn
-from ..records import (
-    HEADER_SIZE,
-    BatchHeader,
-    Codec,
-    RecordBatch,
-    decompress,
-    read_header,
-    verify_crc,
-)
-from ..records.compression import decompressed_pieces
-from ..records.down_conversion import ConvertedCounts
-from ..records.rebuild import BatchWriter
-from .config import TopicConfig
+from ...error_codes import ErrorCode
+from ...errors import CorruptBatch, UnsupportedBatch
+from ...net.converting import Direction, counted, memory_turn
+from ...records import HEADER_SIZE, BatchHeader, Codec, RecordBatch, decompress, read_header, verify_crc
+from ...records.compression import decompressed_pieces
+from ...records.down_conversion import ConvertedCounts
+from ...records.rebuild import BatchWriter
+from ..api_error import Refused
+from ..config import TopicConfig
 from .recompress import recompressed
-from .refusal import Refused
 from .walk import MalformedLength, MalformedRecord, walk
 
 __all__ = [
@@ -72,7 +64,7 @@ _LOG_APPEND_TIME = 0x08
 #: memory as a whole.
 MOST_DECOMPRESSED_BYTES = 1 << 28
 
-#: The same for records, at the 64 bytes each that :func:`..records.compression.check_count` counts for one.
+#: The same for records, at the 64 bytes each that :func:`...records.compression.check_count` counts for one.
 _MOST_COMPRESSED_RECORDS = MOST_DECOMPRESSED_BYTES // 64
 
 #: What zstd, whose library cannot stream, may have in memory for each connection; beyond, there are turns.

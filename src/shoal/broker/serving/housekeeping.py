@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ..printable import logger
+from ...printable import logger
 
 __all__ = ["Chore", "Housekeeper"]
 

@@ -26,9 +26,9 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from ..errors import CorruptBatch
-from ..printable import logger
-from ..records import BatchHeader, RecordBatch, split, verify_crc
+from ...errors import CorruptBatch
+from ...printable import logger
+from ...records import BatchHeader, RecordBatch, split, verify_crc
 from .log_dir_failure import flush_data, flush_directory
 from .segment import Bytes, Segment
 

@@ -1,7 +1,7 @@
 """
 Who is in the cluster, and who leads what.
 
-A broker by itself leads everything. In a cluster (:mod:`.cluster`) each
+A broker by itself leads everything. In a cluster (:mod:`..cluster`) each
 partition has one leader among the nodes that run.
 """
 
@@ -11,8 +11,8 @@ import threading
 import zlib
 from dataclasses import dataclass
 
-from ..error_codes import ErrorCode
-from .refusal import Refused
+from ...error_codes import ErrorCode
+from ..api_error import Refused
 
 __all__ = ["Leaders", "Node"]
 

@@ -18,10 +18,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from ..error_codes import ErrorCode
-from ..protocol.fetch import FetchedPartition, FetchResponse
-from .clock import now_ms
-from .refusal import Refused
+from ...error_codes import ErrorCode
+from ...protocol.fetch import FetchedPartition, FetchResponse
+from ..api_error import Refused
+from ..clock import now_ms
 
 __all__ = ["FetchContext", "FetchSessions", "Wanted"]
 

@@ -24,8 +24,8 @@ from pathlib import Path
 
 import javaproperties
 
-from ..errors import ConfigError
-from ..printable import logger
+from ...errors import ConfigError
+from ...printable import logger
 from .file_segment import file_names
 from .journal import Journal
 from .log_dir_failure import LogDirFailure, flush_directory, flush_file

@@ -15,21 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ..error_codes import ErrorCode
-from .clock import now_ms
-from .group import (
-    CommittedOffset,
-    Group,
-    GroupState,
-    JoinResult,
-    Member,
-    Pending,
-    Result,
-    SyncResult,
-)
-from .journal import Journal
-from .refusal import Refused
-from .waiting import NobodyWaits
+from ...error_codes import ErrorCode
+from ..api_error import Refused
+from ..clock import now_ms
+from ..storage.journal import Journal
+from .group import CommittedOffset, Group, GroupState, JoinResult, Member, Pending, Result, SyncResult
+from .purgatory import NobodyWaits
 
 __all__ = ["Groups", "Join", "MemberIdRequired", "Sync"]
 

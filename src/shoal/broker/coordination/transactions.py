@@ -17,13 +17,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from ..error_codes import ErrorCode
-from ..records.aborted import Marker
-from .clock import now_ms
+from ...error_codes import ErrorCode
+from ...records.aborted import Marker
+from ..api_error import Refused
+from ..clock import now_ms
+from ..storage.journal import Journal
+from ..topics import Topics
 from .groups import Groups
-from .journal import Journal
-from .refusal import Refused
-from .topics import Topics
 
 __all__ = ["ProducerIds", "Transaction", "TransactionState", "Transactions"]
 

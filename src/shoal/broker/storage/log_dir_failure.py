@@ -20,9 +20,9 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from ..error_codes import ErrorCode
-from ..printable import logger
-from .refusal import Refused
+from ...error_codes import ErrorCode
+from ...printable import logger
+from ..api_error import Refused
 
 __all__ = ["CutFailed", "FlushFailed", "LogDirFailure", "flush_data", "flush_directory", "flush_file"]
 

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Protocol
 
-from ..net.converting import serving
-from ..net.hung_up import has_hung_up
-from ..net.listener import Listener
-from ..printable import logger
+from ...net.converting import serving
+from ...net.hung_up import has_hung_up
+from ...net.listener import Listener
+from ...printable import logger
 from .connection_quotas import ConnectionQuotas
 from .dispatch import CloseConnection
 from .request_memory import RequestMemory

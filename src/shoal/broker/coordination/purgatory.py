@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
-from .log import Log
+from ..storage.log import Log
 
 __all__ = ["NobodyWaits", "Purgatory"]
 

@@ -14,9 +14,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..records import HEADER_SIZE, BatchHeader, read_header
-from ..records.batch import MAGIC_OFFSET
-from .clock import now_ms
+from ...records import HEADER_SIZE, BatchHeader, read_header
+from ...records.batch import MAGIC_OFFSET
+from ..clock import now_ms
 
 if TYPE_CHECKING:
     from .file_segment import FileRange

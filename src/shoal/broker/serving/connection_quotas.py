@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from ..printable import logger
+from ...printable import logger
 
 __all__ = ["ConnectionQuotas"]
 

@@ -20,9 +20,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
-from ..error_codes import ErrorCode
-from .clock import now_ms
-from .refusal import Refused
+from ...error_codes import ErrorCode
+from ..api_error import Refused
+from ..clock import now_ms
 
 __all__ = ["CommittedOffset", "Group", "GroupState", "JoinResult", "Member", "Pending", "SyncResult"]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import struct
 
-from ..records import crc32c
-from ..records.aborted import Marker
+from ...records import crc32c
+from ...records.aborted import Marker
 
 __all__ = ["end_transaction_marker"]
 

@@ -24,16 +24,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from ..error_codes import ErrorCode
-from ..records import HEADER_SIZE, BatchHeader, RecordBatch, crc32c, read_header, split
-from ..records.aborted import Marker, read_marker
-from .clock import now_ms
-from .config import TopicConfig
+from ...error_codes import ErrorCode
+from ...records import HEADER_SIZE, BatchHeader, RecordBatch, crc32c, read_header, split
+from ...records.aborted import Marker, read_marker
+from ..api_error import Refused
+from ..clock import now_ms
+from ..config import TopicConfig
 from .file_segment import FileRange, FileSegment
 from .log_dir_failure import LogDirFailure
 from .marker import end_transaction_marker
 from .producers import SEQUENCE_COUNT, Producers
-from .refusal import Refused
 from .segment import Bytes, MemorySegment, Segment
 from .transaction_index import TransactionIndex
 from .validate import HeaderChange, check_crc, decompressed

@@ -13,9 +13,9 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..error_codes import ErrorCode
-from ..records import BatchHeader
-from .refusal import Refused
+from ...error_codes import ErrorCode
+from ...records import BatchHeader
+from ..api_error import Refused
 
 __all__ = [
     "NO_SEQUENCE",

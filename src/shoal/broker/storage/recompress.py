@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import struct
 
-from ..error_codes import ErrorCode
-from ..records import BatchHeader, RecordBatch, crc32c, read_header
-from ..records.rebuild import BatchWriter
-from .refusal import Refused
+from ...error_codes import ErrorCode
+from ...records import BatchHeader, RecordBatch, crc32c, read_header
+from ...records.rebuild import BatchWriter
+from ..api_error import Refused
 
 __all__ = ["recompressed"]
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator, Sequence
 
-from ..errors import NotConvertible
-from ..net.converting import begin, chunks
-from ..records.down_conversion import DownConversion
-from .file_segment import FileRange
-from .refusal import Refused
+from ...errors import NotConvertible
+from ...net.converting import begin, chunks
+from ...records.down_conversion import DownConversion
+from ..api_error import Refused
+from ..storage.file_segment import FileRange
 
 __all__ = ["DownConverted"]
 

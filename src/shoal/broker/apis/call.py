@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..error_codes import ErrorCode
-from ..protocol.apis import ApiKey
+from ...error_codes import ErrorCode
+from ...protocol.apis import ApiKey
+from ..api_error import Refused
 from .faults import Fault
-from .refusal import Refused
 
 __all__ = ["Call"]
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..printable import logger
+from ...printable import logger
 
 __all__ = ["RequestMemory", "Share"]
 

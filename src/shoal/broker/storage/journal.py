@@ -25,8 +25,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError
-from ..printable import logger
+from ...errors import ConfigError
+from ...printable import logger
 from .log_dir_failure import CutFailed, FlushFailed, LogDirFailure, flush_directory, flush_file
 
 __all__ = ["Journal"]

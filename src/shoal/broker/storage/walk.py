@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from ..records import BatchHeader
-from ..records.rebuild import BatchWriter
-from ..records.record import as_int64
+from ...records import BatchHeader
+from ...records.rebuild import BatchWriter
+from ...records.record import as_int64
 
 __all__ = ["MalformedLength", "MalformedRecord", "WalkedRecord", "walk"]
 

@@ -6,20 +6,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ProtocolError
-from ..protocol.apis import ApiKey
-from ..protocol.codec import RequestHeader, decode_request, encode_response, read_request_header
-from ..protocol.fetch import FetchResponse, encode_fetch_response
-from ..protocol.produce import ProduceRequest, decode_produce_request
-from .apis.api_versions import unsupported_version
-from .apis.table import Api
-from .call import Call
-from .faults import Fault
-from .waiting import NobodyWaits
+from ...errors import ProtocolError
+from ...protocol.apis import ApiKey
+from ...protocol.codec import RequestHeader, decode_request, encode_response, read_request_header
+from ...protocol.fetch import FetchResponse, encode_fetch_response
+from ...protocol.produce import ProduceRequest, decode_produce_request
+from ..apis.api_versions import unsupported_version
+from ..apis.call import Call
+from ..apis.faults import Fault
+from ..apis.table import Api
+from ..coordination.purgatory import NobodyWaits
 
 if TYPE_CHECKING:
-    from .broker import Broker
-from ..printable import logger
+    from ..broker import Broker
+from ...printable import logger
 
 __all__ = ["CloseConnection", "answer"]
 

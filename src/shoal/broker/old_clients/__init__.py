@@ -1,0 +1,1 @@
+"""What clients from before Kafka 0.11 write and read."""
