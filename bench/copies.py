@@ -23,7 +23,7 @@ from rig import BENCH_JVM, KAFKA_VERSION, KafkaCluster, create_topic, two_cluste
 from shoal.client.cluster import Cluster, patiently
 from shoal.client.config import ClientConfig
 from shoal.client.connection import Connection
-from shoal.client.groups import Membership
+from shoal.client.coordinator import Membership
 from shoal.mirroring.copies import CopyWatch
 from shoal.mirroring.first_start import FirstStart
 from shoal.mirroring.options import MirrorOptions

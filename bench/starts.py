@@ -29,7 +29,7 @@ from shoal.client.admin import init_producer_id
 from shoal.client.cluster import Cluster, patiently
 from shoal.client.config import ClientConfig
 from shoal.client.connection import Connection
-from shoal.client.groups import Membership
+from shoal.client.coordinator import Membership
 from shoal.mirroring.control import Uncontrolled
 from shoal.mirroring.lane import copy_lane
 from shoal.mirroring.partition_copy import PartitionCopy

@@ -9,7 +9,7 @@ import pytest
 
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
-from shoal.client.groups import Membership
+from shoal.client.coordinator import Membership
 from shoal.client.produce import Producer
 from shoal.mirroring import carrier
 from shoal.protocol.produce import ProduceOutcome

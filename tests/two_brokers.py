@@ -23,7 +23,7 @@ from shoal.broker.apis.call import Call
 from shoal.broker.storage.log import Log
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig, IsolationLevel
-from shoal.client.groups import Membership
+from shoal.client.coordinator import Membership
 from shoal.mirroring.control import Control, Uncontrolled
 from shoal.mirroring.lane import LaneResult, copy_lane
 from shoal.mirroring.pair import Pair

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .client.consumer import ConsumerRecord, RawConsumer, RawRecord
-    from .client.groups import Committed
+    from .client.coordinator import Committed
     from .client.membership import RebalanceListener
     from .client.producer import RawProducer, RecordMetadata
     from .mirroring.runs import AcknowledgedRun
@@ -41,7 +41,7 @@ __all__ = [
 
 _WHERE = {
     "AcknowledgedRun": "shoal.mirroring.runs",
-    "Committed": "shoal.client.groups",
+    "Committed": "shoal.client.coordinator",
     "ConsumerRecord": "shoal.client.consumer",
     "RawConsumer": "shoal.client.consumer",
     "RawProducer": "shoal.client.producer",

@@ -18,7 +18,7 @@ from shoal.broker import Broker
 from shoal.cli import main
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
-from shoal.client.groups import Committed, GroupMember, Membership, commit_offsets
+from shoal.client.coordinator import Committed, GroupMember, Membership, commit_offsets
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.options import MirrorOptions
 from shoal.mirroring.pair import Identity, Pair

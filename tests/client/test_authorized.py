@@ -7,7 +7,7 @@ import pytest
 from shoal.broker import Broker
 from shoal.client.authorized import group_operations, topic_operations
 from shoal.client.cluster import Cluster
-from shoal.client.groups import has_coordinator
+from shoal.client.coordinator import has_coordinator
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError
 from shoal.protocol.apis import ApiKey

@@ -8,7 +8,7 @@ from confluent_kafka import TopicPartition as TheirPartition
 
 from shoal.broker import Broker
 from shoal.client.cluster import Cluster, is_transient
-from shoal.client.groups import (
+from shoal.client.coordinator import (
     Committed,
     GroupMember,
     Membership,

@@ -16,8 +16,7 @@ from shoal.client.admin import (
 )
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig, IsolationLevel
-from shoal.client.fetch import Fetcher, FetchFrom
-from shoal.client.groups import (
+from shoal.client.coordinator import (
     Committed,
     GroupMember,
     Membership,
@@ -25,11 +24,12 @@ from shoal.client.groups import (
     describe_holder,
     fetch_offsets,
 )
+from shoal.client.fetch import Fetcher, FetchFrom
 from shoal.client.offsets import EARLIEST, epoch_end_offsets, list_offsets, local_log_start_offset
 from shoal.client.produce import Producer
+from shoal.client.scan import read_batches
 from shoal.mirroring.options import MirrorOptions
 from shoal.mirroring.prepare import prepare
-from shoal.mirroring.reading import read_batches
 from shoal.mirroring.topics import TopicSelection
 from shoal.protocol.apis import ApiKey
 from shoal.records import verify_crc

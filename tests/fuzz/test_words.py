@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.client.groups import Committed, Membership
+from shoal.client.coordinator import Committed, Membership
 from shoal.errors import ConfigError, Stopped
 from shoal.mirroring.control import ControlConnection, ControlServer
 from shoal.mirroring.pair import Identity, Pair

@@ -16,7 +16,7 @@ from rig.read import read_topic
 from rig.record import Record
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
-from shoal.client.groups import Membership
+from shoal.client.coordinator import Membership
 from shoal.mirroring.control import Uncontrolled
 from shoal.mirroring.lane import copy_lane
 from shoal.mirroring.positions import GroupPositions

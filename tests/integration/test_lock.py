@@ -5,7 +5,7 @@ import pytest
 from rig import KafkaCluster
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
-from shoal.client.groups import describe_holder
+from shoal.client.coordinator import describe_holder
 from shoal.mirroring import lock
 from shoal.mirroring.lock import GroupLock
 

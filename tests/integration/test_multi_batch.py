@@ -18,7 +18,7 @@ from rig.load import CODECS, await_leaders, load_batch, random_records
 from rig.proxy import Disturbance, Proxies, Step
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
-from shoal.client.groups import Membership
+from shoal.client.coordinator import Membership
 from shoal.client.multi_batch import marked
 from shoal.client.produce import Producer
 from shoal.errors import ConfigError

@@ -22,10 +22,10 @@ from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.offsets import LATEST, list_offsets
 from shoal.client.produce import Producer
+from shoal.client.scan import read_batches
 from shoal.mirroring.control import Uncontrolled
 from shoal.mirroring.lane import copy_lane
 from shoal.mirroring.ranges import CopyRange
-from shoal.mirroring.reading import read_batches
 from shoal.mirroring.settings import CopySettings
 from shoal.mirroring.verify import Outcome, PartitionReport, Side, VerifyReport, verify
 from shoal.net.address import parse_bootstrap

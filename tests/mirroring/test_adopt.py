@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from shoal.client.cluster import Cluster
-from shoal.client.groups import GroupMember, Membership
+from shoal.client.coordinator import GroupMember, Membership
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.incidents import IncidentKind
 from shoal.mirroring.lane import LaneResult

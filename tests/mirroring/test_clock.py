@@ -11,7 +11,7 @@ from shoal.broker import Broker
 from shoal.broker.apis.call import Call
 from shoal.broker.apis.table import Api
 from shoal.client.cluster import Cluster
-from shoal.client.groups import Membership
+from shoal.client.coordinator import Membership
 from shoal.client.produce import Producer
 from shoal.client.quorum import controller_ahead_ms
 from shoal.mirroring.control import ControlConnection, ControlServer, ReferenceClock, task

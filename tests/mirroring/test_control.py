@@ -20,7 +20,7 @@ import pytest
 
 from shoal.client.backoff import Backoff
 from shoal.client.cluster import Cluster
-from shoal.client.groups import GroupMember, Membership
+from shoal.client.coordinator import GroupMember, Membership
 from shoal.errors import BrokerError, Stopped
 from shoal.mirroring import partition_copy
 from shoal.mirroring.control import CarrierControl, ControlConnection, ControlServer, Uncontrolled

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shoal.client.cluster import Cluster
-from shoal.client.groups import Membership
+from shoal.client.coordinator import Membership
 from shoal.error_codes import ErrorCode
 from shoal.mirroring import copies
 from shoal.mirroring.copies import CopyState, CopyWatch, compare_copies

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.client.groups import Committed
+from shoal.client.coordinator import Committed
 from shoal.client.metadata import TopicMetadata
 from shoal.mirroring.first_start import (
     FirstStart,

@@ -14,7 +14,7 @@ import pytest
 
 from shoal.broker import Broker
 from shoal.client.cluster import Cluster
-from shoal.client.groups import Committed, Membership, commit_offsets, describe_holder
+from shoal.client.coordinator import Committed, Membership, commit_offsets, describe_holder
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, ConfigError, Disconnected, GroupHeld
 from shoal.mirroring import lock

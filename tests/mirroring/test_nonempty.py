@@ -8,7 +8,7 @@ import pytest
 
 from shoal.broker import Broker
 from shoal.client.cluster import Cluster
-from shoal.client.groups import Committed, Membership, commit_offsets, committed_by_groups
+from shoal.client.coordinator import Committed, Membership, commit_offsets, committed_by_groups
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.incidents import IncidentKind
 from shoal.mirroring.ranges import CopyRange

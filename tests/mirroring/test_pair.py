@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.client.groups import Committed
+from shoal.client.coordinator import Committed
 from shoal.errors import ConfigError
 from shoal.mirroring.first_start import FirstStart
 from shoal.mirroring.pair import Identity, Pair

@@ -10,7 +10,7 @@ import pytest
 
 from shoal.broker import Broker
 from shoal.client.cluster import Cluster
-from shoal.client.groups import Committed, Membership, commit_offsets
+from shoal.client.coordinator import Committed, Membership, commit_offsets
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError
 from shoal.mirroring.positions import GroupPositions

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shoal.client.groups import Membership
+from shoal.client.coordinator import Membership
 from shoal.errors import Stopped
 from shoal.mirroring.control import ControlConnection, ControlServer, planning
 from shoal.mirroring.lane import copy_lane

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shoal.client.groups import Membership
+from shoal.client.coordinator import Membership
 from shoal.error_codes import ErrorCode
 from shoal.errors import Stopped
 from shoal.mirroring import carrier, lane

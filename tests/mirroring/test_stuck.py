@@ -13,7 +13,7 @@ import pytest
 from shoal.broker import Broker
 from shoal.broker.apis.call import Call
 from shoal.client.cluster import Cluster
-from shoal.client.groups import fetch_offsets
+from shoal.client.coordinator import fetch_offsets
 from shoal.error_codes import ErrorCode
 from shoal.errors import Stopped
 from shoal.mirroring import lane

@@ -20,7 +20,7 @@ from shoal.cli.mirror_maker import parse
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.consumer import ConsumerRecord, RawRecord
-from shoal.client.groups import (
+from shoal.client.coordinator import (
     Committed,
     Coordinator,
     GroupMember,

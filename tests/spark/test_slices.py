@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shoal.client.groups import Membership
+from shoal.client.coordinator import Membership
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.control import ControlServer

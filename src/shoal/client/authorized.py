@@ -54,7 +54,7 @@ def group_operations(cluster: Cluster, group: str) -> frozenset[str] | None:
     """
     Return what may be done to a group; None where the cluster does not tell.
 
-    Asks each broker that answers, not the group's coordinator: see :func:`~.groups.has_coordinator`.
+    Asks each broker that answers, not the group's coordinator: see :func:`~.coordinator.has_coordinator`.
 
     """
     for node_id in cluster.metadata.brokers:

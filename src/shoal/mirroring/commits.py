@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Self
 
 from ..client.cluster import Cluster, is_transient, patiently
-from ..client.groups import JOIN_AGAIN
+from ..client.coordinator import JOIN_AGAIN
 from ..client.metadata import Metadata
 from ..errors import BrokerError, Disconnected, ShoalError
 from ..topic_partition import TopicPartition

@@ -22,7 +22,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from ..client.cluster import Cluster, is_transient
-from ..client.groups import Membership
+from ..client.coordinator import Membership
 from ..client.offsets import log_end_offsets
 from ..error_codes import ErrorCode
 from ..errors import PartitionStopped, ShoalError

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ..client.authorized import group_operations, topic_operations
 from ..client.cluster import Cluster, patiently
-from ..client.groups import Membership, describe_holder, has_coordinator
+from ..client.coordinator import Membership, describe_holder, has_coordinator
 from ..client.offsets import EARLIEST, LATEST, list_offsets
 from ..client.reachable import check_advertised
 from ..errors import AccessRefused, ConfigError, ShoalError

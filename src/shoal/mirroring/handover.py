@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..client.groups import Committed
+from ..client.coordinator import Committed
 from ..topic_partition import TopicPartition
 from .pair import Pair
 

@@ -26,7 +26,7 @@ import psutil
 
 from ..client.cluster import Cluster, is_transient, patiently
 from ..client.config import ClientConfig
-from ..client.groups import JOIN_AGAIN, GroupMember, Membership
+from ..client.coordinator import JOIN_AGAIN, GroupMember, Membership
 from ..errors import BrokerError, ConfigError, GroupHeld, ShoalError
 from ..topic_partition import TopicPartition
 from .control import lease_clock_s

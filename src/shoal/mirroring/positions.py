@@ -11,7 +11,7 @@ from functools import reduce
 from typing import Protocol
 
 from ..client.cluster import Cluster
-from ..client.groups import Membership, commit_offsets, fetch_offsets
+from ..client.coordinator import Membership, commit_offsets, fetch_offsets
 from ..errors import Disconnected, ShoalError
 from ..topic_partition import TopicPartition
 from .first_start import FirstStart, is_start_mark, read_first_start, start_mark

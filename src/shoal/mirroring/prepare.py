@@ -25,7 +25,7 @@ from ..client.admin import (
     validate_topic,
 )
 from ..client.cluster import Cluster, patiently
-from ..client.groups import Membership, has_coordinator
+from ..client.coordinator import Membership, has_coordinator
 from ..client.metadata import TopicMetadata
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, ConfigError, ShoalError

@@ -24,6 +24,7 @@ from ..client.cluster import Cluster
 from ..client.config import IsolationLevel
 from ..client.fetch import Fetcher, FetchFrom
 from ..client.produce import Producer
+from ..client.scan import is_gap
 from ..error_codes import ErrorCode, named_code
 from ..errors import ProtocolError
 from ..protocol.fetch import FetchedPartition, FetchResponse
@@ -34,7 +35,6 @@ from .control import CarrierControl
 from .incidents import REFUSED_WRITERS, Delivery, Incident, IncidentKind
 from .outgoing import Outgoing
 from .partition_copy import PartitionCopy
-from .reading import is_gap
 from .settings import CopySettings, MultiBatch
 
 __all__ = ["FETCH_MAX_WAIT_MS", "Route"]

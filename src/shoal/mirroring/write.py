@@ -24,12 +24,12 @@ from ..client.config import ClientConfig
 from ..client.offsets import EARLIEST, LATEST, list_offsets, log_end_offsets
 from ..client.produce import Producer
 from ..client.producers import last_sequence
+from ..client.scan import read_batches
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, CorruptBatch, ShoalError, UnsupportedBatch
 from ..records import Decision, RecordBatch, decide, fingerprint, split, stamp, verify_crc
 from ..topic_partition import TopicPartition
 from .pair import Identity
-from .reading import read_batches
 
 __all__ = ["WrittenRun", "new_writer", "write_rows"]
 

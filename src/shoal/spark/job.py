@@ -27,7 +27,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from shoal.client.cluster import Cluster, patiently
 from shoal.client.config import ClientConfig, IsolationLevel
-from shoal.client.groups import Membership
+from shoal.client.coordinator import Membership
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.client.reachable import check_advertised
 from shoal.errors import PartitionStopped, ShoalError, Stopped

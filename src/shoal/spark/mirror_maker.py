@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.client.cluster import Cluster, is_transient, patiently
-from shoal.client.groups import Membership
+from shoal.client.coordinator import Membership
 from shoal.errors import ConfigError, ShoalError
 from shoal.mirroring.control import ControlServer, ReferenceClock
 from shoal.mirroring.incidents import IncidentKind

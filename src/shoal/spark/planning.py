@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql.datasource import InputPartition
 
 from shoal.client.cluster import Cluster
-from shoal.client.groups import Membership
+from shoal.client.coordinator import Membership
 from shoal.client.metadata import leader_in
 from shoal.client.offsets import EARLIEST, list_offsets
 from shoal.errors import ConfigError, PartitionStopped, ShoalError

@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from shoal.client.cluster import Cluster, patiently
-from shoal.client.groups import Membership
+from shoal.client.coordinator import Membership
 from shoal.errors import Stopped
 from shoal.mirroring.control import ask_starts, planning
 from shoal.mirroring.plan import deal_lanes, lanes_worth_having, start_offsets

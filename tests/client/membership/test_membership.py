@@ -13,7 +13,7 @@ from confluent_kafka import Consumer
 
 from shoal.broker import Broker, BrokerCluster
 from shoal.client.cluster import Cluster
-from shoal.client.groups import Committed, Membership, commit_offsets, group_assignment
+from shoal.client.coordinator import Committed, Membership, commit_offsets, group_assignment
 from shoal.client.membership import ASSIGNORS, GroupMembership, MembershipSettings, RebalanceListener
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, ConfigError, ProtocolError

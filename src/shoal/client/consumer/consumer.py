@@ -11,10 +11,10 @@ from typing import Self, TypeVar
 from ...errors import BrokerError, ConfigError, NoPosition, ShoalError
 from ...topic_partition import TopicPartition
 from ..cluster import Cluster, is_transient, patiently
-from ..groups import JOIN_AGAIN, Committed, Membership, commit_offsets, fetch_offsets, group_assignment
+from ..coordinator import JOIN_AGAIN, Committed, Membership, commit_offsets, fetch_offsets, group_assignment
 from ..membership import GroupMembership, RebalanceListener
 from ..offsets import EARLIEST, LATEST, list_offsets
-from ..waiting import Wakeup, remaining_s
+from ..wakeup import Wakeup, remaining_s
 from .fetching import Fetching
 from .partitions import PartitionState
 from .records import AnyRecord

@@ -14,7 +14,7 @@ from ...topic_partition import TopicPartition
 from ..cluster import Cluster
 from ..fetch import Fetcher, FetchFrom
 from ..offsets import epoch_end_offsets
-from ..waiting import Wakeup, wait_for_answers
+from ..wakeup import Wakeup, wait_for_answers
 from .partitions import PartitionState
 from .records import read_fetched
 from .settings import ConsumerSettings

@@ -40,10 +40,10 @@ from ...topic_partition import TopicPartition
 from ..backoff import Backoff
 from ..cluster import Cluster, is_transient
 from ..config import ClientConfig
-from ..groups import Coordinator, Joined, Membership
+from ..coordinator import Coordinator, Joined, Membership
 from ..metadata import Metadata
 from .assignors import ASSIGNORS, Assignor, Member, RebalanceProtocol
-from .listener import RebalanceListener
+from .rebalance_listener import RebalanceListener
 
 __all__ = ["GroupMembership", "MembershipSettings"]
 

@@ -31,7 +31,7 @@ from ..connection import Connection
 from ..multi_batch import marked
 from ..offsets import log_end_offsets
 from ..produce import NO_ACKS, Producer
-from ..waiting import Wakeup, wait_for_answers
+from ..wakeup import Wakeup, wait_for_answers
 from .accumulator import Accumulator, Identity, PartitionQueue
 from .batches import OrdinaryBatch, PendingBatch
 from .outcomes import Finished, Outcomes, failing

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ...client.groups import Membership
+from ...client.coordinator import Membership
 from ...errors import Disconnected
 from ...net.listener import Listener
 from ...printable import logger

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from ...client.groups import Membership
+from ...client.coordinator import Membership
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, Stopped
 from ...printable import logger

@@ -24,7 +24,7 @@ from ...client.backoff import Backoff
 from ...client.cluster import Cluster, is_transient, patiently
 from ...client.consumer import ConsumerRecord, RawConsumer, RawRecord
 from ...client.consumer.settings import ConsumerSettings
-from ...client.groups import JOIN_AGAIN, commit_offsets
+from ...client.coordinator import JOIN_AGAIN, commit_offsets
 from ...client.offsets import LATEST, list_offsets
 from ...client.producer import RawProducer, RecordMetadata
 from ...client.producer.settings import ProducerSettings

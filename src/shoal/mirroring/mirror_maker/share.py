@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from ...client.cluster import Cluster, is_transient
 from ...client.config import ClientConfig
-from ...client.groups import JOIN_AGAIN, Membership, commit_offsets, group_assignment
+from ...client.coordinator import JOIN_AGAIN, Membership, commit_offsets, group_assignment
 from ...client.membership import GroupMembership, MembershipSettings, RebalanceListener
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, GroupHeld, ShoalError

@@ -24,14 +24,14 @@ from dataclasses import dataclass
 
 from ...client.cluster import is_transient
 from ...client.config import IsolationLevel
-from ...client.groups import describe_holder
+from ...client.coordinator import describe_holder
 from ...client.offsets import EARLIEST, LATEST, list_offsets, log_end_offsets
+from ...client.scan import read_batches
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, PartitionStopped, ShoalError, Stopped
 from ..incidents import Delivery
 from ..pair import Pair
 from ..partition_copy import PartitionCopy
-from ..reading import read_batches
 from ..settings import CopySettings
 from ..verify import DEFAULT_PATIENCE_S, OffsetRange, Outcome, PartitionReport
 from ..verify.comparison import PartitionComparison

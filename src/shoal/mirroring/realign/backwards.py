@@ -12,6 +12,7 @@ from contextlib import closing
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
+from ...client.scan import read_decided
 from ...errors import CorruptBatch, UnsupportedBatch
 from ...records import (
     Decision,
@@ -24,7 +25,6 @@ from ...records import (
 )
 from ..decoding import records_to_mirror
 from ..partition_copy import PartitionCopy
-from ..reading import read_decided
 from .logs import Clusters, DestinationLog
 from .tail import batches_at
 from .written import create_time_of

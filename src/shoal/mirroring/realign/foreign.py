@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 
+from ...client.scan import read_decided
 from ...errors import CorruptBatch, UnsupportedBatch
 from ...records import RecordBatch, read_records
 from ..decoding import records_to_mirror
 from ..pair import Pair
-from ..reading import read_decided
 from .places import Places, retention_is_faster
 from .tail import is_by
 from .written import create_time_of

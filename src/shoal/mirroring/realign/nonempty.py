@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...client.cluster import Cluster
 from ...client.offsets import EARLIEST, list_offsets
+from ...client.scan import read_batches
 from ...errors import CorruptBatch, PartitionStopped, ShoalError, UnsupportedBatch
 from ...records import Record, read_records
 from ...topic_partition import TopicPartition
 from ..incidents import Incident, IncidentKind
 from ..partition_copy import PartitionCopy
-from ..reading import read_batches
 from .logs import Clusters, DestinationLog
 from .preceding import Preceding, compare_preceding
 from .tail import Found, Place, Tail, find, last_batch, last_data_batch

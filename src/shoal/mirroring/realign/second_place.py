@@ -17,11 +17,11 @@ from typing import NamedTuple
 from ...client.cluster import Cluster
 from ...client.config import IsolationLevel
 from ...client.offsets import EARLIEST, list_offsets
+from ...client.scan import read_decided
 from ...errors import ShoalError, UnsupportedBatch
 from ...records import read_records
 from ...topic_partition import TopicPartition
 from ..partition_copy import PartitionCopy
-from ..reading import read_decided
 from ..verify import OffsetRange
 from .logs import Clusters
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 from dataclasses import dataclass
 
+from ...client.scan import read_decided
 from ...errors import UnsupportedBatch
 from ...records import BatchHeader, Decision, Record, RecordBatch, read_key_value_headers, read_records
 from ..decoding import records_to_mirror
 from ..partition_copy import PartitionCopy
-from ..reading import read_decided
 from .logs import Clusters
 from .merge import Cut, Merge
 from .written import OutOfSight, Written, WrittenBatch, create_time_of

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ...client.offsets import EARLIEST, list_offsets
+from ...client.scan import read_batches, read_decided
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, CorruptBatch, ShoalError, UnsupportedBatch
 from ...records import BatchHeader, Decision, Fingerprint, Record, RecordBatch, fingerprint, read_records
@@ -22,7 +23,6 @@ from ...topic_partition import TopicPartition
 from ..decoding import records_to_mirror
 from ..pair import Identity, Pair
 from ..partition_copy import PartitionCopy
-from ..reading import read_batches, read_decided
 from ..runs import add_run
 from .logs import Clusters, DestinationLog
 from .written import create_time_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 
 from ...client.cluster import Cluster, patiently
-from ...client.groups import Committed, fetch_offsets
+from ...client.coordinator import Committed, fetch_offsets
 from ...errors import ConfigError, ShoalError
 from ...topic_partition import TopicPartition
 from ..options import default_group

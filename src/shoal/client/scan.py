@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 
-from ..client.cluster import Cluster
-from ..client.config import IsolationLevel
-from ..client.connection import raise_for
-from ..client.fetch import Fetcher, FetchFrom
-from ..client.offsets import local_log_start_offset
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, CorruptBatch, ProtocolError, ShoalError
 from ..protocol.fetch import FetchedPartition, FetchResponse
 from ..records import AbortedTransactions, Decision, RecordBatch, decide, split, verify_crc
 from ..topic_partition import TopicPartition
+from .cluster import Cluster
+from .config import IsolationLevel
+from .connection import raise_for
+from .fetch import Fetcher, FetchFrom
+from .offsets import local_log_start_offset
 
 __all__ = ["is_gap", "read_batches", "read_decided"]
 
