@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from shoal.cli.report import LiveReport, say, table, warn
+from shoal.cli.output import LiveReport, say, table, warn
 from shoal.errors import (
     AccessRefused,
     BrokerError,

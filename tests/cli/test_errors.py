@@ -8,7 +8,7 @@ from typing import NoReturn
 import pytest
 
 from shoal.cli import main, verify
-from shoal.cli.report import say
+from shoal.cli.output import say
 from shoal.errors import ConfigError, ShoalError
 
 ARGUMENTS = ("verify", "--from", "a:1", "--to", "b:1", "--topics", "x")

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from shoal.cli.live_line import line
-from shoal.cli.report import (
+from shoal.cli.output import (
     JsonReport,
     LiveReport,
     News,
@@ -226,7 +226,7 @@ def test_transaction_that_stays_open_is_told_once_with_what_it_holds_back(
 def test_lines_of_a_service_have_their_times_but_not_on_a_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.cli.report._stamps", True)  # undone at the end
+    monkeypatch.setattr("shoal.cli.output._stamps", True)  # undone at the end
     monkeypatch.delenv("JOURNAL_STREAM", raising=False)
     report_to(as_json=False, is_service=False).warning("beware")
     report_to(as_json=False, is_service=True).warning("beware")

@@ -13,7 +13,7 @@ import pytest
 from rig.wait import wait_until
 from shoal.client.security.access import Security
 from shoal.client.security.tls import connect_tls
-from shoal.gateway.client import ClientGone, begin_tls
+from shoal.gateway.client_connection import ClientGone, begin_tls
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 from shoal.broker import BrokerCluster
 from shoal.gateway import rewriting
 from shoal.gateway import upstream as upstream_module
-from shoal.gateway.client import Incoming
+from shoal.gateway.client_connection import Incoming
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from shoal.records.down_conversion import DownConversion

@@ -23,8 +23,8 @@ from ..exit_codes import EXIT_USAGE
 from ..printable import printable_lines
 from . import broker, demo, gateway, gateway_user, mirror, mirror_maker, verify
 from .config_file import with_config_file
+from .output import first_line, print_json, say, stamp_lines
 from .parser import Parser
-from .report import first_line, print_json, say, stamp_lines
 
 __all__ = ["main", "make_parser"]
 

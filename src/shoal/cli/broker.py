@@ -10,7 +10,7 @@ from ..exit_codes import EXIT_DONE, EXIT_FAILED
 from ..mirroring.options import parse_listen
 from .conversion_metrics import add_metrics_option, serve_metrics
 from .options import Subparsers, add_output_options, parse_key_values, read_properties
-from .report import print_json, say, warn
+from .output import print_json, say, warn
 from .server_properties import ServerProperties, read_server_properties
 from .serving import allow_many_files, give_freed_memory_back, signals_held
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..mirroring.options import parse_listen
 from ..net.converting import ConversionTotals, held_bytes, totals
 from .http_options import add_http_options, parse_http
-from .report import say
+from .output import say
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

@@ -16,7 +16,7 @@ from ..mirroring.progress import Summary
 from ..mirroring.topics import TopicSelection
 from ..net.address import parse_bootstrap
 from .options import Subparsers, add_output_options
-from .report import print_json, report_to, table
+from .output import print_json, report_to, table
 
 if TYPE_CHECKING:
     from ..demo import Loaded

@@ -14,7 +14,7 @@ from ..mirroring.dry_run import DryRun, TopicOutlook, dry_run
 from ..mirroring.incidents import IncidentKind
 from ..mirroring.options import MirrorOptions
 from ..printable import printable_lines
-from .report import print_json, say, table, warn
+from .output import print_json, say, table, warn
 
 __all__ = ["print_dry_run"]
 

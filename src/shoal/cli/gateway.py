@@ -18,7 +18,7 @@ from ..nearest import did_you_mean
 from ..printable import printable_lines
 from .conversion_metrics import add_metrics_option, serve_metrics
 from .options import Subparsers, add_output_options, parse_cluster
-from .report import print_json, say, warn
+from .output import print_json, say, warn
 from .serving import allow_many_files, give_freed_memory_back, signals_held
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from .options import (
     parse_key_values,
     parse_topics,
 )
-from .report import progress_until_unread, report_to
+from .output import progress_until_unread, report_to
 
 __all__ = [
     "add_guarantee_options",

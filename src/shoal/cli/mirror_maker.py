@@ -23,7 +23,7 @@ from ..mirroring.topics import TopicSelection
 from .http_options import parse_http
 from .mirror import add_guarantee_options, add_spark_options, add_watching_options, parse_continue_on
 from .options import Subparsers, add_output_options, parse_key_values, read_properties
-from .report import progress_until_unread, report_to, warn
+from .output import progress_until_unread, report_to, warn
 
 __all__ = ["add_parser", "parse", "run"]
 

@@ -13,7 +13,7 @@ from ..errors import ConfigError
 from ..exit_codes import EXIT_FAILED
 from ..mirroring.topics import TopicSelection
 from ..net.address import parse_bootstrap
-from .report import warn
+from .output import warn
 
 __all__ = [
     "Subparsers",

@@ -24,7 +24,7 @@ from .options import (
     parse_clusters,
     parse_topics,
 )
-from .report import print_json, warn
+from .output import print_json, warn
 from .verify_report import DEFAULT_RANGES, print_report, progress_to
 
 __all__ = ["add_parser", "run"]

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ..mirroring.verify import Outcome, PartitionReport, VerifyProgress, VerifyReport
 from ..printable import printable
-from .report import say
+from .output import say
 
 __all__ = ["DEFAULT_RANGES", "line", "print_report", "progress_to"]
 

@@ -19,7 +19,7 @@ from ..net.converting import serving
 from ..net.listener import Listener, addresses_of
 from ..net.server_tls import server_context
 from ..printable import logger
-from .client import Client, ClientGone, begin_tls
+from .client_connection import Client, ClientGone, begin_tls
 from .login import LoginFailed
 from .nodes import Nodes
 from .session import Session

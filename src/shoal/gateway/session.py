@@ -19,15 +19,15 @@ from ..protocol.codec import RequestHeader
 from ..protocol.produce import read_acks
 from ..records.down_conversion import DownConversion
 from . import broker_configs
-from .client import Client, ClientGone, Incoming
+from .client_connection import Client, ClientGone, Incoming
 from .login import Conversation, Passing
 from .nodes import Nodes
 from .replica_ids import HEAD_BYTES, Impostor, check_replica_id, has_replica_id
 from .rewriting import rewrite
 from .settings import GatewaySettings
 from .translation import list_offsets, produce, renumbered
-from .translation.asking import Asking, Part
 from .translation.fetch import FetchTranslation
+from .translation.request import Asking, Part
 from .translation.topic_limits import TopicLimits
 from .upstream import Upstream
 from .versions import OLDEST_TRANSLATED, REWRITTEN, served_versions

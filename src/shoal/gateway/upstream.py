@@ -13,7 +13,7 @@ from ..protocol import codec
 from ..protocol.apis import ApiKey
 from ..protocol.codec import RequestHeader
 from ..protocol.primitives import INT32
-from .client import PIECE_BYTES, Client, ClientGone, Incoming
+from .client_connection import PIECE_BYTES, Client, ClientGone, Incoming
 from .versions import name_of
 from .working import waiting
 

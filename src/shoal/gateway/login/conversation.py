@@ -18,7 +18,7 @@ from ...protocol import codec
 from ...protocol.apis import ApiKey
 from ...protocol.codec import RequestHeader
 from ...protocol.primitives import INT32
-from ..client import Client, ClientGone, Incoming
+from ..client_connection import Client, ClientGone, Incoming
 from .exchange import Exchange, LoginFailed, begin_exchange
 from .users import UserFile
 

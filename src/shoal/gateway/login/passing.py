@@ -21,7 +21,7 @@ from ...errors import Disconnected
 from ...protocol import codec
 from ...protocol.apis import ApiKey
 from ...protocol.primitives import INT32
-from ..client import Client, ClientGone, Incoming
+from ..client_connection import Client, ClientGone, Incoming
 from ..upstream import Upstream
 from .conversation import LARGEST_TOKEN, decoded
 from .exchange import LoginFailed

@@ -31,7 +31,7 @@ from ...protocol.fetch import (
 from ...records.down_conversion import DownConversion
 from ...topic_partition import TopicPartition
 from ..settings import GatewaySettings
-from .asking import Asking, Part, old_code
+from .request import Asking, Part, old_code
 
 __all__ = ["FetchTranslation"]
 

@@ -16,7 +16,7 @@ from ...error_codes import ErrorCode
 from ...protocol import codec
 from ...protocol.apis import ApiKey
 from ...topic_partition import TopicPartition
-from .asking import Asking, Part, old_code
+from .request import Asking, Part, old_code
 
 __all__ = ["translate"]
 

@@ -26,9 +26,9 @@ from ...protocol.produce import (
 from ...records.down_conversion import ConvertedCounts
 from ...records.up_conversion import read_message_set, up_convert
 from ...topic_partition import TopicPartition
-from ..client import ClientGone
+from ..client_connection import ClientGone
 from ..settings import GatewaySettings
-from .asking import Asking, Part, old_code
+from .request import Asking, Part, old_code
 from .topic_limits import TopicLimits
 
 __all__ = ["translate"]

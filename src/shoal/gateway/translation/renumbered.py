@@ -8,7 +8,7 @@ from typing import Any
 from ...error_codes import ErrorCode
 from ...protocol import codec
 from ...protocol.apis import ApiKey
-from .asking import Asking, Part, old_code
+from .request import Asking, Part, old_code
 
 __all__ = ["RENUMBERED", "translate"]
 

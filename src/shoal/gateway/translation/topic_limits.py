@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ...error_codes import ErrorCode
 from ...protocol import codec
 from ...protocol.apis import ApiKey
-from .asking import Asking
+from .request import Asking
 
 __all__ = ["TopicLimits"]
 

@@ -14,7 +14,7 @@ from ...protocol import codec
 from ...protocol.apis import ApiKey
 from ...protocol.codec import RequestHeader
 from ...records.down_conversion import DownConversion
-from ..client import ClientGone
+from ..client_connection import ClientGone
 from ..upstream import Upstream
 
 __all__ = ["Asking", "Part", "old_code"]
