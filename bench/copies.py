@@ -24,13 +24,13 @@ from shoal.client.cluster import Cluster, patiently
 from shoal.client.config import ClientConfig
 from shoal.client.connection import Connection
 from shoal.client.coordinator import Membership
-from shoal.mirroring.copies import CopyWatch
-from shoal.mirroring.first_start import FirstStart
-from shoal.mirroring.options import MirrorOptions
-from shoal.mirroring.pair import Identity, Pair
-from shoal.mirroring.plan import partitions_of
+from shoal.mirroring.assignment import partitions_of
+from shoal.mirroring.model.first_start import FirstStart
+from shoal.mirroring.model.options import MirrorOptions
+from shoal.mirroring.model.position import Identity, Pair
+from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.positions import GroupPositions
-from shoal.mirroring.topics import TopicSelection
+from shoal.mirroring.prepare.copies import CopyWatch
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 

@@ -8,11 +8,11 @@ import sys
 
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig, IsolationLevel
+from shoal.mirroring.assignment import end_offsets, partitions_of
 from shoal.mirroring.control import Uncontrolled
-from shoal.mirroring.lane import copy_lane
-from shoal.mirroring.plan import end_offsets, partitions_of
-from shoal.mirroring.ranges import CopyRange
-from shoal.mirroring.settings import CopySettings
+from shoal.mirroring.model.copy_options import CopySettings
+from shoal.mirroring.model.ranges import CopyRange
+from shoal.mirroring.task.task import copy_lane
 
 
 def copy_topic(source_servers: str, destination_servers: str, topic: str, copy: str) -> bool:

@@ -44,11 +44,11 @@ from rig import (
 from rig.process import spawn, tail
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
+from shoal.mirroring.assignment import partitions_of
 from shoal.mirroring.control import Uncontrolled
-from shoal.mirroring.lane import copy_lane
-from shoal.mirroring.plan import partitions_of
-from shoal.mirroring.ranges import OPEN_END, CopyRange
-from shoal.mirroring.settings import CopySettings
+from shoal.mirroring.model.copy_options import CopySettings
+from shoal.mirroring.model.ranges import OPEN_END, CopyRange
+from shoal.mirroring.task.task import copy_lane
 
 _RESULTS = Path(__file__).parent / "results.md"
 _VALUE_BYTES = 1000

@@ -50,12 +50,12 @@ from rig.read import PartitionDigest
 from shoal.broker import Broker
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig, IsolationLevel
+from shoal.mirroring.assignment import end_offsets as source_ends
+from shoal.mirroring.assignment import partitions_of
 from shoal.mirroring.control import Uncontrolled
-from shoal.mirroring.lane import copy_lane
-from shoal.mirroring.plan import end_offsets as source_ends
-from shoal.mirroring.plan import partitions_of
-from shoal.mirroring.ranges import CopyRange
-from shoal.mirroring.settings import CopySettings, MultiBatch, Rebatch
+from shoal.mirroring.model.copy_options import CopySettings, MultiBatch, Rebatch
+from shoal.mirroring.model.ranges import CopyRange
+from shoal.mirroring.task.task import copy_lane
 
 _RESULTS = Path(__file__).parent / "results.md"
 _RECORD_BYTES = 100

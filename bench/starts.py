@@ -30,14 +30,14 @@ from shoal.client.cluster import Cluster, patiently
 from shoal.client.config import ClientConfig
 from shoal.client.connection import Connection
 from shoal.client.coordinator import Membership
+from shoal.mirroring.assignment import end_offsets, partitions_of
 from shoal.mirroring.control import Uncontrolled
-from shoal.mirroring.lane import copy_lane
-from shoal.mirroring.partition_copy import PartitionCopy
-from shoal.mirroring.plan import end_offsets, partitions_of
+from shoal.mirroring.model.copy_options import CopySettings
+from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.positions import GroupPositions
-from shoal.mirroring.ranges import CopyRange
-from shoal.mirroring.realign import Watch, realign
-from shoal.mirroring.settings import CopySettings
+from shoal.mirroring.task.partition import PartitionCopy
+from shoal.mirroring.task.resume import Watch, realign
+from shoal.mirroring.task.task import copy_lane
 
 _RESULTS = Path(__file__).parent / "results.md"
 _PER_TOPIC = 50

@@ -11,7 +11,7 @@ from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.coordinator import Membership
 from shoal.client.produce import Producer
-from shoal.mirroring import carrier
+from shoal.mirroring.task import worker as carrier
 from shoal.protocol.produce import ProduceOutcome
 from shoal.topic_partition import TopicPartition
 from tests.two_brokers import Killed, Watched

@@ -7,10 +7,10 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from shoal.mirroring.exposition import Exposition
-from shoal.mirroring.garbage_collection import GarbageCollection
-from shoal.mirroring.metrics import Metrics
-from shoal.mirroring.processes import LocalProcesses, ProcessRole, ProcessUsage
+from shoal.mirroring.monitoring.garbage_collection import GarbageCollection
+from shoal.mirroring.monitoring.metrics import Metrics
+from shoal.mirroring.monitoring.processes import LocalProcesses, ProcessRole, ProcessUsage
+from shoal.mirroring.monitoring.prometheus import Exposition
 from shoal.topic_partition import TopicPartition
 
 __all__ = [

@@ -23,10 +23,10 @@ from shoal.errors import (
     ProtocolError,
     ShoalError,
 )
-from shoal.mirroring.exposition import Exposition
-from shoal.mirroring.metrics import Metrics
-from shoal.mirroring.page import About, Watch
-from shoal.mirroring.processes import LocalProcesses
+from shoal.mirroring.monitoring.metrics import Metrics
+from shoal.mirroring.monitoring.page import About, Watch
+from shoal.mirroring.monitoring.processes import LocalProcesses
+from shoal.mirroring.monitoring.prometheus import Exposition
 from shoal.net.address import Address
 from shoal.printable import logger, printable, printable_lines, printable_values
 from shoal.spark.first_sentence import ReportedError

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import shoal
-from shoal.mirroring import runs
+from shoal.mirroring.model import offset_map as runs
 
 PAGE = Path(__file__).parents[1] / "docs" / "datasource.md"
 

@@ -25,12 +25,12 @@ from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.coordinator import Membership
 from shoal.mirroring.control import Control, Uncontrolled
-from shoal.mirroring.lane import LaneResult, copy_lane
-from shoal.mirroring.pair import Pair
+from shoal.mirroring.model.copy_options import CopySettings, MultiBatch
+from shoal.mirroring.model.offset_map import add_run
+from shoal.mirroring.model.position import Pair
+from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.positions import GroupPositions
-from shoal.mirroring.ranges import CopyRange
-from shoal.mirroring.runs import add_run
-from shoal.mirroring.settings import CopySettings, MultiBatch
+from shoal.mirroring.task.task import LaneResult, copy_lane
 from shoal.net.address import Address
 from shoal.protocol.apis import ApiKey
 from shoal.records import RecordBatch, read_key_value_headers, read_records, split, verify_crc

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .client.coordinator import Committed
     from .client.membership import RebalanceListener
     from .client.producer import RawProducer, RecordMetadata
-    from .mirroring.runs import AcknowledgedRun
+    from .mirroring.model.offset_map import AcknowledgedRun
     from .spark.api import mirror
     from .spark.datasource import ShoalDataSource, data_source
     from .topic_partition import TopicPartition
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 _WHERE = {
-    "AcknowledgedRun": "shoal.mirroring.runs",
+    "AcknowledgedRun": "shoal.mirroring.model.offset_map",
     "Committed": "shoal.client.coordinator",
     "ConsumerRecord": "shoal.client.consumer",
     "RawConsumer": "shoal.client.consumer",

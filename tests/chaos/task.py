@@ -13,11 +13,11 @@ import time
 from typing import Any
 
 from shoal.client.config import ClientConfig, IsolationLevel
-from shoal.mirroring import partition_copy
 from shoal.mirroring.control import Uncontrolled
-from shoal.mirroring.lane import copy_lane
-from shoal.mirroring.ranges import CopyRange
-from shoal.mirroring.settings import CopySettings, Rebatch
+from shoal.mirroring.model.copy_options import CopySettings, Rebatch
+from shoal.mirroring.model.ranges import CopyRange
+from shoal.mirroring.task import partition as partition_copy
+from shoal.mirroring.task.task import copy_lane
 from shoal.net.address import parse_bootstrap
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.mirroring.realign import nonempty
-from shoal.mirroring.realign.preceding import Preceding
+from shoal.mirroring.task.resume import nonempty
+from shoal.mirroring.task.resume.preceding import Preceding
 from tests.chaos.arena import Arena, open_arena
 from tests.chaos.plan import AGES, KINDS, Change, Event, EventKind, Kind, Meanwhile, Network, draw, kind_of
 from tests.chaos.report import line_of

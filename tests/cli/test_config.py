@@ -12,7 +12,7 @@ from shoal.cli import main, make_parser
 from shoal.cli.config_file import with_config_file
 from shoal.cli.mirror import parse
 from shoal.errors import ConfigError
-from shoal.mirroring.options import MirrorOptions
+from shoal.mirroring.model.options import MirrorOptions
 
 MINIMUM = 'from = "a:1"\nto = "b:2"\ntopics = "x"\n'
 

@@ -16,7 +16,7 @@ import pytest
 from shoal.cli import VERBS, make_parser
 from shoal.cli.config_file import with_config_file
 from shoal.exit_codes import EXIT_CONTINUED, EXIT_USAGE
-from shoal.mirroring.topic_configs import COPIED_ALWAYS, COPIED_WHERE_SET
+from shoal.mirroring.prepare.topic_configs import COPIED_ALWAYS, COPIED_WHERE_SET
 from tests.cli.sentences import ANYTHING, sentences
 
 ROOT = Path(__file__).parents[2]

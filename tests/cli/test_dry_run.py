@@ -20,9 +20,9 @@ from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.coordinator import Committed, GroupMember, Membership, commit_offsets
 from shoal.error_codes import ErrorCode
-from shoal.mirroring.options import MirrorOptions
-from shoal.mirroring.pair import Identity, Pair
-from shoal.mirroring.topics import TopicSelection
+from shoal.mirroring.model.options import MirrorOptions
+from shoal.mirroring.model.position import Identity, Pair
+from shoal.mirroring.model.topics import TopicSelection
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 

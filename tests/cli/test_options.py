@@ -7,10 +7,10 @@ from shoal.cli.mirror import add_parser, parse
 from shoal.cli.options import parse_key_values, read_properties
 from shoal.client.config import IsolationLevel
 from shoal.errors import ConfigError
-from shoal.mirroring.incidents import Delivery, IncidentKind
-from shoal.mirroring.options import MirrorOptions, Start
-from shoal.mirroring.settings import MultiBatch, Rebatch
-from shoal.mirroring.topics import TopicSelection
+from shoal.mirroring.model.copy_options import MultiBatch, Rebatch
+from shoal.mirroring.model.incidents import Delivery, IncidentKind
+from shoal.mirroring.model.options import MirrorOptions, Start
+from shoal.mirroring.model.topics import TopicSelection
 from shoal.net.address import Address
 from shoal.records import Codec
 

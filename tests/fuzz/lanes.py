@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from shoal.client import backoff
 from shoal.errors import ShoalError
-from shoal.mirroring.lane import LaneResult
+from shoal.mirroring.task.task import LaneResult
 from shoal.protocol.apis import ApiKey
 from tests.fuzz.liar import Lie, changed_fields
 from tests.two_brokers import ABORT, COMMIT, Content, History, TwoBrokers, Watched

@@ -28,9 +28,9 @@ from shoal.client.fetch import Fetcher, FetchFrom
 from shoal.client.offsets import EARLIEST, epoch_end_offsets, list_offsets, local_log_start_offset
 from shoal.client.produce import Producer
 from shoal.client.scan import read_batches
-from shoal.mirroring.options import MirrorOptions
-from shoal.mirroring.prepare import prepare
-from shoal.mirroring.topics import TopicSelection
+from shoal.mirroring.model.options import MirrorOptions
+from shoal.mirroring.model.topics import TopicSelection
+from shoal.mirroring.prepare.prepare import prepare
 from shoal.protocol.apis import ApiKey
 from shoal.records import verify_crc
 from shoal.topic_partition import TopicPartition

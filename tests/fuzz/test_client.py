@@ -23,7 +23,7 @@ from shoal.client.admin import (
 from shoal.client.cluster import Cluster
 from shoal.client.coordinator import describe_holder
 from shoal.errors import BrokerError, Disconnected, ProtocolError, ShoalError
-from shoal.mirroring.topic_configs import TopicState
+from shoal.mirroring.prepare.topic_configs import TopicState
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_response, encode_response
 from tests.batches import batch

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.errors import ShoalError
-from shoal.mirroring.lane import LaneResult
+from shoal.mirroring.task.task import LaneResult
 from shoal.mirroring.verify import verify
 from shoal.protocol.apis import ApiKey
 from tests.fuzz.effort import effort

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from shoal.client.coordinator import Committed, Membership
 from shoal.errors import ConfigError, Stopped
 from shoal.mirroring.control import ControlConnection, ControlServer
-from shoal.mirroring.pair import Identity, Pair
+from shoal.mirroring.model.position import Identity, Pair
 from tests.fuzz.damage import mutated
 from tests.fuzz.effort import bounded, effort
 

@@ -40,7 +40,7 @@ from shoal.client.cluster import Cluster
 from shoal.client.consumer import RawConsumer
 from shoal.client.producer import RawProducer
 from shoal.errors import ShoalError
-from shoal.mirroring.lane import LaneResult
+from shoal.mirroring.task.task import LaneResult
 from shoal.mirroring.verify import verify
 from shoal.protocol.apis import ApiKey
 from tests.fuzz.lanes import check, filled, hurried, lane, patient

@@ -18,10 +18,10 @@ from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.coordinator import Membership
 from shoal.mirroring.control import Uncontrolled
-from shoal.mirroring.lane import copy_lane
+from shoal.mirroring.model.copy_options import CopySettings
+from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.positions import GroupPositions
-from shoal.mirroring.ranges import CopyRange
-from shoal.mirroring.settings import CopySettings
+from shoal.mirroring.task.task import copy_lane
 from shoal.net.address import parse_bootstrap
 from shoal.topic_partition import TopicPartition
 

@@ -12,8 +12,8 @@ from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.offsets import log_end_offsets
 from shoal.client.quorum import controller_ahead_ms
-from shoal.mirroring import write as write_module
-from shoal.mirroring.write import new_writer, write_rows
+from shoal.mirroring.task import write_rows as write_module
+from shoal.mirroring.task.write_rows import new_writer, write_rows
 from shoal.net.address import parse_bootstrap
 from shoal.topic_partition import TopicPartition
 from tests import batches

@@ -31,15 +31,15 @@ from rig.wait import wait_until
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.errors import ShoalError
+from shoal.mirroring.assignment import end_offsets, partitions_of
 from shoal.mirroring.control import Uncontrolled
-from shoal.mirroring.lane import copy_lane
-from shoal.mirroring.lock import GroupLock
-from shoal.mirroring.options import MirrorOptions
-from shoal.mirroring.plan import end_offsets, partitions_of
-from shoal.mirroring.prepare import prepare
-from shoal.mirroring.ranges import CopyRange
-from shoal.mirroring.settings import CopySettings
-from shoal.mirroring.topics import TopicSelection
+from shoal.mirroring.driver.group_lock import GroupLock
+from shoal.mirroring.model.copy_options import CopySettings
+from shoal.mirroring.model.options import MirrorOptions
+from shoal.mirroring.model.ranges import CopyRange
+from shoal.mirroring.model.topics import TopicSelection
+from shoal.mirroring.prepare.prepare import prepare
+from shoal.mirroring.task.task import copy_lane
 from tests.integration.mirror_process import shoal
 
 #: Longer than what it waits for itself, on a busy machine.

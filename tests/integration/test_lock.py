@@ -6,8 +6,8 @@ from rig import KafkaCluster
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.coordinator import describe_holder
-from shoal.mirroring import lock
-from shoal.mirroring.lock import GroupLock
+from shoal.mirroring.driver import group_lock as lock
+from shoal.mirroring.driver.group_lock import GroupLock
 
 
 def test_group_is_held_by_the_process_that_took_a_dead_one_s_place(

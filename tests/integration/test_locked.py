@@ -24,9 +24,9 @@ from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.errors import AccessRefused, Disconnected, ShoalError
 from shoal.mirroring.control import Uncontrolled
-from shoal.mirroring.lane import LaneResult, copy_lane
-from shoal.mirroring.ranges import CopyRange
-from shoal.mirroring.settings import CopySettings
+from shoal.mirroring.model.copy_options import CopySettings
+from shoal.mirroring.model.ranges import CopyRange
+from shoal.mirroring.task.task import LaneResult, copy_lane
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_response
 from tests.integration.mirror_process import MirrorProcess, shoal

@@ -22,11 +22,11 @@ from shoal.client.coordinator import Membership
 from shoal.client.multi_batch import marked
 from shoal.client.produce import Producer
 from shoal.errors import ConfigError
-from shoal.mirroring.lane import copy_lane
-from shoal.mirroring.multi_batch import require_multi_batch
+from shoal.mirroring.model.copy_options import CopySettings, MultiBatch
+from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.positions import GroupPositions
-from shoal.mirroring.ranges import CopyRange
-from shoal.mirroring.settings import CopySettings, MultiBatch
+from shoal.mirroring.prepare.agent_check import require_multi_batch
+from shoal.mirroring.task.task import copy_lane
 from shoal.net.address import parse_bootstrap
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition

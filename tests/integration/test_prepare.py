@@ -9,9 +9,9 @@ from rig import KafkaCluster, create_topic
 from shoal.client.cluster import Cluster, patiently
 from shoal.client.config import ClientConfig
 from shoal.errors import ConfigError
-from shoal.mirroring.options import MirrorOptions
-from shoal.mirroring.prepare import Plan, Prepared, PreparedTopic, look, prepare
-from shoal.mirroring.topics import TopicSelection
+from shoal.mirroring.model.options import MirrorOptions
+from shoal.mirroring.model.topics import TopicSelection
+from shoal.mirroring.prepare.prepare import Plan, Prepared, PreparedTopic, look, prepare
 from shoal.topic_partition import TopicPartition
 
 

@@ -23,9 +23,9 @@ from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.control import Control, Uncontrolled
-from shoal.mirroring.lane import LaneResult, copy_lane
-from shoal.mirroring.ranges import CopyRange
-from shoal.mirroring.settings import CopySettings
+from shoal.mirroring.model.copy_options import CopySettings
+from shoal.mirroring.model.ranges import CopyRange
+from shoal.mirroring.task.task import LaneResult, copy_lane
 from shoal.net.address import parse_bootstrap
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class

@@ -22,10 +22,10 @@ from rig.wait import wait_until
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.offsets import LATEST, list_offsets
-from shoal.mirroring.incidents import IncidentKind
-from shoal.mirroring.lane import LaneResult, copy_lane
-from shoal.mirroring.ranges import CopyRange
-from shoal.mirroring.settings import CopySettings
+from shoal.mirroring.model.copy_options import CopySettings
+from shoal.mirroring.model.incidents import IncidentKind
+from shoal.mirroring.model.ranges import CopyRange
+from shoal.mirroring.task.task import LaneResult, copy_lane
 from shoal.net.address import parse_bootstrap
 from shoal.topic_partition import TopicPartition
 from tests.two_brokers import Watched

@@ -24,9 +24,9 @@ from shoal.client.offsets import LATEST, list_offsets
 from shoal.client.produce import Producer
 from shoal.client.scan import read_batches
 from shoal.mirroring.control import Uncontrolled
-from shoal.mirroring.lane import copy_lane
-from shoal.mirroring.ranges import CopyRange
-from shoal.mirroring.settings import CopySettings
+from shoal.mirroring.model.copy_options import CopySettings
+from shoal.mirroring.model.ranges import CopyRange
+from shoal.mirroring.task.task import copy_lane
 from shoal.mirroring.verify import Outcome, PartitionReport, Side, VerifyReport, verify
 from shoal.net.address import parse_bootstrap
 from shoal.records import RecordBatch, read_header, stamp

@@ -6,7 +6,8 @@ from functools import partial
 import pytest
 
 from shoal.client.backoff import Backoff
-from shoal.mirroring import carrier, partition_copy
+from shoal.mirroring.task import partition as partition_copy
+from shoal.mirroring.task import worker as carrier
 from tests.two_brokers import History, TwoBrokers
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shoal.mirroring.metrics import Metrics
-from shoal.mirroring.ranges import CopyRange
+from shoal.mirroring.model.ranges import CopyRange
+from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.topic_partition import TopicPartition
 from tests.two_brokers import Watched
 

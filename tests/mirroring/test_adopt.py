@@ -9,10 +9,10 @@ import pytest
 from shoal.client.cluster import Cluster
 from shoal.client.coordinator import GroupMember, Membership
 from shoal.error_codes import ErrorCode
-from shoal.mirroring.incidents import IncidentKind
-from shoal.mirroring.lane import LaneResult
+from shoal.mirroring.model.incidents import IncidentKind
+from shoal.mirroring.model.ranges import OPEN_END
 from shoal.mirroring.positions import GroupPositions
-from shoal.mirroring.ranges import OPEN_END
+from shoal.mirroring.task.task import LaneResult
 from shoal.mirroring.verify import Outcome
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
@@ -490,7 +490,7 @@ def test_a_copy_that_another_mirror_is_at_work_on_is_refused(adopting: TwoBroker
 def test_a_comparison_says_how_far_it_is_and_ends_with_its_task(
     adopting: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.mirroring.realign.adopt._LOOK_INTERVAL_S", 0.01)
+    monkeypatch.setattr("shoal.mirroring.task.resume.adopt._LOOK_INTERVAL_S", 0.01)
     varied(history, 4, 4)
     recut(adopting, history.committed[:6])
     held = Held(adopting.destination, ApiKey.FETCH)

@@ -19,7 +19,7 @@ import pytest
 
 from shoal.broker import Broker
 from shoal.error_codes import ErrorCode
-from shoal.mirroring.settings import MultiBatch
+from shoal.mirroring.model.copy_options import MultiBatch
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from tests.two_brokers import ABORT, COMMIT, NOW_MS, History, Killed, Mortal, TwoBrokers, Watched, wait_until
@@ -166,9 +166,9 @@ import sys
 from shoal.client.config import ClientConfig
 from shoal.client.connection import parse_bootstrap
 from shoal.mirroring.control import Uncontrolled
-from shoal.mirroring.lane import copy_lane
-from shoal.mirroring.ranges import CopyRange
-from shoal.mirroring.settings import CopySettings
+from shoal.mirroring.task.task import copy_lane
+from shoal.mirroring.model.ranges import CopyRange
+from shoal.mirroring.model.copy_options import CopySettings
 
 source, destination, *ends = sys.argv[1:]
 settings = CopySettings(

@@ -17,8 +17,8 @@ import pytest
 from shoal.broker import Broker
 from shoal.broker.storage.log import Log
 from shoal.error_codes import ErrorCode
-from shoal.mirroring.ranges import CopyRange
-from shoal.mirroring.settings import MultiBatch, Rebatch
+from shoal.mirroring.model.copy_options import MultiBatch, Rebatch
+from shoal.mirroring.model.ranges import CopyRange
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from tests import batches

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import pytest
 
-from shoal.mirroring.incidents import IncidentKind
+from shoal.mirroring.model.incidents import IncidentKind
 from shoal.protocol.apis import ApiKey
 from tests import batches
 from tests.two_brokers import (

@@ -14,8 +14,9 @@ from shoal.client.cluster import Cluster
 from shoal.client.coordinator import Membership
 from shoal.client.produce import Producer
 from shoal.client.quorum import controller_ahead_ms
-from shoal.mirroring.control import ControlConnection, ControlServer, ReferenceClock, task
-from shoal.mirroring.control.lines import wall_clock_ms
+from shoal.mirroring.control import ControlConnection, ControlServer, ReferenceClock
+from shoal.mirroring.control import client as task
+from shoal.mirroring.control.protocol import wall_clock_ms
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import response_class
 from tests.two_brokers import NOW_MS, TwoBrokers, config_of

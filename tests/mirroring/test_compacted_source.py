@@ -10,8 +10,8 @@ from typing import NamedTuple
 import pytest
 
 from shoal.broker.storage.log import Log
-from shoal.mirroring.incidents import IncidentKind
-from shoal.mirroring.settings import Rebatch
+from shoal.mirroring.model.copy_options import Rebatch
+from shoal.mirroring.model.incidents import IncidentKind
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec, read_key_value_headers, read_records
 from tests import batches

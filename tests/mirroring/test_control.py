@@ -22,9 +22,9 @@ from shoal.client.backoff import Backoff
 from shoal.client.cluster import Cluster
 from shoal.client.coordinator import GroupMember, Membership
 from shoal.errors import BrokerError, Stopped
-from shoal.mirroring import partition_copy
 from shoal.mirroring.control import CarrierControl, ControlConnection, ControlServer, Uncontrolled
-from shoal.mirroring.handover import Handover
+from shoal.mirroring.control.handover import Handover
+from shoal.mirroring.task import partition as partition_copy
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from tests.two_brokers import NOW_MS, History, TwoBrokers, is_let_go, leads_elsewhere, wait_until
@@ -271,7 +271,7 @@ def test_a_callback_that_fails_does_not_end_the_task(caplog: pytest.LogCaptureFi
 def test_a_task_that_does_not_listen_holds_up_no_other(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.mirroring.control.driver._TELL_TIMEOUT_S", 1)
+    monkeypatch.setattr("shoal.mirroring.control.server._TELL_TIMEOUT_S", 1)
     with socket.create_connection(driver.server.address) as deaf:
         deaf.sendall(
             json.dumps({"hello": "secret", "clock_s": 1.0, "wall_ms": 1.7e12, "process": "a:1"}).encode()

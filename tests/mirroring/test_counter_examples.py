@@ -17,7 +17,7 @@ import pytest
 from shoal.broker import Broker
 from shoal.broker.apis.call import Call
 from shoal.error_codes import ErrorCode
-from shoal.mirroring.incidents import IncidentKind
+from shoal.mirroring.model.incidents import IncidentKind
 from shoal.protocol.apis import ApiKey
 from tests import batches
 from tests.late_requests import Requests, arrive

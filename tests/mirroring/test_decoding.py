@@ -11,7 +11,7 @@ import pytest
 from aiokafka.codec import gzip_encode
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 
-from shoal.mirroring.ranges import CopyRange
+from shoal.mirroring.model.ranges import CopyRange
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec, Decision
 from tests import batches

@@ -12,11 +12,11 @@ import pytest
 from shoal.client.admin import create_partitions
 from shoal.client.cluster import Cluster
 from shoal.error_codes import ErrorCode
-from shoal.mirroring import options
-from shoal.mirroring.discovery import Discovery
-from shoal.mirroring.options import MirrorOptions
-from shoal.mirroring.prepare import PreparedTopic, prepare
-from shoal.mirroring.topics import TopicSelection
+from shoal.mirroring.driver.discovery import Discovery
+from shoal.mirroring.model import options
+from shoal.mirroring.model.options import MirrorOptions
+from shoal.mirroring.model.topics import TopicSelection
+from shoal.mirroring.prepare.prepare import PreparedTopic, prepare
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from tests.two_brokers import History, TwoBrokers, wait_until

@@ -11,13 +11,13 @@ import pytest
 
 from shoal.errors import ShoalError
 from shoal.mirroring.control import ControlServer
-from shoal.mirroring.driver_loop import AtWork, DriverLoop
-from shoal.mirroring.metrics import Metrics
-from shoal.mirroring.prepare import PreparedTopic
-from shoal.mirroring.progress import Phase, Progress
-from shoal.mirroring.retrying import StoppedRetries
-from shoal.mirroring.signals import Signals
-from shoal.mirroring.work import Work
+from shoal.mirroring.driver.loop import AtWork, DriverLoop
+from shoal.mirroring.driver.retrying import StoppedRetries
+from shoal.mirroring.driver.schedule import Work
+from shoal.mirroring.driver.signals import Signals
+from shoal.mirroring.model.progress import Phase, Progress
+from shoal.mirroring.monitoring.metrics import Metrics
+from shoal.mirroring.prepare.prepare import PreparedTopic
 from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import report
 from tests.two_brokers import wait_until
@@ -148,7 +148,7 @@ def test_error_of_the_caller_s_own_ends_the_mirror_and_is_raised_at_the_end() ->
 def test_silence_of_all_tasks_is_a_warning_and_partitions_wait_until_one_reports(
     control: ControlServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.mirroring.silence._PATIENCE_S", 0.3)
+    monkeypatch.setattr("shoal.mirroring.driver.silence._PATIENCE_S", 0.3)
     mirror = Mirror()
     partition = TopicPartition("topic", 0)
     mirror.metrics.expect({partition: 0}, {partition: 5})

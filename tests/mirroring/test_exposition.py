@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from shoal.mirroring.exposition import Exposition, MetricsServer
-from shoal.mirroring.incidents import IncidentKind
-from shoal.mirroring.metrics import Metrics
-from shoal.mirroring.processes import LocalProcesses, process_name
+from shoal.mirroring.model.incidents import IncidentKind
+from shoal.mirroring.monitoring.metrics import Metrics
+from shoal.mirroring.monitoring.processes import LocalProcesses, process_name
+from shoal.mirroring.monitoring.prometheus import Exposition, MetricsServer
 from shoal.net.address import Address
 from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import FIRST, JVM, SECOND, WORKER, busy_metrics, report, samples
@@ -165,7 +165,7 @@ def test_what_changes_shows_at_the_next_scrape_and_so_does_a_lag_that_only_grows
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 1_800_000_000.0
-    monkeypatch.setattr("shoal.mirroring.metrics.time.time", lambda: now)
+    monkeypatch.setattr("shoal.mirroring.monitoring.metrics.time.time", lambda: now)
     metrics = Metrics()
     exposition = Exposition(metrics, LocalProcesses())
 

@@ -6,15 +6,15 @@ import pytest
 
 from shoal.client.coordinator import Committed
 from shoal.client.metadata import TopicMetadata
-from shoal.mirroring.first_start import (
+from shoal.mirroring.model.first_start import (
     FirstStart,
     is_start_mark,
     read_first_start,
     remembering,
     start_mark,
 )
-from shoal.mirroring.pair import Pair
-from shoal.mirroring.topics import TopicSelection
+from shoal.mirroring.model.position import Pair
+from shoal.mirroring.model.topics import TopicSelection
 
 ORDERS = FirstStart(1_700_000_000_000).selecting(TopicSelection("orders.*", exclude=".*-old"))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rig import java
-from shoal.mirroring.garbage_collection import CollectionCounter, GarbageCollection
+from shoal.mirroring.monitoring.garbage_collection import CollectionCounter, GarbageCollection
 from tests.two_brokers import wait_until
 
 pytestmark = pytest.mark.timeout(60)

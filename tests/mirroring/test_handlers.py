@@ -12,7 +12,7 @@ from shoal.errors import ConfigError
 from shoal.handlers import Filter, MirrorMakerMessageHandler
 from shoal.mirroring.mirror_maker.handled import _apart
 from shoal.mirroring.mirror_maker.handlers import load_handler
-from shoal.mirroring.settings import Handling
+from shoal.mirroring.model.copy_options import Handling
 from shoal.records import Codec
 from tests import batches
 

@@ -15,8 +15,8 @@ import pytest
 
 from rig.authority import Authority
 from shoal.errors import ConfigError
-from shoal.mirroring.http_server.access import Guard, HttpAccess
-from shoal.mirroring.http_server.server import Answer, HttpServer
+from shoal.mirroring.monitoring.http_server.access import Guard, HttpAccess
+from shoal.mirroring.monitoring.http_server.server import Answer, HttpServer
 from shoal.net.address import Address
 from shoal.net.server_tls import TlsFiles
 from tests.two_brokers import is_let_go, wait_until
@@ -234,7 +234,7 @@ def test_silent_clients_hold_up_no_handshake_of_others(files: TlsFiles, trusting
 def test_a_handshake_has_one_deadline_for_all_its_bytes(
     files: TlsFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.mirroring.http_server.server._REQUEST_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("shoal.mirroring.monitoring.http_server.server._REQUEST_TIMEOUT_S", 0.5)
     with (
         serving(HttpAccess(tls=files)) as server,
         socket.create_connection(server.address, timeout=0.05) as slow,

@@ -18,8 +18,8 @@ from socketserver import TCPServer
 import pytest
 
 from shoal.errors import ConfigError
-from shoal.mirroring.http_server.access import OPEN, HttpAccess
-from shoal.mirroring.http_server.server import Answer, HttpServer, Request
+from shoal.mirroring.monitoring.http_server.access import OPEN, HttpAccess
+from shoal.mirroring.monitoring.http_server.server import Answer, HttpServer, Request
 from shoal.net.address import Address
 from tests.two_brokers import is_let_go, wait_until
 
@@ -193,14 +193,14 @@ def test_who_says_nothing_does_not_hold_up_others_or_the_end() -> None:
 
 
 def test_who_says_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.mirroring.http_server.server._Handler.timeout", 0.2)
+    monkeypatch.setattr("shoal.mirroring.monitoring.http_server.server._Handler.timeout", 0.2)
     with serving() as server, socket.create_connection(server.address, timeout=10) as silent:
         silent.sendall(b"GET / HTT")
         assert silent.recv(1) == b""
 
 
 def test_a_request_has_one_deadline_for_all_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.mirroring.http_server.server._REQUEST_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("shoal.mirroring.monitoring.http_server.server._REQUEST_TIMEOUT_S", 0.5)
     with serving() as server, socket.create_connection(server.address, timeout=0.05) as slow:
         wait_until(lambda: is_let_go(slow, b"G"), 5)
 
@@ -221,7 +221,7 @@ def test_accept_that_fails_is_tried_again_after_a_pause(monkeypatch: pytest.Monk
 
 
 def test_who_does_not_read_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.mirroring.http_server.server._Handler.timeout", 0.2)
+    monkeypatch.setattr("shoal.mirroring.monitoring.http_server.server._Handler.timeout", 0.2)
     answering: list[threading.Thread] = []
 
     def much(request: Request) -> Answer:
@@ -238,7 +238,7 @@ def test_who_does_not_read_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_new_connection_is_answered_if_slow_ones_hold_all_slots(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.mirroring.http_server.server._Handler.timeout", 60.0)
+    monkeypatch.setattr("shoal.mirroring.monitoring.http_server.server._Handler.timeout", 60.0)
     with serving() as server, contextlib.ExitStack() as held:
         slow = [
             held.enter_context(socket.create_connection(server.address, timeout=10)) for _ in range(MOST + 10)
@@ -252,7 +252,7 @@ def test_a_new_connection_is_answered_if_slow_ones_hold_all_slots(monkeypatch: p
 
 
 def test_descriptors_that_run_out_cost_the_slowest_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.mirroring.http_server.server._Handler.timeout", 60.0)
+    monkeypatch.setattr("shoal.mirroring.monitoring.http_server.server._Handler.timeout", 60.0)
 
     def fail(server: TCPServer) -> None:
         monkeypatch.undo()

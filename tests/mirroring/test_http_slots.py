@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from shoal.mirroring.http_server.slots import Slot, Slots
+from shoal.mirroring.monitoring.http_server.slots import Slot, Slots
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -94,7 +94,7 @@ def test_an_ipv4_address_is_the_same_on_an_ipv6_socket(clients: Clients) -> None
 
 
 def test_no_slot_is_given_if_the_one_that_leaves_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.mirroring.http_server.slots._LEAVING_S", 0.05)
+    monkeypatch.setattr("shoal.mirroring.monitoring.http_server.slots._LEAVING_S", 0.05)
     slots = Slots(1)
     ours, theirs = socket.socketpair()
     with ours, theirs:

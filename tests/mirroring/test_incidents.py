@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from shoal.broker import Broker
-from shoal.mirroring.incidents import Delivery, IncidentKind
-from shoal.mirroring.metrics import Metrics
-from shoal.mirroring.ranges import CopyRange
+from shoal.mirroring.model.incidents import Delivery, IncidentKind
+from shoal.mirroring.model.ranges import CopyRange
+from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from shoal.topic_partition import TopicPartition

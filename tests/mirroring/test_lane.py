@@ -8,8 +8,9 @@ import pytest
 
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, Disconnected
-from shoal.mirroring import carrier, commits
-from shoal.mirroring.ranges import CopyRange
+from shoal.mirroring.model.ranges import CopyRange
+from shoal.mirroring.task import committer as commits
+from shoal.mirroring.task import worker as carrier
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from tests.two_brokers import (

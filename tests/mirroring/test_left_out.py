@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from shoal.error_codes import ErrorCode
-from shoal.mirroring.incidents import IncidentKind
-from shoal.mirroring.settings import Rebatch
+from shoal.mirroring.model.copy_options import Rebatch
+from shoal.mirroring.model.incidents import IncidentKind
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from tests import batches

@@ -17,8 +17,8 @@ from shoal.client.cluster import Cluster
 from shoal.client.coordinator import Committed, Membership, commit_offsets, describe_holder
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, ConfigError, Disconnected, GroupHeld
-from shoal.mirroring import lock
-from shoal.mirroring.lock import GroupLock, MirrorIdentity
+from shoal.mirroring.driver import group_lock as lock
+from shoal.mirroring.driver.group_lock import GroupLock, MirrorIdentity
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from tests.two_brokers import config_of, second_node, wait_until
@@ -255,7 +255,7 @@ def test_a_mirror_keeps_its_name(tmp_path: Path) -> None:
 
 def test_two_mirrors_cannot_share_a_directory(tmp_path: Path) -> None:
     identity = MirrorIdentity(tmp_path)
-    code = "import pathlib, sys, shoal.mirroring.lock as lock; lock.MirrorIdentity(pathlib.Path(sys.argv[1]))"
+    code = "import pathlib, sys, shoal.mirroring.driver.group_lock as lock; lock.MirrorIdentity(pathlib.Path(sys.argv[1]))"
     other = subprocess.run(
         [sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=False
     )

@@ -30,9 +30,9 @@ from pathlib import Path
 from shoal.client.config import ClientConfig
 from shoal.client.connection import parse_bootstrap
 from shoal.mirroring.control import Uncontrolled
-from shoal.mirroring.lane import copy_lane
-from shoal.mirroring.ranges import CopyRange
-from shoal.mirroring.settings import CopySettings
+from shoal.mirroring.task.task import copy_lane
+from shoal.mirroring.model.ranges import CopyRange
+from shoal.mirroring.model.copy_options import CopySettings
 
 def memory(line):
     status = Path("/proc/self/status").read_text()

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
-from shoal.mirroring.realign.merge import Merge
-from shoal.mirroring.realign.written import Written, WrittenBatch
+from shoal.mirroring.task.resume.merge import Merge
+from shoal.mirroring.task.resume.written import Written, WrittenBatch
 from shoal.records import Record, read_records, split
 from tests import batches
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from shoal.mirroring.control import Uncontrolled
-from shoal.mirroring.incidents import IncidentKind
-from shoal.mirroring.metrics import Metrics
-from shoal.mirroring.partition_metrics import PartitionState
-from shoal.mirroring.progress import HeldBack, PartitionIncident
-from shoal.mirroring.runs import AcknowledgedRun
+from shoal.mirroring.model.incidents import IncidentKind
+from shoal.mirroring.model.offset_map import AcknowledgedRun
+from shoal.mirroring.model.progress import HeldBack, PartitionIncident
+from shoal.mirroring.monitoring.metrics import Metrics
+from shoal.mirroring.monitoring.partition_metrics import PartitionState
 from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import FIRST, SECOND, WORKER, report
 from tests.two_brokers import ABORT, History, TwoBrokers
@@ -89,7 +89,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1_800_000_000.0
-        monkeypatch.setattr("shoal.mirroring.metrics.time.time", lambda: self.now)
+        monkeypatch.setattr("shoal.mirroring.monitoring.metrics.time.time", lambda: self.now)
 
     def ms_ago(self, milliseconds: int) -> int:
         return int(self.now * 1000) - milliseconds
@@ -403,7 +403,7 @@ def test_reports_of_many_threads_are_all_counted() -> None:
 
 def test_a_rate_is_that_of_the_last_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
-    monkeypatch.setattr("shoal.mirroring.metrics.time.monotonic", lambda: now)
+    monkeypatch.setattr("shoal.mirroring.monitoring.metrics.time.monotonic", lambda: now)
     metrics = Metrics()
     for _ in range(20):
         now += 1.0

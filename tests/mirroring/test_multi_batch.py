@@ -19,10 +19,11 @@ from shoal.client.multi_batch import marked
 from shoal.client.produce import Producer
 from shoal.error_codes import ErrorCode
 from shoal.errors import ConfigError
-from shoal.mirroring import carrier, partition_copy
-from shoal.mirroring.incidents import Delivery, IncidentKind
-from shoal.mirroring.multi_batch import require_multi_batch
-from shoal.mirroring.settings import MultiBatch
+from shoal.mirroring.model.copy_options import MultiBatch
+from shoal.mirroring.model.incidents import Delivery, IncidentKind
+from shoal.mirroring.prepare.agent_check import require_multi_batch
+from shoal.mirroring.task import partition as partition_copy
+from shoal.mirroring.task import worker as carrier
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.produce import ProduceOutcome
 from shoal.records import Codec, fingerprint, split

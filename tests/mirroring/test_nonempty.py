@@ -10,9 +10,9 @@ from shoal.broker import Broker
 from shoal.client.cluster import Cluster
 from shoal.client.coordinator import Committed, Membership, commit_offsets, committed_by_groups
 from shoal.error_codes import ErrorCode
-from shoal.mirroring.incidents import IncidentKind
-from shoal.mirroring.ranges import CopyRange
-from shoal.mirroring.realign import backwards, preceding
+from shoal.mirroring.model.incidents import IncidentKind
+from shoal.mirroring.model.ranges import CopyRange
+from shoal.mirroring.task.resume import backwards, preceding
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec, Decision, RecordBatch, fingerprint
 from shoal.topic_partition import TopicPartition

@@ -11,9 +11,9 @@ import pytest
 from shoal.broker.apis.call import Call
 from shoal.client import fetch
 from shoal.error_codes import ErrorCode
-from shoal.mirroring.lane import LaneResult
-from shoal.mirroring.partition_copy import PartitionCopy
-from shoal.mirroring.ranges import OPEN_END, CopyRange
+from shoal.mirroring.model.ranges import OPEN_END, CopyRange
+from shoal.mirroring.task.partition import PartitionCopy
+from shoal.mirroring.task.task import LaneResult
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
 from tests import batches

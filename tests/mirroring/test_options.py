@@ -10,17 +10,11 @@ import pytest
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.errors import ConfigError
-from shoal.mirroring.incidents import Delivery, parse_delivery, parse_incident_kind
-from shoal.mirroring.options import (
-    MirrorOptions,
-    Start,
-    checkpoint_name,
-    default_group,
-    parse_listen,
-)
-from shoal.mirroring.settings import MultiBatch, Rebatch
-from shoal.mirroring.sizes import parse_bytes
-from shoal.mirroring.topics import TopicSelection
+from shoal.mirroring.model.copy_options import MultiBatch, Rebatch
+from shoal.mirroring.model.incidents import Delivery, parse_delivery, parse_incident_kind
+from shoal.mirroring.model.options import MirrorOptions, Start, checkpoint_name, default_group, parse_listen
+from shoal.mirroring.model.sizes import parse_bytes
+from shoal.mirroring.model.topics import TopicSelection
 from shoal.net.address import Address
 from shoal.records import Codec
 

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from shoal.errors import ConfigError
-from shoal.mirroring.metrics import Metrics
-from shoal.mirroring.page import About, Watch
-from shoal.mirroring.page.history import History as PageHistory
-from shoal.mirroring.page.history import Sample, columns
-from shoal.mirroring.page.report import check_report
-from shoal.mirroring.processes import LocalProcesses
-from shoal.mirroring.progress import Summary
+from shoal.mirroring.model.progress import Summary
+from shoal.mirroring.monitoring.metrics import Metrics
+from shoal.mirroring.monitoring.page import About, Watch
+from shoal.mirroring.monitoring.page.history import History as PageHistory
+from shoal.mirroring.monitoring.page.history import Sample, columns
+from shoal.mirroring.monitoring.page.report import check_report
+from shoal.mirroring.monitoring.processes import LocalProcesses
 from shoal.net.address import Address
 from tests.mirroring.page_reports import Told, expected, partition_of, report_of
 from tests.two_brokers import ABORT, TwoBrokers, batches_of, wait_until

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from shoal.mirroring.http_server.access import HttpAccess
-from shoal.mirroring.metrics import Metrics
-from shoal.mirroring.page import About, Watch
-from shoal.mirroring.processes import LocalProcesses
-from shoal.mirroring.progress import PartitionIncident, Phase, Summary
+from shoal.mirroring.model.progress import PartitionIncident, Phase, Summary
+from shoal.mirroring.monitoring.http_server.access import HttpAccess
+from shoal.mirroring.monitoring.metrics import Metrics
+from shoal.mirroring.monitoring.page import About, Watch
+from shoal.mirroring.monitoring.processes import LocalProcesses
 from shoal.net.address import Address
 from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
@@ -412,7 +412,7 @@ def test_a_page_says_when_no_task_reports(browser: Browser, monkeypatch: pytest.
         browser.open(url(shown))
         browser.wait_for_text("1 partition stopped", "#state")
         now = time.time()
-        monkeypatch.setattr("shoal.mirroring.page.data.time.time", lambda: now + 45)
+        monkeypatch.setattr("shoal.mirroring.monitoring.page.data.time.time", lambda: now + 45)
         browser.wait_for_text("Silent", "#state")
         assert "No task has reported for " in browser.text("#headline")
 

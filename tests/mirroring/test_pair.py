@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from shoal.client.coordinator import Committed
 from shoal.errors import ConfigError
-from shoal.mirroring.first_start import FirstStart
-from shoal.mirroring.pair import Identity, Pair
+from shoal.mirroring.model.first_start import FirstStart
+from shoal.mirroring.model.position import Identity, Pair
 
 OFFSETS = st.integers(0, 2**63 - 1)
 TOPIC_IDS = st.none() | st.uuids().map(str)

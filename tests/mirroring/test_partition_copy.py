@@ -11,11 +11,12 @@ import pytest
 
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, PartitionStopped, ShoalError
-from shoal.mirroring import carrier, suspicion
-from shoal.mirroring import realign as realign_module
-from shoal.mirroring.outgoing import Outgoing
-from shoal.mirroring.partition_copy import PartitionCopy
-from shoal.mirroring.ranges import CopyRange
+from shoal.mirroring.model.ranges import CopyRange
+from shoal.mirroring.task import resume as realign_module
+from shoal.mirroring.task import suspicion
+from shoal.mirroring.task import worker as carrier
+from shoal.mirroring.task.outbound import Outgoing
+from shoal.mirroring.task.partition import PartitionCopy
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec, Decision
 from shoal.topic_partition import TopicPartition

@@ -13,8 +13,8 @@ from shoal.client.config import IsolationLevel
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, Disconnected
-from shoal.mirroring.plan import deal_lanes, end_offsets, partitions_of, plan_ranges, start_offsets
-from shoal.mirroring.ranges import CopyRange
+from shoal.mirroring.assignment import deal_lanes, end_offsets, partitions_of, plan_ranges, start_offsets
+from shoal.mirroring.model.ranges import CopyRange
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from tests.two_brokers import COMMIT, NOW_MS, History, TwoBrokers, leads_elsewhere

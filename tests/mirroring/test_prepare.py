@@ -10,9 +10,9 @@ from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, ConfigError, Disconnected
-from shoal.mirroring.options import MirrorOptions
-from shoal.mirroring.prepare import DEFAULT_PRODUCER_ID_EXPIRATION_MS, Plan, Prepared, look, prepare
-from shoal.mirroring.topics import TopicSelection
+from shoal.mirroring.model.options import MirrorOptions
+from shoal.mirroring.model.topics import TopicSelection
+from shoal.mirroring.prepare.prepare import DEFAULT_PRODUCER_ID_EXPIRATION_MS, Plan, Prepared, look, prepare
 from shoal.protocol.apis import ApiKey
 
 NOT_ALLOWED = ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -13,8 +13,8 @@ from shoal.client.cluster import Cluster
 from shoal.client.coordinator import Committed, Membership, commit_offsets
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError
+from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.positions import GroupPositions
-from shoal.mirroring.ranges import CopyRange
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
 from shoal.records import Codec

@@ -9,8 +9,8 @@ from functools import partial
 import pytest
 
 from shoal.errors import ConfigError
-from shoal.mirroring.ranges import CopyRange
-from shoal.mirroring.settings import Rebatch
+from shoal.mirroring.model.copy_options import Rebatch
+from shoal.mirroring.model.ranges import CopyRange
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec, Decision, fingerprint
 from tests import batches

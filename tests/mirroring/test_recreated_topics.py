@@ -11,10 +11,11 @@ import pytest
 
 from shoal.broker import Broker
 from shoal.error_codes import ErrorCode
-from shoal.mirroring import carrier, route
-from shoal.mirroring.incidents import IncidentKind
-from shoal.mirroring.lane import LaneResult
-from shoal.mirroring.ranges import OPEN_END, CopyRange
+from shoal.mirroring.model.incidents import IncidentKind
+from shoal.mirroring.model.ranges import OPEN_END, CopyRange
+from shoal.mirroring.task import copy_loop as route
+from shoal.mirroring.task import worker as carrier
+from shoal.mirroring.task.task import LaneResult
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
 from tests import batches

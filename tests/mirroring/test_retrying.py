@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.mirroring.metrics import Metrics
-from shoal.mirroring.partition_copy import PartitionCopy
-from shoal.mirroring.prepare import PreparedTopic
-from shoal.mirroring.ranges import OPEN_END, CopyRange
-from shoal.mirroring.reports import partition_report
-from shoal.mirroring.retrying import StoppedRetries
-from shoal.mirroring.work import Work
+from shoal.mirroring.driver.retrying import StoppedRetries
+from shoal.mirroring.driver.schedule import Work
+from shoal.mirroring.model.ranges import OPEN_END, CopyRange
+from shoal.mirroring.monitoring.metrics import Metrics
+from shoal.mirroring.prepare.prepare import PreparedTopic
+from shoal.mirroring.task.partition import PartitionCopy
+from shoal.mirroring.task.reports import partition_report
 from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import FIRST, SECOND, report
 from tests.two_brokers import TwoBrokers, Watched

@@ -16,7 +16,8 @@ from shoal.broker.apis.table import APIS
 from shoal.client.connection import Connection
 from shoal.client.produce import Producer
 from shoal.error_codes import ErrorCode
-from shoal.mirroring import carrier, route
+from shoal.mirroring.task import copy_loop as route
+from shoal.mirroring.task import worker as carrier
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchedPartition, FetchResponse
 from shoal.protocol.produce import ProduceOutcome

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.mirroring.sentences import first_few
+from shoal.mirroring.model.text import first_few
 from shoal.topic_partition import TopicPartition
 
 

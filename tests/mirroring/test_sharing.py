@@ -11,12 +11,12 @@ import pytest
 from shoal.client.coordinator import Membership
 from shoal.errors import Stopped
 from shoal.mirroring.control import ControlConnection, ControlServer, planning
-from shoal.mirroring.lane import copy_lane
-from shoal.mirroring.metrics import Metrics
-from shoal.mirroring.prepare import PreparedTopic
-from shoal.mirroring.ranges import OPEN_END, CopyRange
-from shoal.mirroring.slices import SliceClock, SlicePlan
-from shoal.mirroring.work import Work
+from shoal.mirroring.driver.schedule import Work
+from shoal.mirroring.model.ranges import OPEN_END, CopyRange
+from shoal.mirroring.model.window import SliceClock, SlicePlan
+from shoal.mirroring.monitoring.metrics import Metrics
+from shoal.mirroring.prepare.prepare import PreparedTopic
+from shoal.mirroring.task.task import copy_lane
 from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import FIRST, SECOND, report
 from tests.two_brokers import History, RunningLane, TwoBrokers, wait_until

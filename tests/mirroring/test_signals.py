@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from shoal.errors import Stopped
-from shoal.mirroring.signals import Signals
+from shoal.mirroring.driver.signals import Signals
 from tests.two_brokers import wait_until
 
 pytestmark = pytest.mark.timeout(30)

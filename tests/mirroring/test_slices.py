@@ -13,12 +13,13 @@ import pytest
 from shoal.client.coordinator import Membership
 from shoal.error_codes import ErrorCode
 from shoal.errors import Stopped
-from shoal.mirroring import carrier, lane
 from shoal.mirroring.control import ControlConnection, ControlServer, planning
-from shoal.mirroring.incidents import IncidentKind
-from shoal.mirroring.lane import copy_lane
-from shoal.mirroring.ranges import OPEN_END, CopyRange
-from shoal.mirroring.slices import SliceClock, SlicePlan
+from shoal.mirroring.model.incidents import IncidentKind
+from shoal.mirroring.model.ranges import OPEN_END, CopyRange
+from shoal.mirroring.model.window import SliceClock, SlicePlan
+from shoal.mirroring.task import task as lane
+from shoal.mirroring.task import worker as carrier
+from shoal.mirroring.task.task import copy_lane
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from tests.batches import batch
@@ -148,7 +149,7 @@ class Driver:
 
 @pytest.fixture
 def driver(brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
-    monkeypatch.setattr("shoal.mirroring.slices._SHORTEST_S", 0.0)
+    monkeypatch.setattr("shoal.mirroring.model.window._SHORTEST_S", 0.0)
     started = Driver(brokers)
     yield started
     started.server.close()
@@ -213,7 +214,7 @@ def test_a_lane_in_which_nothing_happens_says_so_in_its_last_moments(
 ) -> None:
     monkeypatch.setattr(carrier, "_QUIET_S", 0.2)
     monkeypatch.setattr(lane, "_LAST_MOMENTS_S", 60.0)
-    monkeypatch.setattr("shoal.mirroring.slices._LONGEST_QUIET", 2)
+    monkeypatch.setattr("shoal.mirroring.model.window._LONGEST_QUIET", 2)
     clock = Time()
     driver = Driver(brokers, slice_s=600.0, now=clock)
 
@@ -420,7 +421,7 @@ def test_a_slice_goes_on_while_a_partition_is_aligned(
     brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each slice would begin with it anew, and none come to its end."""
-    monkeypatch.setattr("shoal.mirroring.slices._LONGEST_QUIET", 1)
+    monkeypatch.setattr("shoal.mirroring.model.window._LONGEST_QUIET", 1)
     driver = Driver(brokers, slice_s=1.5)
     history.plain(2)
     with driver.slice():

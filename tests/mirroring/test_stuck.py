@@ -16,12 +16,12 @@ from shoal.client.cluster import Cluster
 from shoal.client.coordinator import fetch_offsets
 from shoal.error_codes import ErrorCode
 from shoal.errors import Stopped
-from shoal.mirroring import lane
-from shoal.mirroring.carrier import Carrier
 from shoal.mirroring.control import CarrierControl, Uncontrolled
-from shoal.mirroring.handover import Handover
-from shoal.mirroring.partition_copy import PartitionCopy
-from shoal.mirroring.ranges import OPEN_END, CopyRange
+from shoal.mirroring.control.handover import Handover
+from shoal.mirroring.model.ranges import OPEN_END, CopyRange
+from shoal.mirroring.task import task as lane
+from shoal.mirroring.task.partition import PartitionCopy
+from shoal.mirroring.task.worker import Carrier
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from tests.two_brokers import Held, History, RunningLane, TwoBrokers, Watched, second_node, wait_until

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from shoal.client.admin import ConfigEntry
-from shoal.mirroring.topic_configs import TopicState, compare, configs_of_copy
+from shoal.mirroring.prepare.topic_configs import TopicState, compare, configs_of_copy
 
 FOREVER = str(2**63 - 1)
 

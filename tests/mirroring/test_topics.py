@@ -4,7 +4,7 @@ import pytest
 
 from shoal.client.metadata import TopicMetadata
 from shoal.errors import ConfigError
-from shoal.mirroring.topics import TopicSelection, is_legal_name
+from shoal.mirroring.model.topics import TopicSelection, is_legal_name
 
 
 def cluster_with(*names: str, internal: tuple[str, ...] = ()) -> dict[str, TopicMetadata]:

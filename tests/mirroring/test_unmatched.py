@@ -6,8 +6,8 @@ import pytest
 
 from shoal.client.metadata import TopicMetadata
 from shoal.errors import ConfigError
-from shoal.mirroring.topics import TopicSelection, regex_of_glob
-from shoal.mirroring.unmatched import near_topics, why_nothing_matches
+from shoal.mirroring.model.topics import TopicSelection, regex_of_glob
+from shoal.mirroring.prepare.unmatched import near_topics, why_nothing_matches
 
 TOPICS = {
     name: TopicMetadata(name, None, name == "__consumer_offsets", {})

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.mirroring.ranges import CopyRange
+from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.verify import Aligned, DifferenceKind, Outcome, PartitionReport, verify
 from shoal.records import Codec
 from tests import batches

@@ -10,9 +10,9 @@ import pytest
 from shoal.client.cluster import Cluster
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, CorruptBatch, Disconnected, ShoalError, UnsupportedBatch
-from shoal.mirroring import write as module
-from shoal.mirroring.pair import Identity
-from shoal.mirroring.write import WrittenRun, new_writer, write_rows
+from shoal.mirroring.model.position import Identity
+from shoal.mirroring.task import write_rows as module
+from shoal.mirroring.task.write_rows import WrittenRun, new_writer, write_rows
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
@@ -302,6 +302,6 @@ def test_what_is_not_ready_yet_is_asked_again(brokers: TwoBrokers) -> None:
 
 
 def test_a_topic_that_is_not_there_is_an_error(brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.mirroring.write._PATIENCE_S", 0.0)
+    monkeypatch.setattr("shoal.mirroring.task.write_rows._PATIENCE_S", 0.0)
     with pytest.raises(BrokerError, match=r"missing-0 on the destination .* UNKNOWN_TOPIC_OR_PARTITION"):
         write(brokers, [row(0, topic="missing")])

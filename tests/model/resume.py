@@ -3,7 +3,7 @@ A model of the resume protocol: one mirrored partition, and everything that can 
 
 The source is the records 0, 1, 2, …; at the destination they must be a prefix
 of exactly that, at any time and whatever happens. The mirror's half has the
-names of the code's state machine (``shoal.mirroring.partition_copy``, ``route``
+names of the code's state machine (``shoal.mirroring.task.partition``, ``route``
 and ``realign``): ``align``, ``next_to_send``, ``acknowledge``, ``lose_track``,
 ``commit``. The broker's half is Kafka's: a leader and one follower in the
 in-sync replicas, acks=all, producer state by producer id.
@@ -86,7 +86,7 @@ class Bounds:
 
 
 class Identity(NamedTuple):
-    """As :class:`shoal.mirroring.pair.Identity`."""
+    """As :class:`shoal.mirroring.model.position.Identity`."""
 
     producer_id: int
     producer_epoch: int = 0
@@ -100,7 +100,7 @@ class Identity(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """As :class:`shoal.mirroring.pair.Pair`."""
+    """As :class:`shoal.mirroring.model.position.Pair`."""
 
     source_offset: int
     destination_offset: int
@@ -121,7 +121,7 @@ FOREIGN = Batch(-1, -1, -1, -1, 1)
 
 
 class Outgoing(NamedTuple):
-    """As :class:`shoal.mirroring.partition_copy.Outgoing`."""
+    """As :class:`shoal.mirroring.task.partition.Outgoing`."""
 
     batch: Batch
     destination_offset: int
@@ -129,7 +129,7 @@ class Outgoing(NamedTuple):
 
 class Copy(NamedTuple):
     """
-    One process's idea of the partition, as :class:`shoal.mirroring.partition_copy.PartitionCopy`.
+    One process's idea of the partition, as :class:`shoal.mirroring.task.partition.PartitionCopy`.
 
     Attributes:
         pair: What is acknowledged; None before the committed pair was read.

@@ -38,9 +38,9 @@ from shoal.handlers import (
     MirrorMakerRebalanceListener,
     ProducerRecord,
 )
-from shoal.mirroring import beginnings
+from shoal.mirroring.driver import beginnings
 from shoal.mirroring.mirror_maker import handled
-from shoal.mirroring.progress import Progress, Summary
+from shoal.mirroring.model.progress import Progress, Summary
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from shoal.spark.mirror_maker import mirror_maker

@@ -13,11 +13,11 @@ import pytest
 
 from shoal.client.offsets import LATEST
 from shoal.error_codes import ErrorCode
-from shoal.mirroring import copies
-from shoal.mirroring.incidents import IncidentKind
-from shoal.mirroring.options import MirrorOptions, Start
-from shoal.mirroring.progress import Progress, Summary
-from shoal.mirroring.topics import TopicSelection
+from shoal.mirroring.model.incidents import IncidentKind
+from shoal.mirroring.model.options import MirrorOptions, Start
+from shoal.mirroring.model.progress import Progress, Summary
+from shoal.mirroring.model.topics import TopicSelection
+from shoal.mirroring.prepare import copies
 from shoal.protocol.apis import ApiKey
 from shoal.spark import job
 from shoal.spark.job import mirror

@@ -9,8 +9,8 @@ import pytest
 
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.errors import ConfigError
-from shoal.mirroring.incidents import Delivery, IncidentKind
-from shoal.mirroring.settings import MultiBatch, Rebatch
+from shoal.mirroring.model.copy_options import MultiBatch, Rebatch
+from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.records import Codec
 from shoal.spark.options import ControlAddress, ReadOptions, WriteOptions
 from shoal.topic_partition import TopicPartition

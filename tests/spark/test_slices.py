@@ -13,9 +13,9 @@ from shoal.client.coordinator import Membership
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.control import ControlServer
-from shoal.mirroring.incidents import IncidentKind
-from shoal.mirroring.ranges import OPEN_END, CopyRange
-from shoal.mirroring.slices import SliceClock, SlicePlan
+from shoal.mirroring.model.incidents import IncidentKind
+from shoal.mirroring.model.ranges import OPEN_END, CopyRange
+from shoal.mirroring.model.window import SliceClock, SlicePlan
 from shoal.protocol.apis import ApiKey
 from shoal.spark import slices
 from shoal.spark.options import ControlAddress, Offsets, ReadOptions

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..errors import ConfigError
 from ..exit_codes import EXIT_DONE, EXIT_FAILED
-from ..mirroring.options import parse_listen
+from ..mirroring.model.options import parse_listen
 from .conversion_metrics import add_metrics_option, serve_metrics
 from .options import Subparsers, add_output_options, parse_key_values, read_properties
 from .output import print_json, say, warn

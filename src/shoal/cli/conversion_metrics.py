@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
-from ..mirroring.options import parse_listen
+from ..mirroring.model.options import parse_listen
 from ..net.converting import ConversionTotals, held_bytes, totals
 from .http_options import add_http_options, parse_http
 from .output import say
@@ -57,7 +57,7 @@ def serve_metrics(args: argparse.Namespace) -> AbstractContextManager[object]:
     # Imported here: a gateway without metrics does not pay for the imports.
     from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
-    from ..mirroring.http_server.server import Answer, HttpServer
+    from ..mirroring.monitoring.http_server.server import Answer, HttpServer
 
     def answer(_: object) -> Answer:
         return Answer(metrics_text(), {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})

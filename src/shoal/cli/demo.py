@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from ..client.config import ClientConfig
 from ..errors import ShoalError
-from ..mirroring.options import DEFAULT_MASTER, MirrorOptions
-from ..mirroring.progress import Summary
-from ..mirroring.topics import TopicSelection
+from ..mirroring.model.options import DEFAULT_MASTER, MirrorOptions
+from ..mirroring.model.progress import Summary
+from ..mirroring.model.topics import TopicSelection
 from ..net.address import parse_bootstrap
 from .options import Subparsers, add_output_options
 from .output import print_json, report_to, table

@@ -9,10 +9,10 @@ from typing import Any
 from ..client.config import ClientConfig
 from ..client.offsets import LATEST
 from ..exit_codes import EXIT_DONE, EXIT_USAGE
-from ..mirroring.acls import Acl, acl_commands, acl_sentences
-from ..mirroring.dry_run import DryRun, TopicOutlook, dry_run
-from ..mirroring.incidents import IncidentKind
-from ..mirroring.options import MirrorOptions
+from ..mirroring.driver.acls import Acl, acl_commands, acl_sentences
+from ..mirroring.driver.dry_run import DryRun, TopicOutlook, dry_run
+from ..mirroring.model.incidents import IncidentKind
+from ..mirroring.model.options import MirrorOptions
 from ..printable import printable_lines
 from .output import print_json, say, table, warn
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..mirroring.progress import Phase, Progress
+from ..mirroring.model.progress import Phase, Progress
 
 __all__ = ["clock", "line", "phase_line"]
 

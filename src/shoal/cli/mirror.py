@@ -6,8 +6,10 @@ import argparse
 import threading
 
 from ..errors import Stopped
-from ..mirroring.incidents import Delivery, IncidentKind
-from ..mirroring.options import (
+from ..mirroring.driver.signals import Signals
+from ..mirroring.model.copy_options import MultiBatch, Rebatch
+from ..mirroring.model.incidents import Delivery, IncidentKind
+from ..mirroring.model.options import (
     DEFAULT_COMMIT_INTERVAL_MS,
     DEFAULT_MASTER,
     DEFAULT_REFRESH_S,
@@ -17,10 +19,8 @@ from ..mirroring.options import (
     Start,
     parse_listen,
 )
-from ..mirroring.progress import Summary
-from ..mirroring.settings import MultiBatch, Rebatch
-from ..mirroring.signals import Signals
-from ..mirroring.sizes import parse_bytes
+from ..mirroring.model.progress import Summary
+from ..mirroring.model.sizes import parse_bytes
 from .config_file import add_config_option
 from .dry_run import print_dry_run
 from .http_options import add_http_options, parse_http
@@ -312,7 +312,7 @@ def run(args: argparse.Namespace) -> int:
     options = parse(args)
     if args.dry_run:
         if options.report is not None:
-            from ..mirroring.page.report import check_report
+            from ..mirroring.monitoring.page.report import check_report
 
             check_report(options.report)
         return print_dry_run(options, as_json=args.json)

@@ -11,7 +11,7 @@ import javaproperties
 from ..client.config import ClientConfig
 from ..errors import ConfigError
 from ..exit_codes import EXIT_FAILED
-from ..mirroring.topics import TopicSelection
+from ..mirroring.model.topics import TopicSelection
 from ..net.address import parse_bootstrap
 from .output import warn
 

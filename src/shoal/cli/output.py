@@ -26,9 +26,16 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from ..mirroring.incidents import IncidentKind
-from ..mirroring.progress import LONG_TRANSACTION_S, HeldBack, PartitionIncident, Phase, Progress, Summary
-from ..mirroring.sentences import first_few
+from ..mirroring.model.incidents import IncidentKind
+from ..mirroring.model.progress import (
+    LONG_TRANSACTION_S,
+    HeldBack,
+    PartitionIncident,
+    Phase,
+    Progress,
+    Summary,
+)
+from ..mirroring.model.text import first_few
 from ..printable import printable
 from .live_line import line
 

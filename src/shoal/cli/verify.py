@@ -10,10 +10,10 @@ from ..client.config import ClientConfig
 from ..client.reachable import check_advertised
 from ..errors import ConfigError
 from ..exit_codes import EXIT_NOT_COMPARED
-from ..mirroring.options import MirrorOptions
-from ..mirroring.sizes import parse_bytes
-from ..mirroring.topics import TopicSelection
-from ..mirroring.unmatched import why_nothing_matches
+from ..mirroring.model.options import MirrorOptions
+from ..mirroring.model.sizes import parse_bytes
+from ..mirroring.model.topics import TopicSelection
+from ..mirroring.prepare.unmatched import why_nothing_matches
 from ..mirroring.verify import DEFAULT_PATIENCE_S, MOST_RANGES, verify
 from .options import (
     Subparsers,

@@ -14,8 +14,8 @@ from ..client.cluster import Cluster
 from ..client.coordinator import Membership, commit_offsets, fetch_offsets
 from ..errors import Disconnected, ShoalError
 from ..topic_partition import TopicPartition
-from .first_start import FirstStart, is_start_mark, read_first_start, start_mark
-from .pair import Pair
+from .model.first_start import FirstStart, is_start_mark, read_first_start, start_mark
+from .model.position import Pair
 
 __all__ = ["GroupPositions", "GroupState", "Positions", "PositionsInThread"]
 

@@ -6,9 +6,10 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 
 from shoal.client.config import ClientConfig
-from shoal.mirroring.http_server.access import HttpAccess
-from shoal.mirroring.incidents import parse_delivery, parse_incident_kind
-from shoal.mirroring.options import (
+from shoal.mirroring.model.copy_options import DEFAULT_MAX_DECOMPRESSED_BYTES, MultiBatch, Rebatch
+from shoal.mirroring.model.incidents import parse_delivery, parse_incident_kind
+from shoal.mirroring.model.offset_map import AcknowledgedRun
+from shoal.mirroring.model.options import (
     DEFAULT_COMMIT_INTERVAL_MS,
     DEFAULT_FETCH_BUFFER_BYTES,
     DEFAULT_MASTER,
@@ -19,10 +20,9 @@ from shoal.mirroring.options import (
     Start,
     parse_listen,
 )
-from shoal.mirroring.progress import Progress, Summary
-from shoal.mirroring.runs import AcknowledgedRun
-from shoal.mirroring.settings import DEFAULT_MAX_DECOMPRESSED_BYTES, MultiBatch, Rebatch
-from shoal.mirroring.topics import TopicSelection
+from shoal.mirroring.model.progress import Progress, Summary
+from shoal.mirroring.model.topics import TopicSelection
+from shoal.mirroring.monitoring.http_server.access import HttpAccess
 from shoal.spark import job
 from shoal.topic_partition import TopicPartition
 

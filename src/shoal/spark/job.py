@@ -31,33 +31,33 @@ from shoal.client.coordinator import Membership
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.client.reachable import check_advertised
 from shoal.errors import PartitionStopped, ShoalError, Stopped
-from shoal.mirroring.beginnings import Beginnings, find_beginnings
+from shoal.mirroring.assignment import end_offsets, partitions_of, start_offsets
 from shoal.mirroring.control import ControlServer, ReferenceClock
-from shoal.mirroring.copies import CopyWatch, stops_of_deleted
 from shoal.mirroring.credentials import PROCESS_KEY, Credentials
-from shoal.mirroring.discovery import Discovery
-from shoal.mirroring.driver_loop import AtWork, DriverLoop, Place
-from shoal.mirroring.exposition import MetricsServer
-from shoal.mirroring.first_start import FirstStart
-from shoal.mirroring.incidents import Incident
-from shoal.mirroring.lock import GroupLock, MirrorIdentity
-from shoal.mirroring.metrics import Metrics
-from shoal.mirroring.options import MirrorOptions, Start, checkpoint_name
-from shoal.mirroring.page import About, Watch
-from shoal.mirroring.pair import Pair
-from shoal.mirroring.plan import end_offsets, partitions_of, start_offsets
+from shoal.mirroring.driver.beginnings import Beginnings, find_beginnings
+from shoal.mirroring.driver.discovery import Discovery
+from shoal.mirroring.driver.group_lock import GroupLock, MirrorIdentity
+from shoal.mirroring.driver.loop import AtWork, DriverLoop, Place
+from shoal.mirroring.driver.retrying import StoppedRetries
+from shoal.mirroring.driver.schedule import Work
+from shoal.mirroring.driver.signals import Signals
+from shoal.mirroring.model.first_start import FirstStart
+from shoal.mirroring.model.incidents import Incident
+from shoal.mirroring.model.offset_map import AcknowledgedRun
+from shoal.mirroring.model.options import MirrorOptions, Start, checkpoint_name
+from shoal.mirroring.model.position import Pair
+from shoal.mirroring.model.progress import Phase, Progress, Summary
+from shoal.mirroring.model.text import first_few
+from shoal.mirroring.model.topics import TopicSelection
+from shoal.mirroring.model.window import SliceClock
+from shoal.mirroring.monitoring.metrics import Metrics
+from shoal.mirroring.monitoring.page import About, Watch
+from shoal.mirroring.monitoring.processes import LocalProcesses
+from shoal.mirroring.monitoring.prometheus import MetricsServer
 from shoal.mirroring.positions import GroupPositions
-from shoal.mirroring.prepare import Prepared, PreparedTopic, prepare, warning_of_others
-from shoal.mirroring.processes import LocalProcesses
-from shoal.mirroring.progress import Phase, Progress, Summary
-from shoal.mirroring.reports import left_out_report, stopped_report
-from shoal.mirroring.retrying import StoppedRetries
-from shoal.mirroring.runs import AcknowledgedRun
-from shoal.mirroring.sentences import first_few
-from shoal.mirroring.signals import Signals
-from shoal.mirroring.slices import SliceClock
-from shoal.mirroring.topics import TopicSelection
-from shoal.mirroring.work import Work
+from shoal.mirroring.prepare.copies import CopyWatch, stops_of_deleted
+from shoal.mirroring.prepare.prepare import Prepared, PreparedTopic, prepare, warning_of_others
+from shoal.mirroring.task.reports import left_out_report, stopped_report
 from shoal.spark.authentication import key_for_tasks, refuse_unauthenticated
 from shoal.spark.connections import is_on_this_machine
 from shoal.spark.datasource import keyed_data_source

@@ -18,12 +18,12 @@ import javaproperties
 from shoal.client.config import ClientConfig
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.errors import ConfigError
-from shoal.mirroring.first_start import FirstStart
-from shoal.mirroring.incidents import parse_delivery, parse_incident_kind
-from shoal.mirroring.options import MirrorOptions
-from shoal.mirroring.settings import CopySettings, Handling, MultiBatch, Rebatch
-from shoal.mirroring.sizes import parse_bytes
-from shoal.mirroring.topics import TopicSelection
+from shoal.mirroring.model.copy_options import CopySettings, Handling, MultiBatch, Rebatch
+from shoal.mirroring.model.first_start import FirstStart
+from shoal.mirroring.model.incidents import parse_delivery, parse_incident_kind
+from shoal.mirroring.model.options import MirrorOptions
+from shoal.mirroring.model.sizes import parse_bytes
+from shoal.mirroring.model.topics import TopicSelection
 from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
 
@@ -100,7 +100,7 @@ class ReadOptions:
         group: The consumer group whose pairs say where to go on; None without one.
         destination: With ``group``: where the pairs lead, so that lanes can be dealt by leaders.
         rename: As ``--rename``.
-        takes_over_offsets: See :class:`~shoal.mirroring.settings.CopySettings`.
+        takes_over_offsets: See :class:`~shoal.mirroring.model.copy_options.CopySettings`.
         allow_unauthenticated_spark: See :mod:`shoal.spark.connections`.
         control: Of the mirror's driver.
 

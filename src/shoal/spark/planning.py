@@ -13,18 +13,18 @@ from shoal.client.coordinator import Membership
 from shoal.client.metadata import leader_in
 from shoal.client.offsets import EARLIEST, list_offsets
 from shoal.errors import ConfigError, PartitionStopped, ShoalError
-from shoal.mirroring.copies import compare_copies
-from shoal.mirroring.pair import Pair
-from shoal.mirroring.plan import (
+from shoal.mirroring.assignment import (
     deal_lanes,
     lanes_worth_having,
     partitions_of,
     plan_ranges,
     start_offsets,
 )
+from shoal.mirroring.model.position import Pair
+from shoal.mirroring.model.ranges import CopyRange
+from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.positions import GroupPositions
-from shoal.mirroring.ranges import CopyRange
-from shoal.mirroring.topics import TopicSelection
+from shoal.mirroring.prepare.copies import compare_copies
 from shoal.spark.options import Offsets, ReadOptions
 from shoal.spark.unlocking import unlocked
 from shoal.topic_partition import TopicPartition

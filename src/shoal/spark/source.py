@@ -19,8 +19,8 @@ from shoal.client.offsets import EARLIEST
 from shoal.client.reachable import check_advertised
 from shoal.client.scan import read_decided
 from shoal.errors import ConfigError
-from shoal.mirroring.plan import end_offsets, partitions_of, start_offsets
-from shoal.mirroring.ranges import CopyRange
+from shoal.mirroring.assignment import end_offsets, partitions_of, start_offsets
+from shoal.mirroring.model.ranges import CopyRange
 from shoal.spark.arrow import ARROW_SCHEMA, to_row
 from shoal.spark.connections import refuse_revealing_in_task
 from shoal.spark.first_sentence import sentence_first

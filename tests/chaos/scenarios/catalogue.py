@@ -12,9 +12,9 @@ from unittest.mock import patch
 from shoal.broker.api_error import Refused
 from shoal.broker.storage.log import Log
 from shoal.error_codes import ErrorCode
-from shoal.mirroring import route
-from shoal.mirroring.incidents import Delivery, IncidentKind
-from shoal.mirroring.pair import Pair
+from shoal.mirroring.model.incidents import Delivery, IncidentKind
+from shoal.mirroring.model.position import Pair
+from shoal.mirroring.task import copy_loop as route
 from shoal.protocol.apis import ApiKey
 from shoal.records import RecordBatch, read_key_value_headers, read_records
 from tests import batches

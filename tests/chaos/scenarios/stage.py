@@ -16,8 +16,9 @@ from shoal.broker import Broker
 from shoal.broker.storage.log import Log
 from shoal.client.backoff import Backoff
 from shoal.error_codes import ErrorCode
-from shoal.mirroring import carrier, partition_copy
-from shoal.mirroring.settings import MultiBatch
+from shoal.mirroring.model.copy_options import MultiBatch
+from shoal.mirroring.task import partition as partition_copy
+from shoal.mirroring.task import worker as carrier
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from tests.two_brokers import ABORT, COMMIT, NOW_MS, Content, History, Killed, Mortal, TwoBrokers, Watched

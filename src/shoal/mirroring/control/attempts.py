@@ -16,7 +16,7 @@ import socket
 from collections.abc import Iterable
 
 from ...topic_partition import TopicPartition
-from .lines import lease_clock_s
+from .protocol import lease_clock_s
 
 __all__ = ["Attempt", "Attempts"]
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from ...client.cluster import Cluster
 from ...client.config import ClientConfig
 from ...client.quorum import controller_ahead_ms
-from .lines import lease_clock_s, wall_clock_ms
+from .protocol import lease_clock_s, wall_clock_ms
 
 __all__ = ["ReferenceClock"]
 

@@ -33,16 +33,16 @@ from ...errors import AccessRefused, BrokerError, BufferFull, ProtocolError, Sho
 from ...records import Decision
 from ...topic_partition import TopicPartition
 from ..control import Control
-from ..first_start import remembering
-from ..incidents import REFUSED_WRITERS
-from ..lane import LaneResult
-from ..options import MirrorOptions
+from ..model.copy_options import CopySettings, Handling
+from ..model.first_start import remembering
+from ..model.incidents import REFUSED_WRITERS
+from ..model.options import MirrorOptions
+from ..model.ranges import CopyRange
+from ..model.topics import TopicSelection
 from ..positions import GroupPositions
-from ..prepare import prepare
-from ..ranges import CopyRange
-from ..reports import ProcessUse
-from ..settings import CopySettings, Handling
-from ..topics import TopicSelection
+from ..prepare.prepare import prepare
+from ..task.reports import ProcessUse
+from ..task.task import LaneResult
 from .handled_partition import HandledPartition, Way
 from .handlers import (
     MirrorMakerMessageHandler,

@@ -10,8 +10,8 @@ from typing import Any
 from ...errors import PartitionStopped
 from ...records import Decision
 from ...topic_partition import TopicPartition
-from ..incidents import Incident, IncidentKind
-from ..reports import waiting_report
+from ..model.incidents import Incident, IncidentKind
+from ..task.reports import waiting_report
 
 __all__ = ["HandledPartition", "Way"]
 

@@ -18,9 +18,9 @@ from typing import Self
 from ...client.consumer import ConsumerRecord, RawRecord
 from ...errors import ConfigError
 from ...records import Codec, read_records, split, write_batch
-from ..options import Start
-from ..settings import DEFAULT_MAX_DECOMPRESSED_BYTES, Handling
-from ..topics import TopicSelection
+from ..model.copy_options import DEFAULT_MAX_DECOMPRESSED_BYTES, Handling
+from ..model.options import Start
+from ..model.topics import TopicSelection
 from .loading import load
 
 __all__ = [

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...client.membership import MembershipSettings
 from ...errors import ConfigError
-from ..options import MirrorOptions
+from ..model.options import MirrorOptions
 
 __all__ = ["LARGEST_STREAMS", "MirrorMakerOptions", "parse_include"]
 

@@ -25,13 +25,13 @@ from ...error_codes import ErrorCode
 from ...errors import BrokerError, GroupHeld, ShoalError
 from ...topic_partition import TopicPartition
 from ..control import ControlServer, lease_clock_s
-from ..copies import stops_of_deleted
-from ..metrics import Metrics
+from ..driver.schedule import Work
+from ..model.text import first_few
+from ..monitoring.metrics import Metrics
 from ..positions import GroupPositions
-from ..prepare import PreparedTopic
-from ..reports import stopped_report
-from ..sentences import first_few
-from ..work import Work
+from ..prepare.copies import stops_of_deleted
+from ..prepare.prepare import PreparedTopic
+from ..task.reports import stopped_report
 from .listener import MirrorMakerRebalanceListener
 
 __all__ = ["GroupShare"]

@@ -16,7 +16,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 from ...client.offsets import list_offsets
-from ..pair import Pair
+from ..model.position import Pair
 from .common_start import (
     CommonStart,
     Found,

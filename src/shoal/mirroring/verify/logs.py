@@ -10,7 +10,7 @@ from ...client.config import IsolationLevel
 from ...client.offsets import EARLIEST, LATEST, list_offsets, log_end_offsets
 from ...errors import ShoalError
 from ...topic_partition import TopicPartition
-from ..pair import Pair
+from ..model.position import Pair
 from .errors import NotComparable
 from .report import OffsetRange
 

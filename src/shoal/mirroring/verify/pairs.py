@@ -8,8 +8,8 @@ from ...client.cluster import Cluster, patiently
 from ...client.coordinator import Committed, fetch_offsets
 from ...errors import ConfigError, ShoalError
 from ...topic_partition import TopicPartition
-from ..options import default_group
-from ..pair import Pair
+from ..model.options import default_group
+from ..model.position import Pair
 from .errors import NotComparable
 
 __all__ = ["CommittedPairs"]

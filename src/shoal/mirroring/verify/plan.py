@@ -11,7 +11,7 @@ from ...client.config import IsolationLevel
 from ...error_codes import ErrorCode, named_code
 from ...errors import ShoalError
 from ...topic_partition import TopicPartition
-from ..pair import Pair
+from ..model.position import Pair
 from .logs import ask_logs, check_end
 from .pairs import CommittedPairs
 from .report import OffsetRange

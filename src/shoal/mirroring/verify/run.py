@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 from ...client.cluster import Cluster, patiently
 from ...client.config import ClientConfig
-from ..settings import DEFAULT_MAX_DECOMPRESSED_BYTES
+from ..model.copy_options import DEFAULT_MAX_DECOMPRESSED_BYTES
 from .comparison import PartitionComparison
 from .plan import Mirrored, Plan, make_plan
 from .report import (

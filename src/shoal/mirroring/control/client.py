@@ -1,0 +1,427 @@
+"""A task's end of the control connection, and the planner's questions to the driver."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from ...client.coordinator import Membership
+from ...error_codes import ErrorCode
+from ...errors import BrokerError, Stopped
+from ...printable import logger
+from ...topic_partition import TopicPartition
+from ..model.window import SlicePlan
+from ..monitoring.processes import process_name
+from .handover import Handover
+from .protocol import (
+    INSTALLED,
+    LONGEST_LINE,
+    NOT_UNDERSTOOD,
+    lease_clock_s,
+    line,
+    of,
+    seconds_of,
+    wall_clock_ms,
+)
+
+__all__ = [
+    "CarrierControl",
+    "Control",
+    "ControlConnection",
+    "Uncontrolled",
+    "ask_letter",
+    "ask_starts",
+    "planning",
+]
+
+_CONNECT_TIMEOUT_S = 10.0
+
+T = TypeVar("T")
+
+#: Tells the driver, as :meth:`Control.report` does.
+Report: TypeAlias = Callable[[Mapping[str, Any]], None]
+
+_log = logger("shoal.control")
+
+
+class Control(Protocol):
+    """What a task knows of its driver."""
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether the task should finish what is in flight, commit and end: now, or with its slice."""
+
+    @property
+    def mirror_ends(self) -> bool:
+        """Whether no task follows this one: a stop was requested, and not only of the slice."""
+
+    @property
+    def remaining_s(self) -> float:
+        """How long until then, as far as is known; infinite where the end is that of the work."""
+
+    @property
+    def interruptions(self) -> int:
+        """How often the lease lapsed, or the mirror joined its group anew: others may have produced."""
+
+    def check_lease(self) -> None:
+        """
+        Raise where nothing may be produced.
+
+        Raises:
+            Stopped: The driver is gone: for good.
+            BrokerError: The lease lapsed, and may be renewed: retriable.
+
+        """
+
+    def now_ms(self) -> float:
+        """Return the wall clock's time, for the age of records: that of the latest clock known."""
+
+    def take(self, partitions: Sequence[TopicPartition]) -> Handover:
+        """Ask for what former tasks know of this one's partitions; raises Stopped."""
+
+    def membership(self) -> Membership:
+        """Who commits, for the moment."""
+
+    def report(self, message: dict[str, Any]) -> None:
+        """Tell the driver, from any thread; what cannot be told is dropped."""
+
+    def wait(self, seconds: float) -> None:
+        """Wait, but not longer than until a stop is requested or the driver is gone."""
+
+
+class CarrierControl:
+    """
+    What one carrier of a task sees of the control: interruptions are news until it has begun anew.
+
+    Attributes:
+        end_requested: Set it to let this carrier alone end.
+        disowned: Set it where nobody waits for this carrier any more: it neither commits nor produces.
+
+    """
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+        self._seen = control.interruptions
+        self.end_requested = False
+        self.disowned = False
+
+    @property
+    def stop_requested(self) -> bool:
+        return self.end_requested or self._control.stop_requested
+
+    @property
+    def mirror_ends(self) -> bool:
+        return self._control.mirror_ends
+
+    @property
+    def remaining_s(self) -> float:
+        return self._control.remaining_s
+
+    def check_lease(self) -> None:
+        """Raise as the task's does; a retriable BrokerError after an interruption until :meth:`begin`."""
+        self._check_owned()
+        self._control.check_lease()
+        if self._control.interruptions != self._seen:
+            raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS, "the mirror's place in its consumer group")
+
+    def now_ms(self) -> float:
+        return self._control.now_ms()
+
+    def begin(self) -> bool:
+        """Start over after an interruption; return whether there was one."""
+        seen, self._seen = self._seen, self._control.interruptions
+        return seen != self._seen
+
+    def membership(self) -> Membership:
+        """Return the task's; raises Stopped where this carrier is disowned: asked for each commit."""
+        self._check_owned()
+        return self._control.membership()
+
+    def _check_owned(self) -> None:
+        if self.disowned:
+            raise Stopped("its task has ended without this carrier, which may be in the way of the next one")
+
+    def wait(self, seconds: float) -> None:
+        self._control.wait(seconds)
+
+
+class Uncontrolled:
+    """A task without a driver of ours: it runs to its end and holds no group."""
+
+    stop_requested = False
+    mirror_ends = False
+    remaining_s = math.inf
+    interruptions = 0
+
+    def check_lease(self) -> None:
+        """Nobody takes it away."""
+
+    def now_ms(self) -> float:
+        return wall_clock_ms()
+
+    def take(self, partitions: Sequence[TopicPartition]) -> Handover:
+        return Handover()
+
+    def membership(self) -> Membership:
+        return Membership()
+
+    def report(self, message: dict[str, Any]) -> None:
+        """Nobody listens; what cannot be made good is in the log of the task."""
+        for each in message.get("partitions", ()):
+            for kind, reason, lost, continued in each["incidents"]:
+                if continued:
+                    name = f"{each['topic']}-{each['partition']}"
+                    _log.warning("%s went on after %s (lost: %s): %s", name, kind, lost, reason)
+
+    def wait(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+class ControlConnection:
+    """A task's end. A thread reads what the driver says."""
+
+    def __init__(self, address: tuple[str, int], token: str) -> None:
+        """
+        Connect, and wait for the driver's first word.
+
+        Raises:
+            Stopped: There is no driver (any more): the task is an orphan.
+
+        """
+        self._changed = threading.Condition()
+        self._sending = threading.Lock()
+        self._stop = False
+        self._orphan = False
+        self._lease_until = 0.0
+        self._driver_ahead_ms = 0.0
+        self._ends_at = math.inf
+        self._membership = Membership()
+        self._interruptions = 0
+        self._handover: Handover | None = None
+        self._where = f"the driver at {address[0]}:{address[1]}"
+        try:
+            self._socket = socket.create_connection(address, _CONNECT_TIMEOUT_S)
+        except OSError as error:
+            raise Stopped(f"{self._where} is gone: {error}") from error
+        self._lines = self._socket.makefile("rb")
+        try:
+            self._socket.sendall(
+                line(
+                    {
+                        "hello": token,
+                        "clock_s": lease_clock_s(),
+                        "wall_ms": wall_clock_ms(),
+                        "process": process_name(),
+                    }
+                )
+            )
+            said = json.loads(self._lines.readline(LONGEST_LINE))
+            _check_version(said)
+            self._hear(said)
+            self._interruptions = 0
+            self._socket.settimeout(None)
+        except NOT_UNDERSTOOD as error:
+            self._lines.close()
+            self._socket.close()
+            raise Stopped(f"{self._where} is gone, or another than ours: {error}") from error
+        self._thread = threading.Thread(target=self._listen, name="shoal-control", daemon=True)
+        self._thread.start()
+
+    def _listen(self) -> None:
+        with contextlib.suppress(*NOT_UNDERSTOOD):
+            while words := self._lines.readline(LONGEST_LINE):
+                self._hear(json.loads(words))
+                self._send_clock()
+        with self._changed:
+            # No stop: who ends early for want of a driver has failed.
+            self._orphan = True
+            self._changed.notify_all()
+
+    def _send_clock(self) -> None:
+        """Let the driver count the next lease from now; a report that is being sent does that, too."""
+        if self._sending.acquire(blocking=False):
+            try:
+                self._socket.sendall(line({"clock_s": lease_clock_s()}))
+            finally:
+                self._sending.release()
+
+    def _hear(self, said: dict[str, Any]) -> None:
+        if "handover" in said:
+            with self._changed:
+                self._handover = Handover.from_json_object(said["handover"])
+                self._changed.notify_all()
+        else:
+            self._hear_state(said)
+
+    def _hear_state(self, state: dict[str, Any]) -> None:
+        member_id, generation, instance_id = state["membership"]
+        membership = Membership(
+            of(str, member_id), of(int, generation), None if instance_id is None else of(str, instance_id)
+        )
+        stop, lease_s = of(bool, state["stop"]), seconds_of(state["lease_s"])
+        ends_in_s = math.inf if state["ends_in_s"] is None else seconds_of(state["ends_in_s"])
+        now = lease_clock_s()
+        # The driver's word may have waited in the socket while this process was stopped. It was said after
+        # the driver had heard this reading of our clock: so the lease does not end before this.
+        given_at = of(float, state["clock_s"])
+        if not 0 <= given_at <= now:
+            raise ValueError(f"a lease given at {given_at} s, and it is {now} s now")
+        # The driver read its clock after ours showed given_at, so its clock shows at most so much more now.
+        driver_ms = of(float, state["wall_ms"]) + (now - given_at) * 1000
+        with self._changed:
+            self._driver_ahead_ms = driver_ms - now * 1000
+            self._stop = stop
+            self._interruptions += now >= self._lease_until or membership != self._membership
+            self._lease_until = given_at + lease_s
+            self._ends_at = now + ends_in_s
+            self._membership = membership
+            self._changed.notify_all()
+
+    @property
+    def stop_requested(self) -> bool:
+        return self._stop or lease_clock_s() >= self._ends_at
+
+    @property
+    def mirror_ends(self) -> bool:
+        return self._stop
+
+    @property
+    def remaining_s(self) -> float:
+        return 0.0 if self._stop else max(0.0, self._ends_at - lease_clock_s())
+
+    @property
+    def interruptions(self) -> int:
+        return self._interruptions
+
+    def check_lease(self) -> None:
+        if self._orphan:
+            raise self._gone()
+        if lease_clock_s() >= self._lease_until:
+            where = "the mirror's place in its consumer group (no heartbeat for too long)"
+            raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, where)
+
+    def now_ms(self) -> float:
+        # The later one, since a record must not look younger than it is to the brokers.
+        return max(wall_clock_ms(), lease_clock_s() * 1000 + self._driver_ahead_ms)
+
+    def _gone(self) -> Stopped:
+        return Stopped("the driver is gone: nothing more is produced")
+
+    def take(self, partitions: Sequence[TopicPartition]) -> Handover:
+        self.report({"takes": partitions})
+        with self._changed:
+            self._changed.wait_for(lambda: self._handover is not None or self._orphan)
+            handover, self._handover = self._handover, None
+        if handover is None:
+            raise self._gone()
+        return handover
+
+    def membership(self) -> Membership:
+        return self._membership
+
+    def report(self, message: dict[str, Any]) -> None:
+        with contextlib.suppress(OSError), self._sending:
+            self._socket.sendall(line({**message, "clock_s": lease_clock_s()}))
+
+    def wait(self, seconds: float) -> None:
+        with self._changed:
+            deadline = time.monotonic() + seconds
+            while not (self._stop or self._orphan):
+                # A word of the driver may have moved the end.
+                left_s = min(deadline - time.monotonic(), self.remaining_s)
+                if left_s <= 0:
+                    return
+                self._changed.wait(left_s)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._lines.close()
+        self._socket.close()
+
+    def __enter__(self) -> ControlConnection:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+def _check_version(said: Mapping[str, Any]) -> None:
+    version = said.get("shoal")
+    if version != INSTALLED:
+        raise ValueError(
+            f"shoal {INSTALLED} is installed here, and {version} there: install the same on all machines"
+        )
+
+
+def ask_letter(address: tuple[str, int], token: str) -> str:
+    """
+    Return what the driver has sealed for its tasks.
+
+    Raises:
+        Stopped: There is no driver (any more).
+
+    """
+    with _asked(address, token, "credentials", partial(of, str)) as (letter, _):
+        return letter
+
+
+def ask_starts(address: tuple[str, int], token: str) -> Any:
+    """
+    Return what a former planner knew of where partitions begin, as JSON; None where there was none.
+
+    Raises:
+        Stopped: There is no driver (any more).
+
+    """
+    with _asked(address, token, "starts", lambda answer: answer) as (starts, _):
+        return starts
+
+
+@contextlib.contextmanager
+def planning(address: tuple[str, int], token: str) -> Iterator[tuple[SlicePlan | None, Report]]:
+    """
+    Ask what is to be copied in the next slice.
+
+    Returns:
+        The plan, None where nothing more is to be planned; and how to report what had to be left out.
+
+    Raises:
+        Stopped: There is no driver (any more).
+
+    """
+
+    def read(answer: Any) -> SlicePlan | None:
+        return None if answer is None else SlicePlan.from_json_object(answer)
+
+    with _asked(address, token, "plan", read) as (plan, report):
+        yield plan, report
+
+
+@contextlib.contextmanager
+def _asked(
+    address: tuple[str, int], token: str, subject: str, read: Callable[[Any], T]
+) -> Iterator[tuple[T, Report]]:
+    where = f"the driver at {address[0]}:{address[1]}"
+    with contextlib.ExitStack() as resources:
+        try:
+            connection = resources.enter_context(socket.create_connection(address, _CONNECT_TIMEOUT_S))
+            lines = resources.enter_context(connection.makefile("rb"))
+            connection.sendall(line({"hello": token, "for": subject}))
+            answer = read(json.loads(lines.readline(LONGEST_LINE))[subject])
+        except NOT_UNDERSTOOD as error:
+            raise Stopped(f"{where} is gone, or another than ours: {error}") from error
+
+        def report(message: Mapping[str, Any]) -> None:
+            with contextlib.suppress(OSError):
+                connection.sendall(line(message))
+
+        yield answer, report

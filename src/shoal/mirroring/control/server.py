@@ -1,0 +1,376 @@
+"""The driver's end of the control connections."""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import math
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from ...client.coordinator import Membership
+from ...errors import Disconnected
+from ...net.listener import Listener
+from ...printable import logger
+from ...topic_partition import TopicPartition
+from ..model.position import Pair
+from ..model.window import SliceClock, SlicePlan
+from ..task.reports import left_out_report
+from .attempts import Attempt, Attempts
+from .clock import ReferenceClock
+from .handover import Handovers
+from .protocol import INSTALLED, NOT_UNDERSTOOD, lease_clock_s, line, of, partition_of
+from .strangers import Strangers
+
+__all__ = ["ControlServer"]
+
+#: How long the driver tries to tell a task something; one that does not read is given up.
+_TELL_TIMEOUT_S = 5
+
+_IDLE_LOOK_S = 0.02
+
+#: How soon an attempt begins after the lease of an older one has run out.
+_FENCE_LOOK_S = 0.25
+
+#: How long the driver tries to send its first answer.
+_ANSWER_TIMEOUT_S = 10.0
+
+#: What a task said of being idle counts for so long.
+_IDLE_FOR_S = 1.0
+
+_TIMEVAL = struct.Struct("@ll")
+
+_log = logger("shoal.control")
+
+
+class ControlServer:
+    """
+    The driver's end: listens in threads, calls the callbacks from any of them.
+
+    Attributes:
+        address: Host and port for the tasks.
+        token: What a task must say first.
+
+    """
+
+    def __init__(
+        self,
+        host: str,
+        token: str,
+        on_report: Callable[[dict[str, Any]], None],
+        letter: str = "",
+        *,
+        slices: SliceClock | None = None,
+        on_plan: Callable[[], SlicePlan] = lambda: SlicePlan({}),
+        in_trouble: Callable[[], Mapping[TopicPartition, str]] = dict,
+        is_ours: Callable[[TopicPartition], bool] = lambda partition: True,
+        clock: ReferenceClock | None = None,
+    ) -> None:
+        """
+        Listen.
+
+        Args:
+            host: Where.
+            token: What a task must say first.
+            on_report: Told what a task did.
+            letter: Handed to who asks for the credentials: they are sealed in it.
+            slices: When tasks are to end; None where they end with their work.
+            on_plan: Says what the next slice is to copy.
+            in_trouble: Says which partitions wait, and what for.
+            is_ours: Says whether a partition may be taken: a mirror that shares its group may have given
+                it up since it was planned.
+            clock: What the workers' clocks are compared with; None for this machine's own.
+
+        Raises:
+            Disconnected: The host is not one to listen at.
+
+        """
+        self.token = token
+        self._letter = letter
+        self._on_report = on_report
+        self._on_plan = on_plan
+        self._in_trouble = in_trouble
+        self._is_ours = is_ours
+        self._clock = clock or ReferenceClock()
+        self._slices = slices
+        self._handovers = Handovers()
+        #: Held wherever state changes; notified when a task has ended, or all have to.
+        self._changed = threading.Condition()
+        self._tasks: set[Attempt] = set()
+        self._attempts = Attempts()
+        self._idle_at: dict[Attempt, float] = {}
+        self._starts: Any = None
+        self._stop = False
+        self._membership = Membership()
+        self._lease_until = lease_clock_s()
+        self._heard_at = time.monotonic()
+        self._strangers = Strangers()
+        self._listener = Listener(host, 0, self._serve, "shoal-control")
+        try:
+            self._listener.start()
+        except OSError as error:
+            raise Disconnected(host, f"cannot listen for the tasks: {error}") from error
+        self.address: tuple[str, int] = (host, self._listener.port)
+
+    # One connection
+
+    def _serve(self, connection: socket.socket) -> None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(_TELL_TIMEOUT_S, 0))
+        attempt = Attempt(connection, 0.0)
+        try:
+            words = json.loads(self._strangers.first_line(connection))
+            if not hmac.compare_digest(words["hello"].encode(), self.token.encode()):
+                return
+            self._heard_at = time.monotonic()
+            connection.settimeout(_ANSWER_TIMEOUT_S)
+            subject = words.get("for")
+            if subject is not None:
+                connection.sendall(line({subject: self._answer(subject)}))
+            else:
+                attempt.clock_s = of(float, words["clock_s"])
+                self._clock.compare(of(str, words["process"]), of(float, words["wall_ms"]))
+                self._begin(attempt)
+            connection.settimeout(None)
+            with connection.makefile("rb") as lines:
+                for each in lines:
+                    if each.endswith(b"\n"):  # else the task was killed while it wrote
+                        self._heard_at = time.monotonic()
+                        self._hear(attempt, json.loads(each))
+            attempt.end()
+        except NOT_UNDERSTOOD:
+            return  # a stranger, or a task that went away; Spark knows what to do about it
+        finally:
+            with self._changed:
+                self._tasks.discard(attempt)
+                self._idle_at.pop(attempt, None)
+                self._changed.notify_all()
+
+    def _answer(self, subject: str) -> Any:
+        if subject == "credentials":
+            return self._letter
+        if subject == "starts":
+            return self._starts
+        if self._stop:
+            return None
+        if self._slices:
+            with self._changed:
+                # Before the driver is asked: what it learns from now on is not in the plan.
+                self._slices.plan()
+        return self._on_plan().to_json_object()
+
+    def _begin(self, attempt: Attempt) -> None:
+        with self._changed:
+            if self._slices:
+                self._slices.begin()
+            self._tasks.add(attempt)
+            attempt.connection.sendall(self._state(attempt))
+
+    def _hear(self, attempt: Attempt, said: dict[str, Any]) -> None:
+        if "starts" in said:
+            self._starts = said["starts"]
+            return
+        if "clock_s" in said:
+            attempt.clock_s = of(float, said.pop("clock_s"))
+            if not said:
+                return
+        if "takes" in said:
+            self._take(attempt, [partition_of(each) for each in said["takes"]])
+            return
+        self._handovers.leave(said.get("leaves", ()), attempt)
+        if said.get("deal_anew"):
+            self.end_slice()
+        if said.get("aligns"):
+            with self._changed:
+                if self._slices and self._slices.prolong(for_ever=True):
+                    self._tell_all()
+        if said.get("idle"):
+            self._hear_idle(attempt)
+        self._report(said)
+
+    def _report(self, said: dict[str, Any]) -> None:
+        try:
+            self._on_report(said)
+        except Exception:
+            # Somebody's callback: the task that reports has no part in it, and goes on.
+            _log.exception("a report of a task could not be handled")
+
+    def _take(self, attempt: Attempt, asked: Sequence[TopicPartition]) -> None:
+        """Give an attempt its partitions, once no older attempt can write them."""
+        in_trouble = self._in_trouble()
+        with self._changed:
+            rivals = self._attempts.begin(attempt, asked)
+            for each in rivals:
+                if each in self._tasks:
+                    self._tell(each)
+        if not rivals:
+            self._hand_over(attempt, asked, in_trouble)
+            return
+        # In a thread: the connection is read meanwhile, or the clock that the lease counts from would stand.
+        threading.Thread(
+            target=self._hand_over_when_alone,
+            args=(attempt, asked, in_trouble, rivals),
+            name="shoal-fence",
+            daemon=True,
+        ).start()
+
+    def _hand_over_when_alone(
+        self,
+        attempt: Attempt,
+        asked: Sequence[TopicPartition],
+        in_trouble: Mapping[TopicPartition, str],
+        rivals: Sequence[Attempt],
+    ) -> None:
+        waits_s = max(each.lease_s for each in rivals)
+        reason = f"an older attempt of its task to end, which may write for {waits_s:.0f} s more"
+        self._report(left_out_report(dict.fromkeys(asked, reason), deal_anew=False))
+        with self._changed:
+            while self._may_wait(attempt) and any(each.lease_s for each in rivals):
+                self._changed.wait(_FENCE_LOOK_S)
+            is_alone = not attempt.is_fenced and not any(each.lease_s for each in rivals)
+        with contextlib.suppress(OSError):  # it has gone meanwhile
+            self._hand_over(
+                attempt, asked if is_alone else (), in_trouble, given_up=() if is_alone else asked
+            )
+
+    def _may_wait(self, attempt: Attempt) -> bool:
+        """Whether an attempt still waits for its partitions: its slice, or the mirror, may end before."""
+        slice_is_over = self._slices is not None and self._slices.remaining_s <= 0
+        return attempt in self._tasks and not (attempt.is_fenced or self._stop or slice_is_over)
+
+    def _hand_over(
+        self,
+        attempt: Attempt,
+        asked: Sequence[TopicPartition],
+        in_trouble: Mapping[TopicPartition, str],
+        given_up: Sequence[TopicPartition] = (),
+    ) -> None:
+        wanted = [each for each in asked if self._is_ours(each)]
+        answer = {
+            "given_up": [*given_up, *(each for each in asked if each not in wanted)],
+            "left": self._handovers.take(wanted, attempt),
+            "in_trouble": [[*each, in_trouble[each]] for each in wanted if each in in_trouble],
+        }
+        with self._changed:
+            attempt.connection.sendall(line({"handover": answer}))
+
+    def _hear_idle(self, attempt: Attempt) -> None:
+        """A slice in whose last moments all tasks say that nothing happens goes on."""
+        now = time.monotonic()
+        with self._changed:
+            self._idle_at[attempt] = now
+            all_idle = all(now - self._idle_at.get(task, -math.inf) < _IDLE_FOR_S for task in self._tasks)
+            if all_idle and self._slices and self._slices.prolong():
+                self._idle_at.clear()
+                self._tell_all()
+
+    def _state(self, attempt: Attempt) -> bytes:
+        """Return what a task has to know; the lease in it is given from now on."""
+        membership = self._membership
+        ends_in_s = self._slices.remaining_s if self._slices else None
+        lease_until = self._lease_until
+        if attempt.is_fenced:
+            ends_in_s, lease_until = 0.0, min(lease_until, attempt.lease_until)
+        attempt.lease_until = max(attempt.lease_until, lease_until)
+        return line(
+            {
+                "shoal": INSTALLED,
+                "stop": self._stop,
+                "clock_s": attempt.clock_s,
+                "wall_ms": self._clock.now_ms(),
+                "lease_s": max(0.0, lease_until - lease_clock_s()),
+                "membership": [membership.member_id, membership.generation, membership.instance_id],
+                "ends_in_s": ends_in_s,
+            }
+        )
+
+    # To all tasks
+
+    def renew(self, membership: Membership, lease_s: float) -> None:
+        """Let the tasks produce for so long, and commit as this member."""
+        with self._changed:
+            if membership != self._membership or lease_clock_s() >= self._lease_until:
+                self._handovers.forget()
+            self._membership = membership
+            self._lease_until = lease_clock_s() + lease_s
+            self._tell_all()
+
+    def end_slice(self) -> None:
+        """Let the tasks end soon: there is something to deal anew."""
+        with self._changed:
+            if self._slices and self._slices.end():
+                self._tell_all()
+
+    def end_tasks(self, seconds: float) -> bool:
+        """
+        Have the tasks of now end at once, and wait for that; return whether they did in time.
+
+        Those that did not are let go: they are orphans then, and produce nothing more. Which partitions may
+        be taken by those that come meanwhile, ``is_ours`` says.
+
+        """
+        with self._changed:
+            tasks = set(self._tasks)
+            if self._slices and self._slices.end(at_once=True):
+                self._tell_all()
+        deadline = time.monotonic() + seconds
+        while (left := tasks & self._tasks) and time.monotonic() < deadline:
+            time.sleep(_IDLE_LOOK_S)
+        for attempt in left:
+            attempt.cut()
+        return not left
+
+    def end_lease(self) -> None:
+        """Nobody may produce from now on, until the lease is renewed."""
+        with self._changed:
+            self._lease_until = lease_clock_s()
+            self._tell_all()
+
+    def give_up(self, partitions: Iterable[TopicPartition]) -> None:
+        """Keep nothing of partitions that are another mirror's from now on, or have to be aligned."""
+        self._handovers.give_up(partitions)
+
+    def uncommitted(self) -> tuple[dict[TopicPartition, Pair], Membership]:
+        """Return what tasks left that is copied and not committed, and as who it can be."""
+        return self._handovers.uncommitted(), self._membership
+
+    def request_stop(self) -> None:
+        """Ask all tasks, and those to come, to finish what is in flight, commit and end."""
+        with self._changed:
+            self._stop = True
+            self._tell_all()
+            self._changed.notify_all()
+
+    def _tell_all(self) -> None:
+        for attempt in self._tasks:
+            self._tell(attempt)
+
+    def _tell(self, attempt: Attempt) -> None:
+        try:
+            attempt.connection.sendall(self._state(attempt))
+        except OSError:
+            attempt.cut()  # it may have half a line: nothing more can be said to it
+
+    def wait_until_idle(self, seconds: float) -> bool:
+        """Wait until no task is connected; return whether that came true in time."""
+        deadline = time.monotonic() + seconds
+        while self._tasks and time.monotonic() < deadline:
+            time.sleep(_IDLE_LOOK_S)
+        return not self._tasks
+
+    @property
+    def stop_requested(self) -> bool:
+        return self._stop
+
+    @property
+    def heard_at(self) -> float:
+        """When a task or a planner last sent something, on the monotonic clock."""
+        return self._heard_at
+
+    def close(self) -> None:
+        """Stop listening; tasks that still run are orphans then."""
+        self._listener.stop(_TELL_TIMEOUT_S)

@@ -1,0 +1,1 @@
+"""What runs once for each mirror: lock, discovery, schedule, retries, dry run."""

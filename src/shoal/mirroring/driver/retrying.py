@@ -1,0 +1,83 @@
+"""When a stopped partition is tried again: every so often if its reason can heal, or at once on request."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ...errors import PartitionStopped
+from ...topic_partition import TopicPartition
+from ..monitoring.metrics import Metrics
+
+__all__ = ["StoppedRetries"]
+
+
+@dataclass(slots=True)
+class _Stop:
+    """
+    One stop of one partition.
+
+    Attributes:
+        reason: The very object that was reported: the next stop, of the same reason too, is another one.
+        at: When it was seen first, on the monotonic clock.
+        is_tried: Whether the partition was tried again since.
+
+    """
+
+    reason: PartitionStopped
+    at: float
+    is_tried: bool = False
+
+
+class StoppedRetries:
+    """
+    Says which stopped partitions to try again now.
+
+    What can heal is a property of the reason (:attr:`PartitionStopped.can_heal`): a missing ACL, a record
+    that the destination's configuration refuses, a damaged batch. After an incident (foreign records, a
+    loss, a reset) only a policy lets the partition go on, so those are tried when an operator asks for it.
+    """
+
+    def __init__(
+        self, metrics: Metrics, interval_s: float, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        """
+        Args:
+            metrics: Where partitions are known to be stopped.
+            interval_s: Between two attempts of one partition; 0 for none without a request.
+            now: The clock.
+        """
+        self._metrics = metrics
+        self._interval_s = interval_s
+        self._now = now
+        self._stops: dict[TopicPartition, _Stop] = {}
+        self._requested = threading.Event()
+
+    def request(self) -> None:
+        """Have all stopped partitions tried again; from any thread, or a signal handler."""
+        self._requested.set()
+
+    def take_due(self) -> list[TopicPartition]:
+        """Return the partitions to try again now, each once for each time that it stopped."""
+        now = self._now()
+        requested = self._requested.is_set()
+        self._requested.clear()
+        stops = {TopicPartition(each.topic, each.partition): each for each in self._metrics.stopped()}
+        self._stops = {
+            partition: known
+            if (known := self._stops.get(partition)) and known.reason is reason
+            else _Stop(reason, now)
+            for partition, reason in stops.items()
+        }
+        due = [partition for partition, stop in self._stops.items() if self._is_due(stop, now, requested)]
+        for partition in due:
+            self._stops[partition].is_tried = True
+        return due
+
+    def _is_due(self, stop: _Stop, now: float, requested: bool) -> bool:
+        if stop.is_tried:
+            return False
+        has_waited = self._interval_s > 0 and now - stop.at >= self._interval_s
+        return requested or (stop.reason.can_heal and has_waited)

@@ -1,0 +1,124 @@
+"""What the driver of a mirror wants to be copied, as of now."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+
+from ...topic_partition import TopicPartition
+from ..model.window import SlicePlan
+from ..monitoring.metrics import Metrics
+from ..prepare.prepare import PreparedTopic
+
+__all__ = ["Work"]
+
+
+class Work:
+    """The topics of a mirror without an end, and what is known of their partitions. For any thread."""
+
+    def __init__(
+        self,
+        topics: Mapping[str, PreparedTopic],
+        metrics: Metrics,
+        *,
+        shares: bool = False,
+        streams: int | None = None,
+    ) -> None:
+        """
+        Begin with what is prepared.
+
+        Args:
+            topics: By their names at the source.
+            metrics: Where the tasks' reports are counted.
+            shares: Whether this mirror has only those partitions that :meth:`take` says.
+            streams: See :class:`~shoal.mirroring.model.window.SlicePlan`.
+
+        """
+        self._lock = threading.Lock()
+        self._topics = dict(topics)
+        self._metrics = metrics
+        self._records: dict[TopicPartition, int] = {}
+        self._share: frozenset[TopicPartition] | None = frozenset() if shares else None
+        self._streams = streams
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The destination's names by the source's."""
+        with self._lock:
+            return {name: topic.destination for name, topic in self._topics.items()}
+
+    def add(self, topic: PreparedTopic) -> list[TopicPartition]:
+        """Count in a topic that is new, or has new partitions; return these."""
+        with self._lock:
+            known = self._topics.get(topic.source)
+            self._topics[topic.source] = topic
+        first = known.partitions if known else 0
+        added = [TopicPartition(topic.source, number) for number in range(first, topic.partitions)]
+        self._metrics.expect({}, dict.fromkeys(added, 0))
+        return added
+
+    def take(self, topics: Mapping[str, PreparedTopic], partitions: Iterable[TopicPartition]) -> None:
+        """Have partitions that a mirror which shares its group was given."""
+        added = set(partitions)
+        with self._lock:
+            self._topics |= topics
+            self._share = (self._share or frozenset()) | added
+        self._metrics.expect({}, dict.fromkeys(added, 0))
+
+    def give_up(self, partitions: Iterable[TopicPartition]) -> None:
+        """Have nothing to do any more with partitions that go to another member of the group."""
+        with self._lock:
+            self._share = (self._share or frozenset()) - set(partitions)
+
+    def has(self, partition: TopicPartition) -> bool:
+        """Whether a task may take a partition."""
+        with self._lock:
+            return self._share is None or partition in self._share
+
+    def plan(self) -> SlicePlan:
+        """Say what the next slice is to copy; weights: what was copied since the last, and lag."""
+        now = self._metrics.partitions()
+        records = {partition: each.records for partition, each in now.items()}
+        weights = {
+            partition: each.records - self._records.get(partition, 0) + (each.lag_records or 0)
+            for partition, each in now.items()
+        }
+        self._records = records
+        with self._lock:
+            topics = {name: (topic.destination, topic.partitions) for name, topic in self._topics.items()}
+            share, streams = self._share, self._streams
+        return SlicePlan(
+            topics,
+            frozenset(name for name, each in now.items() if each.stopped and not each.is_tried_again),
+            {partition: weight for partition, weight in weights.items() if weight},
+            share,
+            streams,
+        )
+
+    def copies(self) -> dict[TopicPartition, TopicPartition]:
+        """Return what is mirrored and not stopped: the destination partitions by source partition."""
+        partitions = self._metrics.partitions().items()
+        names = self.names
+        return {
+            partition: TopicPartition(names[partition.topic], partition.partition)
+            for partition, each in partitions
+            if not each.stopped and partition.topic in names and self.has(partition)
+        }
+
+    def try_again(self, partitions: Iterable[TopicPartition]) -> None:
+        """Have stopped partitions copied again, from the next slice on."""
+        self._metrics.try_again(partitions)
+
+    def held_up(self) -> list[TopicPartition]:
+        """Return the partitions that wait or are stopped: no task hears where they end."""
+        partitions = self._metrics.partitions().items()
+        return [partition for partition, each in partitions if each.waiting_for or each.stopped]
+
+    def expect(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Count in what there is to copy."""
+        self._metrics.expect({}, ends)
+
+    def in_trouble(self) -> dict[TopicPartition, str]:
+        """Return the partitions that waited for something when they were heard of last, and what for."""
+        partitions = self._metrics.partitions().items()
+        return {partition: each.waiting_for for partition, each in partitions if each.waiting_for}

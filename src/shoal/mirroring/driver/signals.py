@@ -1,0 +1,86 @@
+"""What signals do to a mirror: SIGINT and SIGTERM end it, SIGUSR1 tries stopped partitions again."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType, TracebackType
+from typing import Any
+
+from ...errors import Stopped
+
+__all__ = ["Signals"]
+
+_ENDING = (signal.SIGINT, signal.SIGTERM)
+_RETRYING = signal.SIGUSR1
+
+
+class Signals:
+    """
+    Handles a mirror's signals while it is entered, in the main thread; elsewhere it does nothing.
+
+    It may be entered again inside: PySpark installs a SIGINT handler of its own when it starts.
+
+    Attributes:
+        received: The name of the signal that ended the mirror; None before one came.
+
+    """
+
+    def __init__(self, stop: threading.Event, on_retry: Callable[[], object]) -> None:
+        """
+        Args:
+            stop: Set by SIGINT and SIGTERM.
+            on_retry: Called for SIGUSR1, in the main thread, between any two of its instructions.
+        """
+        self._stop = stop
+        self._on_retry = on_retry
+        self._interrupts = False
+        self._before: list[dict[signal.Signals, Any]] = []
+        self.received: str | None = None
+
+    @contextlib.contextmanager
+    def interrupting(self) -> Iterator[None]:
+        """
+        Let a signal end what the main thread does at once, by raising Stopped: nothing is in flight yet.
+
+        Raises:
+            Stopped: A signal came, or the end was requested before.
+
+        """
+        self._interrupts = True
+        try:
+            self._check()
+            yield
+        finally:
+            self._interrupts = False
+        self._check()
+
+    def _check(self) -> None:
+        if self._stop.is_set():
+            raise Stopped("the mirror was stopped before it began")
+
+    def _end(self, number: int, frame: FrameType | None) -> None:
+        self.received = signal.Signals(number).name
+        self._stop.set()
+        if self._interrupts:
+            self._interrupts = False  # once: what is cleaned up now must not be interrupted
+            self._check()
+
+    def _retry(self, number: int, frame: FrameType | None) -> None:
+        self._on_retry()
+
+    def __enter__(self) -> Signals:
+        if threading.current_thread() is threading.main_thread():
+            before = {number: signal.signal(number, self._end) for number in _ENDING}
+            before[_RETRYING] = signal.signal(_RETRYING, self._retry)
+            self._before.append(before)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in self._before.pop().items():
+                signal.signal(number, handler)

@@ -1,0 +1,1 @@
+"""Values that driver and tasks share: options, positions, incidents, progress. Nothing here does I/O."""

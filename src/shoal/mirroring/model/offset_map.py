@@ -1,0 +1,51 @@
+"""Runs of offsets that are at the destination, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...records import Record
+
+__all__ = ["AcknowledgedRun", "add_run", "spans_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class AcknowledgedRun:
+    """
+    A run of source offsets that the destination has acknowledged, one by one.
+
+    Source offset ``n`` of a run is ``destination_start + n - source_start`` at the destination, so runs
+    translate a consumer's offset from one cluster to the other (docs/datasource.md has an example).
+
+    Attributes:
+        source_start: The first source offset.
+        source_end: The source offset behind the last.
+        destination_start: The destination offset of ``source_start``.
+
+    """
+
+    source_start: int
+    source_end: int
+    destination_start: int
+
+
+def add_run(runs: list[list[int]], source_start: int, source_end: int, landed: int) -> None:
+    """Add a batch to the last of some runs (the values of :class:`AcknowledgedRun`), or begin one."""
+    if runs:
+        last = runs[-1]
+        if last[1] == source_start and source_start - last[0] == landed - last[2]:
+            last[1] = source_end
+            return
+    runs.append([source_start, source_end, landed])
+
+
+def spans_of(records: Sequence[Record]) -> list[tuple[int, int]]:
+    """Return the runs of offsets, first and end, that follow one another."""
+    spans: list[tuple[int, int]] = []
+    for record in records:
+        if spans and spans[-1][1] == record.offset:
+            spans[-1] = spans[-1][0], record.offset + 1
+        else:
+            spans.append((record.offset, record.offset + 1))
+    return spans

@@ -1,0 +1,219 @@
+"""
+Which topics are mirrored, and what they are called at the destination.
+
+``--topics`` is a comma-separated list. An entry that could be a topic's name
+(letters, digits, ``.``, ``_`` and ``-``) is that topic and no other; any other
+entry is a regular expression (Python's ``re``) that must match a whole name.
+So ``orders.v1`` is one topic, ``orders\\..*`` is many, and they may stand side
+by side. A comma inside ``{}`` or ``[]`` belongs to the expression. To have
+an expression read as such, write it in parentheses: ``(orders.v1)``.
+
+``--exclude`` is one regular expression, and wins over ``--topics``.
+
+A regular expression never matches an internal topic: see :func:`is_internal`.
+
+``--rename REGEX=REPLACEMENT`` names the copy of each topic whose whole name
+matches; the replacement may use groups (``\\1``, ``\\g<name>``). A topic that
+does not match keeps its name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from ...client.metadata import TopicMetadata
+from ...errors import ConfigError
+
+__all__ = ["TopicSelection", "is_internal", "is_legal_name", "regex_of_glob"]
+
+#: ``org.apache.kafka.common.internals.Topic``.
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+#: Kafka's own, and what the ecosystem keeps beside it, begin with two
+#: underscores (MirrorMaker 2 excludes ``__.*`` too); the others are
+#: MirrorMaker 2's bookkeeping. Its ``heartbeats`` are not here: the name is
+#: too good a name for somebody's real topic, and a copy of them does no harm.
+_INTERNAL_NAME = re.compile(r"__.*|mm2-.*\.internal|.*\.checkpoints\.internal")
+
+_OF_GLOB = {"*": ".*", "?": "."}
+
+#: A comma that is not inside {} or [].
+_COMMA = re.compile(r",(?![^{}\[\]]*[}\]])")
+
+
+def is_legal_name(topic: str) -> bool:
+    """Whether Kafka would create a topic with this name."""
+    return _LEGAL_NAME.fullmatch(topic) is not None and topic not in (".", "..")
+
+
+def is_internal(topic: TopicMetadata) -> bool:
+    """
+    Whether somebody keeps state in a topic that means nothing in another cluster.
+
+    That is what Kafka calls internal, names that begin with ``__``, and
+    MirrorMaker 2's ``mm2-*.internal`` and ``*.checkpoints.internal``.
+    """
+    return topic.internal or _INTERNAL_NAME.fullmatch(topic.name) is not None
+
+
+def regex_of_glob(text: str) -> str | None:
+    """Return the regular expression that means the same as a glob, or None if the text is none."""
+    if "*" not in text and "?" not in text:
+        return None
+    return "".join(_OF_GLOB.get(each) or _escaped(each) for each in text)
+
+
+def _escaped(character: str) -> str:
+    # re.escape would also escape the dash, which needs it only in brackets.
+    return character if character == "-" else re.escape(character)
+
+
+@dataclass(frozen=True)
+class TopicSelection:
+    """
+    The topics of a mirror, and the one mapping of their names.
+
+    Attributes:
+        topics: As ``--topics``; see the module's head.
+        exclude: As ``--exclude``.
+        rename: As ``--rename``.
+
+    Raises:
+        ConfigError: One of them makes no sense; names the option.
+
+    """
+
+    topics: str
+    exclude: str | None = None
+    rename: str | None = None
+
+    def __post_init__(self) -> None:
+        # Whoever makes one learns of a mistake now, not at the first topic.
+        if not self._entries:
+            raise ConfigError("--topics names no topic")
+        _ = self._patterns, self._excluded, self._rename
+
+    @cached_property
+    def _entries(self) -> list[str]:
+        return [entry.strip() for entry in _COMMA.split(self.topics) if entry.strip()]
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The topics that were asked for by name."""
+        return frozenset(filter(is_legal_name, self._entries))
+
+    @property
+    def expressions(self) -> list[str]:
+        """The entries of ``--topics`` that are regular expressions."""
+        return [entry for entry in self._entries if entry not in self.names]
+
+    @cached_property
+    def _patterns(self) -> list[re.Pattern[str]]:
+        return [_compile("--topics", each) for each in self.expressions]
+
+    @cached_property
+    def _excluded(self) -> re.Pattern[str] | None:
+        return _compile("--exclude", self.exclude) if self.exclude else None
+
+    @cached_property
+    def _rename(self) -> tuple[re.Pattern[str], str] | None:
+        if not self.rename:
+            return None
+        # The last one: no topic's name has a "=", but an expression may: (?=…).
+        regex, equals, replacement = self.rename.rpartition("=")
+        if not equals or not regex or not replacement:
+            raise ConfigError(f"--rename {self.rename}: not REGEX=REPLACEMENT")
+        pattern = _compile("--rename", regex)
+        _check_template(pattern, replacement, self.rename)
+        return pattern, replacement
+
+    def matches(self, topic: TopicMetadata) -> bool:
+        """
+        Whether a topic is to be mirrored.
+
+        Raises:
+            ConfigError: It was asked for by name, and Kafka calls it internal.
+
+        """
+        if self._excluded and self._excluded.fullmatch(topic.name):
+            return False
+        if topic.name in self.names:
+            if topic.internal:
+                raise ConfigError(
+                    f"--topics: {topic.name} is internal to its cluster and means nothing in another; "
+                    "leave it out"
+                )
+            return True
+        return not is_internal(topic) and any(pattern.fullmatch(topic.name) for pattern in self._patterns)
+
+    def destination_of(self, topic: str) -> str:
+        """
+        Return what a source topic is called at the destination.
+
+        Raises:
+            ConfigError: That is no legal name of a topic.
+
+        """
+        if self._rename is None:
+            return topic
+        pattern, replacement = self._rename
+        match = pattern.fullmatch(topic)
+        if match is None:
+            return topic
+        name = match.expand(replacement)
+        if not is_legal_name(name):
+            hint = "; groups are written \\1, not $1" if "$" in name else ""
+            raise ConfigError(
+                f"--rename {self.rename}: topic {topic} would be called {name!r} at the destination, "
+                f"which is no legal name of a topic{hint}"
+            )
+        return name
+
+    def select(self, topics: Mapping[str, TopicMetadata]) -> dict[str, str]:
+        """
+        Return the destination's name of each topic that is to be mirrored, by source name, sorted.
+
+        Args:
+            topics: The source cluster's, as in :attr:`Metadata.topics`.
+
+        Raises:
+            ConfigError: Two topics would have one name, or a name is not legal.
+
+        """
+        selected: dict[str, str] = {}
+        taken: dict[str, str] = {}
+        for source in sorted(name for name, topic in topics.items() if self.matches(topic)):
+            destination = self.destination_of(source)
+            if destination in taken:
+                raise ConfigError(
+                    f"--rename {self.rename}: topics {taken[destination]} and {source} would both be "
+                    f"called {destination} at the destination"
+                )
+            selected[source] = destination
+            taken[destination] = source
+        return selected
+
+    def missing(self, topics: Iterable[str]) -> list[str]:
+        """Return the topics that were asked for by name and are not among ``topics``, sorted."""
+        return sorted(self.names.difference(topics))
+
+
+def _compile(option: str, regex: str) -> re.Pattern[str]:
+    try:
+        return re.compile(regex)
+    except re.error as error:
+        meant = regex_of_glob(regex)
+        hint = f"; did you mean '{meant}'?" if meant else ""
+        raise ConfigError(f"{option} {regex}: not a regular expression: {error}{hint}") from None
+
+
+def _check_template(pattern: re.Pattern[str], replacement: str, rename: str) -> None:
+    """Refuse a replacement with groups that the expression does not have."""
+    try:
+        # Parsed before anything is matched, so any text will do.
+        pattern.sub(replacement, "")
+    except (re.error, IndexError) as error:
+        raise ConfigError(f"--rename {rename}: {error}") from None

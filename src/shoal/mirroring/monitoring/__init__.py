@@ -1,0 +1,1 @@
+"""Metrics, Prometheus' text, the page, and what the mirror's processes take."""

@@ -1,0 +1,181 @@
+"""
+Which requests are answered: by the Host header, by a token, and over which TLS.
+
+A browser cannot be given a bearer token, so the token is also accepted as the password of Basic (RFC 7617),
+with any user name: the browser asks for it, keeps it until it is closed, and sends it to this server alone.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import hashlib
+import hmac
+import ipaddress
+import os
+import re
+import socket
+import ssl
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from ....errors import ConfigError
+from ....net.server_tls import TlsFiles, server_context
+
+__all__ = ["CHALLENGES", "OPEN", "Guard", "HttpAccess"]
+
+#: The values of WWW-Authenticate with status 401 (RFC 9110, 11.6.1). Browsers know Basic alone.
+CHALLENGES = ('Bearer realm="shoal"', 'Basic realm="shoal", charset="UTF-8"')
+
+#: What fits into the header as it is (``b64token``, RFC 6750, 2.1).
+_TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
+
+#: Sixteen random characters of base64 are 96 bits: nobody guesses these over a network.
+_SHORTEST_TOKEN = 16
+
+_MAKE_ONE = "Make one with: (umask 077; openssl rand -hex 32 > FILE)"
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAccess:
+    """
+    The options for who may read metrics and page.
+
+    Attributes:
+        hosts: Names in the Host header that are answered besides this machine's: those of proxies and in DNS.
+        token_file: The file with the token that every request must have; None for none.
+        tls: The server's certificate and key; None for plain HTTP.
+
+    """
+
+    hosts: tuple[str, ...] = ()
+    token_file: Path | None = None
+    tls: TlsFiles | None = None
+
+    @classmethod
+    def parse(
+        cls,
+        hosts: Iterable[str],
+        token_file: str | None,
+        tls_certificate: str | None,
+        tls_key: str | None,
+        tls_client_authorities: str | None,
+    ) -> HttpAccess:
+        """
+        Return the access that options describe, each as the user gave it.
+
+        Raises:
+            ConfigError: Only a part of what TLS needs is there.
+
+        """
+        tls = None
+        if tls_certificate and tls_key:
+            authorities = Path(tls_client_authorities) if tls_client_authorities else None
+            tls = TlsFiles(Path(tls_certificate), Path(tls_key), authorities)
+        elif tls_certificate or tls_key or tls_client_authorities:
+            raise ConfigError("TLS of metrics and page needs both --http-tls-certificate and --http-tls-key")
+        return cls(tuple(hosts), Path(token_file) if token_file else None, tls)
+
+
+#: All clients that reach the address, by plain HTTP.
+OPEN = HttpAccess()
+
+
+class Guard:
+    """
+    The access that one server allows: everything of it is read at the start, and in memory afterwards.
+
+    Attributes:
+        tls: The context for connections; None for plain HTTP.
+
+    """
+
+    def __init__(self, access: HttpAccess, listens_on: str) -> None:
+        """
+        Args:
+            access: The options.
+            listens_on: The host of the address that is listened on; the Host header may name it.
+
+        Raises:
+            ConfigError: A file is missing, can be read by others, or has no usable content.
+
+        """
+        self.tls: ssl.SSLContext | None = server_context(access.tls, "--http-tls") if access.tls else None
+        self._token = _digest(_read_token(access.token_file)) if access.token_file is not None else None
+        self._hosts = {
+            each.lower() for each in ("localhost", listens_on, socket.gethostname(), *access.hosts) if each
+        }
+
+    def names_us(self, host: str | None) -> bool:
+        """
+        Return whether a Host header names this server; one without the header comes from no browser.
+
+        An attacker's page can make its own name resolve to this machine (DNS rebinding), and then read what
+        this server answers. It cannot do so with an address.
+        """
+        if host is None:
+            return True
+        try:
+            name = (urlsplit(f"//{host}").hostname or "").lower().rstrip(".")
+            if name in self._hosts:
+                return True
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True
+
+    def may_read(self, authorization: str | None) -> bool:
+        """Return whether an Authorization header has the token, or none is needed."""
+        if self._token is None:
+            return True
+        # Digests are compared: they have one length, so the time says nothing about the token's.
+        return hmac.compare_digest(_digest(_token_in(authorization or "")), self._token)
+
+
+def _digest(token: bytes) -> bytes:
+    return hashlib.sha256(token).digest()
+
+
+def _token_in(authorization: str) -> bytes:
+    """Return the token in a header's value; nothing if there is none."""
+    scheme, _, credentials = authorization.partition(" ")
+    credentials = credentials.strip()
+    match scheme.lower():
+        case "bearer":
+            return credentials.encode("utf-8", "replace")
+        case "basic":
+            with contextlib.suppress(binascii.Error, ValueError):
+                _, _, password = base64.b64decode(credentials, validate=True).partition(b":")
+                return password
+    return b""
+
+
+def _read_token(file: Path) -> bytes:
+    try:
+        with file.open("rb") as stream:
+            _check_mode(file, os.fstat(stream.fileno()))
+            token = stream.read(4096).strip().decode("ascii", "replace")
+    except OSError as error:
+        raise ConfigError(f"--http-token-file {file}: {error.strerror or error}") from error
+    if not _TOKEN.fullmatch(token) or len(token) < _SHORTEST_TOKEN:
+        raise ConfigError(
+            f"--http-token-file {file}: the token must be one line of at least {_SHORTEST_TOKEN} letters, "
+            f"digits and -._~+/. {_MAKE_ONE}"
+        )
+    return token.encode()
+
+
+def _check_mode(file: Path, status: os.stat_result) -> None:
+    """Refuse a file that others can read, by PostgreSQL's rule for private keys."""
+    # The group may read what belongs to root: systemd's LoadCredential hands files over like that.
+    forbidden = 0o037 if status.st_uid == 0 else 0o077
+    mode = stat.S_IMODE(status.st_mode)
+    if stat.S_ISREG(status.st_mode) and mode & forbidden:
+        raise ConfigError(
+            f"--http-token-file {file}: mode {mode:04o} allows other users to read the token, "
+            f"or to replace it. Run: chmod 600 {file}"
+        )

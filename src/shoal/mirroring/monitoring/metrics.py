@@ -1,0 +1,332 @@
+"""
+The one registry of what a mirror does: fed by the tasks' reports, read by whoever shows it.
+
+Counts are per partition and only grow, so that progress, ``--json``, the page
+and Prometheus speak of the same numbers. Totals are kept as the reports come:
+a mirror of many idle partitions is looked at without counting them anew.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from ...errors import PartitionStopped
+from ...topic_partition import TopicPartition
+from ..model.incidents import IncidentKind
+from ..model.offset_map import AcknowledgedRun
+from ..model.progress import HeldBack, PartitionIncident, Phase, Progress, lost_of
+from .partition_metrics import DROPS, PartitionMetrics, PartitionState
+from .processes import ProcessRole, ProcessUsage
+
+__all__ = ["Metrics", "PartitionMetrics", "PartitionState"]
+
+#: So many of the newest incidents are told one by one; those before them are counted.
+_KEPT_INCIDENTS = 100
+
+#: Rates are those of the last so many seconds.
+_RATE_WINDOW_S = 10.0
+
+#: A worker that was not heard for so long has ended: Spark lets idle ones go after a minute.
+_WORKER_SILENCE_S = 300.0
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+@dataclass(slots=True)
+class _Worker:
+    cpu_s: float = 0.0
+    rss_bytes: int = 0
+    heard_at: float = 0.0
+
+
+class Metrics:
+    """The registry. All methods may be called from any thread."""
+
+    def __init__(
+        self,
+        on_run: Callable[[TopicPartition, AcknowledgedRun], object] | None = None,
+        *,
+        once: bool = False,
+    ) -> None:
+        """
+        Args:
+            on_run: Told of each acknowledged run, from the threads that hear the tasks.
+            once: Whether the mirror ends when everything is copied.
+        """
+        self._on_run = on_run
+        self._once = once
+        self._phase = Phase.CHECKING
+        self._phase_began = time.monotonic()
+        self._lock = threading.Lock()
+        self._started = time.monotonic()
+        self._partitions: dict[TopicPartition, PartitionMetrics] = {}
+        self._version = 0
+        self._samples: deque[tuple[float, int, int]] = deque([(self._started, 0, 0)])
+        self._incidents: deque[PartitionIncident] = deque()
+        self._incident_counts: Counter[str] = Counter()
+        self._incidents_before = 0
+        self._lost_before = 0
+        self._bytes_in = 0
+        self._heard: tuple[float, float] | None = None
+        self._workers: dict[str, _Worker] = {}
+        self._task_heard_at: float | None = None
+        self.task_cpu_s = 0.0
+        self.task_peak_rss_bytes = 0
+        # Totals of what is in _partitions.
+        self._records = self._bytes_out = self._retries = self._lag_records = 0
+        self._known = self._held_back = self._to_copy = 0
+        self._states: Counter[PartitionState] = Counter()
+        self._decisions: Counter[str] = Counter()
+        self._stopped: dict[str, PartitionStopped] = {}
+        self._waiting: dict[str, str] = {}
+        self._unmirrored_since: dict[TopicPartition, float] = {}
+        self._held_back_since: dict[str, tuple[int, float]] = {}
+
+    def enter(self, phase: Phase) -> None:
+        """Say what the mirror is doing from now on; it never does anything after stopping."""
+        with self._lock:
+            self._enter(phase)
+
+    def _enter(self, phase: Phase) -> None:
+        if phase is not self._phase and self._phase is not Phase.STOPPING:
+            self._phase = phase
+            self._phase_began = time.monotonic()
+
+    @property
+    def phase(self) -> Phase:
+        """What the mirror is doing."""
+        with self._lock:
+            return self._phase
+
+    def expect(
+        self,
+        positions: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+        held_back: Mapping[TopicPartition, int] | None = None,
+    ) -> None:
+        """
+        Count partitions in before a task reports of them.
+
+        Args:
+            positions: Where each goes on. Of a partition that a task has
+                spoken of, the task knows better.
+            ends: What there is to mirror, by partition.
+            held_back: How many offsets lie behind these ends, in open transactions.
+
+        """
+        held_back = held_back or {}
+        now = time.time()
+        with self._lock:
+            for partition, end in ends.items():
+                known = self._partitions.get(partition, PartitionMetrics())
+                expected = known.expecting(positions.get(partition), end, held_back.get(partition), now)
+                self._set(partition, expected)
+
+    def try_again(self, partitions: Iterable[TopicPartition]) -> None:
+        """Let stopped partitions become well again once they have moved."""
+        with self._lock:
+            for partition in partitions:
+                known = self._partitions.get(partition)
+                if known is not None and known.stopped is not None:
+                    self._set(partition, replace(known, is_tried_again=True))
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Count partitions no longer that are another mirror's; what was done stays counted."""
+        with self._lock:
+            for partition in partitions:
+                self._drop(partition)
+
+    def apply(self, report: Mapping[str, Any]) -> None:
+        """Add a task's report (its shape: ``lane._Lane._report``)."""
+        monotonic, now = time.monotonic(), time.time()
+        process = report.get("pid_host")
+        with self._lock:
+            self._bytes_in += report["bytes_in"]
+            self.task_cpu_s += report["cpu_s"]
+            self.task_peak_rss_bytes = max(self.task_peak_rss_bytes, report["peak_rss_bytes"])
+            if process is not None:  # else it is the planner's
+                self._heard = (self._heard[0] if self._heard else monotonic, monotonic)
+                self._enter(Phase.COPYING)
+                self._apply_worker(process, report["cpu_s"], report["rss_bytes"], now)
+            for each in report["partitions"]:
+                self._apply_partition(each, process, now)
+        if self._on_run:
+            for each in report["partitions"]:
+                for run in each["runs"]:
+                    self._on_run(TopicPartition(each["topic"], each["partition"]), AcknowledgedRun(*run))
+
+    def _apply_worker(self, process: str, cpu_s: float, rss_bytes: int, now: float) -> None:
+        worker = self._workers.setdefault(process, _Worker())
+        worker.cpu_s += cpu_s
+        worker.rss_bytes = rss_bytes
+        worker.heard_at = self._task_heard_at = now
+        # Spark starts new ones for months; those that ended are let go.
+        gone = [name for name, each in self._workers.items() if each.heard_at < now - _WORKER_SILENCE_S]
+        for name in gone:
+            del self._workers[name]
+
+    def _apply_partition(self, report: Mapping[str, Any], process: str | None, now: float) -> None:
+        partition = TopicPartition(report["topic"], report["partition"])
+        self._records += report["records"]
+        self._bytes_out += report["bytes_out"]
+        self._retries += report["retries"]
+        self._decisions.update(report["decisions"])
+        for each in report["incidents"]:
+            self._add(PartitionIncident(str(partition), *each))
+        self._set(partition, self._partitions.get(partition, PartitionMetrics()).after(report, process, now))
+
+    def _add(self, incident: PartitionIncident) -> None:
+        """Count an incident, and keep it for a while: foreign batches may be thousands."""
+        self._incident_counts[incident.kind] += 1
+        self._incidents.append(incident)
+        if len(self._incidents) > _KEPT_INCIDENTS:
+            oldest = self._incidents.popleft()
+            self._incidents_before += 1
+            self._lost_before += lost_of(oldest)
+
+    def _set(self, partition: TopicPartition, metrics: PartitionMetrics) -> None:
+        """Take a partition's new state; what is counted of states follows."""
+        before = self._partitions.get(partition)
+        self._partitions[partition] = metrics
+        if metrics == before:
+            return  # each slice begins with a report of every partition
+        if before is not None:
+            self._count(before, -1)
+        self._count(metrics, 1)
+        state = metrics.state
+        _keep(self._stopped, str(partition), metrics.stopped)
+        _keep(self._waiting, str(partition), metrics.waits_for if state is PartitionState.WAITING else None)
+        _keep(self._unmirrored_since, partition, metrics.unmirrored_since)
+        since = metrics.held_back_since
+        _keep(self._held_back_since, str(partition), None if since is None else (metrics.held_back, since))
+        self._version += 1
+
+    def _drop(self, partition: TopicPartition) -> None:
+        before = self._partitions.pop(partition, None)
+        if before is not None:
+            self._count(before, -1)
+            for states in (self._stopped, self._waiting, self._held_back_since):
+                states.pop(str(partition), None)
+            self._unmirrored_since.pop(partition, None)
+            self._version += 1
+
+    def _count(self, metrics: PartitionMetrics, times: int) -> None:
+        self._known += times * (metrics.lag_records is not None)
+        self._states[metrics.state] += times
+        self._lag_records += times * (metrics.lag_records or 0)
+        if not metrics.stopped:
+            self._to_copy += times * (metrics.lag_records or 0)
+        self._held_back += times * metrics.held_back
+
+    @property
+    def version(self) -> int:
+        """A number that grows whenever anything of a partition changes, but for who spoke of it."""
+        with self._lock:
+            return self._version
+
+    def partitions(self) -> dict[TopicPartition, PartitionMetrics]:
+        """Return all partitions, as they are now."""
+        with self._lock:
+            return dict(self._partitions)
+
+    def workers(self) -> list[ProcessUsage]:
+        """Return what the tasks' processes take that were heard of late."""
+        oldest = time.time() - _WORKER_SILENCE_S
+        with self._lock:
+            return [
+                ProcessUsage(name, ProcessRole.WORKER, each.cpu_s, each.rss_bytes, each.heard_at)
+                for name, each in self._workers.items()
+                if each.heard_at >= oldest
+            ]
+
+    @property
+    def task_heard_at(self) -> float | None:
+        """Unix time of the last report of a task; None before the first."""
+        with self._lock:
+            return self._task_heard_at
+
+    def incidents(self) -> dict[IncidentKind, int]:
+        """Return how many there were of each kind."""
+        with self._lock:
+            return {kind: self._incident_counts[kind.value] for kind in IncidentKind}
+
+    @property
+    def copying_s(self) -> float | None:
+        """From the first task's first report to the last one's last; None where there was no task."""
+        return self._heard[1] - self._heard[0] if self._heard else None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether any partition waits for something that time can heal."""
+        with self._lock:
+            return bool(self._waiting)
+
+    def stopped(self) -> list[PartitionStopped]:
+        with self._lock:
+            return list(self._stopped.values())
+
+    def progress(self) -> Progress:
+        """Return how far the mirror is, now."""
+        with self._lock:
+            return self._progress()
+
+    def _progress(self) -> Progress:
+        records_per_s, bytes_per_s = self._rates()
+        return Progress(
+            elapsed_s=time.monotonic() - self._started,
+            partitions=len(self._partitions),
+            done=self._states[PartitionState.UP_TO_DATE],
+            states={state.value: self._states[state] for state in PartitionState},
+            stopped={name: each.reason for name, each in self._stopped.items()},
+            waiting=dict(self._waiting),
+            records=self._records,
+            batches=sum(count for name, count in self._decisions.items() if name not in DROPS),
+            bytes_in=self._bytes_in,
+            bytes_out=self._bytes_out,
+            records_per_s=records_per_s,
+            bytes_per_s=bytes_per_s,
+            lag_records=self._lag_records,
+            lag_s=self._lag_s(),
+            remaining_s=self._to_copy / records_per_s if records_per_s > 0 else None,
+            decisions=dict(self._decisions),
+            retries=self._retries,
+            incidents=tuple(self._incidents),
+            incidents_before=self._incidents_before,
+            lost_before=self._lost_before,
+            phase=self._phase.value,
+            phase_s=time.monotonic() - self._phase_began,
+            once=self._once,
+            held_back_records=self._held_back,
+            held_back={
+                partition: HeldBack(records, since)
+                for partition, (records, since) in self._held_back_since.items()
+            },
+        )
+
+    def _lag_s(self) -> float | None:
+        if self._unmirrored_since:
+            return max(0.0, time.time() - min(self._unmirrored_since.values()))
+        return 0.0 if self._known else None
+
+    def _rates(self) -> tuple[float, float]:
+        now = time.monotonic()
+        self._samples.append((now, self._records, self._bytes_out))
+        while len(self._samples) > 2 and self._samples[1][0] < now - _RATE_WINDOW_S:
+            self._samples.popleft()
+        then, records_then, bytes_then = self._samples[0]
+        elapsed = max(now - then, 1e-3)
+        return (self._records - records_then) / elapsed, (self._bytes_out - bytes_then) / elapsed
+
+
+def _keep(values: dict[_Key, _Value], key: _Key, value: _Value | None) -> None:
+    """Let a dict have a value, or not have the key where there is none."""
+    if value is None:
+        values.pop(key, None)
+    else:
+        values[key] = value

@@ -1,0 +1,231 @@
+"""
+The registry in Prometheus's text format, over HTTP: ``--metrics HOST:PORT``.
+
+What each metric means to whoever looks at it: docs/metrics.md.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from ...net.address import Address
+from ...printable import printable
+from ...topic_partition import TopicPartition
+from .http_server.access import OPEN, HttpAccess
+from .http_server.server import Answer, HttpServer
+from .metrics import Metrics
+from .partition_metrics import PartitionMetrics, PartitionState
+from .processes import ProcessUsage
+
+__all__ = ["Exposition", "MetricsServer"]
+
+_PARTITION = ("topic", "partition")
+
+_Family = CounterMetricFamily | GaugeMetricFamily
+_Partitions = Mapping[TopicPartition, PartitionMetrics]
+_LocalProcesses = Callable[[], Iterable[ProcessUsage]]
+
+
+class MetricsServer(HttpServer):
+    """Answers ``GET /metrics`` while it is entered."""
+
+    def __init__(
+        self,
+        address: Address,
+        metrics: Metrics,
+        local_processes: _LocalProcesses,
+        access: HttpAccess = OPEN,
+    ) -> None:
+        """
+        Listen. Answers come once it is entered.
+
+        Args:
+            address: Where to listen.
+            metrics: What to tell of.
+            local_processes: What the driver and its JVMs take; asked at each scrape.
+            access: Which requests are answered.
+
+        Raises:
+            ConfigError: It cannot listen there, or a file of the access cannot be used; says what to do.
+
+        """
+        exposition = Exposition(metrics, local_processes)
+        super().__init__("metrics", address, {"/metrics": lambda _: _answer(exposition)}, access)
+
+
+def _answer(exposition: Exposition) -> Answer:
+    return Answer(exposition.text(), {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+
+
+class Exposition:
+    """What a scrape is answered."""
+
+    def __init__(self, metrics: Metrics, local_processes: _LocalProcesses) -> None:
+        self._metrics = metrics
+        self._local_processes = local_processes
+        self._own_process = ProcessCollector(registry=None)
+        self._version = importlib.metadata.version("shoal")
+        self._lock = threading.Lock()
+        self._cached: tuple[int, bytes] | None = None
+
+    def text(self) -> bytes:
+        """Return the text of now."""
+        with self._lock:
+            of_partitions = self._text_of_partitions()
+        processes = [*self._local_processes(), *self._metrics.workers()]
+        others = [
+            _incidents(self._metrics),
+            _last_report(self._metrics),
+            _build(self._version),
+            *_of_processes(processes),
+            *self._own_process.collect(),
+        ]
+        return of_partitions + generate_latest(_Families(others))
+
+    def _text_of_partitions(self) -> bytes:
+        # That of a thousand partitions takes a tenth of a second to write:
+        # while they are idle it is written once.
+        version = self._metrics.version
+        if self._cached is not None and self._cached[0] == version:
+            return self._cached[1]
+        partitions = self._metrics.partitions()
+        text = generate_latest(_Families(_of_partitions(partitions, time.time())))
+        lag_grows = any(each.unmirrored_since is not None for each in partitions.values())
+        self._cached = None if lag_grows else (version, text)
+        return text
+
+
+class _Families(Collector):
+    """Metrics as prometheus_client's encoder takes them."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
+def _of_partitions(partitions: _Partitions, now: float) -> Iterator[Metric]:
+    def each_partition(family: _Family, value: Callable[[PartitionMetrics], float | None]) -> Metric:
+        for (topic, partition), metrics in partitions.items():
+            if (known := value(metrics)) is not None:
+                family.add_metric((printable(topic), str(partition)), known)
+        return family
+
+    def counter(name: str, meaning: str, value: Callable[[PartitionMetrics], float]) -> Metric:
+        return each_partition(CounterMetricFamily(f"shoal_{name}", meaning, labels=_PARTITION), value)
+
+    def gauge(name: str, meaning: str, value: Callable[[PartitionMetrics], float | None]) -> Metric:
+        return each_partition(GaugeMetricFamily(f"shoal_{name}", meaning, labels=_PARTITION), value)
+
+    yield counter("records", "Records that were acknowledged by the destination.", lambda each: each.records)
+    yield counter("batches", "Batches that were acknowledged by the destination.", lambda each: each.batches)
+    yield counter("fetched_bytes", "Batches' bytes that came from the source.", lambda each: each.bytes_in)
+    yield counter(
+        "produced_bytes",
+        "Batches' bytes that were acknowledged by the destination.",
+        lambda each: each.bytes_out,
+    )
+    yield counter("retries", "Waits and new beginnings after errors.", lambda each: each.retries)
+    yield _decisions(partitions)
+    yield gauge("lag_records", "Offsets of the source that are not mirrored.", lambda each: each.lag_records)
+    yield gauge(
+        "held_back_records",
+        "Offsets that open transactions hold back: from the last stable offset to the high watermark.",
+        lambda each: each.held_back,
+    )
+    yield gauge("lag_seconds", "How old what is not mirrored can be at most.", lambda each: each.lag_s(now))
+    yield gauge(
+        "last_commit_timestamp_seconds",
+        "When the position was committed last, as Unix time.",
+        lambda each: each.committed_at,
+    )
+    yield gauge(
+        "partition_waiting",
+        "Whether the partition waits for what time can heal.",
+        lambda each: each.waits_for is not None,
+    )
+    yield gauge(
+        "partition_stopped", "Whether the partition needs a person.", lambda each: each.stopped is not None
+    )
+    yield _states(partitions)
+
+
+def _decisions(partitions: _Partitions) -> Metric:
+    family = CounterMetricFamily(
+        "shoal_decisions", "Batches by what became of them.", labels=(*_PARTITION, "decision")
+    )
+    for (topic, partition), metrics in partitions.items():
+        for decision, count in metrics.decisions.items():
+            family.add_metric((printable(topic), str(partition), decision), count)
+    return family
+
+
+def _states(partitions: _Partitions) -> Metric:
+    counts = Counter(each.state for each in partitions.values())
+    family = GaugeMetricFamily("shoal_partitions", "Partitions by how they are.", labels=("state",))
+    for state in PartitionState:
+        family.add_metric((state.value,), counts[state])
+    return family
+
+
+def _incidents(metrics: Metrics) -> Metric:
+    family = CounterMetricFamily(
+        "shoal_incidents", "What happened to the clusters that cannot be made good.", labels=("kind",)
+    )
+    for kind, count in metrics.incidents().items():
+        family.add_metric((kind.value,), count)
+    return family
+
+
+def _last_report(metrics: Metrics) -> Metric:
+    family = GaugeMetricFamily(
+        "shoal_last_report_timestamp_seconds", "When a task was heard last, as Unix time.", labels=()
+    )
+    if (heard_at := metrics.task_heard_at) is not None:
+        family.add_metric((), heard_at)
+    return family
+
+
+def _build(version: str) -> Metric:
+    family = InfoMetricFamily("shoal_build", "The version of shoal.")
+    family.add_metric((), {"version": version})
+    return family
+
+
+def _of_processes(processes: Iterable[ProcessUsage]) -> Iterator[Metric]:
+    labels = ("process", "role")
+    cpu = CounterMetricFamily(
+        "shoal_process_cpu_seconds", "User and system CPU time for the mirror, by process.", labels=labels
+    )
+    memory = GaugeMetricFamily(
+        "shoal_process_resident_memory_bytes", "Resident memory, by process.", labels=labels
+    )
+    gc_time = CounterMetricFamily(
+        "shoal_jvm_gc_seconds", "Time in garbage collection's pauses for the mirror, by JVM.", labels=labels
+    )
+    gc_pauses = CounterMetricFamily(
+        "shoal_jvm_gc_collections", "Garbage collection's pauses for the mirror, by JVM.", labels=labels
+    )
+    gc_longest = GaugeMetricFamily(
+        "shoal_jvm_gc_longest_pause_seconds",
+        "The longest pause for garbage collection that was seen, by JVM.",
+        labels=labels,
+    )
+    for each in processes:
+        of_process = (each.name, each.role.value)
+        cpu.add_metric(of_process, each.cpu_s)
+        memory.add_metric(of_process, each.rss_bytes)
+        if each.gc is not None:
+            gc_time.add_metric(of_process, each.gc.time_s)
+            gc_pauses.add_metric(of_process, each.gc.pauses)
+            gc_longest.add_metric(of_process, each.gc.longest_pause_s)
+    yield from (cpu, memory, gc_time, gc_pauses, gc_longest)

@@ -1,0 +1,283 @@
+"""
+Topic configurations: what a copy gets, and what in an existing one is in a mirror's way.
+
+Pure: who asks the clusters is in :mod:`.prepare`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ...client.admin import ConfigEntry
+from ...errors import ProtocolError
+
+__all__ = [
+    "COPIED_ALWAYS",
+    "COPIED_WHERE_SET",
+    "Finding",
+    "TopicState",
+    "compare",
+    "configs_of_copy",
+]
+
+#: A copy gets these with the value that is in force at the source, be it the
+#: topic's own or a broker's default: they decide which batches the copy takes
+#: and how long it keeps them.
+COPIED_ALWAYS = ("cleanup.policy", "max.message.bytes", "retention.bytes", "retention.ms")
+
+#: A copy gets these where they are set on the source topic itself.
+#:
+#: Not among them, as in MirrorMaker 2's ``config.properties.exclude``: throttles
+#: and ``message.timestamp.type``, ``min.insync.replicas`` and
+#: ``unclean.leader.election.enable``, which belong to the destination's own
+#: policy. Nor ``message.timestamp.before.max.ms`` and ``…difference.max.ms``:
+#: records are older when they are copied than when they were produced. (For
+#: ``…after.max.ms`` see :func:`configs_of_copy`.)
+#: Nor what concerns a broker's disks (``flush.*``, ``preallocate``, ``remote.*`` …).
+COPIED_WHERE_SET = (
+    "delete.retention.ms",
+    "index.interval.bytes",
+    "max.compaction.lag.ms",
+    "min.cleanable.dirty.ratio",
+    "min.compaction.lag.ms",
+    "segment.bytes",
+    "segment.index.bytes",
+    "segment.jitter.ms",
+    "segment.ms",
+)
+
+_TIMESTAMP_BEFORE = "message.timestamp.before.max.ms"
+_TIMESTAMP_AFTER = "message.timestamp.after.max.ms"
+
+_FOREVER = 2**63 - 1
+
+Configs = Mapping[str, ConfigEntry]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """
+    What matters of a topic, on either side.
+
+    Attributes:
+        partitions: How many.
+        replicas: Of the partition that has the fewest.
+        configs: In force, defaults included; nothing where they may not be read.
+
+    """
+
+    partitions: int
+    replicas: int
+    configs: Configs
+
+    def text(self, name: str, default: str) -> str:
+        """Return a configuration's value; the default where the broker is too old to know it."""
+        entry = self.configs.get(name)
+        return default if entry is None or entry.value is None else entry.value
+
+    def number(self, name: str, default: int) -> int:
+        """
+        Return a configuration that is a number.
+
+        Raises:
+            ProtocolError: The cluster says something else.
+
+        """
+        text = self.text(name, str(default))
+        try:
+            return int(text)
+        except ValueError as error:
+            raise ProtocolError(f"the configuration {name} is {text!r}, which is no number") from error
+
+    @property
+    def cleanup_policies(self) -> frozenset[str]:
+        return frozenset(policy.strip() for policy in self.text("cleanup.policy", "delete").split(","))
+
+    def retention(self, name: str, default: int) -> int:
+        """Return ``retention.ms`` or ``retention.bytes``; endless for a topic that is only compacted."""
+        value = self.number(name, default) if "delete" in self.cleanup_policies else -1
+        return _FOREVER if value < 0 else value
+
+    def timestamp_range(self, name: str) -> int:
+        """
+        Return ``message.timestamp.before.max.ms`` or ``…after…``.
+
+        Before Kafka 3.6 there was one for both, ``…difference…``, and no limit by default.
+        """
+        difference = self.number("message.timestamp.difference.max.ms", _FOREVER)
+        return min(difference, self.number(name, _FOREVER))
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """
+    Something about an existing destination topic.
+
+    Attributes:
+        fatal: The mirror would lose or reorder records, or could not go on.
+        text: What it is and what to do; the name of the topic goes in front.
+
+    """
+
+    fatal: bool
+    text: str
+
+
+def configs_of_copy(source: TopicState, *, knows_timestamp_after: bool) -> dict[str, str]:
+    """
+    Return what to create a copy with.
+
+    Args:
+        source: With its configs.
+        knows_timestamp_after: Whether the destination has ``message.timestamp.after.max.ms``
+            (Kafka 3.6 and later). It is an hour by default since 4.0; the copy
+            must take what the source took, so it gets the source's.
+
+    """
+    names = [name for name in COPIED_ALWAYS if name in source.configs]
+    names += [name for name in COPIED_WHERE_SET if _is_set(source.configs, name)]
+    copied = {name: value for name in names if (value := source.configs[name].value) is not None}
+    if knows_timestamp_after:
+        copied[_TIMESTAMP_AFTER] = str(source.timestamp_range(_TIMESTAMP_AFTER))
+    # Any other value makes the broker decompress and recompress every batch of another codec.
+    return {"compression.type": "producer", **copied}
+
+
+def _is_set(configs: Configs, name: str) -> bool:
+    return name in configs and configs[name].set_on_topic
+
+
+def compare(source: TopicState, destination: TopicState) -> Iterator[Finding]:
+    """Yield what in a destination topic is in the way of a mirror of a source topic."""
+    yield from _compare_partitions(source, destination)
+    if destination.configs:
+        yield from _check_compression(source, destination)
+        yield from _check_timestamps(destination)
+        yield from _check_replicas(destination)
+    if destination.configs and source.configs:
+        yield from _compare_sizes(source, destination)
+        yield from _compare_timestamps(source, destination)
+        yield from _compare_cleanup(source, destination)
+        yield from _compare_retention(source, destination)
+
+
+def _compare_partitions(source: TopicState, destination: TopicState) -> Iterator[Finding]:
+    if destination.partitions > source.partitions:
+        yield Finding(
+            False,
+            f"has {destination.partitions} partitions and the source {source.partitions}: "
+            "the others stay empty, and producers at either side place a key differently",
+        )
+
+
+def _compare_sizes(source: TopicState, destination: TopicState) -> Iterator[Finding]:
+    largest = source.number("max.message.bytes", 1_048_588)
+    for name in ("max.message.bytes", "segment.bytes"):
+        size = destination.number(name, largest)
+        if size < largest:
+            yield Finding(
+                True,
+                f"{name} is {size}, but a batch of the source may have {largest} bytes "
+                f"(its max.message.bytes); raise it to {largest}",
+            )
+
+
+def _check_compression(source: TopicState, destination: TopicState) -> Iterator[Finding]:
+    compression = destination.text("compression.type", "producer")
+    # Where the source's brokers compressed everything alike, the destination's have nothing to do.
+    if compression not in ("producer", source.text("compression.type", "producer")):
+        yield Finding(
+            False,
+            f"compression.type is {compression}: the destination's brokers recompress every batch of "
+            "another codec, at 10 to 40 times the CPU, and the copy is not byte for byte; "
+            "set it to producer",
+        )
+
+
+def _takes_append_time(topic: TopicState) -> bool:
+    return topic.text("message.timestamp.type", "CreateTime") == "LogAppendTime"
+
+
+def _check_timestamps(destination: TopicState) -> Iterator[Finding]:
+    if _takes_append_time(destination):
+        yield Finding(
+            False,
+            "message.timestamp.type is LogAppendTime: every record gets the time of its copying; "
+            "set it to CreateTime to keep the times of the source",
+        )
+        return
+    # Not compared with the source's: that limited records which were new then, and are old now.
+    before = destination.timestamp_range(_TIMESTAMP_BEFORE)
+    if before < _FOREVER:
+        yield Finding(
+            False,
+            f"{_TIMESTAMP_BEFORE} is {_with_duration(before)}: an older record is refused and stops "
+            f"its partition; set it to {_FOREVER} to take all",
+        )
+
+
+def _compare_timestamps(source: TopicState, destination: TopicState) -> Iterator[Finding]:
+    if _takes_append_time(destination):
+        return
+    if _takes_append_time(source):
+        yield Finding(
+            False,
+            "the source has message.timestamp.type=LogAppendTime, and append times cannot be copied: "
+            "every record gets its producer's create time, and retention and lookups by time follow that",
+        )
+    after = destination.timestamp_range(_TIMESTAMP_AFTER)
+    accepted = source.timestamp_range(_TIMESTAMP_AFTER)
+    if after < accepted:
+        yield Finding(
+            False,
+            f"{_TIMESTAMP_AFTER} is {_with_duration(after)}, and the source takes records further in the "
+            f"future: such a record is refused and stops its partition; set it to {accepted} to take all",
+        )
+
+
+def _compare_cleanup(source: TopicState, destination: TopicState) -> Iterator[Finding]:
+    if "compact" in destination.cleanup_policies - source.cleanup_policies:
+        yield Finding(
+            False,
+            "is compacted and the source is not: only the last record of each key is kept, and a record "
+            "without a key is refused and stops its partition; set cleanup.policy=delete",
+        )
+
+
+def _compare_retention(source: TopicState, destination: TopicState) -> Iterator[Finding]:
+    kept_ms = destination.retention("retention.ms", 604_800_000)
+    if kept_ms < source.retention("retention.ms", 604_800_000):
+        yield Finding(
+            False,
+            f"retention.ms is {_with_duration(kept_ms)} and the source keeps records longer: older ones "
+            "are deleted soon after they arrive; raise it to keep them",
+        )
+    kept_bytes = destination.retention("retention.bytes", -1)
+    if kept_bytes < source.retention("retention.bytes", -1):
+        yield Finding(
+            False,
+            f"retention.bytes is {kept_bytes} and the source keeps more: the oldest records of a larger "
+            "partition are deleted soon after they arrive; raise it to keep them",
+        )
+
+
+def _check_replicas(destination: TopicState) -> Iterator[Finding]:
+    least = destination.number("min.insync.replicas", 1)
+    if least > destination.replicas:
+        yield Finding(
+            True,
+            f"has {destination.replicas} replicas and min.insync.replicas={least}: its brokers will never "
+            "acknowledge a batch; add replicas, or lower min.insync.replicas",
+        )
+
+
+_DURATIONS = ((86_400_000, "days"), (3_600_000, "hours"), (60_000, "minutes"), (1_000, "seconds"))
+
+
+def _with_duration(duration_ms: int) -> str:
+    """``86400000 (24 hours)``: the largest unit of which there are at least two."""
+    for unit_ms, unit in _DURATIONS:
+        if duration_ms >= 2 * unit_ms:
+            return f"{duration_ms} ({duration_ms / unit_ms:.3g} {unit})"
+    return f"{duration_ms} ms"

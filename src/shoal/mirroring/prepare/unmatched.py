@@ -1,0 +1,65 @@
+"""
+Why ``--topics`` selects nothing, and what to write instead.
+
+The usual mistakes are globs (``orders_*``, ``*``), the beginning of a name
+(``orders_``) and a ``--exclude`` that is too wide.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from ...client.metadata import TopicMetadata
+from ...nearest import did_you_mean
+from ..model.text import first_few
+from ..model.topics import TopicSelection, is_internal, regex_of_glob
+
+__all__ = ["near_topics", "why_nothing_matches"]
+
+
+def why_nothing_matches(selection: TopicSelection, topics: Mapping[str, TopicMetadata], cluster: str) -> str:
+    """
+    Return why no topic is selected, as a sentence that names the option.
+
+    Args:
+        selection: One that selects none of ``topics``.
+        topics: All topics of the source cluster.
+        cluster: What the sentence calls the cluster.
+
+    """
+    included = replace(selection, exclude=None)
+    excluded = [name for name, topic in topics.items() if included.matches(topic)]
+    if excluded:
+        return (
+            f"--exclude {selection.exclude}: leaves out every topic that --topics {selection.topics} matches "
+            f"on {cluster} ({first_few(sorted(excluded))})"
+        )
+    return f"--topics {selection.topics}: matches no topic of {cluster}{_hint(selection, topics)}"
+
+
+def _hint(selection: TopicSelection, topics: Mapping[str, TopicMetadata]) -> str:
+    if not topics:
+        return ", which shows no topics to this principal; check the address, and allow DESCRIBE on them"
+    for expression in selection.expressions:
+        meant = regex_of_glob(expression)
+        if meant is not None and _matching(meant, topics):
+            return f"; did you mean '{meant}'? Topics are regular expressions, not globs"
+        if internal := [name for name in _matching(expression, topics) if is_internal(topics[name])]:
+            return f"; an expression never matches an internal topic, such as {min(internal)}"
+    return ""
+
+
+def near_topics(name: str, topics: Iterable[str]) -> str:
+    """Return ``; did you mean …?`` for a name that no topic has, or nothing if no name is near."""
+    topics = list(topics)
+    begun = [each for each in topics if each.startswith(name)]
+    if begun:
+        return f"; did you mean '{regex_of_glob(f'{name}*')}'? It matches {first_few(sorted(begun))}"
+    return did_you_mean(name, topics)
+
+
+def _matching(expression: str, names: Iterable[str]) -> list[str]:
+    pattern = re.compile(expression)
+    return [name for name in names if pattern.fullmatch(name)]

@@ -1,0 +1,1 @@
+"""What runs in an executor: one task copies partitions, commits, and reports."""

@@ -1,0 +1,334 @@
+"""
+Take over a faithful copy that the mirror's group has no pair for, whoever made it.
+
+The whole copy is compared with the source, by the means of ``shoal verify``: from where both have the same
+records first to the copy's end, batch by batch and record by record where batches differ. If all of it is the
+same, a pair is committed at the copy's end. Otherwise the partition stops with the first difference. Nothing
+is written to the destination before the pair is committed, so a task that dies here leaves no trace.
+
+A copy that begins later than the source lacks the records before that for good, so it is taken over only if
+``--start`` or ``--adopt-from-later`` says that they are not wanted. What retention deleted of the copy is no
+such record: as many offsets as the copy's log had before its first one were there.
+
+The program that made the copy must not run any more. Of that, three signs are looked for: the copy grows
+while it is compared, another group of shoal's that holds its position has a member, or a transaction is open.
+What it writes later lands where the mirror's next batch should, and stops the partition as foreign records.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from ....client.cluster import is_transient
+from ....client.config import IsolationLevel
+from ....client.coordinator import describe_holder
+from ....client.offsets import EARLIEST, LATEST, list_offsets, log_end_offsets
+from ....client.scan import read_batches
+from ....error_codes import ErrorCode
+from ....errors import BrokerError, PartitionStopped, ShoalError, Stopped
+from ...model.copy_options import CopySettings
+from ...model.incidents import Delivery
+from ...model.position import Pair
+from ...verify import DEFAULT_PATIENCE_S, OffsetRange, Outcome, PartitionReport
+from ...verify.comparison import PartitionComparison
+from ...verify.plan import PartitionPlan
+from ..partition import PartitionCopy
+from .begin import first_pair
+from .logs import Clusters, DestinationLog
+from .other_groups import OtherGroups
+from .second_place import are_distinct, second_place
+from .tail import Place, counts_of_batches, last_batch
+
+__all__ = ["Watch", "adopt", "is_to_adopt"]
+
+#: How often the comparison reports its progress, and looks whether it has to end.
+_LOOK_INTERVAL_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """
+    What a comparison that takes long has to do with the task that it runs in.
+
+    Attributes:
+        stop_requested: Whether the task has to end.
+        report: Reports what a partition waits for.
+
+    """
+
+    stop_requested: Callable[[], bool]
+    report: Callable[[PartitionCopy, str], object]
+
+
+def is_to_adopt(settings: CopySettings, log: DestinationLog) -> bool:
+    """Whether a partition without a pair has a copy that the settings want to take over."""
+    return settings.adopt and settings.delivery is Delivery.EXACTLY_ONCE and log.end > 0
+
+
+def adopt(
+    clusters: Clusters, copy: PartitionCopy, log: DestinationLog, others: OtherGroups, watch: Watch
+) -> Pair:
+    """
+    Compare a copy with its source; reads both from where the copy begins.
+
+    Args:
+        clusters: Both clusters.
+        copy: The partition.
+        log: Its log at the destination, as of now.
+        others: The positions of other groups.
+        watch: What to report to.
+
+    Returns:
+        The pair to commit: the copy is the same as the source up to there.
+
+    Raises:
+        PartitionStopped: The copy is not faithful, or another program still writes to it.
+        ShoalError: A cluster does not answer, or the task has to end: time can heal it.
+
+    """
+    return _Adoption(clusters, copy, log, others, watch).run()
+
+
+class _Adoption:
+    def __init__(
+        self,
+        clusters: Clusters,
+        copy: PartitionCopy,
+        log: DestinationLog,
+        others: OtherGroups,
+        watch: Watch,
+    ) -> None:
+        self._clusters = clusters
+        self._copy = copy
+        self._log = log
+        self._others = others
+        self._watch = watch
+        self._name = f"{copy.destination} on {clusters.destination}"
+
+    def run(self) -> Pair:
+        try:
+            return self._adopt()
+        except BrokerError as error:
+            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            # Retention was faster than this: the next try sees where the logs begin now.
+            raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, error.where, error.detail) from error
+
+    def _adopt(self) -> Pair:
+        self._check_holder()
+        self._check_transactions()
+        source_log = self._source_log()
+        report = self._compare(source_log)
+        self._check_end()
+        self._check_faithful(report)
+        assert report.alignment is not None
+        assert report.reached is not None
+        origin = report.alignment.source_offset, report.alignment.destination_offset
+        self._check_evidence(origin, report)
+        self._check_unique(origin, source_log, report.records)
+        self._check_beginning(origin, source_log)
+        return self._pair(report.reached[0])
+
+    def _stop(self, reason: str) -> PartitionStopped:
+        return PartitionStopped(*self._copy.source, self._copy.range.start_offset, f"--adopt: {reason}")
+
+    # Another writer
+
+    def _check_holder(self) -> None:
+        other = self._others.position_of(self._copy.source)
+        holder = describe_holder(self._clusters.source, other.group) if other else None
+        if other and holder:
+            raise self._stop(
+                f"group {other.group!r} holds the position of {self._name}, and a mirror is at work in it "
+                f"({holder}). Stop that mirror first, then start this one again"
+            )
+
+    def _check_transactions(self) -> None:
+        destination, partition = self._clusters.destination, self._copy.destination
+        end = list_offsets(destination, {partition: LATEST}, IsolationLevel.READ_COMMITTED)[partition]
+        if isinstance(end, ShoalError):
+            raise end
+        if end > self._log.end:
+            raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, self._name, "its log changed meanwhile")
+        if end < self._log.end:
+            raise BrokerError(
+                ErrorCode.CONCURRENT_TRANSACTIONS,
+                self._name,
+                f"--adopt: a transaction is open from offset {end} on. If the program that wrote it is "
+                "stopped, the destination aborts it after its timeout",
+            )
+
+    def _check_end(self) -> None:
+        destination, partition = self._clusters.destination, self._copy.destination
+        end = log_end_offsets(destination, [partition])[partition]
+        if isinstance(end, ShoalError):
+            raise end
+        if end != self._log.end:
+            raise self._stop(
+                f"{self._name} ended at offset {self._log.end} and ends at {end} now: another program writes "
+                "to it. Stop that program, then start this mirror again"
+            )
+
+    # The comparison
+
+    def _source_log(self) -> OffsetRange:
+        source, partition = self._clusters.source, self._copy.source
+        level = self._clusters.settings.source.isolation_level
+        end = list_offsets(source, {partition: LATEST}, level)[partition]
+        start = list_offsets(source, {partition: EARLIEST})[partition]
+        if isinstance(end, ShoalError):
+            raise end
+        if isinstance(start, ShoalError):
+            raise start
+        return OffsetRange(start, max(start, end))
+
+    def _compare(self, source_log: OffsetRange) -> PartitionReport:
+        """Compare in a thread of its own, as long as the task has not to end."""
+        group = self._clusters.settings.group
+        stop = threading.Event()
+        comparison = PartitionComparison(
+            PartitionPlan(
+                self._copy.source,
+                self._copy.destination,
+                source_log,
+                OffsetRange(self._log.start, self._log.end),
+                None,
+                f"group {group!r} has no committed pair for it",
+            ),
+            max_decompressed_bytes=self._clusters.settings.max_decompressed_bytes,
+            patience_s=DEFAULT_PATIENCE_S,
+            stop=stop,
+            # What the destination shows to consumers that leave aborted transactions out.
+            destination_level=IsolationLevel.READ_COMMITTED,
+        )
+        with ThreadPoolExecutor(1, thread_name_prefix="shoal-adopt") as thread:
+            running = thread.submit(comparison.run, self._clusters.source, self._clusters.destination)
+            try:
+                report = self._wait_for(running, comparison, stop)
+            finally:
+                stop.set()
+        if comparison.failure is not None and _can_heal(comparison.failure):
+            raise comparison.failure
+        return report
+
+    def _wait_for(
+        self, running: Future[PartitionReport], comparison: PartitionComparison, stop: threading.Event
+    ) -> PartitionReport:
+        while True:
+            if self._watch.stop_requested():
+                stop.set()
+            try:
+                return running.result(_LOOK_INTERVAL_S)
+            except TimeoutError:
+                reason = f"the copy to be compared with the source (--adopt), {comparison.fraction:.0%} done"
+                self._watch.report(self._copy, reason)
+            except Stopped:
+                raise self._ended() from None
+
+    def _ended(self) -> BrokerError:
+        where, why = f"comparing {self._name}", "the task ended, and the next one begins it again"
+        return BrokerError(ErrorCode.REQUEST_TIMED_OUT, where, why)
+
+    def _check_faithful(self, report: PartitionReport) -> None:
+        if report.outcome is Outcome.EQUAL and report.records:
+            return
+        raise self._stop(
+            f"{self._name} is not shown to be a faithful copy: {_first_of(report)}. Nothing was written. "
+            f"{_advice(report)}"
+        )
+
+    def _check_evidence(self, origin: tuple[int, int], report: PartitionReport) -> None:
+        """
+        Make sure that what both sides have in common is no accident, if the copy has more before that.
+
+        The source has deleted that, or never had it. If the source has deleted even what came behind it, the
+        copy may end with a record that the source holds once more now.
+        """
+        if not report.destination_skipped:
+            return
+        if not are_distinct(self._clusters, self._copy, origin[1], report.records):
+            raise self._stop(
+                f"the source holds only the last {report.records} records of {self._name}, too few that "
+                "differ from each other to show that they are the same. Mirror into an empty topic (--rename)"
+            )
+
+    def _check_unique(self, origin: tuple[int, int], source_log: OffsetRange, records: int) -> None:
+        """Make sure that the source has the copy's records in no other place, if that could be."""
+        if origin == (0, 0):
+            return
+        place = second_place(self._clusters, self._copy, origin, source_log, records)
+        if place is not None:
+            raise self._stop(
+                f"the source has the records of {self._name} in several places, as from offset {origin[0]} "
+                f"and from offset {place} on, and nothing shows which of them were copied. Mirror into an "
+                "empty topic (--rename)"
+            )
+
+    def _check_beginning(self, origin: tuple[int, int], source_log: OffsetRange) -> None:
+        """Make sure that the copy had all that is to be mirrored and lies before where it begins now."""
+        first, deleted = origin
+        wanted_from = max(source_log.start, self._copy.range.start_offset)
+        if self._clusters.settings.adopt_from_later or first - wanted_from <= deleted:
+            return
+        before = self._count(wanted_from, first)
+        if before <= deleted:
+            return
+        had = f", and the copy deleted no more than {deleted} before it" if deleted else ""
+        reason = (
+            f"--adopt: {self._name} begins later than the source. From offset {wanted_from} on the source "
+            f"has {before} records before the copy's first one, which is at offset {first} there{had}: "
+            f"{before - deleted} records would be missing for good. Nothing was written. Give "
+            "--adopt-from-later if they are not wanted, or mirror into an empty topic (--rename)"
+        )
+        start = self._copy.range.start_offset
+        raise PartitionStopped(*self._copy.source, start, reason, wanted_from, can_heal=False)
+
+    def _count(self, start_offset: int, end_offset: int) -> int:
+        """Return how many records the source has to mirror between two offsets."""
+        count = 0
+        self._watch.report(self._copy, "the source's records before the copy's first to be counted (--adopt)")
+        for each in counts_of_batches(self._clusters, self._copy, start_offset, end_offset):
+            if self._watch.stop_requested():
+                raise self._ended()
+            count += each
+        return count
+
+    # The pair
+
+    def _pair(self, position: int) -> Pair:
+        place = Place(position, self._leader_epoch_before(position))
+        tail = last_batch(self._clusters, self._copy, self._log)
+        crc = tail.fingerprint.crc if tail else None
+        return first_pair(self._clusters, self._copy, self._log, place, crc)
+
+    def _leader_epoch_before(self, position: int) -> int:
+        for batch in read_batches(self._clusters.source, self._copy.source, position - 1):
+            return batch.header.leader_epoch if batch.header.base_offset < position else -1
+        return -1
+
+
+def _can_heal(failure: ShoalError) -> bool:
+    is_retention = isinstance(failure, BrokerError) and failure.code is ErrorCode.OFFSET_OUT_OF_RANGE
+    return is_retention or is_transient(failure)
+
+
+def _advice(report: PartitionReport) -> str:
+    if report.aborted:
+        return (
+            "MirrorMaker 2 copies aborted transactions by default. To take over such a copy, set "
+            "isolation.level=read_uncommitted in the file of --from-config"
+        )
+    return "shoal verify lists all that differs. Mirror into an empty topic (--rename)"
+
+
+def _first_of(report: PartitionReport) -> str:
+    """Return the first difference, or why the copy could not be compared, as a phrase."""
+    if report.differences:
+        more = len(report.differences) - 1 + report.differences_omitted
+        return str(report.differences[0]) + (f", and {more} more differences" if more else "")
+    if report.not_compared:
+        return str(report.not_compared[0])
+    return report.reason or "neither side holds records to compare"

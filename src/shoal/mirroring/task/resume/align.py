@@ -1,0 +1,138 @@
+"""Put the partitions of a lane where their destinations are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ....client.cluster import Cluster
+from ....errors import ShoalError
+from ....topic_partition import TopicPartition
+from ...model.copy_options import CopySettings
+from ...model.incidents import Incident
+from ...model.position import Pair
+from ...positions import Positions
+from ..partition import PartitionCopy
+from .adopt import Watch, adopt, is_to_adopt
+from .begin import begin, topic_id
+from .logs import Clusters, destination_logs, source_logs
+from .other_groups import OtherGroups
+from .resume import Resumption
+
+__all__ = ["realign"]
+
+
+def realign(
+    copies: Sequence[PartitionCopy],
+    source: Cluster,
+    destination: Cluster,
+    positions: Positions,
+    settings: CopySettings,
+    watch: Watch,
+) -> dict[TopicPartition, ShoalError]:
+    """
+    Put each partition where its destination is. Nothing may be in flight, and both metadata are fresh.
+
+    A partition that was aligned before in this process goes on from what it
+    knows; the others from their committed pair. One without a pair begins. A
+    first pair, and one that an incident has moved, is committed before this
+    returns. Copies to take over come last, one after the other, each committed
+    by itself: to compare one may take long.
+
+    Args:
+        copies: The partitions.
+        source: The source cluster.
+        destination: The destination cluster.
+        positions: Where the pairs are.
+        settings: Of the mirror.
+        watch: What a comparison that takes long reports to, and what ends it.
+
+    Returns:
+        For each source partition that could not be aligned, why:
+        :class:`~shoal.errors.PartitionStopped`, or what time can heal.
+
+    """
+    clusters = Clusters(source, destination, settings)
+    # The pairs first: an orphan may still commit, and a pair ahead of its log looks like a lost tail.
+    committed, others = positions.read_all([copy.source for copy in copies if copy.pair is None])
+    pairs = {copy.source: copy.pair for copy in copies if copy.pair} | committed
+    logs, errors = destination_logs(destination, copies)
+    sources = source_logs(source, copies, pairs)
+    other_groups = OtherGroups(
+        source, destination, settings.group, {copy.source: copy.destination for copy in copies}
+    )
+    to_commit: dict[TopicPartition, Pair] = {}
+    aligned: list[tuple[PartitionCopy, Pair, list[Incident]]] = []
+    to_adopt: list[PartitionCopy] = []
+    for copy in copies:
+        if copy.source in errors:
+            continue
+        if copy.source not in pairs and is_to_adopt(settings, logs[copy.destination]):
+            to_adopt.append(copy)
+            continue
+        incidents: list[Incident] = []
+        try:
+            log, known = logs[copy.destination], pairs.get(copy.source)
+            if known is None:
+                consumed = others.get(copy.source) if settings.takes_over_offsets else None
+                pair = begin(clusters, copy, log, incidents, other_groups, consumed)
+            else:
+                source_log = sources[copy.source]
+                if isinstance(source_log, ShoalError):
+                    raise source_log
+                pair = Resumption(clusters, copy, known, source_log, log, incidents, other_groups).run()
+                pair = _leave_out(copy, _with_topic_ids(clusters, copy, pair), incidents)
+                pair = replace(pair, first_start=settings.first_start or pair.first_start)
+        except ShoalError as error:
+            errors[copy.source] = error
+            # Those that did not stop it are met again the next time.
+            copy.incidents += [each for each in incidents if not each.continued]
+        else:
+            aligned.append((copy, pair, incidents))
+            if known is None or incidents or (known.rules, known.identity) != (pair.rules, pair.identity):
+                to_commit[copy.source] = pair
+    if to_commit:
+        errors.update(positions.commit(to_commit))
+    for copy, pair, incidents in aligned:
+        if copy.source not in errors:
+            copy.align(pair)
+            copy.incidents += incidents
+    for copy in to_adopt:
+        errors.update(_adopt(clusters, copy, positions, other_groups, watch))
+    return errors
+
+
+def _adopt(
+    clusters: Clusters, copy: PartitionCopy, positions: Positions, others: OtherGroups, watch: Watch
+) -> dict[TopicPartition, ShoalError]:
+    """Take one copy over and commit its pair; return why not, if that cannot be."""
+    try:
+        # Asked again: to compare the copies before this one may have taken hours.
+        logs, errors = destination_logs(clusters.destination, [copy])
+        if not errors:
+            pair = adopt(clusters, copy, logs[copy.destination], others, watch)
+            errors = dict(positions.commit({copy.source: pair}))
+            if not errors:
+                copy.align(pair)
+                copy.waiting_for = None
+    except ShoalError as error:
+        return {copy.source: error}
+    return errors
+
+
+def _with_topic_ids(clusters: Clusters, copy: PartitionCopy, pair: Pair) -> Pair:
+    """Complete a pair of clusters that had no topic ids, and were upgraded since."""
+    return replace(
+        pair,
+        source_topic_id=pair.source_topic_id or topic_id(clusters.source, copy.source),
+        destination_topic_id=pair.destination_topic_id or topic_id(clusters.destination, copy.destination),
+    )
+
+
+def _leave_out(copy: PartitionCopy, pair: Pair, incidents: list[Incident]) -> Pair:
+    """Move a pair past what the destination refused, where nothing changed since."""
+    left_out, copy.left_out = copy.left_out, None
+    if left_out is None or left_out.after != pair.source_offset:
+        return pair  # it is met again
+    incidents.append(left_out.incident)
+    return replace(pair, source_offset=left_out.end, source_leader_epoch=left_out.leader_epoch)

@@ -1,0 +1,93 @@
+"""Where the mirror of a partition begins that has no committed pair."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ....client.cluster import Cluster
+from ....topic_partition import TopicPartition
+from ...model.incidents import Delivery, Incident
+from ...model.position import Identity, Pair
+from ..partition import PartitionCopy
+from .logs import Clusters, DestinationLog
+from .nonempty import behind_what_is_there
+from .tail import Place
+
+if TYPE_CHECKING:
+    from .other_groups import OtherGroups
+
+__all__ = ["begin", "first_pair", "new_identity", "topic_id"]
+
+
+def begin(
+    clusters: Clusters,
+    copy: PartitionCopy,
+    log: DestinationLog,
+    incidents: list[Incident],
+    others: OtherGroups,
+    consumed: int | None = None,
+) -> Pair:
+    """
+    Choose where to begin, and who writes.
+
+    Args:
+        clusters: Whom to ask.
+        copy: The partition.
+        log: Its log at the destination.
+        incidents: What was found on the way is added here.
+        others: The positions that other groups have of the same copies.
+        consumed: Where a consumer of the group was: everything before it counts as mirrored, wherever
+            that may be. None for none.
+
+    Raises:
+        PartitionStopped: The destination holds something, and nothing shows where the source goes on.
+
+    """
+    place, crc = Place(copy.range.start_offset if consumed is None else consumed), None
+    if consumed is None and clusters.settings.delivery is Delivery.EXACTLY_ONCE and log.end > 0:
+        place, crc = behind_what_is_there(clusters, copy, log, incidents, others)
+    return first_pair(clusters, copy, log, place, crc)
+
+
+def first_pair(
+    clusters: Clusters,
+    copy: PartitionCopy,
+    log: DestinationLog,
+    place: Place,
+    last_batch: int | None,
+) -> Pair:
+    """
+    Return a partition's first pair, with a writer that the destination does not know yet.
+
+    Args:
+        clusters: Both clusters.
+        copy: The partition.
+        log: Its log at the destination.
+        place: Where the source goes on at the end of that log.
+        last_batch: The CRC of the fingerprint of the destination's last batch, if the source has it.
+
+    """
+    return Pair(
+        source_offset=place.source_offset,
+        destination_offset=log.end,
+        identity=new_identity(clusters),
+        origin=(place.source_offset, log.end),
+        last_batch=last_batch,
+        source_topic_id=topic_id(clusters.source, copy.source),
+        destination_topic_id=topic_id(clusters.destination, copy.destination),
+        destination_leader_epoch=clusters.destination.partition(copy.destination).leader_epoch,
+        rules=clusters.settings.rules,
+        source_leader_epoch=place.source_leader_epoch,
+        first_start=clusters.settings.first_start,
+    )
+
+
+def new_identity(clusters: Clusters, base: int = 0) -> Identity:
+    """Return a writer that no partition knows; ``base`` as in :class:`~shoal.mirroring.model.position.Identity`."""
+    return Identity(*clusters.new_producer, base)
+
+
+def topic_id(cluster: Cluster, partition: TopicPartition) -> str | None:
+    """Return a topic's id as text; None where the cluster has none."""
+    found = cluster.topic_id(partition.topic)
+    return str(found) if found else None

@@ -1,0 +1,207 @@
+"""
+A destination partition that holds records, and no pair of the mirror's group that says what they are.
+
+If the last batch is exactly once in the source, and what the source has before it was mirrored, too, the
+mirror goes on behind it: the pair expired, or was reset. Otherwise copying from the start offset could double
+records, so the partition stops, with what is known of the copy and what is right for it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from ....client.cluster import Cluster
+from ....client.offsets import EARLIEST, list_offsets
+from ....client.scan import read_batches
+from ....errors import CorruptBatch, PartitionStopped, ShoalError, UnsupportedBatch
+from ....records import Record, read_records
+from ....topic_partition import TopicPartition
+from ...model.incidents import Incident, IncidentKind
+from ..partition import PartitionCopy
+from .logs import Clusters, DestinationLog
+from .preceding import Preceding, compare_preceding
+from .tail import Found, Place, Tail, find, last_batch, last_data_batch
+
+if TYPE_CHECKING:
+    from .other_groups import OtherGroups, OtherPosition
+
+__all__ = ["behind_what_is_there"]
+
+#: So many source batches are decoded to find one record by its time. Records of the same millisecond may
+#: come before it.
+_MOST_DECODED_BATCHES = 64
+
+_ADOPT = (
+    "Give --adopt to compare all of the copy with the source and go on behind it, or mirror into an empty "
+    "topic (--rename)"
+)
+
+
+class _Finding(NamedTuple):
+    """
+    What a destination partition holds.
+
+    Attributes:
+        what: A phrase about it.
+        advice: What is right to do.
+        is_reset: Whether the source may have been deleted and created again since.
+
+    """
+
+    what: str
+    advice: str
+    is_reset: bool = False
+
+
+def behind_what_is_there(
+    clusters: Clusters,
+    copy: PartitionCopy,
+    log: DestinationLog,
+    incidents: list[Incident],
+    others: OtherGroups,
+) -> tuple[Place, int | None]:
+    """
+    Find where the source goes on behind what the destination holds.
+
+    Returns:
+        The place, and the CRC of the fingerprint of the destination's last batch if the source has it.
+
+    Raises:
+        PartitionStopped: Nothing shows the place, and no option allows to begin elsewhere.
+
+    """
+    start = Place(copy.range.start_offset)
+    tail = last_batch(clusters, copy, log)
+    found = find(clusters, copy, tail) if tail else None
+    preceding: Preceding | None = None
+    if tail and found and len(found.places) == 1:
+        (place,) = found.places
+        source_start = _earliest(clusters.source, copy.source)
+        preceding = compare_preceding(clusters, copy, log, tail, place, source_start, is_rest=found.is_rest)
+        if preceding is Preceding.SHOWN:
+            return place, tail.fingerprint.crc
+    kind = IncidentKind.SOURCE_RESET
+    goes_on = kind in clusters.settings.continue_on
+    begins_anyhow = clusters.settings.allow_nonempty and preceding is not Preceding.NOT_SHOWN
+    if begins_anyhow and not goes_on:
+        return start, None
+    finding = _look_at(clusters, copy, log, tail, found, preceding, others)
+    reason = (
+        f"group {clusters.settings.group!r} has no committed pair for it, and {copy.destination} on "
+        f"{clusters.destination} {finding.what}"
+    )
+    if begins_anyhow:
+        if finding.is_reset or preceding is Preceding.CONTRADICTED:
+            incidents.append(Incident(kind, reason, lost=None, continued=True))
+        return start, None
+    if finding.is_reset:
+        if goes_on:
+            incidents.append(Incident(kind, reason, lost=None, continued=True))
+            # All of the new topic, also with --start latest: Kafka deleted the first start's memory with it.
+            return Place(_earliest(clusters.source, copy.source)), None
+        incidents.append(Incident(kind, reason))
+    sentence = f"{reason}. {finding.advice}"
+    raise PartitionStopped(*copy.source, start.source_offset, sentence, can_heal=False)
+
+
+def _earliest(source: Cluster, partition: TopicPartition) -> int:
+    answer = list_offsets(source, {partition: EARLIEST})[partition]
+    if isinstance(answer, ShoalError):
+        raise answer
+    return answer
+
+
+def _look_at(
+    clusters: Clusters,
+    copy: PartitionCopy,
+    log: DestinationLog,
+    tail: Tail | None,
+    batch: Found | None,
+    preceding: Preceding | None,
+    others: OtherGroups,
+) -> _Finding:
+    """Find out what the destination holds, and what to advise."""
+    other = others.position_of(copy.source)
+    if other:
+        return _of_another_group(other, log, clusters.settings.group, can_adopt=tail is not None)
+    start = copy.range.start_offset
+    if tail is None:
+        what = f"held records up to offset {log.end}, all deleted since"
+        return _Finding(
+            what,
+            "Nothing shows how far the source was mirrored. Mirror into an empty topic (--rename), or give "
+            f"--allow-nonempty to copy from source offset {start} on, also records that were here before",
+        )
+    holds = f"holds records up to offset {log.end}"
+    twice = (
+        f"With --allow-nonempty all records from source offset {start} on follow: those that the copy holds "
+        "already will be there twice"
+    )
+    if preceding is Preceding.CONTRADICTED:
+        what = (
+            f"{holds}, and its last batch is in the source, but behind other records than in the copy: the "
+            "source topic was deleted and filled again, or another program wrote to the copy"
+        )
+        return _Finding(what, f"Mirror into an empty topic (--rename). {twice}")
+    if preceding is Preceding.NOT_SHOWN:
+        what = (
+            f"{holds}, and its last batch is in the source, but nothing shows that the records were mirrored "
+            "which the source has before it: the source topic was deleted and filled again, or the copy "
+            "began later than this mirror, or one side holds too little that can be compared"
+        )
+        return _Finding(what, f"{_ADOPT}. --allow-nonempty does not apply, since it would copy them twice")
+    if batch and batch.places:
+        what = f"{holds}, and its last batch is {len(batch.places)} times in the source"
+        return _Finding(what, f"{_ADOPT}. {twice}")
+    if (batch and batch.has_last_record) or _is_last_record_in_source(clusters, copy, log):
+        what = (
+            f"{holds}, and the source has its last record in another batch: it is another program's copy, or "
+            "the source was compacted"
+        )
+        return _Finding(what, f"Stop that program, such as MirrorMaker 2. {_ADOPT}. {twice}")
+    what = (
+        f"{holds}, and its last batch is not in the source: another program wrote it, or the source deleted "
+        "or compacted it, or the source topic was deleted and created again"
+    )
+    kept = f"{IncidentKind.SOURCE_RESET.option} continue does the same"
+    return _Finding(what, f"Mirror into an empty topic (--rename). {twice}. {kept}", is_reset=True)
+
+
+def _of_another_group(other: OtherPosition, log: DestinationLog, group: str, *, can_adopt: bool) -> _Finding:
+    what = (
+        f"ends at offset {log.end}. Group {other.group!r} holds the position of this copy, up to source "
+        f"offset {other.pair.source_offset}"
+    )
+    advice = f"Give --group {other.group} to go on there"
+    if can_adopt:
+        advice += f", or --adopt to let group {group!r} take the copy over"
+    return _Finding(what, advice)
+
+
+def _is_last_record_in_source(clusters: Clusters, copy: PartitionCopy, log: DestinationLog) -> bool:
+    """Whether the source has the destination's last record where its time says, however it is batched."""
+    tail = last_data_batch(clusters, copy, log)
+    if tail is None or tail.header.is_log_append_time:
+        return False
+    records: list[Record] = []
+    with suppress(CorruptBatch, UnsupportedBatch):
+        records = list(tail.records)
+    if not records or records[-1].timestamp < 0:
+        return False
+    offset = list_offsets(clusters.source, {copy.source: records[-1].timestamp})[copy.source]
+    if isinstance(offset, ShoalError):
+        raise offset
+    return offset >= 0 and _is_near(clusters, copy, offset, tail, records[-1])
+
+
+def _is_near(clusters: Clusters, copy: PartitionCopy, offset: int, tail: Tail, wanted: Record) -> bool:
+    """Whether a record is among the first ones of the source from an offset on."""
+    batches = read_batches(clusters.source, copy.source, offset)
+    for batch in islice(batches, _MOST_DECODED_BATCHES):
+        with suppress(CorruptBatch, UnsupportedBatch):
+            records = read_records(batch, clusters.settings.max_decompressed_bytes)
+            if any(tail.is_same_record(wanted, each) for each in records):
+                return True
+    return False

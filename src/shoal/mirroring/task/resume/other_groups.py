@@ -1,0 +1,91 @@
+"""
+Which other consumer groups of the source cluster hold the positions of the same copies.
+
+A mirror that is started with another ``--group`` finds copies without a pair of its own. If a former group
+of shoal's has one, that pair says what the copy is, and its group is what to go on with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import NamedTuple
+
+from ....client.cluster import Cluster
+from ....client.coordinator import committed_by_groups
+from ....errors import ConfigError
+from ....topic_partition import TopicPartition
+from ...model.position import Pair
+from .begin import topic_id
+
+__all__ = ["OtherGroups", "OtherPosition"]
+
+
+class OtherPosition(NamedTuple):
+    """
+    The position of a copy in another group.
+
+    Attributes:
+        group: The group's name.
+        pair: What it committed.
+
+    """
+
+    group: str
+    pair: Pair
+
+
+class OtherGroups:
+    """The positions of some copies in other groups than the mirror's; searched once, when first asked."""
+
+    def __init__(
+        self,
+        source: Cluster,
+        destination: Cluster,
+        group: str,
+        copies: Mapping[TopicPartition, TopicPartition],
+    ) -> None:
+        """
+        Remember what to search for.
+
+        Args:
+            source: The source cluster, with metadata of the partitions.
+            destination: The destination cluster, likewise.
+            group: The mirror's own group, which is left out.
+            copies: The destination's partitions by the source's.
+
+        """
+        self._source = source
+        self._destination = destination
+        self._group = group
+        self._copies = copies
+
+    def position_of(self, partition: TopicPartition) -> OtherPosition | None:
+        """Return the position of a source partition's copy that came furthest; None if no group has any."""
+        return self._found.get(partition)
+
+    @cached_property
+    def _found(self) -> dict[TopicPartition, OtherPosition]:
+        found: dict[TopicPartition, OtherPosition] = {}
+        for group, committed in committed_by_groups(self._source, self._copies):
+            if group == self._group:
+                continue
+            for partition, each in committed.items():
+                try:
+                    pair = Pair.from_committed(each)
+                except ConfigError:
+                    continue  # of a version of shoal that this one cannot read
+                known = found.get(partition)
+                if pair is None or not self._is_of_these_topics(partition, pair):
+                    continue
+                if known is None or known.pair.source_offset < pair.source_offset:
+                    found[partition] = OtherPosition(group, pair)
+        return found
+
+    def _is_of_these_topics(self, partition: TopicPartition, pair: Pair) -> bool:
+        """Whether a pair names both topics as they are now; a cluster without topic ids proves nothing."""
+        ids = (
+            topic_id(self._source, partition),
+            topic_id(self._destination, self._copies[partition]),
+        )
+        return None not in ids and ids == (pair.source_topic_id, pair.destination_topic_id)

@@ -1,0 +1,177 @@
+"""Where the source goes on behind records that the mirror wrote, whatever the source lost since."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+from ....client.admin import describe_topic_configs
+from ....error_codes import ErrorCode
+from ....errors import BrokerError, ShoalError
+from ....records import RecordBatch
+from ...model.position import Pair
+from ..partition import PartitionCopy
+from .logs import Clusters, DestinationLog, SourceLog, source_end
+from .merge import Merge
+from .survivors import Survivors
+from .tail import Place, Tail, batches_at, follow, is_by, is_ours
+from .written import OutOfSight, WrittenBatch
+
+__all__ = ["Places", "Undecided", "WrittenRun", "retention_is_faster"]
+
+
+class Undecided(ShoalError):
+    """Several places are possible, and a wrong one loses or doubles records; the text says which."""
+
+
+class WrittenRun(NamedTuple):
+    """
+    What was written past a pair.
+
+    Attributes:
+        size: So many records.
+        tail: The last batch of them that the destination still has.
+        tail_index: The number of the record that its first offset stands for.
+        batches: Begins to read all of them.
+
+    """
+
+    size: int
+    tail: Tail
+    tail_index: int
+    batches: Callable[[], Generator[WrittenBatch]]
+
+
+@dataclass(frozen=True)
+class Places:
+    """
+    The places of one partition.
+
+    Attributes:
+        clusters: Both clusters, and the settings.
+        copy: The partition.
+        source: Its log at the source.
+        log: Its log at the destination.
+
+    """
+
+    clusters: Clusters
+    copy: PartitionCopy
+    source: SourceLog
+    log: DestinationLog
+
+    # What the destination has
+
+    def run_behind(self, pair: Pair, tail: Tail, end_offset: int) -> WrittenRun:
+        """Return all that the destination has from a pair to an offset; ``tail`` is the last batch of it."""
+        tail_index = tail.header.base_offset - pair.destination_offset
+        batches = partial(self._batches_behind, pair, end_offset)
+        return WrittenRun(end_offset - pair.destination_offset, tail, tail_index, batches)
+
+    def _batches_behind(self, pair: Pair, end_offset: int) -> Generator[WrittenBatch]:
+        for batch in self.destination_batches(pair.destination_offset):
+            if batch.header.base_offset >= end_offset:
+                return
+            number = batch.header.base_offset - pair.destination_offset
+            yield WrittenBatch(number, batch, is_ours(batch.header, pair.identity))
+
+    def destination_batches(self, offset: int) -> Iterator[RecordBatch]:
+        """Yield what the destination has from an offset on, up to where its log ended."""
+        for batch in batches_at(self.clusters, self.copy, max(offset, self.log.start)):
+            if batch.header.base_offset >= self.log.end:
+                return
+            yield batch
+
+    # Where the source goes on
+
+    def behind(self, pair: Pair, run: WrittenRun) -> Place | None:
+        """
+        Return where the source goes on behind what was written past a pair; None if there is no such place.
+
+        Raises:
+            Undecided: Several places are possible.
+
+        """
+        tail, landed = run.tail, pair.destination_offset + run.tail_index
+        identity = pair.identity
+        if is_by(tail.header, identity) and tail.header.base_sequence != identity.sequence(landed):
+            # A request of a dead process that came late, to a broker that had forgotten the writer, may
+            # have left the right records in a wrong place: the sequence tells.
+            return None
+        with retention_is_faster():
+            if self.source.start <= pair.source_offset:
+                place = follow(self.clusters, self.copy, pair, run.size, tail, run.tail_index)
+                if place:
+                    return place
+            # The source may have changed since, by compaction or retention: then their number says nothing.
+            return self._among_survivors(pair, run)
+
+    def _among_survivors(self, pair: Pair, run: WrittenRun) -> Place | None:
+        """Compare all that was written with what the source still has."""
+        survivors = Survivors(
+            self.clusters,
+            self.copy,
+            pair.source_offset,
+            self.source.start,
+            source_end(self.clusters, self.copy.source),
+            run.batches,
+            run.size,
+        )
+        try:
+            return self._only_place(survivors)
+        except OutOfSight:
+            raise Undecided(
+                "the source lost so many records since that there is too much to compare"
+            ) from None
+
+    def _only_place(self, survivors: Survivors) -> Place | None:
+        only_deletes = self.source_only_deletes()
+        if only_deletes and self.source.start <= survivors.source_offset:
+            place = _last_place(survivors.merge(is_unchanged=True))
+            if place:
+                return place
+            # It was a compacted topic until lately.
+        merge = survivors.merge(is_unchanged=False)
+        first, last = merge.first, merge.last
+        if first is None or last is None:
+            return None
+        is_certain = first.survivors == last.survivors
+        if is_certain or survivors.are_written(first, last, is_compacted=not only_deletes):
+            return _last_place(merge)
+        raise Undecided(
+            "the source lost records since, and nothing shows whether it goes on at offset "
+            f"{first.source_offset} or as late as {last.source_offset}"
+        )
+
+    def source_only_deletes(self) -> bool:
+        """Whether the source never changes a batch: what is not to be found was deleted whole."""
+        topic = self.copy.source.topic
+        try:
+            configs = describe_topic_configs(self.clusters.source, [topic])
+        except BrokerError as error:
+            if error.retriable:
+                raise
+            return False  # not authorized to describe it: it may be compacted
+        policy = configs[topic].get("cleanup.policy")
+        return policy is not None and policy.value == "delete"
+
+
+def _last_place(merge: Merge) -> Place | None:
+    """Return the last place where the mirror may have stood."""
+    last = merge.last
+    return Place(last.source_offset, last.source_leader_epoch, merge.runs) if last else None
+
+
+@contextmanager
+def retention_is_faster() -> Iterator[None]:
+    """Let the source delete what is being read."""
+    try:
+        yield
+    except BrokerError as error:
+        if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise
+        # The next try sees where the log begins now.
+        raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, error.where, error.detail) from error

@@ -1,0 +1,478 @@
+"""From a committed pair to what the destination is now; and what may have happened in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from typing import NamedTuple
+
+from ....errors import PartitionStopped
+from ....records import BatchHeader, fingerprint
+from ...model.incidents import Delivery, Incident, IncidentKind
+from ...model.position import SEQUENCES, Pair
+from ..partition import PartitionCopy
+from .already_mirrored import place_behind_already_mirrored
+from .begin import new_identity, topic_id
+from .foreign import are_copies
+from .logs import Clusters, DestinationLog, SourceLog
+from .lost_tail import again_behind, again_from_the_origin
+from .other_groups import OtherGroups
+from .places import Places, Undecided, WrittenRun
+from .tail import Place, Tail, holds_at, is_by, is_ours, last_batch, last_batch_by
+from .written import WrittenBatch
+
+__all__ = ["Resumption"]
+
+
+class Resumption:
+    """
+    One partition's way from its pair to where it goes on.
+
+    Attributes:
+        pair: The one that was committed; moved by each step of :meth:`run`.
+
+    """
+
+    def __init__(
+        self,
+        clusters: Clusters,
+        copy: PartitionCopy,
+        pair: Pair,
+        source: SourceLog,
+        log: DestinationLog,
+        incidents: list[Incident],
+        others: OtherGroups,
+    ) -> None:
+        """Take what is known of both logs; what is found on the way is added to ``incidents``."""
+        self._others = others
+        self._clusters = clusters
+        self._copy = copy
+        self._source = source
+        self._log = log
+        self.pair = pair
+        self._incidents = incidents
+        self._places = Places(clusters, copy, source, log)
+
+    def run(self) -> Pair:
+        """
+        Return the pair that describes the destination as it is now.
+
+        Raises:
+            PartitionStopped: Something happened after which the mirror may not go on.
+            ShoalError: Somebody does not answer.
+
+        """
+        self._check_rules()
+        self._check_destination()
+        self._check_source()
+        if self._clusters.settings.delivery is Delivery.AT_LEAST_ONCE:
+            # Whatever was written after the pair is written again, by another: nothing to compare.
+            self._go_to_the_end(identity=new_identity(self._clusters, self._log.end))
+        elif self._written > 0:
+            self._skip_written()
+        else:
+            self._check_last_batch()
+        self._check_retention()
+        return self.pair
+
+    @property
+    def _written(self) -> int:
+        """How many records the destination has past the pair."""
+        return self._log.end - self.pair.destination_offset
+
+    # What may have happened
+
+    def _stop(self, reason: str) -> PartitionStopped:
+        return PartitionStopped(*self._copy.source, self.pair.source_offset, reason)
+
+    def _meet(
+        self,
+        kind: IncidentKind,
+        reason: str,
+        go_on: Callable[[], int | None] | None,
+        advice: str,
+        unmirrored_from: int | None = None,
+    ) -> None:
+        """
+        Meet an incident as its policy says.
+
+        Args:
+            kind: What it is.
+            reason: What was found where.
+            go_on: Moves the pair to where the mirror goes on; returns what is lost. None where nothing can.
+            advice: What a person can do, where the partition stops.
+            unmirrored_from: The source offset from which on records are missing then; None for the pair's.
+
+        """
+        if go_on is None or kind not in self._clusters.settings.continue_on:
+            self._incidents.append(Incident(kind, reason))
+            where = *self._copy.source, self.pair.source_offset
+            raise PartitionStopped(*where, f"{reason}; {advice}", unmirrored_from, can_heal=False)
+        lost = go_on()
+        self._incidents.append(Incident(kind, reason, lost, continued=True))
+
+    def _check_rules(self) -> None:
+        settings = self._clusters.settings
+        if self.pair.rules != settings.rules:
+            if settings.takes_over_offsets and self._written == 0:
+                self.pair = replace(self.pair, rules=settings.rules)
+                return
+            raise self._stop(
+                f"group {self._clusters.settings.group!r} mirrored it by other rules (isolation.level and "
+                "the like decide what is copied); use the options of then, or a new --group into "
+                "an empty topic"
+            )
+
+    # The destination
+
+    def _check_destination(self) -> None:
+        destination, partition = self._clusters.destination, self._copy.destination
+        then, now = self.pair.destination_topic_id, topic_id(destination, partition)
+        if then and now and then != now:
+            reason = (
+                f"topic {partition.topic} on {destination} was deleted and created again since it was "
+                f"mirrored (its id was {then} and is {now}); it ends at offset {self._log.end}"
+            )
+        elif self._written < 0:
+            reason = (
+                f"{partition} on {destination} ends at offset {self._log.end}, but what was mirrored and "
+                f"acknowledged, up to source offset {self.pair.source_offset}, ends at "
+                f"{self.pair.destination_offset}: the destination lost its tail (unclean leader election?)"
+            )
+        else:
+            return
+        self._meet_loss(reason)
+
+    def _meet_loss(self, reason: str) -> None:
+        self._meet(
+            IncidentKind.DESTINATION_LOSS,
+            reason,
+            self._mirror_again,
+            f"{IncidentKind.DESTINATION_LOSS.option} continue mirrors again what the source still has of it",
+            self._lost_from(),
+        )
+
+    def _lost_from(self) -> int:
+        """Return the source offset from which on records are missing at the destination, or a later one."""
+        if self._log.end == 0:
+            return self._source.start
+        # So many records had at least as many offsets.
+        return max(self._source.start, self.pair.source_offset + min(0, self._written))
+
+    def _mirror_again(self) -> int | None:
+        """Go on behind what the destination still has of ours; return how many records nobody has now."""
+        before = self.pair
+        ours = last_batch_by(self._clusters, self._copy, self._log, before.identity)
+        if ours is None:
+            again = again_from_the_origin(self._places, before, is_another_topic=self._is_another_topic())
+            self._go_to_the_end()
+        else:
+            again = again_behind(self._places, before, ours)
+            # Our sequences go on where they end now, whatever others have written behind.
+            next_sequence = ours.header.base_sequence + ours.header.last_offset_delta + 1
+            self._go_to_the_end(identity=replace(before.identity, base=self._log.end - next_sequence))
+        place = again.place
+        origin = (place.source_offset, self._log.end) if again.is_before_origin else before.origin
+        self.pair = replace(
+            self.pair,
+            source_offset=place.source_offset,
+            source_leader_epoch=place.source_leader_epoch,
+            origin=origin,
+        )
+        return again.lost
+
+    def _is_another_topic(self) -> bool:
+        """Whether the destination topic was deleted and created again since it was mirrored."""
+        then = self.pair.destination_topic_id
+        now = topic_id(self._clusters.destination, self._copy.destination)
+        return bool(then and now and then != now)
+
+    def _go_to_the_end(self, **changes: object) -> None:
+        """Let the next record land at the destination's end, whatever lies before it."""
+        self.pair = replace(
+            self.pair,
+            destination_offset=self._log.end,
+            destination_topic_id=topic_id(self._clusters.destination, self._copy.destination),
+            last_batch=None,
+            **changes,  # type: ignore[arg-type]
+        )
+
+    # The source
+
+    def _check_source(self) -> None:
+        source, partition = self._clusters.source, self._copy.source
+        then, now = self.pair.source_topic_id, topic_id(source, partition)
+        if then and now and then != now:
+            self._meet(
+                IncidentKind.SOURCE_RESET,
+                f"topic {partition.topic} on {source} was deleted and created again since it was mirrored up "
+                f"to offset {self.pair.source_offset} (its id was {then} and is {now})",
+                self._go_on_in_new_topic,
+                f"{IncidentKind.SOURCE_RESET.option} continue mirrors the new topic behind the old one's "
+                "records; or mirror it with a new --group into an empty topic (--rename)",
+                self._source.start,
+            )
+        elif self._source.same_up_to is not None and self._source.same_up_to < self.pair.source_offset:
+            same_up_to = self._source.same_up_to
+            self._meet(
+                IncidentKind.SOURCE_RESET,
+                f"its log on {source} is the one that was mirrored only up to offset {same_up_to}, and "
+                f"{self.pair.source_offset} was mirrored already: the source lost its tail (unclean leader "
+                "election?)",
+                lambda: self._go_on_at_source(same_up_to, lost=0),
+                f"{IncidentKind.SOURCE_RESET.option} continue mirrors what is there now behind what was "
+                "there then; or mirror it with a new --group into an empty topic",
+                same_up_to,
+            )
+
+    def _go_on_in_new_topic(self) -> None:
+        self._copy.end_is_former = True
+        self._go_on_at_source(self._source.start, lost=None)
+        # The former topic's offsets say nothing about this one.
+        self.pair = replace(self.pair, origin=(self.pair.source_offset, self.pair.destination_offset))
+
+    def _go_on_at_source(self, offset: int, *, lost: int | None) -> int | None:
+        already = place_behind_already_mirrored(self._places, self.pair, offset)
+        place = already or Place(offset)
+        by_another = self._is_by_another()
+        self._go_to_the_end(
+            source_offset=place.source_offset,
+            source_leader_epoch=place.source_leader_epoch,
+            source_topic_id=topic_id(self._clusters.source, self._copy.source),
+        )
+        if by_another:
+            self._write_as_another()
+        return lost
+
+    def _is_by_another(self) -> bool:
+        """Whether somebody else wrote last of what is behind the pair."""
+        tail = last_batch(self._clusters, self._copy, self._log) if self._written > 0 else None
+        return tail is not None and not is_ours(tail.header, self.pair.identity)
+
+    def _write_as_another(self) -> None:
+        """
+        Let a new writer begin at the pair, behind what another group of this topic mirrored.
+
+        The broker would refuse the former one's next sequence: it does not follow the last that it wrote.
+        """
+        origin = self.pair.source_offset, self.pair.destination_offset
+        self.pair = replace(self.pair, identity=new_identity(self._clusters), origin=origin)
+
+    def _check_retention(self) -> None:
+        missing = self._source.start - self.pair.source_offset
+        if missing <= 0:
+            return
+        source = self._clusters.source
+        self._meet(
+            IncidentKind.SOURCE_RETENTION,
+            f"{source} does not have offset {self.pair.source_offset} any more, its log begins at "
+            f"{self._source.start}: its retention overtook the mirror",
+            self._skip_deleted,
+            f"{IncidentKind.SOURCE_RETENTION.option} continue goes on at {self._source.start}; or mirror it "
+            "with a new --group into an empty topic",
+        )
+
+    def _skip_deleted(self) -> int:
+        lost = self._source.start - self.pair.source_offset
+        self.pair = replace(self.pair, source_offset=self._source.start, source_leader_epoch=-1)
+        return lost
+
+    # What was written after the pair
+
+    def _skip_written(self) -> None:
+        """Walk the source from the pair over exactly what the destination has past it."""
+        tail = last_batch(self._clusters, self._copy, self._log)
+        if tail is None or tail.header.next_offset <= self.pair.destination_offset:
+            raise self._stop(
+                f"{self._copy.destination} on {self._clusters.destination} holds nothing any more of what "
+                f"was mirrored from offset {self.pair.destination_offset} to {self._log.end} and not "
+                "committed: retention or compaction took it, so nothing shows whose it was; mirror it with a "
+                "new --group into an empty topic (--start says from where)"
+            )
+        place = self._place_behind(self._places.run_behind(self.pair, tail, self._log.end))
+        if place:
+            self._settle(place, tail, landed=self.pair.destination_offset)
+            if not is_ours(tail.header, self.pair.identity):
+                self._write_as_another()
+        elif is_ours(tail.header, self.pair.identity):
+            self._meet(
+                IncidentKind.SOURCE_RESET,
+                f"what {self._copy.destination} on {self._clusters.destination} holds from offset "
+                f"{self.pair.destination_offset} to {self._log.end} was mirrored from source offset "
+                f"{self.pair.source_offset} on and not committed, and is not to be found in the source now: "
+                "compaction, retention or an election changed the source meanwhile",
+                None,
+                "mirror it with a new --group into an empty topic",
+            )
+        else:
+            self._meet_foreign_records(tail)
+
+    def _place_behind(self, run: WrittenRun) -> Place | None:
+        """Return where the source goes on behind what was written past the pair."""
+        try:
+            return self._places.behind(self.pair, run)
+        except Undecided as error:
+            kind = IncidentKind.SOURCE_RESET
+            reason = (
+                f"{self._copy.destination} on {self._clusters.destination} holds from offset "
+                f"{self.pair.destination_offset} to {self._log.end} what was mirrored from source offset "
+                f"{self.pair.source_offset} on and not committed; {error}"
+            )
+            self._incidents.append(Incident(kind, reason))
+            advice = "mirror it with a new --group into an empty topic"
+            raise self._stop(f"{reason}; {advice}") from None
+
+    def _settle(self, place: Place, tail: Tail, *, landed: int | None) -> None:
+        """Put the pair behind what was written; tell of its offsets where they are known."""
+        if landed is not None:
+            for start, end, before in place.runs:  # nobody was told: the acknowledgements were lost
+                self._copy.extend_runs(start, end, landed + before)
+        self.pair = replace(
+            self.pair,
+            source_offset=place.source_offset,
+            source_leader_epoch=place.source_leader_epoch,
+            destination_offset=self._log.end,
+            last_batch=tail.fingerprint.crc,
+        )
+
+    # Somebody else
+
+    def _check_last_batch(self) -> None:
+        """Check the last acknowledged batch, where there is anything left of it."""
+        if self.pair.last_batch is None:
+            return
+        tail = last_batch(self._clusters, self._copy, self._log)
+        if tail is None or is_ours(tail.header, self.pair.identity):
+            return
+        if tail.header.next_offset < self._log.end:
+            return  # compaction took the last one, and the one before may be of another time
+        if tail.fingerprint.crc == self.pair.last_batch and not is_by(tail.header, self.pair.identity):
+            return
+        self._meet_foreign_records(tail)
+
+    def _meet_foreign_records(self, tail: Tail) -> None:
+        if self._lost_what_was_acknowledged():
+            self._meet_loss(
+                f"{self._copy.destination} on {self._clusters.destination} does not hold before offset "
+                f"{self.pair.destination_offset} what was mirrored and acknowledged there, up to source "
+                f"offset {self.pair.source_offset}: it lost its tail (unclean leader election?), and "
+                "somebody else wrote there"
+            )
+            return
+        self._check_other_group()
+        reason = (
+            f"{self._copy.destination} on {self._clusters.destination} holds records from offset "
+            f"{min(self.pair.destination_offset, tail.header.base_offset)} to {self._log.end} that are not "
+            f"what was mirrored up to source offset {self.pair.source_offset}, or follows it: somebody else "
+            "wrote there"
+        )
+        advice = (
+            f"{IncidentKind.FOREIGN_RECORDS.option} continue goes on behind them; or mirror it with a new "
+            "--group into a topic that nobody else writes to"
+        )
+        if are_copies(self._places, self.pair):
+            what = "The source has some of these records, too: another mirror wrote them"
+            reason = f"{reason}. {what}"
+            advice = (
+                "stop that mirror, and mirror the topic with a new --group into an empty topic (--rename). "
+                f"{IncidentKind.FOREIGN_RECORDS.option} continue goes on behind them, and mirrors these "
+                "records again"
+            )
+        self._meet(IncidentKind.FOREIGN_RECORDS, reason, self._go_on_behind_others, advice)
+
+    def _check_other_group(self) -> None:
+        """Stop, whatever the policy, if a group that is further wrote there: its records would be doubled."""
+        other = self._others.position_of(self._copy.source)
+        if other is None or other.pair.destination_offset <= self.pair.destination_offset:
+            return
+        reason = (
+            f"{self._copy.destination} on {self._clusters.destination} holds records from offset "
+            f"{self.pair.destination_offset} to {self._log.end} that follow what was mirrored up to source "
+            f"offset {self.pair.source_offset}, but are not in the source as they were. Group "
+            f"{other.group!r} holds the position of this copy, up to source offset {other.pair.source_offset}"
+        )
+        self._incidents.append(Incident(IncidentKind.FOREIGN_RECORDS, reason))
+        advice = f"give --group {other.group} to go on there"
+        where = *self._copy.source, self.pair.source_offset
+        raise PartitionStopped(*where, f"{reason}; {advice}", can_heal=False)
+
+    def _lost_what_was_acknowledged(self) -> bool:
+        """Whether others wrote not behind our last acknowledged batch, but in its place."""
+        last = holds_at(self._clusters, self._copy, self._log, self.pair.destination_offset - 1)
+        if self.pair.last_batch is None or last is None or is_ours(last.header, self.pair.identity):
+            return False
+        return fingerprint(last).crc != self.pair.last_batch
+
+    def _go_on_behind_others(self) -> int:
+        """Find what we wrote among what others wrote; our sequences go on behind all of it."""
+        among, tail = self._ours_among_others()
+        # The same writer goes on: a new one could not tell a request of a dead process, if it still
+        # arrives, from its own.
+        identity = replace(self.pair.identity, base=self._log.end - among.next_sequence)
+        if tail is None:
+            self._go_to_the_end(identity=identity)
+            return 0
+        tail_index = among.written - (tail.header.last_offset_delta + 1)
+        place = self._place_behind(WrittenRun(among.written, tail, tail_index, self._batches_among_others))
+        if place is None:
+            raise self._stop(
+                f"{self._copy.destination} on {self._clusters.destination} holds records of others from "
+                f"offset {self.pair.destination_offset} to {self._log.end}, and those that were mirrored "
+                f"among them, up to offset {tail.header.last_offset}, are not what follows source "
+                f"offset {self.pair.source_offset}; mirror it with a new --group into an empty topic"
+            )
+        self._settle(place, tail, landed=None)
+        self.pair = replace(self.pair, identity=identity, last_batch=None)
+        return 0
+
+    def _ours_among_others(self) -> tuple[_Among, Tail | None]:
+        """Look for what our writer wrote past the pair; return its last batch, too."""
+        tail: Tail | None = None
+        among = _Among.none_behind(self.pair)
+        for batch in self._places.destination_batches(self.pair.destination_offset):
+            if is_by(batch.header, self.pair.identity):
+                among, follows = among.behind(batch.header)
+                if follows:
+                    tail = Tail.of(batch, self._clusters.settings.max_decompressed_bytes)
+        return among, tail
+
+    def _batches_among_others(self) -> Generator[WrittenBatch]:
+        """Yield what our writer wrote past the pair, without a double."""
+        among = _Among.none_behind(self.pair)
+        for batch in self._places.destination_batches(self.pair.destination_offset):
+            if is_by(batch.header, self.pair.identity):
+                number = among.written
+                among, follows = among.behind(batch.header)
+                if follows:
+                    yield WrittenBatch(number, batch, is_ours=True)
+
+
+class _Among(NamedTuple):
+    """
+    What our writer wrote among others.
+
+    Attributes:
+        written: So many offsets, without a double.
+        next_sequence: The only one that a broker takes next, if it knows the writer.
+        expected: The one behind the last that is no double.
+
+    """
+
+    written: int
+    next_sequence: int
+    expected: int
+
+    @classmethod
+    def none_behind(cls, pair: Pair) -> _Among:
+        """Begin at a pair."""
+        sequence = pair.identity.sequence(pair.destination_offset)
+        return cls(0, sequence, sequence)
+
+    def behind(self, header: BatchHeader) -> tuple[_Among, bool]:
+        """Go on behind a batch of our writer; return whether it follows the one before."""
+        size = header.last_offset_delta + 1
+        next_sequence = (header.base_sequence + size) % SEQUENCES
+        if header.base_sequence == self.expected:
+            return _Among(self.written + size, next_sequence, next_sequence), True
+        # It came late, from a dead process, to a broker that had forgotten us: a double.
+        return self._replace(next_sequence=next_sequence), False

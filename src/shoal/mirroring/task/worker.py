@@ -1,0 +1,548 @@
+"""
+Carries the partitions of one pair of leaders: aligns them and copies them by route.
+
+A carrier has a thread and connections of its own, so that a leader that
+stalls holds up nobody else. A partition that cannot go on for now waits by
+itself and comes back; the others go on. What time can heal is tried again for
+as long as it takes.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
+from functools import partial
+from itertools import chain
+from typing import Any
+
+from ...client.cluster import Cluster, is_transient
+from ...client.connection import Connection
+from ...client.fetch import Fetcher
+from ...client.multi_batch import marked
+from ...client.produce import Producer
+from ...errors import BrokerError, CorruptBatch, PartitionStopped, ProtocolError, ShoalError
+from ...topic_partition import TopicPartition
+from ..assignment import end_offsets
+from ..control import CarrierControl
+from ..control.handover import Left
+from ..model.copy_options import CopySettings
+from .committer import Commits, can_heal
+from .copy_loop import FETCH_MAX_WAIT_MS, Route
+from .partition import PartitionCopy
+from .reports import partition_report
+from .resume import Watch, leader_epochs_of, realign, still_aligned, take_over
+
+__all__ = ["Carrier"]
+
+#: How often the driver hears of the progress; where nothing was fetched, of what else there is to say.
+_REPORT_INTERVAL_S = 0.5
+_QUIET_REPORT_INTERVAL_S = 2.0
+
+#: Nothing happens where nothing was fetched for so long.
+_QUIET_S = 5.0
+
+#: Who aligns is answered as long as nobody took longer than this.
+_ANSWERED_S = 2.5
+
+#: How soon partitions that are admitted are looked at, where there is nothing else to do.
+_ADMISSION_S = 0.1
+
+#: How long one pair of leaders is served before the next, where leaders moved; a change takes milliseconds.
+_TURN_S = 1.0
+
+#: How often it is looked for partitions that failed, or have waited long enough, while others are copied.
+_LOOK_INTERVAL_S = 0.05
+
+#: A route does not begin with older knowledge of which topics there are.
+_METADATA_FRESH_S = 1.0
+
+#: How long a broker may wait for its in-sync replicas before it answers error 7; Kafka's producers' default.
+_PRODUCE_TIMEOUT_MS = 30_000
+
+
+class Carrier:
+    """
+    Some of a task's partitions, in a thread.
+
+    Attributes:
+        copies: The partitions; those that were given away to another carrier are over.
+        failure: What ended :meth:`run`, where that was an error.
+
+    """
+
+    def __init__(
+        self,
+        copies: Sequence[PartitionCopy],
+        settings: CopySettings,
+        control: CarrierControl,
+        source: Cluster,
+        destination: Cluster,
+        *,
+        buffer_bytes: int,
+        report: Callable[[Sequence[Mapping[str, Any]], int], None],
+        give_away: Callable[[Sequence[PartitionCopy]], None] | None = None,
+    ) -> None:
+        """
+        Take partitions over.
+
+        Args:
+            copies: Not aligned yet.
+            settings: Of the mirror.
+            control: Of this carrier alone.
+            source: For this carrier's thread alone; closed at its end.
+            destination: Likewise.
+            buffer_bytes: For fetches.
+            report: Tells the driver of partitions, and how many bytes were fetched.
+            give_away: Takes partitions that fail while the others go on. None: they stay.
+
+        """
+        self.copies = list(copies)
+        self.failure: BaseException | None = None
+        self._settings = settings
+        self._control = control
+        self._source = source
+        self._destination = destination
+        self._commits = Commits(settings, control, source.known)
+        self._buffer_bytes = buffer_bytes
+        self._tell = report
+        self._give_away = give_away
+        self._admitted: queue.SimpleQueue[PartitionCopy] = queue.SimpleQueue()
+        self._stays = False
+        self._reported_at = 0.0
+        self._looked_at = 0.0
+        self._fetched_bytes = 0
+        self._fetched_at = time.monotonic()
+        self._metadata_is_stale = False
+        self._metadata_seen_at = time.monotonic()
+        self._routes = 0
+        #: Destination leaders that took several batches in a request when they were asked last.
+        self._take_several: set[int] = set()
+        self._heard_at = time.monotonic()
+        self._pauses = False
+        self._aligns = False
+        self._abandoned_at: float | None = None
+        self._waited_for = ""
+
+    # From any thread
+
+    def stay(self) -> None:
+        """Wait for partitions that are admitted, also where there is none, until :meth:`leave`."""
+        self._stays = True
+
+    def leave(self) -> None:
+        self._stays = False
+
+    def admit(self, copies: Sequence[PartitionCopy]) -> None:
+        """Take more partitions over."""
+        for copy in copies:
+            self._admitted.put(copy)
+
+    def end(self) -> None:
+        """Finish what is in flight, commit and end, as if the driver had asked for it."""
+        self._control.end_requested = True
+
+    def abandon(self) -> None:
+        """End now: whatever is waited for is given up; but the coordinator, who has some seconds."""
+        if self._abandoned_at is None:
+            self._waited_for = self.waits_for()
+            self._abandoned_at = time.monotonic()
+            self.end()
+            for connection in self._connections():
+                if connection.in_flight:
+                    connection.abort()
+            for cluster in (self._source, self._destination):
+                cluster.abort_connecting()
+
+    def disown(self) -> None:
+        """Nobody waits for this carrier any more: it does nothing more; its partitions will be realigned."""
+        self._control.disowned = True
+
+    @property
+    def is_disowned(self) -> bool:
+        return self._control.disowned
+
+    @property
+    def aligns(self) -> bool:
+        """Whether it looks for what the destination holds, and is answered: that may take minutes."""
+        return self._aligns and self.unheard_s < _ANSWERED_S
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether all that is left to it waits for something: to wait for it, too, brings nothing."""
+        unfinished = [copy for copy in list(self.copies) if not copy.is_over]
+        return bool(unfinished) and all(copy.waiting_for for copy in unfinished)
+
+    @property
+    def commits(self) -> bool:
+        """Whether it waits for a commit: what becomes of that has to be known, and is within seconds."""
+        return self._commits.is_waited_for
+
+    @property
+    def abandoned_s(self) -> float:
+        """How long ago it was abandoned; 0 where it was not."""
+        return time.monotonic() - self._abandoned_at if self._abandoned_at else 0.0
+
+    @property
+    def unheard_s(self) -> float:
+        """How long no broker has answered, while an answer is waited for."""
+        if self._pauses:
+            return 0.0
+        return time.monotonic() - max(self._heard_at, *(each.heard_at for each in self._connections()), 0.0)
+
+    def _connections(self) -> list[Connection]:
+        """Return those that something may be waited for on; the coordinator's has a time-out of its own."""
+        return [*self._source.open, *self._destination.open]
+
+    def waits_for(self) -> str:
+        """Say whose answer it waits for."""
+        for cluster in (self._destination, self._source):
+            waited_for = [connection.address for connection in cluster.open if connection.in_flight]
+            if cluster.connecting is not None:
+                waited_for.append(cluster.connecting)
+            if waited_for:
+                return f"the {cluster.name} cluster's broker {waited_for[0]} to answer"
+        return "a broker to answer"
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether all of its partitions stand where their logs end, and have for a while."""
+        return time.monotonic() - self._fetched_at >= _QUIET_S and all(
+            copy.is_over or (copy.is_well and copy.position >= copy.end_offset) for copy in list(self.copies)
+        )
+
+    @property
+    def could_be_dealt_anew(self) -> bool:
+        """Whether healthy partitions share this carrier with others that are not of their leaders."""
+        if self._stays:
+            return any(copy.is_well for copy in list(self.copies))
+        return self._routes > 1
+
+    def leaves(self) -> list[list[Any]]:
+        """Say where the next task can go on, once this carrier has ended in good order."""
+        if self._control.disowned or self.failure is not None:
+            return []
+        return [
+            Left(
+                copy.pair, self._commits.has(copy), self._commits.doubted_for_s, copy.leader_epochs
+            ).to_json_object(copy.source)
+            for copy in self.copies
+            if copy.aligned and copy.pair and not copy.stopped
+        ]
+
+    # Its own thread
+
+    def run(self) -> None:
+        """
+        Copy until every partition is over, or an end is requested; then commit all that was acknowledged.
+
+        Raises:
+            Stopped: The driver is gone.
+            ShoalError: The last commit failed.
+
+        """
+        with self._source, self._destination, self._commits:
+            try:
+                while self._has_work and not self._control.stop_requested:
+                    self._step()
+                    self._wait_until_due()
+            finally:
+                self._take_admitted()  # they are not done
+                # Whatever the reason: what was acknowledged is committed.
+                self._pauses = True
+                self._commits.the_rest(self.copies)
+                self._report()
+
+    @property
+    def _has_work(self) -> bool:
+        # Asked in this order: who admits partitions does so before it lets this carrier leave.
+        return self._stays or not self._admitted.empty() or bool(self._unfinished())
+
+    def _unfinished(self) -> list[PartitionCopy]:
+        return [copy for copy in self.copies if not copy.is_over]
+
+    def _step(self) -> None:
+        self._heard_at = time.monotonic()
+        self._take_admitted()
+        if self._control.begin():
+            # Somebody else may have had the group, and written.
+            for copy in self._unfinished():
+                copy.lose_track()
+        due = [copy for copy in self._unfinished() if copy.is_due]
+        self._attempt(self._check_lease, due)
+        self._attempt(self._refresh, due)
+        self._attempt(self._align, [copy for copy in due if not copy.aligned])
+        routes = list(self._by_route(due).values())
+        self._routes = len(routes)
+        for copies in routes:
+            self._attempt(self._look_before_a_route, copies)
+            same = [copy for copy in copies if copy.aligned and copy.is_due]
+            self._attempt(partial(self._run_route, alone=len(routes) == 1), same)
+        self._report_now_and_then()
+
+    def _take_admitted(self) -> None:
+        while not self._admitted.empty():
+            self.copies.append(self._admitted.get())
+            self._metadata_is_stale = True
+
+    def _check_lease(self, copies: Sequence[PartitionCopy]) -> None:
+        self._control.check_lease()
+
+    def _attempt(
+        self, work: Callable[[Sequence[PartitionCopy]], None], copies: Sequence[PartitionCopy]
+    ) -> None:
+        """Do something with partitions; where it fails for a reason that time can heal, they wait."""
+        if not copies or self._control.stop_requested:
+            return
+        try:
+            work(copies)
+        except ShoalError as error:
+            if not can_heal(error) and not isinstance(error, ProtocolError):
+                raise
+            self._metadata_is_stale = True
+            # They come back together: each by itself would be a route of its own.
+            delay_s = max(copy.next_delay_s() for copy in copies)
+            # Of its own doing nothing is to be told: what was waited for is.
+            reason = self._waited_for if self._abandoned_at else str(error)
+            for copy in copies:
+                if not copy.is_over:
+                    copy.wait(reason, delay_s)
+
+    def _wait_until_due(self) -> None:
+        waiting = self._unfinished()
+        if not waiting and not self._stays:
+            return
+        now = time.monotonic()
+        delay_s = max(0.0, min((copy.retry_at for copy in waiting), default=now + _ADMISSION_S) - now)
+        if self._stays:
+            delay_s = min(delay_s, _ADMISSION_S)
+        elif delay_s >= _REPORT_INTERVAL_S:
+            self._report()  # what is waited for
+        self._pauses = True
+        self._control.wait(delay_s)
+        self._pauses = False
+        with suppress(BrokerError):
+            self._control.check_lease()  # an orphan waits for nothing
+
+    # Aligning
+
+    def _refresh(self, due: Sequence[PartitionCopy]) -> None:
+        """Refresh the metadata if leaders or topics may have changed."""
+        if self._metadata_is_stale or any(copy.pair and not copy.aligned for copy in due):
+            self._look_for_changes()
+
+    def _look_before_a_route(self, copies: Sequence[PartitionCopy]) -> None:
+        """Refresh the metadata if a topic may have been created again since nothing was fetched."""
+        if self._metadata_is_stale or time.monotonic() - self._metadata_seen_at > _METADATA_FRESH_S:
+            self._look_for_changes()
+
+    def _look_for_changes(self) -> None:
+        """Refresh all metadata; align again what is aligned with another topic or another leader's log."""
+        copies = self._unfinished()
+        self._source.refresh({copy.source.topic for copy in copies})
+        self._look_for_changes_at_destination(copies)
+        self._metadata_is_stale = False
+        self._metadata_seen_at = time.monotonic()
+
+    def _look_for_changes_at_destination(self, copies: Sequence[PartitionCopy]) -> None:
+        """Refresh the destination's metadata of some partitions; compare what is known of both sides."""
+        self._destination.refresh({copy.destination.topic for copy in copies})
+        for copy in copies:
+            with suppress(ShoalError):  # without a leader: looking for its route finds that, too
+                if copy.aligned and not still_aligned(copy, self._source, self._destination):
+                    copy.lose_track()
+
+    def _align(self, copies: Sequence[PartitionCopy]) -> None:
+        copies = [copy for copy in copies if copy.is_due]
+        for copy in copies:
+            if copy.left is not None:
+                self._commits.doubt(copy.left)
+        for copy, left in take_over(copies, self._source, self._destination, self._settings):
+            self._commits.know(copy, left)
+        copies = [copy for copy in copies if not copy.aligned]
+        if not copies:
+            return
+        self._aligns = True
+        began_at = time.monotonic()
+        try:
+            watch = Watch(lambda: self._control.stop_requested, self._report_waiting)
+            errors = realign(
+                copies, self._source, self._destination, self._commits.positions, self._settings, watch
+            )
+        finally:
+            self._aligns = False
+        took_s = time.monotonic() - began_at
+        self._metadata_is_stale = bool(errors)
+        for copy in copies:
+            error = errors.get(copy.source)
+            if error is None or not is_transient(error):
+                copy.disregard(took_s)  # an outage counts: what is refused after it has a cause of its own
+            if isinstance(error, PartitionStopped):
+                copy.stop_with(error)
+            elif error is not None and is_transient(error):
+                copy.wait(str(error))
+            elif isinstance(error, CorruptBatch | ProtocolError):
+                copy.suspect(copy.position, str(error))
+            elif error is not None:
+                copy.stop(str(error))
+            else:
+                if copy.position >= copy.end_offset:
+                    copy.waiting_for = None  # else the next batch has to be acknowledged first
+                copy.leader_epochs = leader_epochs_of(copy, self._source, self._destination)
+        self._end_with_the_logs(copies)
+        if any(copy.incidents for copy in copies):
+            self._report()  # what was gone on from is committed, and met no second time
+
+    def _end_with_the_logs(self, copies: Sequence[PartitionCopy]) -> None:
+        """Let ranges that were made for a former topic end where the new topic's logs do."""
+        former = [copy for copy in copies if copy.aligned and copy.end_is_former and not copy.range.is_open]
+        if not former:
+            return
+        try:
+            ends = end_offsets(
+                self._source, [copy.source for copy in former], self._settings.source.isolation_level
+            )
+        except ShoalError:
+            for copy in former:
+                copy.lose_track()
+            raise
+        for copy in former:
+            copy.end_at(ends[copy.source])
+
+    # Copying
+
+    def _pair_of(self, copy: PartitionCopy) -> tuple[int, int]:
+        return self._source.partition(copy.source).leader, self._destination.partition(
+            copy.destination
+        ).leader
+
+    def _by_route(self, due: Sequence[PartitionCopy]) -> dict[tuple[int, int, bool], list[PartitionCopy]]:
+        """Group partitions by their leaders on both sides, and by whether several batches can be sent."""
+        routes: dict[tuple[int, int, bool], list[PartitionCopy]] = defaultdict(list)
+        for copy in due:
+            if not copy.aligned or copy.is_over or not copy.is_due:
+                continue
+            try:
+                source_leader, destination_leader = self._pair_of(copy)
+                several = destination_leader in self._take_several and copy.sequence_is_offset
+                routes[source_leader, destination_leader, several].append(copy)
+            except ShoalError as error:
+                self._metadata_is_stale = True
+                copy.lose_track()
+                copy.wait(str(error))
+        return routes
+
+    def _run_route(self, copies: Sequence[PartitionCopy], *, alone: bool) -> None:
+        source_leader, destination_leader = self._pair_of(copies[0])
+        fetcher = Fetcher(
+            self._source.connect(source_leader),
+            buffer_bytes=self._buffer_bytes,
+            isolation_level=self._settings.source.isolation_level,
+            max_wait_ms=FETCH_MAX_WAIT_MS,
+        )
+        several = destination_leader in self._take_several and all(copy.sequence_is_offset for copy in copies)
+        topic_ids = {copy.destination: copy.destination_topic_id for copy in copies}
+        try:
+            with closing(
+                Route(
+                    copies,
+                    fetcher,
+                    partial(self._connect_producer, destination_leader, topic_ids),
+                    marked=several,
+                    source=self._source,
+                    destination=self._destination,
+                    settings=self._settings,
+                    control=self._control,
+                    on_progress=self._progress,
+                    should_yield=self._yield_rule(copies, alone=alone),
+                    look_at_topics=self._look_for_changes,
+                    look_at_destination=self._look_for_changes_at_destination,
+                )
+            ) as route:
+                try:
+                    route.run()
+                finally:
+                    if route.found_several is not None:
+                        self._take_several.discard(destination_leader)
+                    if route.found_several:
+                        self._take_several.add(destination_leader)
+        finally:
+            fetcher.close()
+
+    def _connect_producer(
+        self, node_id: int, topic_ids: Mapping[TopicPartition, uuid.UUID | None], asks_for_several: bool
+    ) -> Producer:
+        client_id = marked(self._destination.config.client_id) if asks_for_several else None
+        # A produce request must not outlive its sender: aborted on close.
+        connection = self._destination.connect(node_id, abort_on_close=True, client_id=client_id)
+        return Producer(connection, timeout_ms=_PRODUCE_TIMEOUT_MS, topic_ids=topic_ids)
+
+    def _yield_rule(self, copies: Sequence[PartitionCopy], *, alone: bool) -> Callable[[], bool]:
+        """Let a route end when its turn is over, or when a partition that waits has waited long enough."""
+        until = time.monotonic() + _TURN_S
+        looked_at = 0.0
+        outside = [copy for copy in self._unfinished() if not copy.is_due]
+
+        def should_yield() -> bool:
+            nonlocal looked_at
+            now = time.monotonic()
+            if not alone and now >= until:
+                return True
+            if not self._admitted.empty():
+                return True
+            if now - looked_at < _LOOK_INTERVAL_S:
+                return False
+            looked_at = now
+            failed = (copy for copy in copies if not copy.aligned)
+            return any(not copy.is_over and copy.is_due for copy in chain(outside, failed))
+
+        return should_yield
+
+    def _progress(self, fetched_bytes: int) -> None:
+        """Nothing is in flight on the route."""
+        now = time.monotonic()
+        if self._give_away and now - self._looked_at >= _LOOK_INTERVAL_S:
+            self._looked_at = now
+            self._give_away_failed(self._give_away)
+        self._commits.now_and_then(self.copies, now)
+        if fetched_bytes:
+            self._fetched_at = now
+        self._fetched_bytes += fetched_bytes
+        self._report_now_and_then()
+
+    def _give_away_failed(self, give_away: Callable[[Sequence[PartitionCopy]], None]) -> None:
+        """Let partitions go that failed while others of the route did not: they must not hold these up."""
+        # One whose commit is under way stays until that is over: its heir's must not be overtaken by it.
+        failed = [
+            copy
+            for copy in self.copies
+            if not copy.aligned and not copy.is_over and not self._commits.is_under_way(copy)
+        ]
+        if failed and len(failed) < len(self._unfinished()):
+            heirs = [copy.hand_on() for copy in failed]
+            self._report()  # before the heirs do
+            give_away(heirs)
+
+    # Reporting
+
+    def _report_now_and_then(self) -> None:
+        interval_s = _REPORT_INTERVAL_S if self._fetched_bytes else _QUIET_REPORT_INTERVAL_S
+        if time.monotonic() - self._reported_at >= interval_s:
+            self._report()
+
+    def _report_waiting(self, copy: PartitionCopy, reason: str) -> None:
+        """Say what a partition waits for while it is aligned, which may take long."""
+        copy.waiting_for = reason
+        self._report_now_and_then()
+
+    def _report(self) -> None:
+        """Tell the driver what was done since the last report, and where partitions stand that moved."""
+        self._reported_at = time.monotonic()
+        told = (partition_report(copy) for copy in self.copies)
+        partitions = [each for each in told if each is not None]
+        if partitions or self._fetched_bytes:
+            self._tell(partitions, self._fetched_bytes)
+        self._fetched_bytes = 0

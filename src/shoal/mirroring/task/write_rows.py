@@ -1,0 +1,210 @@
+"""
+Write batches that came as rows, not as a range to copy: archives, replays, experiments.
+
+There is no position to commit. Two things make a repeated task harmless. The
+destination's tail: the rows up to the one that is there last are not written again.
+And the identity: all attempts of a job's tasks write as one producer, with the
+sequence that follows the producer's last one in the partition. So a request of a
+failed attempt that arrives late is a duplicate, or out of order, and the broker
+does not write it again, as long as it remembers the producer. A broker forgets a
+producer ``producer.id.expiration.ms`` after the timestamp of its newest record, and
+looks every ten minutes: of old records it may forget between two requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
+from typing import Any
+
+from ...client.admin import init_producer_id
+from ...client.cluster import Cluster, patiently
+from ...client.config import ClientConfig
+from ...client.offsets import EARLIEST, LATEST, list_offsets, log_end_offsets
+from ...client.produce import Producer
+from ...client.producers import last_sequence
+from ...client.scan import read_batches
+from ...error_codes import ErrorCode
+from ...errors import BrokerError, CorruptBatch, ShoalError, UnsupportedBatch
+from ...records import Decision, RecordBatch, decide, fingerprint, split, stamp, verify_crc
+from ...topic_partition import TopicPartition
+from ..model.position import Identity
+
+__all__ = ["WrittenRun", "new_writer", "write_rows"]
+
+_PATIENCE_S = 60.0
+_TIMEOUT_MS = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenRun:
+    """The rows of one partition that a task wrote: their offsets, and where the first one landed."""
+
+    topic: str
+    partition: int
+    base_offset: int
+    next_offset: int
+    destination_start: int
+
+
+def new_writer(destination: ClientConfig) -> Identity:
+    """
+    Return the identity that all attempts of all tasks of a job write with.
+
+    Raises:
+        ShoalError: The cluster has none for us.
+
+    """
+    with Cluster(destination) as cluster:
+        return Identity(*patiently(lambda: init_producer_id(cluster), patience_s=_PATIENCE_S))
+
+
+def write_rows(
+    rows: Iterable[Any],
+    destination: ClientConfig,
+    name_of: Callable[[str], str],
+    allow_gaps: bool,
+    writer: Identity,
+) -> Iterator[WrittenRun]:
+    """
+    Write rows with bytes, each partition's in the order of its offsets.
+
+    Args:
+        rows: Each with ``topic``, ``partition`` and ``batch``; all of them are held in memory.
+        destination: The cluster; its topics must be there.
+        name_of: The destination topic of a row's.
+        allow_gaps: Whether offsets may be missing between one batch and the next.
+        writer: The same for each attempt (:func:`new_writer`).
+
+    Raises:
+        ShoalError: The rows overlap or leave a gap, a batch cannot be
+            written as it is, or the cluster refuses one.
+
+    """
+    held = sorted(
+        ((row.topic, row.partition, _only_batch(row)) for row in rows),
+        key=lambda row: (row[0], row[1], row[2].header.base_offset),
+    )
+    for (topic, number), group in groupby(held, key=lambda row: row[:2]):
+        batches = [batch for _, _, batch in group]
+        _check_order(topic, number, batches, allow_gaps)
+        with Cluster(destination) as cluster:
+            landed = _write_partition(cluster, TopicPartition(name_of(topic), number), batches, writer)
+        first, last = batches[0].header, batches[-1].header
+        yield WrittenRun(topic, number, first.base_offset, last.next_offset, landed)
+
+
+def _only_batch(row: Any) -> RecordBatch:
+    """Check that a row holds one whole batch that can be written as it is."""
+    view = memoryview(bytearray(row.batch))
+    where = f"the row of {row.topic}-{row.partition}"
+    batches = list(split(view))
+    if len(batches) != 1 or len(batches[0].view) != len(view):
+        raise CorruptBatch(f"{where} does not hold exactly one whole batch")
+    batch = batches[0]
+    decision = decide(batch.header, batch.header.base_offset, None)
+    if decision is not Decision.COPY:
+        raise UnsupportedBatch(
+            f"{where} can only be written as it is, and this one is for a mirror ({decision.value})",
+            batch.header.base_offset,
+        )
+    verify_crc(batch)
+    return batch
+
+
+def _check_order(topic: str, number: int, batches: Sequence[RecordBatch], allow_gaps: bool) -> None:
+    for before, after in pairwise(batches):
+        expected, found = before.header.next_offset, after.header.base_offset
+        if found < expected:
+            raise ShoalError(
+                f"{topic}-{number}: the batches at offsets {before.header.base_offset} and {found} overlap; "
+                "write each batch once"
+            )
+        if found > expected and not allow_gaps:
+            raise ShoalError(
+                f"{topic}-{number}: no batch has offsets {expected} to {found - 1}; where that is as it "
+                "should be (dropped transactions, say), set the option allowGaps=true"
+            )
+
+
+def _write_partition(
+    cluster: Cluster, partition: TopicPartition, batches: Sequence[RecordBatch], writer: Identity
+) -> int:
+    """Write what is not there yet, one request at a time; return where the first batch is."""
+    cluster.refresh([partition.topic])
+    # Before the log's end: a late request that arrives between the two makes the sequences not fit, and
+    # nothing is written. In the other order ours would follow that request, and double its batch.
+    last = patiently(lambda: _last_sequence(cluster, partition, writer.producer_id), patience_s=_PATIENCE_S)
+    start, end = patiently(lambda: _bounds(cluster, partition), patience_s=_PATIENCE_S)
+    written = _already_written(cluster, partition, batches, start, end)
+    first = end - sum(each.header.records_count for each in batches[:written])
+    if written == len(batches):
+        return first
+    # Without a last sequence, it is the offset: a request that arrives late has the same.
+    identity = writer if last is None else replace(writer, base=end - last - 1)
+    leader = cluster.partition(partition).leader
+    producer = Producer(cluster.connect(leader, abort_on_close=True), timeout_ms=_TIMEOUT_MS)
+    try:
+        for batch in batches[written:]:
+            stamp(batch, identity.producer_id, identity.producer_epoch, identity.sequence(end))
+            producer.send({partition: (batch.view,)})
+            answer = producer.receive()[partition]
+            if answer.error_code:
+                where = f"writing the batch at offset {batch.header.base_offset} to {partition} on {cluster}"
+                raise BrokerError(answer.error_code, where, answer.error_message)
+            if answer.base_offset != end:
+                raise ShoalError(
+                    f"{partition} on {cluster}: a batch landed at offset {answer.base_offset} instead of "
+                    f"{end}: somebody else writes there, or rows of one partition are in several tasks "
+                    '(df.repartition("topic", "partition") puts them in one)'
+                )
+            end += batch.header.records_count
+    finally:
+        producer.close()
+    return first
+
+
+def _last_sequence(cluster: Cluster, partition: TopicPartition, producer_id: int) -> int | None:
+    try:
+        return last_sequence(cluster, partition, producer_id)
+    except BrokerError as error:
+        if error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            return None  # to write takes no READ; a sequence that does not fit is refused
+        cluster.refresh([partition.topic])
+        raise
+
+
+def _bounds(cluster: Cluster, partition: TopicPartition) -> tuple[int, int]:
+    start = list_offsets(cluster, {partition: EARLIEST})[partition]
+    end = log_end_offsets(cluster, [partition])[partition]
+    high_watermark = list_offsets(cluster, {partition: LATEST})[partition]
+    for answer in (start, end, high_watermark):
+        if isinstance(answer, ShoalError):
+            cluster.refresh([partition.topic])
+            raise answer
+    assert isinstance(start, int)
+    assert isinstance(end, int)
+    assert isinstance(high_watermark, int)
+    if high_watermark < end:
+        # What a former attempt wrote cannot be read yet, and may yet be taken back.
+        where = f"{partition} on {cluster}: high watermark {high_watermark}, log end {end}"
+        raise BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, where)
+    return start, end
+
+
+def _already_written(
+    cluster: Cluster, partition: TopicPartition, batches: Sequence[RecordBatch], start: int, end: int
+) -> int:
+    """Return how many of the batches, from the first on, a former attempt left at the destination's end."""
+    records = sum(each.header.records_count for each in batches)
+    if start == end:
+        return 0
+    # A late request may have arrived behind the end meanwhile: our sequences count from the end.
+    found = read_batches(cluster, partition, max(start, end - records))
+    tail = [fingerprint(each) for each in found if each.header.base_offset < end]
+    prints = [fingerprint(each) for each in batches]
+    for count in range(min(len(tail), len(prints)), 0, -1):
+        if tail[-count:] == prints[:count]:
+            return count
+    return 0
