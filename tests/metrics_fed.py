@@ -7,9 +7,9 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from shoal.mirroring.monitoring.garbage_collection import GarbageCollection
+from shoal.mirroring.model.processes import GarbageCollection, ProcessRole, ProcessUsage
 from shoal.mirroring.monitoring.metrics import Metrics
-from shoal.mirroring.monitoring.processes import LocalProcesses, ProcessRole, ProcessUsage
+from shoal.mirroring.monitoring.processes import LocalProcesses
 from shoal.mirroring.monitoring.prometheus import Exposition
 from shoal.topic_partition import TopicPartition
 

@@ -20,8 +20,8 @@ from shoal.cli.output import (
     summary_rows,
     table,
 )
+from shoal.mirroring.model.processes import GarbageCollection
 from shoal.mirroring.model.progress import HeldBack, PartitionIncident, Progress, Summary
-from shoal.mirroring.monitoring.garbage_collection import GarbageCollection
 
 PROGRESS = Progress(
     elapsed_s=3.0,

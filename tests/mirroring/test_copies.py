@@ -12,13 +12,13 @@ from shoal.client.coordinator import Membership
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.options import MirrorOptions
+from shoal.mirroring.model.reports import stopped_report
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.monitoring.metrics import Metrics, PartitionState
 from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.prepare import copies
 from shoal.mirroring.prepare.copies import CopyState, CopyWatch, compare_copies
 from shoal.mirroring.prepare.prepare import Prepared, prepare
-from shoal.mirroring.task.reports import stopped_report
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from tests.two_brokers import History, TwoBrokers, Watched, answers, lose_tail, wait_until

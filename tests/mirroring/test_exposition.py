@@ -10,8 +10,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from shoal.mirroring.model.incidents import IncidentKind
+from shoal.mirroring.model.processes import process_name
 from shoal.mirroring.monitoring.metrics import Metrics
-from shoal.mirroring.monitoring.processes import LocalProcesses, process_name
+from shoal.mirroring.monitoring.processes import LocalProcesses
 from shoal.mirroring.monitoring.prometheus import Exposition, MetricsServer
 from shoal.net.address import Address
 from shoal.topic_partition import TopicPartition

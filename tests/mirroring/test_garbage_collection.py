@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from rig import java
-from shoal.mirroring.monitoring.garbage_collection import CollectionCounter, GarbageCollection
+from shoal.mirroring.model.processes import GarbageCollection
+from shoal.mirroring.monitoring.garbage_collection import CollectionCounter
 from tests.two_brokers import wait_until
 
 pytestmark = pytest.mark.timeout(60)

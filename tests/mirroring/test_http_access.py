@@ -15,7 +15,8 @@ import pytest
 
 from rig.authority import Authority
 from shoal.errors import ConfigError
-from shoal.mirroring.monitoring.http_server.access import Guard, HttpAccess
+from shoal.mirroring.model.http_access import HttpAccess
+from shoal.mirroring.monitoring.http_server.access import Guard
 from shoal.mirroring.monitoring.http_server.server import Answer, HttpServer
 from shoal.net.address import Address
 from shoal.net.server_tls import TlsFiles

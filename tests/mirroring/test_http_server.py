@@ -18,7 +18,7 @@ from socketserver import TCPServer
 import pytest
 
 from shoal.errors import ConfigError
-from shoal.mirroring.monitoring.http_server.access import OPEN, HttpAccess
+from shoal.mirroring.model.http_access import OPEN, HttpAccess
 from shoal.mirroring.monitoring.http_server.server import Answer, HttpServer, Request
 from shoal.net.address import Address
 from tests.two_brokers import is_let_go, wait_until

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from shoal.mirroring.model.http_access import HttpAccess
 from shoal.mirroring.model.progress import PartitionIncident, Phase, Summary
-from shoal.mirroring.monitoring.http_server.access import HttpAccess
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.monitoring.page import About, Watch
 from shoal.mirroring.monitoring.processes import LocalProcesses

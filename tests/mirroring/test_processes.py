@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from shoal.mirroring.model.processes import ProcessRole, ProcessUsage, process_name
 from shoal.mirroring.monitoring import processes
-from shoal.mirroring.monitoring.processes import LocalProcesses, ProcessRole, ProcessUsage, process_name
+from shoal.mirroring.monitoring.processes import LocalProcesses
 from tests.two_brokers import wait_until
 
 pytestmark = pytest.mark.timeout(30)

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..mirroring.monitoring.http_server.access import HttpAccess
+    from ..mirroring.model.http_access import HttpAccess
 
 __all__ = ["add_http_options", "parse_http"]
 
@@ -49,7 +49,7 @@ def parse_http(args: argparse.Namespace) -> HttpAccess:
 
     """
     # Imported here: who asks for another verb does not pay for the imports.
-    from ..mirroring.monitoring.http_server.access import HttpAccess
+    from ..mirroring.model.http_access import HttpAccess
 
     return HttpAccess.parse(
         args.http_host.split(",") if args.http_host else (),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from shoal.client.config import ClientConfig
 from shoal.mirroring.model.copy_options import DEFAULT_MAX_DECOMPRESSED_BYTES, MultiBatch, Rebatch
+from shoal.mirroring.model.http_access import HttpAccess
 from shoal.mirroring.model.incidents import parse_delivery, parse_incident_kind
 from shoal.mirroring.model.offset_map import AcknowledgedRun
 from shoal.mirroring.model.options import (
@@ -22,7 +23,6 @@ from shoal.mirroring.model.options import (
 )
 from shoal.mirroring.model.progress import Progress, Summary
 from shoal.mirroring.model.topics import TopicSelection
-from shoal.mirroring.monitoring.http_server.access import HttpAccess
 from shoal.spark import job
 from shoal.topic_partition import TopicPartition
 

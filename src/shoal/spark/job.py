@@ -47,6 +47,7 @@ from shoal.mirroring.model.offset_map import AcknowledgedRun
 from shoal.mirroring.model.options import MirrorOptions, Start, checkpoint_name
 from shoal.mirroring.model.position import Pair
 from shoal.mirroring.model.progress import Phase, Progress, Summary
+from shoal.mirroring.model.reports import left_out_report, stopped_report
 from shoal.mirroring.model.text import first_few
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.model.window import SliceClock
@@ -57,7 +58,6 @@ from shoal.mirroring.monitoring.prometheus import MetricsServer
 from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.prepare.copies import CopyWatch, stops_of_deleted
 from shoal.mirroring.prepare.prepare import Prepared, PreparedTopic, prepare, warning_of_others
-from shoal.mirroring.task.reports import left_out_report, stopped_report
 from shoal.spark.authentication import key_for_tasks, refuse_unauthenticated
 from shoal.spark.connections import is_on_this_machine
 from shoal.spark.datasource import keyed_data_source

@@ -15,9 +15,9 @@ from shoal.errors import Stopped
 from shoal.mirroring.assignment import deal_lanes, lanes_worth_having, start_offsets
 from shoal.mirroring.control import ask_starts, planning
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
+from shoal.mirroring.model.reports import left_out_report
 from shoal.mirroring.model.window import SlicePlan
 from shoal.mirroring.positions import GroupPositions
-from shoal.mirroring.task.reports import left_out_report
 from shoal.spark.first_sentence import sentence_first
 from shoal.spark.limits import ReadLimit
 from shoal.spark.options import ControlAddress, ReadOptions

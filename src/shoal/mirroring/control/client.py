@@ -17,8 +17,8 @@ from ...error_codes import ErrorCode
 from ...errors import BrokerError, Stopped
 from ...printable import logger
 from ...topic_partition import TopicPartition
+from ..model.processes import process_name
 from ..model.window import SlicePlan
-from ..monitoring.processes import process_name
 from .handover import Handover
 from .protocol import (
     INSTALLED,

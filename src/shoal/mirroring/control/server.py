@@ -19,8 +19,8 @@ from ...net.listener import Listener
 from ...printable import logger
 from ...topic_partition import TopicPartition
 from ..model.position import Pair
+from ..model.reports import left_out_report
 from ..model.window import SliceClock, SlicePlan
-from ..task.reports import left_out_report
 from .attempts import Attempt, Attempts
 from .clock import ReferenceClock
 from .handover import Handovers

@@ -24,10 +24,10 @@ from ..model.incidents import Delivery, IncidentKind
 from ..model.options import MirrorOptions
 from ..model.position import Pair
 from ..model.text import first_few
+from ..other_groups import OtherGroups, OtherPosition
 from ..positions import GroupPositions, GroupState
 from ..prepare.copies import CopyState, compare_copies
 from ..prepare.prepare import Plan, PlannedTopic, look, warning_of_others
-from ..task.resume.other_groups import OtherGroups, OtherPosition
 from .acls import Acl, needed_acls
 from .beginnings import find_beginnings
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 from ...topic_partition import TopicPartition
 from ..control import ControlServer
+from ..model.reports import left_out_report
 from ..monitoring.metrics import Metrics
-from ..task.reports import left_out_report
 
 __all__ = ["Silence"]
 

@@ -11,7 +11,7 @@ from ...errors import PartitionStopped
 from ...records import Decision
 from ...topic_partition import TopicPartition
 from ..model.incidents import Incident, IncidentKind
-from ..task.reports import waiting_report
+from ..model.reports import waiting_report
 
 __all__ = ["HandledPartition", "Way"]
 

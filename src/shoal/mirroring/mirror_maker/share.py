@@ -26,12 +26,12 @@ from ...errors import BrokerError, GroupHeld, ShoalError
 from ...topic_partition import TopicPartition
 from ..control import ControlServer, lease_clock_s
 from ..driver.schedule import Work
+from ..model.reports import stopped_report
 from ..model.text import first_few
 from ..monitoring.metrics import Metrics
 from ..positions import GroupPositions
 from ..prepare.copies import stops_of_deleted
 from ..prepare.prepare import PreparedTopic
-from ..task.reports import stopped_report
 from .listener import MirrorMakerRebalanceListener
 
 __all__ = ["GroupShare"]

@@ -17,8 +17,8 @@ from ...client.config import ClientConfig
 from ...client.offsets import EARLIEST, LATEST
 from ...errors import ConfigError
 from ...net.address import Address, parse_bootstrap
-from ..monitoring.http_server.access import OPEN, HttpAccess
 from .copy_options import DEFAULT_MAX_DECOMPRESSED_BYTES, Handling, MultiBatch, Rebatch
+from .http_access import OPEN, HttpAccess
 from .incidents import Delivery, IncidentKind
 from .topics import TopicSelection
 

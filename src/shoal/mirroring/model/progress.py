@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ...exit_codes import EXIT_CONTINUED, EXIT_DONE, EXIT_FAILED
-from ..monitoring.garbage_collection import GarbageCollection
+from .processes import GarbageCollection
 
 __all__ = ["LONG_TRANSACTION_S", "HeldBack", "PartitionIncident", "Phase", "Progress", "Summary", "lost_of"]
 

@@ -28,36 +28,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["CollectionCounter", "GarbageCollection"]
+from ..model.processes import GarbageCollection
+
+__all__ = ["CollectionCounter"]
 
 _MAGIC = bytes.fromhex("cafec0c0")
 _FREQUENCY = "sun.os.hrt.frequency"
 _COLLECTOR = "sun.gc.collector."
-
-
-@dataclass(frozen=True, slots=True)
-class GarbageCollection:
-    """
-    What garbage collection took of one JVM.
-
-    Attributes:
-        pauses: Pauses to collect.
-        time_s: Their time.
-        longest_pause_s: The longest that was seen; between two looks only the last of each collector is.
-
-    """
-
-    pauses: int
-    time_s: float
-    longest_pause_s: float
-
-    def beside(self, other: GarbageCollection) -> GarbageCollection:
-        """Return what two JVMs took together."""
-        return GarbageCollection(
-            self.pauses + other.pauses,
-            self.time_s + other.time_s,
-            max(self.longest_pause_s, other.longest_pause_s),
-        )
 
 
 class CollectionCounter:

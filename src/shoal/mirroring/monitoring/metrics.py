@@ -19,9 +19,9 @@ from ...errors import PartitionStopped
 from ...topic_partition import TopicPartition
 from ..model.incidents import IncidentKind
 from ..model.offset_map import AcknowledgedRun
+from ..model.processes import ProcessRole, ProcessUsage
 from ..model.progress import HeldBack, PartitionIncident, Phase, Progress, lost_of
 from .partition_metrics import DROPS, PartitionMetrics, PartitionState
-from .processes import ProcessRole, ProcessUsage
 
 __all__ = ["Metrics", "PartitionMetrics", "PartitionState"]
 

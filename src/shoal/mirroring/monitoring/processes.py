@@ -2,63 +2,24 @@
 
 from __future__ import annotations
 
-import enum
 import functools
-import os
-import socket
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import psutil
 
-from .garbage_collection import CollectionCounter, GarbageCollection
+from ..model.processes import GarbageCollection, ProcessRole, ProcessUsage, process_name
+from .garbage_collection import CollectionCounter
 
-__all__ = ["LocalProcesses", "ProcessRole", "ProcessUsage", "process_name"]
+__all__ = ["LocalProcesses"]
 
 #: To look for children reads all of /proc; a cluster's executors come and go seldom.
 _LOOK_INTERVAL_S = 30.0
 #: As long as there is none: Spark is about to start.
 _FIRST_LOOK_INTERVAL_S = 1.0
-
-
-class ProcessRole(enum.Enum):
-    """What a process does for the mirror."""
-
-    DRIVER = "driver"
-    JVM = "jvm"
-    WORKER = "worker"
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessUsage:
-    """
-    What one process takes.
-
-    Attributes:
-        name: ``host:pid``.
-        role: What it does.
-        cpu_s: User and system, since the mirror's start.
-        rss_bytes: Its resident memory, when it was heard or looked at.
-        heard_at: When that was, as Unix time.
-        gc: Garbage collection since the mirror's start; None of Python processes, and of a JVM that
-            publishes no counters.
-
-    """
-
-    name: str
-    role: ProcessRole
-    cpu_s: float
-    rss_bytes: int
-    heard_at: float
-    gc: GarbageCollection | None = None
-
-
-def process_name(pid: int | None = None) -> str:
-    """Return how a process of this machine, by default this one, is called in reports."""
-    return f"{socket.gethostname()}:{os.getpid() if pid is None else pid}"
 
 
 class LocalProcesses:

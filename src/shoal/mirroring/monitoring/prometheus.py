@@ -19,11 +19,11 @@ from prometheus_client.registry import Collector
 from ...net.address import Address
 from ...printable import printable
 from ...topic_partition import TopicPartition
-from .http_server.access import OPEN, HttpAccess
+from ..model.http_access import OPEN, HttpAccess
+from ..model.processes import ProcessUsage
 from .http_server.server import Answer, HttpServer
 from .metrics import Metrics
 from .partition_metrics import PartitionMetrics, PartitionState
-from .processes import ProcessUsage
 
 __all__ = ["Exposition", "MetricsServer"]
 

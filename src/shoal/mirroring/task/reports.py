@@ -8,13 +8,11 @@ from typing import Any
 
 import psutil
 
-from ...errors import PartitionStopped
-from ...topic_partition import TopicPartition
-from ..model.incidents import Incident
-from ..monitoring.processes import process_name
+from ..model.processes import process_name
+from ..model.reports import stop_of
 from .partition import PartitionCopy
 
-__all__ = ["ProcessUse", "left_out_report", "partition_report", "stopped_report", "waiting_report"]
+__all__ = ["ProcessUse", "partition_report"]
 
 
 def partition_report(copy: PartitionCopy) -> dict[str, Any] | None:
@@ -46,7 +44,7 @@ def partition_report(copy: PartitionCopy) -> dict[str, Any] | None:
         "waiting_for": copy.waiting_for,
         "commit_waits_for": copy.commit_waits_for,
         "held_back": copy.held_back,
-        "stopped": _stopped(copy.stopped) if copy.stopped and is_news else None,
+        "stopped": stop_of(copy.stopped) if copy.stopped and is_news else None,
         "decisions": {decision.value: count for decision, count in copy.decisions.items()},
         "records": copy.records,
         "bytes_in": copy.bytes_in,
@@ -60,57 +58,6 @@ def partition_report(copy: PartitionCopy) -> dict[str, Any] | None:
     copy.runs = []
     copy.records = copy.bytes_in = copy.bytes_out = copy.retries = 0
     return report
-
-
-def _stopped(stopped: PartitionStopped) -> list[Any]:
-    return [stopped.offset, stopped.reason, stopped.unmirrored_from, stopped.can_heal]
-
-
-def waiting_report(partition: TopicPartition, waiting_for: str | None) -> dict[str, Any]:
-    """Say of a partition what it waits for, and nothing else."""
-    return {
-        "topic": partition.topic,
-        "partition": partition.partition,
-        "source_offset": None,
-        "end_offset": None,
-        "committed_offset": None,
-        "newest_ms": None,
-        "waiting_for": waiting_for,
-        "commit_waits_for": None,
-        "stopped": None,
-        "decisions": {},
-        "records": 0,
-        "bytes_in": 0,
-        "bytes_out": 0,
-        "retries": 0,
-        "runs": [],
-        "incidents": [],
-    }
-
-
-def left_out_report(reasons: Mapping[TopicPartition, str], *, deal_anew: bool) -> dict[str, Any]:
-    """Say what the planner had to leave out, why, and whether it may soon be there; of no task's process."""
-    partitions = [waiting_report(partition, reason) for partition, reason in reasons.items()]
-    return {
-        "partitions": partitions,
-        "bytes_in": 0,
-        "cpu_s": 0.0,
-        "peak_rss_bytes": 0,
-        "deal_anew": deal_anew,
-    }
-
-
-def stopped_report(stops: Mapping[TopicPartition, tuple[PartitionStopped, Incident]]) -> dict[str, Any]:
-    """Report partitions that the driver stops by itself; of no task's process."""
-    partitions = [
-        {
-            **waiting_report(partition, None),
-            "stopped": _stopped(stopped),
-            "incidents": [[incident.kind.value, incident.reason, incident.lost, incident.continued]],
-        }
-        for partition, (stopped, incident) in stops.items()
-    ]
-    return {"partitions": partitions, "bytes_in": 0, "cpu_s": 0.0, "peak_rss_bytes": 0}
 
 
 class ProcessUse:

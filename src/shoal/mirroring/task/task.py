@@ -23,8 +23,9 @@ from ...errors import PartitionStopped, ShoalError
 from ..control import CarrierControl, Control
 from ..model.copy_options import CopySettings
 from ..model.ranges import CopyRange
+from ..model.reports import waiting_report
 from .partition import PartitionCopy
-from .reports import ProcessUse, waiting_report
+from .reports import ProcessUse
 from .worker import Carrier
 
 __all__ = ["LaneResult", "copy_lane"]

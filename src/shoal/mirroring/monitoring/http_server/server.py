@@ -26,7 +26,8 @@ from ....errors import ConfigError
 from ....net.address import Address
 from ....net.tls_handshake import begin_tls
 from ....printable import logger
-from .access import CHALLENGES, Guard, HttpAccess
+from ...model.http_access import HttpAccess
+from .access import CHALLENGES, Guard
 from .slots import Slot, Slots, hang_up
 
 __all__ = ["Answer", "HttpServer", "Request"]

@@ -18,9 +18,9 @@ from typing import Any
 from ....printable import printable, printable_values
 from ....records import Decision
 from ....topic_partition import TopicPartition
+from ...model.processes import ProcessRole, ProcessUsage
 from ...model.progress import LONG_TRANSACTION_S, PartitionIncident, Progress, Summary
 from ..partition_metrics import PartitionMetrics, PartitionState
-from ..processes import ProcessRole, ProcessUsage
 from .history import Sample, columns
 from .observer import Observer
 

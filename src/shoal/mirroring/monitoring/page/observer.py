@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from ...model.processes import ProcessRole, ProcessUsage
 from ..metrics import Metrics
-from ..processes import ProcessRole, ProcessUsage
 from .history import History, Sample
 
 __all__ = ["About", "Observer", "Processes"]

@@ -11,7 +11,7 @@ from http import HTTPStatus
 from urllib.parse import parse_qs
 
 from ....net.address import Address
-from ..http_server.access import HttpAccess
+from ...model.http_access import HttpAccess
 from ..http_server.server import Answer, HttpServer, Request
 from .data import PageData
 from .html import html

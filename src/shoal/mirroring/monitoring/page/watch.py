@@ -9,8 +9,8 @@ from types import TracebackType
 
 from ....errors import ShoalError
 from ....net.address import Address
+from ...model.http_access import OPEN, HttpAccess
 from ...model.progress import Summary
-from ..http_server.access import OPEN, HttpAccess
 from ..metrics import Metrics
 from .data import Ending
 from .observer import About, Observer, Processes

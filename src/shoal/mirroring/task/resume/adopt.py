@@ -32,13 +32,13 @@ from ....errors import BrokerError, PartitionStopped, ShoalError, Stopped
 from ...model.copy_options import CopySettings
 from ...model.incidents import Delivery
 from ...model.position import Pair
+from ...other_groups import OtherGroups
 from ...verify import DEFAULT_PATIENCE_S, OffsetRange, Outcome, PartitionReport
 from ...verify.comparison import PartitionComparison
 from ...verify.plan import PartitionPlan
 from ..partition import PartitionCopy
 from .begin import first_pair
 from .logs import Clusters, DestinationLog
-from .other_groups import OtherGroups
 from .second_place import are_distinct, second_place
 from .tail import Place, counts_of_batches, last_batch
 

@@ -11,12 +11,12 @@ from ....topic_partition import TopicPartition
 from ...model.copy_options import CopySettings
 from ...model.incidents import Incident
 from ...model.position import Pair
+from ...other_groups import OtherGroups, topic_id
 from ...positions import Positions
 from ..partition import PartitionCopy
 from .adopt import Watch, adopt, is_to_adopt
-from .begin import begin, topic_id
+from .begin import begin
 from .logs import Clusters, destination_logs, source_logs
-from .other_groups import OtherGroups
 from .resume import Resumption
 
 __all__ = ["realign"]

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ....client.cluster import Cluster
-from ....topic_partition import TopicPartition
 from ...model.incidents import Delivery, Incident
 from ...model.position import Identity, Pair
+from ...other_groups import topic_id
 from ..partition import PartitionCopy
 from .logs import Clusters, DestinationLog
 from .nonempty import behind_what_is_there
 from .tail import Place
 
 if TYPE_CHECKING:
-    from .other_groups import OtherGroups
+    from ...other_groups import OtherGroups
 
-__all__ = ["begin", "first_pair", "new_identity", "topic_id"]
+__all__ = ["begin", "first_pair", "new_identity"]
 
 
 def begin(
@@ -85,9 +84,3 @@ def first_pair(
 def new_identity(clusters: Clusters, base: int = 0) -> Identity:
     """Return a writer that no partition knows; ``base`` as in :class:`~shoal.mirroring.model.position.Identity`."""
     return Identity(*clusters.new_producer, base)
-
-
-def topic_id(cluster: Cluster, partition: TopicPartition) -> str | None:
-    """Return a topic's id as text; None where the cluster has none."""
-    found = cluster.topic_id(partition.topic)
-    return str(found) if found else None

@@ -25,7 +25,7 @@ from .preceding import Preceding, compare_preceding
 from .tail import Found, Place, Tail, find, last_batch, last_data_batch
 
 if TYPE_CHECKING:
-    from .other_groups import OtherGroups, OtherPosition
+    from ...other_groups import OtherGroups, OtherPosition
 
 __all__ = ["behind_what_is_there"]
 

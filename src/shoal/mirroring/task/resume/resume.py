@@ -10,13 +10,13 @@ from ....errors import PartitionStopped
 from ....records import BatchHeader, fingerprint
 from ...model.incidents import Delivery, Incident, IncidentKind
 from ...model.position import SEQUENCES, Pair
+from ...other_groups import OtherGroups, topic_id
 from ..partition import PartitionCopy
 from .already_mirrored import place_behind_already_mirrored
-from .begin import new_identity, topic_id
+from .begin import new_identity
 from .foreign import are_copies
 from .logs import Clusters, DestinationLog, SourceLog
 from .lost_tail import again_behind, again_from_the_origin
-from .other_groups import OtherGroups
 from .places import Places, Undecided, WrittenRun
 from .tail import Place, Tail, holds_at, is_by, is_ours, last_batch, last_batch_by
 from .written import WrittenBatch

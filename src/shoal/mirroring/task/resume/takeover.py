@@ -8,8 +8,8 @@ from ....client.cluster import Cluster
 from ....errors import ShoalError
 from ...control.handover import Left
 from ...model.copy_options import CopySettings
+from ...other_groups import topic_id
 from ..partition import PartitionCopy
-from .begin import topic_id
 
 __all__ = ["leader_epochs_of", "still_aligned", "take_over"]
 

@@ -11,12 +11,11 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import NamedTuple
 
-from ....client.cluster import Cluster
-from ....client.coordinator import committed_by_groups
-from ....errors import ConfigError
-from ....topic_partition import TopicPartition
-from ...model.position import Pair
-from .begin import topic_id
+from ..client.cluster import Cluster
+from ..client.coordinator import committed_by_groups
+from ..errors import ConfigError
+from ..topic_partition import TopicPartition
+from .model.position import Pair
 
 __all__ = ["OtherGroups", "OtherPosition"]
 
@@ -89,3 +88,9 @@ class OtherGroups:
             topic_id(self._destination, self._copies[partition]),
         )
         return None not in ids and ids == (pair.source_topic_id, pair.destination_topic_id)
+
+
+def topic_id(cluster: Cluster, partition: TopicPartition) -> str | None:
+    """Return a topic's id as text; None where the cluster has none."""
+    found = cluster.topic_id(partition.topic)
+    return str(found) if found else None
