@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from shoal.mirroring.verify.digest import Digest
 from shoal.records import Fingerprint
+from shoal.verify.digest import Digest
 
 RECORDS = 10
 

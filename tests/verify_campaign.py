@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 
 from shoal.broker.storage.log import Log
 from shoal.client.config import IsolationLevel
-from shoal.mirroring.verify import Outcome, PartitionReport, verify
 from shoal.records import Codec
+from shoal.verify import Outcome, PartitionReport, verify
 from tests import batches
 from tests.two_brokers import NOW_MS, TwoBrokers
 from tests.verifying import Item, encode

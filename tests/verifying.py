@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from shoal.broker.storage.log import Log
 from shoal.broker.storage.segment import MemorySegment
-from shoal.mirroring.verify import PartitionReport, VerifyReport, verify
 from shoal.records import Codec
+from shoal.verify import PartitionReport, VerifyReport, verify
 from tests import batches
 from tests.two_brokers import TwoBrokers, batches_of
 

@@ -15,7 +15,9 @@ from rich.console import Console
 from shoal.broker import Broker
 from shoal.cli import main
 from shoal.cli.verify_report import line, print_report, progress_to
-from shoal.mirroring.verify import (
+from shoal.records import Codec
+from shoal.topic_partition import TopicPartition
+from shoal.verify import (
     Difference,
     DifferenceKind,
     OffsetRange,
@@ -24,8 +26,6 @@ from shoal.mirroring.verify import (
     VerifyProgress,
     VerifyReport,
 )
-from shoal.records import Codec
-from shoal.topic_partition import TopicPartition
 from tests import batches
 
 

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from shoal.errors import ShoalError
 from shoal.mirroring.task.task import LaneResult
-from shoal.mirroring.verify import verify
 from shoal.protocol.apis import ApiKey
+from shoal.verify import verify
 from tests.fuzz.effort import effort
 from tests.fuzz.lanes import ASKED, LANE_S, check, filled, hurried, lane, patient
 from tests.fuzz.liar import Lie, changed_fields, damaged_bytes, lying, no_kafka

@@ -41,8 +41,8 @@ from shoal.client.consumer import RawConsumer
 from shoal.client.producer import RawProducer
 from shoal.errors import ShoalError
 from shoal.mirroring.task.task import LaneResult
-from shoal.mirroring.verify import verify
 from shoal.protocol.apis import ApiKey
+from shoal.verify import verify
 from tests.fuzz.lanes import check, filled, hurried, lane, patient
 from tests.fuzz.liar import changed_fields, no_kafka
 from tests.fuzz.questions import QUESTIONS, impatient_config

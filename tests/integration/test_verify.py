@@ -27,10 +27,10 @@ from shoal.mirroring.control import Uncontrolled
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.task.task import copy_lane
-from shoal.mirroring.verify import Outcome, PartitionReport, Side, VerifyReport, verify
 from shoal.net.address import parse_bootstrap
 from shoal.records import RecordBatch, read_header, stamp
 from shoal.topic_partition import TopicPartition
+from shoal.verify import Outcome, PartitionReport, Side, VerifyReport, verify
 
 #: Batches of the topics that damage is done to: codec and number of records.
 BATCHES: list[tuple[CodecName, int]] = [

@@ -30,8 +30,8 @@ from rig.read import ReadFailed
 from rig.record import Record
 from rig.wait import wait_until
 from shoal.client.config import ClientConfig, IsolationLevel
-from shoal.mirroring.verify import Outcome, verify
 from shoal.net.address import parse_bootstrap
+from shoal.verify import Outcome, verify
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 

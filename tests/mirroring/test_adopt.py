@@ -13,11 +13,11 @@ from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.ranges import OPEN_END
 from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.task.task import LaneResult
-from shoal.mirroring.verify import Outcome
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
 from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
+from shoal.verify import Outcome
 from tests import batches
 from tests.two_brokers import (
     ABORT,

@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from shoal.mirroring.verify import Aligned, DifferenceKind, Outcome, Side
 from shoal.records import Codec
+from shoal.verify import Aligned, DifferenceKind, Outcome, Side
 from tests import batches
 from tests.two_brokers import ABORT, COMMIT, History, TwoBrokers, lose_tail
 from tests.verifying import flip, partition, rewrite, verified

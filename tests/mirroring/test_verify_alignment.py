@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from shoal.mirroring.model.ranges import CopyRange
-from shoal.mirroring.verify import Aligned, DifferenceKind, Outcome, PartitionReport, verify
 from shoal.records import Codec
+from shoal.verify import Aligned, DifferenceKind, Outcome, PartitionReport, verify
 from tests import batches
 from tests.two_brokers import COMMIT, History, TwoBrokers, batches_of
 from tests.verifying import Item, cut, flip, lay_out, partition, rewrite

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.mirroring.verify.common_start import (
+from shoal.verify.common_start import (
     CommonStart,
     Found,
     Head,

@@ -14,12 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shoal.broker.storage.log import Log
-from shoal.mirroring.verify import DifferenceKind, Outcome, PartitionReport
-from shoal.mirroring.verify.decoded import Decoded
-from shoal.mirroring.verify.diff import diff
-from shoal.mirroring.verify.digest import Digest
-from shoal.mirroring.verify.finding import Kind
 from shoal.records import Codec, Record
+from shoal.verify import DifferenceKind, Outcome, PartitionReport
+from shoal.verify.decoded import Decoded
+from shoal.verify.diff import diff
+from shoal.verify.digest import Digest
+from shoal.verify.finding import Kind
 from tests import batches
 from tests.digests import one
 from tests.two_brokers import COMMIT, NOW_MS, History, TwoBrokers

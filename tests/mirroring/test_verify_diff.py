@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.mirroring.verify.diff import diff
-from shoal.mirroring.verify.digest import Agreement, Digest, agree
-from shoal.mirroring.verify.finding import Finding, Kind
+from shoal.verify.diff import diff
+from shoal.verify.digest import Agreement, Digest, agree
+from shoal.verify.finding import Finding, Kind
 from tests.digests import RECORDS, one, stream
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"

@@ -11,12 +11,12 @@ from shoal.client.cluster import Cluster
 from shoal.client.config import IsolationLevel
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, CorruptBatch, Disconnected, Stopped
-from shoal.mirroring.verify import Side, reading
-from shoal.mirroring.verify.errors import DamagedLog, NotDecodable
-from shoal.mirroring.verify.reading import LogReader
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec, RecordBatch, verify_crc
 from shoal.topic_partition import TopicPartition
+from shoal.verify import Side, reading
+from shoal.verify.errors import DamagedLog, NotDecodable
+from shoal.verify.reading import LogReader
 from tests import batches
 from tests.two_brokers import ABORT, COMMIT, History, TwoBrokers, batches_of
 from tests.verifying import flip

@@ -119,7 +119,7 @@ def _verify(options: MirrorOptions, summary: Summary, args: argparse.Namespace) 
     Raises:
         ShoalError: The copies differ from the originals.
     """
-    from ..mirroring.verify import verify
+    from ..verify import verify
 
     report = verify(
         options.source, options.destination, summary.topics, group=summary.group, rules={options.rules()}

@@ -14,7 +14,7 @@ from ..mirroring.model.options import MirrorOptions
 from ..mirroring.model.sizes import parse_bytes
 from ..mirroring.model.topics import TopicSelection
 from ..mirroring.prepare.unmatched import why_nothing_matches
-from ..mirroring.verify import DEFAULT_PATIENCE_S, MOST_RANGES, verify
+from ..verify import DEFAULT_PATIENCE_S, MOST_RANGES, verify
 from .options import (
     Subparsers,
     add_cluster_options,

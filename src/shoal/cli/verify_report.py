@@ -13,8 +13,8 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
-from ..mirroring.verify import Outcome, PartitionReport, VerifyProgress, VerifyReport
 from ..printable import printable
+from ..verify import Outcome, PartitionReport, VerifyProgress, VerifyReport
 from .output import say
 
 __all__ = ["DEFAULT_RANGES", "line", "print_report", "progress_to"]

@@ -29,13 +29,13 @@ from ....client.offsets import EARLIEST, LATEST, list_offsets, log_end_offsets
 from ....client.scan import read_batches
 from ....error_codes import ErrorCode
 from ....errors import BrokerError, PartitionStopped, ShoalError, Stopped
+from ....verify import DEFAULT_PATIENCE_S, OffsetRange, Outcome, PartitionReport
+from ....verify.comparison import PartitionComparison
+from ....verify.plan import PartitionPlan
 from ...model.copy_options import CopySettings
 from ...model.incidents import Delivery
 from ...model.position import Pair
 from ...other_groups import OtherGroups
-from ...verify import DEFAULT_PATIENCE_S, OffsetRange, Outcome, PartitionReport
-from ...verify.comparison import PartitionComparison
-from ...verify.plan import PartitionPlan
 from ..partition import PartitionCopy
 from .begin import first_pair
 from .logs import Clusters, DestinationLog

@@ -21,7 +21,7 @@ from ....client.scan import read_decided
 from ....errors import ShoalError, UnsupportedBatch
 from ....records import read_records
 from ....topic_partition import TopicPartition
-from ...verify import OffsetRange
+from ....verify import OffsetRange
 from ..partition import PartitionCopy
 from .logs import Clusters
 

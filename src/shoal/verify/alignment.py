@@ -15,8 +15,8 @@ from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
-from ...client.offsets import list_offsets
-from ..model.position import Pair
+from ..client.offsets import list_offsets
+from ..mirroring.model.position import Pair
 from .common_start import (
     CommonStart,
     Found,

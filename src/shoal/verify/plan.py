@@ -6,12 +6,12 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ...client.cluster import Cluster, patiently
-from ...client.config import IsolationLevel
-from ...error_codes import ErrorCode, named_code
-from ...errors import ShoalError
-from ...topic_partition import TopicPartition
-from ..model.position import Pair
+from ..client.cluster import Cluster, patiently
+from ..client.config import IsolationLevel
+from ..error_codes import ErrorCode, named_code
+from ..errors import ShoalError
+from ..mirroring.model.position import Pair
+from ..topic_partition import TopicPartition
 from .logs import ask_logs, check_end
 from .pairs import CommittedPairs
 from .report import OffsetRange

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from ...client.cluster import Cluster, patiently
-from ...client.coordinator import Committed, fetch_offsets
-from ...errors import ConfigError, ShoalError
-from ...topic_partition import TopicPartition
-from ..model.options import default_group
-from ..model.position import Pair
+from ..client.cluster import Cluster, patiently
+from ..client.coordinator import Committed, fetch_offsets
+from ..errors import ConfigError, ShoalError
+from ..mirroring.model.options import default_group
+from ..mirroring.model.position import Pair
+from ..topic_partition import TopicPartition
 from .errors import NotComparable
 
 __all__ = ["CommittedPairs"]

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from ...errors import ShoalError
-from ...records import Fingerprint
+from ..errors import ShoalError
+from ..records import Fingerprint
 from .digest import Agreement, Digest, agree, resemble
 
 __all__ = ["LookAhead", "MeetingPoint", "meeting_point"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from ...client.cluster import Cluster, is_transient, patiently
-from ...client.config import IsolationLevel
-from ...client.offsets import EARLIEST, LATEST, list_offsets, log_end_offsets
-from ...errors import ShoalError
-from ...topic_partition import TopicPartition
-from ..model.position import Pair
+from ..client.cluster import Cluster, is_transient, patiently
+from ..client.config import IsolationLevel
+from ..client.offsets import EARLIEST, LATEST, list_offsets, log_end_offsets
+from ..errors import ShoalError
+from ..mirroring.model.position import Pair
+from ..topic_partition import TopicPartition
 from .errors import NotComparable
 from .report import OffsetRange
 

@@ -20,7 +20,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ...client.offsets import list_offsets
+from ..client.offsets import list_offsets
 from .alignment import LogPair
 from .common_start import CommonStart, RecordKey, SeenRecord
 from .reading import LogReader

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import closing, suppress
 
-from ...records import Record
+from ..records import Record
 from .common_start import MOST_HEAD_RECORDS, Neighbourhood, SeenRecord
 from .decoded import Decoded
 from .digest import Digest

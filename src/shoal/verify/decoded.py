@@ -18,7 +18,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from ...records import Record
+from ..records import Record
 from .digest import Digest, record_digest
 from .errors import NotDecodable
 from .finding import Finding, Kind

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ...exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_NOT_COMPARED
-from ...topic_partition import TopicPartition
+from ..exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_NOT_COMPARED
+from ..topic_partition import TopicPartition
 
 __all__ = [
     "ABORTED",

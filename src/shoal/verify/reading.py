@@ -18,15 +18,15 @@ import time
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 
-from ...client.backoff import Backoff
-from ...client.cluster import Cluster, is_transient
-from ...client.config import IsolationLevel
-from ...client.connection import raise_for
-from ...client.fetch import Fetcher, FetchFrom
-from ...error_codes import ErrorCode
-from ...errors import BrokerError, CorruptBatch, ProtocolError, ShoalError, Stopped, UnsupportedBatch
-from ...protocol.fetch import FetchedPartition
-from ...records import (
+from ..client.backoff import Backoff
+from ..client.cluster import Cluster, is_transient
+from ..client.config import IsolationLevel
+from ..client.connection import raise_for
+from ..client.fetch import Fetcher, FetchFrom
+from ..error_codes import ErrorCode
+from ..errors import BrokerError, CorruptBatch, ProtocolError, ShoalError, Stopped, UnsupportedBatch
+from ..protocol.fetch import FetchedPartition
+from ..records import (
     HEADER_SIZE,
     AbortedTransactions,
     Decision,
@@ -37,8 +37,8 @@ from ...records import (
     split,
     verify_crc,
 )
-from ...records.batch import LOG_OVERHEAD, MAGIC_OFFSET
-from ...topic_partition import TopicPartition
+from ..records.batch import LOG_OVERHEAD, MAGIC_OFFSET
+from ..topic_partition import TopicPartition
 from .decoded import Decoded
 from .digest import Digest, digest
 from .errors import DamagedLog, NotDecodable

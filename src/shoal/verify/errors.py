@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...errors import ShoalError
-from ...topic_partition import TopicPartition
+from ..errors import ShoalError
+from ..topic_partition import TopicPartition
 from .report import Side
 
 __all__ = ["DamagedLog", "NotComparable", "NotDecodable"]

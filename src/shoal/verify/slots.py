@@ -14,7 +14,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ...records import Fingerprint
+from ..records import Fingerprint
 from .digest import Agreement, Digest, Likeness, likeness
 from .finding import Finding, Kind
 

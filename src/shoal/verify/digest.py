@@ -5,8 +5,8 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
-from ...records import Decision, Fingerprint, Record, RecordBatch, fingerprint
-from ...records.batch import DELETE_HORIZON, LOG_APPEND_TIME
+from ..records import Decision, Fingerprint, Record, RecordBatch, fingerprint
+from ..records.batch import DELETE_HORIZON, LOG_APPEND_TIME
 
 __all__ = [
     "Agreement",

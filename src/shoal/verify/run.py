@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor, wait
 
-from ...client.cluster import Cluster, patiently
-from ...client.config import ClientConfig
-from ..model.copy_options import DEFAULT_MAX_DECOMPRESSED_BYTES
+from ..client.cluster import Cluster, patiently
+from ..client.config import ClientConfig
+from ..mirroring.model.copy_options import DEFAULT_MAX_DECOMPRESSED_BYTES
 from .comparison import PartitionComparison
 from .plan import Mirrored, Plan, make_plan
 from .report import (

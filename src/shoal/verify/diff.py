@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 
-from ...errors import ShoalError
+from ..errors import ShoalError
 from .decoded import Decoder, Decoders, RecordStream, Times, compare_decoded
 from .digest import Agreement, Digest, agree
 from .errors import NotDecodable

@@ -6,12 +6,12 @@ import threading
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 
-from ...client.cluster import Cluster
-from ...client.config import IsolationLevel
-from ...client.offsets import EARLIEST, list_offsets
-from ...error_codes import ErrorCode
-from ...errors import BrokerError, ShoalError, Stopped
-from ...topic_partition import TopicPartition
+from ..client.cluster import Cluster
+from ..client.config import IsolationLevel
+from ..client.offsets import EARLIEST, list_offsets
+from ..error_codes import ErrorCode
+from ..errors import BrokerError, ShoalError, Stopped
+from ..topic_partition import TopicPartition
 from .aborted import aborted_among
 from .alignment import LogPair, alignments, meet_again
 from .common_start import CommonStart
