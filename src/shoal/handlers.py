@@ -4,7 +4,7 @@ What a mirror maker's own classes are derived from, and ready handlers (docs/fro
 ``shoal mirror-maker --message.handler shoal.handlers:RenameTopics --message.handler.args '(.*)=west.\\1' …``
 """
 
-from .mirroring.mirror_maker.handlers import (
+from .mirrormaker.handlers import (
     ConvertCodec,
     Filter,
     MirrorMakerMessageHandler,
@@ -12,7 +12,7 @@ from .mirroring.mirror_maker.handlers import (
     ProducerRecord,
     RenameTopics,
 )
-from .mirroring.mirror_maker.listener import MirrorMakerRebalanceListener
+from .mirrormaker.rebalance_listener import MirrorMakerRebalanceListener
 
 __all__ = [
     "ConvertCodec",

@@ -11,9 +11,9 @@ import pytest
 from shoal.cli import make_parser
 from shoal.cli.mirror import parse as parse_mirror
 from shoal.cli.mirror_maker import parse as parse_maker
-from shoal.mirroring.mirror_maker.options import MirrorMakerOptions
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.model.options import MirrorOptions, Start
+from shoal.mirrormaker.options import MirrorMakerOptions
 from tests.chaos.movers import Mover
 from tests.chaos.plan import Change, Kind, Plan, draw
 

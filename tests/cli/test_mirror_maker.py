@@ -12,9 +12,9 @@ from shoal.cli.mirror_maker import parse
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.client.producer.settings import ProducerSettings
 from shoal.errors import ConfigError
-from shoal.mirroring.mirror_maker.options import MirrorMakerOptions
 from shoal.mirroring.model.copy_options import Rebatch
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
+from shoal.mirrormaker.options import MirrorMakerOptions
 from shoal.net.address import Address
 from shoal.records import Codec
 

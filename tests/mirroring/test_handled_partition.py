@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shoal.mirroring.mirror_maker.handled_partition import HandledPartition, Way
 from shoal.mirroring.model.incidents import IncidentKind
+from shoal.mirrormaker.partition import HandledPartition, Way
 from shoal.topic_partition import TopicPartition
 
 GOES_ON = {IncidentKind.SEND_FAILURE}

@@ -10,9 +10,9 @@ from shoal.client.connection import FetchedBytes
 from shoal.client.consumer import RawRecord, TimestampType
 from shoal.errors import ConfigError
 from shoal.handlers import Filter, MirrorMakerMessageHandler
-from shoal.mirroring.mirror_maker.handled import _apart
-from shoal.mirroring.mirror_maker.handlers import load_handler
 from shoal.mirroring.model.copy_options import Handling
+from shoal.mirrormaker.handlers import load_handler
+from shoal.mirrormaker.task import _apart
 from shoal.records import Codec
 from tests import batches
 

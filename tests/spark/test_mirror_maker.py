@@ -39,8 +39,8 @@ from shoal.handlers import (
     ProducerRecord,
 )
 from shoal.mirroring.driver import beginnings
-from shoal.mirroring.mirror_maker import handled
 from shoal.mirroring.model.progress import Progress, Summary
+from shoal.mirrormaker import task as handled
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from shoal.spark.mirror_maker import mirror_maker

@@ -14,12 +14,12 @@ from ..client.consumer.settings import CONSUMER_PROPERTIES, ConsumerSettings
 from ..client.producer.batches import TOGETHER
 from ..client.producer.settings import PRODUCER_PROPERTIES, ProducerSettings
 from ..errors import ConfigError
-from ..mirroring.mirror_maker.options import MirrorMakerOptions, parse_include
 from ..mirroring.model.copy_options import Handling, MultiBatch, Rebatch
 from ..mirroring.model.incidents import Delivery, IncidentKind
 from ..mirroring.model.options import DEFAULT_SLICE_S, MirrorOptions, Start, parse_listen
 from ..mirroring.model.sizes import parse_bytes
 from ..mirroring.model.topics import TopicSelection
+from ..mirrormaker.options import MirrorMakerOptions, parse_include
 from .http_options import parse_http
 from .mirror import add_guarantee_options, add_spark_options, add_watching_options, parse_continue_on
 from .options import Subparsers, add_output_options, parse_key_values, read_properties

@@ -21,11 +21,6 @@ from shoal.errors import ConfigError, ShoalError
 from shoal.mirroring.control import ControlServer, ReferenceClock
 from shoal.mirroring.driver.group_lock import MirrorIdentity
 from shoal.mirroring.driver.schedule import Work
-from shoal.mirroring.mirror_maker.handlers import load_handler
-from shoal.mirroring.mirror_maker.listener import MirrorMakerRebalanceListener
-from shoal.mirroring.mirror_maker.loading import load
-from shoal.mirroring.mirror_maker.options import MirrorMakerOptions
-from shoal.mirroring.mirror_maker.share import GroupShare
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.options import checkpoint_name
 from shoal.mirroring.model.progress import Progress, Summary
@@ -33,6 +28,11 @@ from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.model.window import SliceClock
 from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.prepare.prepare import Prepared, PreparedTopic, prepare, producer_id_expiration_ms
+from shoal.mirrormaker.group_share import GroupShare
+from shoal.mirrormaker.handlers import load_handler
+from shoal.mirrormaker.loading import load
+from shoal.mirrormaker.options import MirrorMakerOptions
+from shoal.mirrormaker.rebalance_listener import MirrorMakerRebalanceListener
 from shoal.spark.job import Run, letter_of, listening_host, state_dir
 from shoal.topic_partition import TopicPartition
 

@@ -11,10 +11,10 @@ from pyspark.sql.types import Row
 
 from shoal.errors import ConfigError, ShoalError
 from shoal.mirroring.control import Control, ControlConnection, Uncontrolled
-from shoal.mirroring.mirror_maker.handled import handle_lane
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.task.task import copy_lane
 from shoal.mirroring.task.write_rows import new_writer, write_rows
+from shoal.mirrormaker.task import handle_lane
 from shoal.spark.connections import refuse_revealing_in_task
 from shoal.spark.first_sentence import sentence_first
 from shoal.spark.options import WriteOptions

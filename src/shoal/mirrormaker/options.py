@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ...client.membership import MembershipSettings
-from ...errors import ConfigError
-from ..model.options import MirrorOptions
+from ..client.membership import MembershipSettings
+from ..errors import ConfigError
+from ..mirroring.model.options import MirrorOptions
 
 __all__ = ["LARGEST_STREAMS", "MirrorMakerOptions", "parse_include"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TypeVar
 
-from ...errors import ConfigError
+from ..errors import ConfigError
 
 __all__ = ["load"]
 

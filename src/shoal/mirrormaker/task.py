@@ -20,36 +20,36 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ...client.backoff import Backoff
-from ...client.cluster import Cluster, is_transient, patiently
-from ...client.consumer import ConsumerRecord, RawConsumer, RawRecord
-from ...client.consumer.settings import ConsumerSettings
-from ...client.coordinator import JOIN_AGAIN, commit_offsets
-from ...client.offsets import LATEST, list_offsets
-from ...client.producer import RawProducer, RecordMetadata
-from ...client.producer.settings import ProducerSettings
-from ...error_codes import ErrorCode
-from ...errors import AccessRefused, BrokerError, BufferFull, ProtocolError, ShoalError
-from ...records import Decision
-from ...topic_partition import TopicPartition
-from ..control import Control
-from ..model.copy_options import CopySettings, Handling
-from ..model.first_start import remembering
-from ..model.incidents import REFUSED_WRITERS
-from ..model.options import MirrorOptions
-from ..model.ranges import CopyRange
-from ..model.topics import TopicSelection
-from ..positions import GroupPositions
-from ..prepare.prepare import prepare
-from ..task.reports import ProcessUse
-from ..task.task import LaneResult
-from .handled_partition import HandledPartition, Way
+from ..client.backoff import Backoff
+from ..client.cluster import Cluster, is_transient, patiently
+from ..client.consumer import ConsumerRecord, RawConsumer, RawRecord
+from ..client.consumer.settings import ConsumerSettings
+from ..client.coordinator import JOIN_AGAIN, commit_offsets
+from ..client.offsets import LATEST, list_offsets
+from ..client.producer import RawProducer, RecordMetadata
+from ..client.producer.settings import ProducerSettings
+from ..error_codes import ErrorCode
+from ..errors import AccessRefused, BrokerError, BufferFull, ProtocolError, ShoalError
+from ..mirroring.control import Control
+from ..mirroring.model.copy_options import CopySettings, Handling
+from ..mirroring.model.first_start import remembering
+from ..mirroring.model.incidents import REFUSED_WRITERS
+from ..mirroring.model.options import MirrorOptions
+from ..mirroring.model.ranges import CopyRange
+from ..mirroring.model.topics import TopicSelection
+from ..mirroring.positions import GroupPositions
+from ..mirroring.prepare.prepare import prepare
+from ..mirroring.task.reports import ProcessUse
+from ..mirroring.task.task import LaneResult
+from ..records import Decision
+from ..topic_partition import TopicPartition
 from .handlers import (
     MirrorMakerMessageHandler,
     MirrorMakerRawBytesMessageHandler,
     ProducerRecord,
     load_handler,
 )
+from .partition import HandledPartition, Way
 
 __all__ = ["handle_lane"]
 

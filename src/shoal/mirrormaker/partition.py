@@ -7,11 +7,11 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...errors import PartitionStopped
-from ...records import Decision
-from ...topic_partition import TopicPartition
-from ..model.incidents import Incident, IncidentKind
-from ..model.reports import waiting_report
+from ..errors import PartitionStopped
+from ..mirroring.model.incidents import Incident, IncidentKind
+from ..mirroring.model.reports import waiting_report
+from ..records import Decision
+from ..topic_partition import TopicPartition
 
 __all__ = ["HandledPartition", "Way"]
 

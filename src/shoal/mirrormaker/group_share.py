@@ -17,22 +17,22 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from ...client.cluster import Cluster, is_transient
-from ...client.config import ClientConfig
-from ...client.coordinator import JOIN_AGAIN, Membership, commit_offsets, group_assignment
-from ...client.membership import GroupMembership, MembershipSettings, RebalanceListener
-from ...error_codes import ErrorCode
-from ...errors import BrokerError, GroupHeld, ShoalError
-from ...topic_partition import TopicPartition
-from ..control import ControlServer, lease_clock_s
-from ..driver.schedule import Work
-from ..model.reports import stopped_report
-from ..model.text import first_few
-from ..monitoring.metrics import Metrics
-from ..positions import GroupPositions
-from ..prepare.copies import stops_of_deleted
-from ..prepare.prepare import PreparedTopic
-from .listener import MirrorMakerRebalanceListener
+from ..client.cluster import Cluster, is_transient
+from ..client.config import ClientConfig
+from ..client.coordinator import JOIN_AGAIN, Membership, commit_offsets, group_assignment
+from ..client.membership import GroupMembership, MembershipSettings, RebalanceListener
+from ..error_codes import ErrorCode
+from ..errors import BrokerError, GroupHeld, ShoalError
+from ..mirroring.control import ControlServer, lease_clock_s
+from ..mirroring.driver.schedule import Work
+from ..mirroring.model.reports import stopped_report
+from ..mirroring.model.text import first_few
+from ..mirroring.monitoring.metrics import Metrics
+from ..mirroring.positions import GroupPositions
+from ..mirroring.prepare.copies import stops_of_deleted
+from ..mirroring.prepare.prepare import PreparedTopic
+from ..topic_partition import TopicPartition
+from .rebalance_listener import MirrorMakerRebalanceListener
 
 __all__ = ["GroupShare"]
 

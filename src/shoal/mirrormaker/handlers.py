@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from ...client.consumer import ConsumerRecord, RawRecord
-from ...errors import ConfigError
-from ...records import Codec, read_records, split, write_batch
-from ..model.copy_options import DEFAULT_MAX_DECOMPRESSED_BYTES, Handling
-from ..model.options import Start
-from ..model.topics import TopicSelection
+from ..client.consumer import ConsumerRecord, RawRecord
+from ..errors import ConfigError
+from ..mirroring.model.copy_options import DEFAULT_MAX_DECOMPRESSED_BYTES, Handling
+from ..mirroring.model.options import Start
+from ..mirroring.model.topics import TopicSelection
+from ..records import Codec, read_records, split, write_batch
 from .loading import load
 
 __all__ = [
