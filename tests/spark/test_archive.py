@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.spark.archive import ClassArchive
+from shoal.spark.launch.archive import ClassArchive
 
 BUILD = "17.0.15+6"
 TIMEOUT_S = 60
@@ -97,7 +97,7 @@ def test_the_first_run_makes_none_and_then_one_at_a_time_does(jar: Path, tmp_pat
 DRIVER = """
 import subprocess, sys
 from pathlib import Path
-from shoal.spark.archive import ClassArchive
+from shoal.spark.launch.archive import ClassArchive
 
 java, jar, directory = sys.argv[1:]
 archive = ClassArchive.of([java, "-cp", jar, "-Xmx512m", "-Da=b"], "17", Path(directory))

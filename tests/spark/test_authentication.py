@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from shoal.errors import ConfigError
 from shoal.spark.authentication import refuse_unauthenticated
-from shoal.spark.session import _authentication, spark_session
+from shoal.spark.launch.session import _authentication, spark_session
 
 NOBODY = 65534
 

@@ -59,7 +59,7 @@ EXECUTORS = 3
 START = f"""
 import sys
 from pathlib import Path
-from shoal.spark.session import spark_session
+from shoal.spark.launch.session import spark_session
 
 spark = spark_session("local-cluster[{EXECUTORS},1,1024]", {{}}, Path("spark.log"), Path(sys.argv[1]))
 print(spark.sparkContext.defaultParallelism)

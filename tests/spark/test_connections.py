@@ -16,10 +16,10 @@ from pyspark.sql import SparkSession
 
 import shoal
 from shoal.spark.first_sentence import ReportedError
+from shoal.spark.launch.session import spark_session
 from shoal.spark.options import ReadOptions, WriteOptions
 from shoal.spark.planning import Lane
 from shoal.spark.rows import BY_REFERENCE
-from shoal.spark.session import spark_session
 from shoal.spark.sink import StreamWriter, Writer
 from shoal.spark.source import BatchReader, StreamReader
 

@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import shoal
 from shoal.errors import ConfigError
+from shoal.spark.launch.session import spark_session
 from shoal.spark.rows import BY_REFERENCE, BYTES
-from shoal.spark.session import spark_session
 from shoal.spark.speculation import refuse_speculation_in_task
 from tests.two_brokers import ABORT, COMMIT, TwoBrokers
 

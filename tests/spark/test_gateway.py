@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import ConfigError
-from shoal.spark.gateway import start_jvm
-from shoal.spark.java import Java
+from shoal.spark.launch.java import Java
+from shoal.spark.launch.jvm import start_jvm
 
 # Answers as Spark's launcher with the command of a JVM, itself; as that JVM it dies as Spark does.
 JAVA = """#!/bin/sh

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import ConfigError
-from shoal.spark.java import find_java
+from shoal.spark.launch.java import find_java
 
 # What `java -XshowSettings:properties -version` prints, in part; the first line is one that some users have.
 ANSWER = """\

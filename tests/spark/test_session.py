@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from shoal.errors import ConfigError
-from shoal.spark.gateway import _Start, quick_class_path, start_jvm
-from shoal.spark.java import Java
-from shoal.spark.session import retrying, slim_home, spark_session
+from shoal.spark.launch.java import Java
+from shoal.spark.launch.jvm import _Start, quick_class_path, start_jvm
+from shoal.spark.launch.session import retrying, slim_home, spark_session
 
 TIMEOUT_S = 240
 
@@ -111,7 +111,7 @@ import json, os, sys
 from pathlib import Path
 from pyspark.sql.datasource import DataSource, DataSourceReader
 from shoal.errors import ConfigError
-from shoal.spark.session import spark_session
+from shoal.spark.launch.session import spark_session
 
 class Reader(DataSourceReader):
     def read(self, partition):
@@ -239,7 +239,7 @@ def test_workers_are_like_the_driver_and_read_no_zip_file(seen: dict[str, Any]) 
 START = """
 from pathlib import Path
 from pyspark.core.context import SparkContext
-from shoal.spark.session import spark_session
+from shoal.spark.launch.session import spark_session
 
 spark = spark_session("local[1]", {}, Path("spark.log"), Path("state"))
 spark.range(10).collect()

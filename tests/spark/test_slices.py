@@ -17,9 +17,9 @@ from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.window import SliceClock, SlicePlan
 from shoal.protocol.apis import ApiKey
-from shoal.spark import slices
+from shoal.spark import window_reader as slices
 from shoal.spark.options import ControlAddress, Offsets, ReadOptions
-from shoal.spark.slices import SliceReader
+from shoal.spark.window_reader import SliceReader
 from shoal.topic_partition import TopicPartition
 from tests.two_brokers import History, TwoBrokers, wait_until
 

@@ -16,8 +16,8 @@ from shoal.errors import Stopped
 from shoal.mirroring.control import ControlServer, ask_letter
 from shoal.mirroring.credentials import PROCESS_KEY, Credentials, key_in_file
 from shoal.spark.datasource import keyed_data_source
+from shoal.spark.launch.session import spark_session
 from shoal.spark.options import ControlAddress, ReadOptions, WriteOptions
-from shoal.spark.session import spark_session
 from shoal.spark.unlocking import unlocked
 
 SECRET = "hidden-7f"

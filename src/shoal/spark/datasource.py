@@ -24,8 +24,8 @@ from shoal.spark.first_sentence import sentence_first
 from shoal.spark.options import ReadOptions, WriteOptions
 from shoal.spark.rows import BY_REFERENCE, BYTES
 from shoal.spark.sink import StreamWriter, Writer
-from shoal.spark.slices import SliceReader
 from shoal.spark.source import BatchReader, StreamReader
+from shoal.spark.window_reader import SliceReader
 
 __all__ = ["ShoalDataSource", "data_source", "keyed_data_source"]
 

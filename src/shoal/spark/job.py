@@ -61,8 +61,8 @@ from shoal.mirroring.prepare.prepare import Prepared, PreparedTopic, prepare, wa
 from shoal.spark.authentication import key_for_tasks, refuse_unauthenticated
 from shoal.spark.connections import is_on_this_machine
 from shoal.spark.datasource import keyed_data_source
+from shoal.spark.launch.session import driver_host, spark_session
 from shoal.spark.options import ControlAddress
-from shoal.spark.session import driver_host, spark_session
 from shoal.spark.speculation import refuse_speculation
 from shoal.topic_partition import TopicPartition
 

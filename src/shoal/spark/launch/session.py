@@ -9,8 +9,8 @@ cores, with PySpark 4.3 and Java 17); this one after 10 s and 12, and from the t
    Of Python's 5.6 CPU-seconds 1.9 remain.
 2. **The JVM compiles only quickly** (``-XX:TieredStopAtLevel=1``): its work here is to start, and then to
    hand out pointers. Of its 18 CPU-seconds 11 remain,
-3. 10 with **large jars first on the class path** (:mod:`shoal.spark.gateway`),
-4. and 5.4 where **parsed classes are kept** (:mod:`shoal.spark.archive`).
+3. 10 with **large jars first on the class path** (:mod:`shoal.spark.launch.jvm`),
+4. and 5.4 where **parsed classes are kept** (:mod:`shoal.spark.launch.archive`).
 
 A service of months has some 60 MB in that JVM. **The heap stays small** by the serial collector with a young
 generation of its own size: after 250 slices it took 424 MB in all and 21 CPU-seconds, where G1 took 475 and
@@ -40,10 +40,10 @@ from pyspark import SparkConf
 from pyspark.core.context import SparkContext
 from pyspark.sql import SparkSession
 
-from ..errors import ConfigError, ShoalError
-from .connections import is_on_this_machine
-from .gateway import Jvm, conf_dir, during, start_jvm
+from ...errors import ConfigError, ShoalError
+from ..connections import is_on_this_machine
 from .java import OLDEST_JAVA, find_java
+from .jvm import Jvm, conf_dir, during, start_jvm
 
 __all__ = ["driver_host", "spark_session"]
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..errors import ConfigError
+from ...errors import ConfigError
 
 __all__ = ["OLDEST_JAVA", "Java", "find_java"]
 

@@ -31,7 +31,7 @@ from typing import Any, BinaryIO
 import javaproperties
 from pyspark.java_gateway import launch_gateway
 
-from ..errors import ConfigError, ShoalError
+from ...errors import ConfigError, ShoalError
 from .archive import ClassArchive
 from .java import Java
 

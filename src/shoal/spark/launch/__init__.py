@@ -1,0 +1,1 @@
+"""Spark's JVM: found, started cheaply, and a session in it."""
