@@ -1,8 +1,8 @@
 """
 The class data archive that all tests share which start Spark's JVM.
 
-A start without one takes 4 s and 7 CPU-seconds longer (`shoal.spark.launch.archive`), and each test has a state
-directory of its own.
+A start without one takes 4 s and 7 CPU-seconds longer (`shoal.spark.launch.archive`), and each test has a
+state directory of its own.
 """
 
 from pathlib import Path

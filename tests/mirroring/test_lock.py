@@ -255,7 +255,10 @@ def test_a_mirror_keeps_its_name(tmp_path: Path) -> None:
 
 def test_two_mirrors_cannot_share_a_directory(tmp_path: Path) -> None:
     identity = MirrorIdentity(tmp_path)
-    code = "import pathlib, sys, shoal.mirroring.driver.group_lock as lock; lock.MirrorIdentity(pathlib.Path(sys.argv[1]))"
+    code = (
+        "import pathlib, sys, shoal.mirroring.driver.group_lock as lock; "
+        "lock.MirrorIdentity(pathlib.Path(sys.argv[1]))"
+    )
     other = subprocess.run(
         [sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=False
     )

@@ -5,13 +5,10 @@ For demos, tests and development, and to be read: it refuses what Kafka
 refuses, with Kafka's error codes, in Kafka's order. It is not a production
 broker.
 
-Where to look: :mod:`.serving.server` has the sockets, :mod:`.serving.dispatch` what happens to
-a request, :mod:`.apis` one file per API, :mod:`.storage.log` a partition,
-:mod:`.storage.segment` and :mod:`.storage.file_segment` where its bytes are, :mod:`.storage.validate`
-and :mod:`.storage.producers` what it refuses, :mod:`.storage.multi_batch` KIP-712's half of
-the broker, :mod:`.old_clients.message_sets` and :mod:`.old_clients.down_converted` what clients get
-that Kafka 4 refuses, :mod:`.storage.data_directory` and :mod:`.storage.journal` what outlives a process,
-:mod:`.topics`, :mod:`.config`, :mod:`.apis.faults` what a test can make go wrong,
+Where to look: :mod:`.serving` has the sockets and what happens to a request, :mod:`.apis` one file per API
+and the faults that a test can make, :mod:`.coordination` groups, transactions, leaders and waiting requests,
+:mod:`.storage` a partition's log, what it refuses, and what outlives a process, :mod:`.old_clients` what
+clients get that Kafka 4 refuses; :mod:`.topics` and :mod:`.config` what all of them share,
 and :mod:`.cluster` several brokers.
 """
 

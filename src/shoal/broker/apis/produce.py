@@ -157,7 +157,7 @@ def _append_batches(
 def _several(
     broker: Broker, call: Call, request: ProduceRequest, log: Log, record_set: memoryview
 ) -> Callable[[], AppendInfo] | None:
-    """Return how to append a record set that :mod:`..storage.multi_batch` admits; None for stock Kafka's way."""
+    """Return how to append what :mod:`..storage.multi_batch` admits; None for stock Kafka's way."""
     if request.transactional_id is not None:
         return None
     now = now_ms()

@@ -82,5 +82,5 @@ def first_pair(
 
 
 def new_identity(clusters: Clusters, base: int = 0) -> Identity:
-    """Return a writer that no partition knows; ``base`` as in :class:`~shoal.mirroring.model.position.Identity`."""
+    """Return a writer that no partition knows; ``base`` as in :class:`~...model.position.Identity`."""
     return Identity(*clusters.new_producer, base)
