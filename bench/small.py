@@ -53,9 +53,9 @@ from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.mirroring.assignment import end_offsets as source_ends
 from shoal.mirroring.assignment import partitions_of
 from shoal.mirroring.control import Uncontrolled
-from shoal.mirroring.model.copy_options import CopySettings, MultiBatch, Rebatch
+from shoal.mirroring.model.copy_options import CopyOptions, MultiBatch, Rebatch
 from shoal.mirroring.model.ranges import CopyRange
-from shoal.mirroring.task.task import copy_lane
+from shoal.mirroring.task.task import run_copy_task
 
 _RESULTS = Path(__file__).parent / "results.md"
 _RECORD_BYTES = 100
@@ -157,7 +157,7 @@ def _copy(
         partitions = partitions_of(cluster, [topic])
         ends = source_ends(cluster, partitions, IsolationLevel.READ_COMMITTED)
     ranges = [CopyRange(topic, each.partition, copy, 0, ends[each]) for each in partitions]
-    settings = CopySettings(
+    settings = CopyOptions(
         source,
         destination,
         copy,
@@ -198,10 +198,10 @@ def _wait_for(everyone: Barrier) -> None:
     everyone.wait()
 
 
-def _share_copied(task: tuple[Sequence[CopyRange], CopySettings]) -> _Copied:
+def _share_copied(task: tuple[Sequence[CopyRange], CopyOptions]) -> _Copied:
     ranges, settings = task
     control, cpu_s = _Counting(), time.process_time()
-    result = copy_lane(ranges, settings, control)
+    result = run_copy_task(ranges, settings, control)
     return _Copied(
         time.process_time() - cpu_s,
         control.bytes_in,

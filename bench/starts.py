@@ -32,12 +32,12 @@ from shoal.client.connection import Connection
 from shoal.client.coordinator import Membership
 from shoal.mirroring.assignment import end_offsets, partitions_of
 from shoal.mirroring.control import Uncontrolled
-from shoal.mirroring.model.copy_options import CopySettings
+from shoal.mirroring.model.copy_options import CopyOptions
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.task.partition import PartitionCopy
 from shoal.mirroring.task.resume import Watch, realign
-from shoal.mirroring.task.task import copy_lane
+from shoal.mirroring.task.task import run_copy_task
 
 _RESULTS = Path(__file__).parent / "results.md"
 _PER_TOPIC = 50
@@ -52,7 +52,7 @@ class _Start(NamedTuple):
     requests: Counter[str]
 
 
-def _start(name: str, settings: CopySettings, ranges: Sequence[CopyRange]) -> _Start:
+def _start(name: str, settings: CopyOptions, ranges: Sequence[CopyRange]) -> _Start:
     """Align all partitions as one task does."""
     requests: Counter[str] = Counter()
     prepare = Connection._prepare
@@ -112,7 +112,7 @@ def _measure(source: KafkaCluster, destination: KafkaCluster, partitions: int) -
         ClientConfig.from_properties(name, {"bootstrap.servers": cluster.bootstrap})[0]
         for name, cluster in (("source", source), ("destination", destination))
     )
-    settings = CopySettings(ours, theirs, _GROUP, rules="bench")
+    settings = CopyOptions(ours, theirs, _GROUP, rules="bench")
     with Cluster(ours) as asked:
         ends = end_offsets(asked, partitions_of(asked, topics), ours.isolation_level)
         positions = GroupPositions(asked, _GROUP, Membership)
@@ -122,7 +122,7 @@ def _measure(source: KafkaCluster, destination: KafkaCluster, partitions: int) -
     ranges = [CopyRange(each.topic, each.partition, each.topic, 0, end) for each, end in ends.items()]
     measured = [_start("first start", settings, ranges)]
     say("copying")
-    assert copy_lane(ranges, settings, Uncontrolled()).complete
+    assert run_copy_task(ranges, settings, Uncontrolled()).complete
     measured.append(_start("with positions", settings, ranges))
     admin = AdminClient({"bootstrap.servers": source.bootstrap})
     admin.delete_consumer_groups([_GROUP])[_GROUP].result(60)

@@ -25,12 +25,12 @@ from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.coordinator import Membership
 from shoal.mirroring.control import Control, Uncontrolled
-from shoal.mirroring.model.copy_options import CopySettings, MultiBatch
+from shoal.mirroring.model.copy_options import CopyOptions, MultiBatch
 from shoal.mirroring.model.offset_map import add_run
-from shoal.mirroring.model.position import Pair
+from shoal.mirroring.model.position import MirrorPosition
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.positions import GroupPositions
-from shoal.mirroring.task.task import LaneResult, copy_lane
+from shoal.mirroring.task.task import TaskResult, run_copy_task
 from shoal.net.address import Address
 from shoal.protocol.apis import ApiKey
 from shoal.records import RecordBatch, read_key_value_headers, read_records, split, verify_crc
@@ -260,18 +260,18 @@ class Watched(Uncontrolled):
 class RunningLane:
     """A lane in a thread, for what has to happen while it runs."""
 
-    def __init__(self, run: Callable[[], LaneResult]) -> None:
-        self._outcome: LaneResult | BaseException | None = None
+    def __init__(self, run: Callable[[], TaskResult]) -> None:
+        self._outcome: TaskResult | BaseException | None = None
         self._thread = threading.Thread(target=self._run, args=(run,), daemon=True)
         self._thread.start()
 
-    def _run(self, run: Callable[[], LaneResult]) -> None:
+    def _run(self, run: Callable[[], TaskResult]) -> None:
         try:
             self._outcome = run()
         except BaseException as error:
             self._outcome = error
 
-    def result(self, timeout_s: float = 20.0) -> LaneResult:
+    def result(self, timeout_s: float = 20.0) -> TaskResult:
         """Wait for its end; raises what it raised."""
         self._thread.join(timeout_s)
         assert not self._thread.is_alive(), "the lane does not end"
@@ -295,7 +295,7 @@ class TwoBrokers:
 
     source: Broker
     destination: Broker
-    settings: CopySettings
+    settings: CopyOptions
 
     @classmethod
     @contextmanager
@@ -310,7 +310,7 @@ class TwoBrokers:
         with ExitStack() as stack:
             source = stack.enter_context(Broker(cluster_id="source"))
             destination = stack.enter_context(Broker(cluster_id="destination", config=config))
-            settings = CopySettings(
+            settings = CopyOptions(
                 source=config_of("source", source),
                 destination=config_of("destination", destination),
                 group="mirror",
@@ -341,13 +341,13 @@ class TwoBrokers:
         """Return what the destination holds."""
         return content_of(self.destination.log(topic, partition))
 
-    def pair(self, topic: str = "topic", partition: int = 0) -> Pair:
+    def pair(self, topic: str = "topic", partition: int = 0) -> MirrorPosition:
         """Return the pair that is committed."""
         key = TopicPartition(topic, partition)
         with Cluster(self.settings.source) as cluster:
             return GroupPositions(cluster, self.settings.group, Membership).read([key])[key]
 
-    def commit(self, pair: Pair, topic: str = "topic", partition: int = 0) -> None:
+    def commit(self, pair: MirrorPosition, topic: str = "topic", partition: int = 0) -> None:
         """Commit a pair, whatever is committed already."""
         with Cluster(self.settings.source) as cluster:
             GroupPositions(cluster, self.settings.group, Membership).commit(
@@ -375,9 +375,9 @@ class TwoBrokers:
             for number, log in enumerate(self.source.topics.topic(topic).logs)
         ]
 
-    def run(self, ranges: Sequence[CopyRange] | None = None, control: Control | None = None) -> LaneResult:
+    def run(self, ranges: Sequence[CopyRange] | None = None, control: Control | None = None) -> TaskResult:
         """Copy what there is, as one task does."""
-        return copy_lane(
+        return run_copy_task(
             self.ranges() if ranges is None else ranges, self.settings, control or Uncontrolled()
         )
 

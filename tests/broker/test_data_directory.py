@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shoal.broker import Broker, Refused
+from shoal.broker import ApiError, Broker
 from shoal.broker.clock import now_ms
 from shoal.broker.storage import journal
 from shoal.broker.storage.file_segment import FileRange
@@ -532,7 +532,7 @@ def test_more_partitions_than_files_may_be_open_are_refused(data: Path) -> None:
         wire.create_topic("topic")
         with no_more_files_than(20):
             assert wire.create_topic("other", 500).error_code == ErrorCode.KAFKA_STORAGE_ERROR
-            with pytest.raises(Refused):
+            with pytest.raises(ApiError):
                 broker.topics.grow(broker.topics.topic("topic"), 500)
         assert len(broker.topics.topic("topic").logs) == 1
         assert wire.create_topic("other", 50).error_code == ErrorCode.NONE
@@ -581,7 +581,7 @@ def test_a_refused_topic_leaves_no_directories(data: Path) -> None:
         wire.create_topic("topic")
         with no_more_files_than(20):
             assert wire.create_topic("other", 500).error_code == ErrorCode.KAFKA_STORAGE_ERROR
-            with pytest.raises(Refused):
+            with pytest.raises(ApiError):
                 broker.topics.grow(broker.topics.topic("topic"), 500)
         with no_file_larger_than((data / "journal.jsonl").stat().st_size + 10):
             assert wire.create_topic("third", 3).error_code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -635,7 +635,7 @@ def test_a_broker_that_stops_creates_no_further_partition(
         stopped = pool.submit(broker.stop)
         wait_until(lambda: broker.topics.closing)
         slow.goes_on.set()
-        with pytest.raises(Refused, match="large-3 was not created: the broker is stopping"):
+        with pytest.raises(ApiError, match="large-3 was not created: the broker is stopping"):
             created.result(PATIENCE_S)
         stopped.result(PATIENCE_S)
         assert [each.name for each in data.iterdir() if each.is_dir()] == []
@@ -733,9 +733,9 @@ def test_a_journal_whose_half_line_cannot_be_cut_off_takes_its_directory_off_lin
     with monkeypatch.context() as disk:
         disk.setattr(os, "write", write_half)
         disk.setattr(os, "ftruncate", _raising(errno.ENOSPC))
-        with pytest.raises(Refused):
+        with pytest.raises(ApiError):
             kept.put("fact", "second", value=2)
-    with pytest.raises(Refused):
+    with pytest.raises(ApiError):
         kept.put("fact", "third", value=3)
     assert "failed at journal.jsonl: No space left on device" in str(kept._failure.reason)
     assert dict(Journal(data).facts("fact")) == {("first",): 1}
@@ -752,7 +752,7 @@ def test_a_journal_whose_new_name_is_not_flushed_flushes_it_later(
         disk.setattr(journal, "flush_directory", _raising(errno.EMFILE))
         put_many(kept)
         assert "could not be written anew" not in caplog.text
-        with pytest.raises(Refused):
+        with pytest.raises(ApiError):
             kept.flush()
     flushed: list[Path] = []
     monkeypatch.setattr(journal, "flush_directory", flushed.append)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shoal.broker import Refused
+from shoal.broker import ApiError
 from shoal.broker.config import BrokerConfig, TopicConfig
 from shoal.broker.storage.file_segment import FileRange
 from shoal.broker.storage.log import Log
@@ -121,7 +121,7 @@ def test_a_batch_larger_than_any_segment_gets_one_of_its_own(new_log: NewLog) ->
 
 def test_a_batch_larger_than_segment_bytes_is_refused(new_log: NewLog) -> None:
     log = new_log(segment_bytes=str(MIB), max_message_bytes=str(10 * MIB))
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(ApiError) as refused:
         append(log, big_batch())
     assert refused.value.code is ErrorCode.RECORD_LIST_TOO_LARGE
 
@@ -178,7 +178,7 @@ def test_deleted_segments_are_given_back_and_the_rest_can_be_read(new_log: NewLo
         append(log, big_batch())
     assert log.delete_records(50) == 50
     assert read(log, 50)[0] == 50
-    with pytest.raises(Refused):
+    with pytest.raises(ApiError):
         log.read(49, MIB, committed=False, at_least_one_batch=True)
     assert log.delete_records(-1) == 60
     assert append(log, batch()) == 60
@@ -188,7 +188,7 @@ def test_deleted_segments_are_given_back_and_the_rest_can_be_read(new_log: NewLo
 def test_a_topic_that_is_only_compacted_keeps_its_records(new_log: NewLog) -> None:
     log = new_log(cleanup_policy="compact")
     append(log, batch())
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(ApiError) as refused:
         log.delete_records(-1)
     assert refused.value.code is ErrorCode.POLICY_VIOLATION
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from shoal.broker.api_error import Refused
+from shoal.broker.api_error import ApiError
 from shoal.broker.config import BrokerConfig, TopicConfig
 from shoal.broker.old_clients.message_sets import validated_message_set
 from shoal.broker.storage.validate import validate
@@ -76,7 +76,7 @@ def one_record(codec: Codec, megabytes: int) -> RecordBatch:
 def refusal(run: Callable[[], object]) -> ErrorCode | None:
     try:
         run()
-    except Refused as refused:
+    except ApiError as refused:
         return refused.code
     return None
 

@@ -71,7 +71,7 @@ class Kind(Enum):
     MAKER = "mirror-maker"
     """``shoal mirror-maker``, a process with Spark."""
     ENGINE = "engine"
-    """``copy_lane`` in a Python process, without Spark."""
+    """``run_copy_task`` in a Python process, without Spark."""
     EMBEDDED = "embedded broker"
     """The same, into the embedded broker, which can answer errors on demand."""
     SCENARIO = "scenario"

@@ -14,10 +14,10 @@ from typing import Any
 
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.mirroring.control import Uncontrolled
-from shoal.mirroring.model.copy_options import CopySettings, Rebatch
+from shoal.mirroring.model.copy_options import CopyOptions, Rebatch
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.task import partition as partition_copy
-from shoal.mirroring.task.task import copy_lane
+from shoal.mirroring.task.task import run_copy_task
 from shoal.net.address import parse_bootstrap
 
 
@@ -39,7 +39,7 @@ class Telling(Uncontrolled):
 
 def main() -> None:
     wanted = json.loads(sys.argv[1])
-    settings = CopySettings(
+    settings = CopyOptions(
         source=_client("source", wanted),
         destination=_client("destination", wanted),
         group=wanted["group"],
@@ -52,7 +52,7 @@ def main() -> None:
     partition_copy.TOGETHER_BYTES = wanted["together_bytes"]
     topic = wanted["topic"]
     ranges = [CopyRange(topic, number, topic, 0, end) for number, end in enumerate(wanted["ends"])]
-    result = copy_lane(ranges, settings, Telling())
+    result = run_copy_task(ranges, settings, Telling())
     stopped = {f"{each.topic}-{each.partition}": str(each) for each in result.stopped}
     print(json.dumps({"stopped": stopped, "complete": result.complete}), flush=True)
     sys.exit(0 if result.complete and not stopped else 1)

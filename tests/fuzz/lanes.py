@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from shoal.client import backoff
 from shoal.errors import ShoalError
-from shoal.mirroring.task.task import LaneResult
+from shoal.mirroring.task.task import TaskResult
 from shoal.protocol.apis import ApiKey
 from tests.fuzz.liar import Lie, changed_fields
 from tests.two_brokers import ABORT, COMMIT, Content, History, TwoBrokers, Watched
@@ -51,7 +51,7 @@ def hurried() -> Iterator[None]:
         yield
 
 
-def lane(brokers: TwoBrokers) -> LaneResult | ShoalError:
+def lane(brokers: TwoBrokers) -> TaskResult | ShoalError:
     """Run a lane to its end; whatever it raises must be ours."""
     control = Watched()
     running = brokers.start(control=control)

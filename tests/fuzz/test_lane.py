@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.errors import ShoalError
-from shoal.mirroring.task.task import LaneResult
+from shoal.mirroring.task.task import TaskResult
 from shoal.protocol.apis import ApiKey
 from shoal.verify import verify
 from tests.fuzz.effort import effort
@@ -67,7 +67,7 @@ def test_a_lane_survives_wrong_answers_or_ends_with_an_error_of_ours(
         outcome = lane(patient(brokers))
         check(brokers, histories, lie)
         if lie is no_kafka:
-            assert outcome == LaneResult((), complete=True)
+            assert outcome == TaskResult((), complete=True)
             assert [brokers.copied(partition=number) for number in range(2)] == [
                 history.committed for history in histories
             ]

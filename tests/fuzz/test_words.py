@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from shoal.client.coordinator import Committed, Membership
 from shoal.errors import ConfigError, Stopped
 from shoal.mirroring.control import ControlConnection, ControlServer
-from shoal.mirroring.model.position import Identity, Pair
+from shoal.mirroring.model.position import Identity, MirrorPosition
 from tests.fuzz.damage import mutated
 from tests.fuzz.effort import bounded, effort
 
-COMMITTED = Pair(
+COMMITTED = MirrorPosition(
     10, 7, Identity(5, 0), (2, 0), 4_000_000_000, "source-id", None, 3, "rules", 2
 ).to_committed()
 
@@ -55,14 +55,14 @@ def changed(draw: st.DrawFn, whole: dict[str, Any]) -> dict[str, Any]:
 
 def read_pair(metadata: str) -> None:
     with bounded(len(metadata)), contextlib.suppress(ConfigError):
-        pair = Pair.from_committed(Committed(10, metadata))
+        pair = MirrorPosition.from_committed(Committed(10, metadata))
         if pair is not None:
             # All of it goes into requests, batches and the next commit sooner or later.
             identity = pair.identity
             struct.pack(">qqh", pair.destination_offset, identity.producer_id, identity.producer_epoch)
             struct.pack(">qqii", *pair.origin, pair.destination_leader_epoch, pair.source_leader_epoch)
             struct.pack(">i", identity.sequence(pair.destination_offset))
-            assert Pair.from_committed(pair.to_committed()) == pair
+            assert MirrorPosition.from_committed(pair.to_committed()) == pair
 
 
 @given(changed(json.loads(COMMITTED.metadata.removeprefix("shoal1"))))

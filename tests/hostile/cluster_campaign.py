@@ -40,7 +40,7 @@ from shoal.client.cluster import Cluster
 from shoal.client.consumer import RawConsumer
 from shoal.client.producer import RawProducer
 from shoal.errors import ShoalError
-from shoal.mirroring.task.task import LaneResult
+from shoal.mirroring.task.task import TaskResult
 from shoal.protocol.apis import ApiKey
 from shoal.verify import verify
 from tests.fuzz.lanes import check, filled, hurried, lane, patient
@@ -231,7 +231,7 @@ def _mirror(trial: _Trial, told: Told) -> str:
         again = lane(patient(brokers))
         check(brokers, histories, strictness)
         if trial.are_recognisable:
-            assert again == LaneResult((), complete=True), again
+            assert again == TaskResult((), complete=True), again
             copied = [brokers.copied(partition=number) for number in range(len(histories))]
             assert copied == [each.committed for each in histories]
     return _how(outcome)

@@ -34,12 +34,12 @@ from shoal.errors import ShoalError
 from shoal.mirroring.assignment import end_offsets, partitions_of
 from shoal.mirroring.control import Uncontrolled
 from shoal.mirroring.driver.group_lock import GroupLock
-from shoal.mirroring.model.copy_options import CopySettings
+from shoal.mirroring.model.copy_options import CopyOptions
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.prepare.prepare import prepare
-from shoal.mirroring.task.task import copy_lane
+from shoal.mirroring.task.task import run_copy_task
 from tests.integration.mirror_process import shoal
 
 #: Longer than what it waits for itself, on a busy machine.
@@ -170,7 +170,9 @@ def mirrored(kafka: LockedKafka, group: str) -> list[str]:
         with GroupLock(source, group, "test", lambda *_: None) as lock:
             lock.acquire(partitions, 10.0)
         ranges = [CopyRange(TOPIC, each.partition, COPY, 0, ends[each]) for each in partitions]
-        result = copy_lane(ranges, CopySettings(source, destination, group, options.rules()), Uncontrolled())
+        result = run_copy_task(
+            ranges, CopyOptions(source, destination, group, options.rules()), Uncontrolled()
+        )
         complaints += map(str, result.stopped)
     except ShoalError as error:
         complaints.append(str(error))

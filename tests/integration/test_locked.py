@@ -24,9 +24,9 @@ from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.errors import AccessRefused, Disconnected, ShoalError
 from shoal.mirroring.control import Uncontrolled
-from shoal.mirroring.model.copy_options import CopySettings
+from shoal.mirroring.model.copy_options import CopyOptions
 from shoal.mirroring.model.ranges import CopyRange
-from shoal.mirroring.task.task import LaneResult, copy_lane
+from shoal.mirroring.task.task import TaskResult, run_copy_task
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_response
 from tests.integration.mirror_process import MirrorProcess, shoal
@@ -82,18 +82,18 @@ def load(kafka: LockedKafka, topic: str, records: int, *, create: bool = True) -
     load_plain(bootstrap, topic, "none", 900, records * 1000, partitions=1, create=create)
 
 
-def copied(kafka: LockedKafka, listener: str, properties: Mapping[str, str], topic: str) -> LaneResult:
+def copied(kafka: LockedKafka, listener: str, properties: Mapping[str, str], topic: str) -> TaskResult:
     """Copy a topic, by one lane from and to the same listener."""
     records = 4_000
     load(kafka, topic, records)
     create_topic(kafka.cluster.bootstrap, f"copy.{topic}", partitions=1)
-    settings = CopySettings(
+    settings = CopyOptions(
         client(kafka, listener, properties),
         client(kafka, listener, properties, "destination"),
         f"group.{topic}",
         "rules",
     )
-    return copy_lane([CopyRange(topic, 0, f"copy.{topic}", 0, records)], settings, Uncontrolled())
+    return run_copy_task([CopyRange(topic, 0, f"copy.{topic}", 0, records)], settings, Uncontrolled())
 
 
 def assert_copied(kafka: LockedKafka, topic: str) -> None:
@@ -241,11 +241,11 @@ def test_a_login_is_renewed_before_the_broker_ends_it(kafka: LockedKafka) -> Non
 def test_a_missing_acl_is_one_sentence(kafka: LockedKafka, topic: str) -> None:
     bob = both(kafka, "SCRAM-SHA-512", "bob")
 
-    def copied_now() -> LaneResult:
-        settings = CopySettings(
+    def copied_now() -> TaskResult:
+        settings = CopyOptions(
             client(kafka, "SASLTLS", bob), client(kafka, "SASLTLS", bob, "destination"), f"g.{topic}", "rules"
         )
-        return copy_lane([CopyRange(topic, 0, f"copy.{topic}", 0, 100)], settings, Uncontrolled())
+        return run_copy_task([CopyRange(topic, 0, f"copy.{topic}", 0, 100)], settings, Uncontrolled())
 
     def fails(partly: str) -> None:
         try:

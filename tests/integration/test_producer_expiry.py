@@ -23,9 +23,9 @@ from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.control import Control, Uncontrolled
-from shoal.mirroring.model.copy_options import CopySettings
+from shoal.mirroring.model.copy_options import CopyOptions
 from shoal.mirroring.model.ranges import CopyRange
-from shoal.mirroring.task.task import LaneResult, copy_lane
+from shoal.mirroring.task.task import TaskResult, run_copy_task
 from shoal.net.address import parse_bootstrap
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
@@ -66,7 +66,7 @@ class Mirror:
         self._loaded = 0
         for bootstrap in {source.bootstrap, destination.bootstrap}:
             create_topic(bootstrap, topic)
-        self.settings = CopySettings(
+        self.settings = CopyOptions(
             ClientConfig("source", tuple(parse_bootstrap(source.bootstrap))),
             ClientConfig("destination", tuple(parse_bootstrap(destination.bootstrap))),
             f"mirror of {topic}",
@@ -86,8 +86,8 @@ class Mirror:
             )
             self._loaded += len(records)
 
-    def run(self, control: Control | None = None) -> LaneResult:
-        return copy_lane(
+    def run(self, control: Control | None = None) -> TaskResult:
+        return run_copy_task(
             [CopyRange(self._topic, 0, self._topic, 0, self._loaded)],
             self.settings,
             control or Uncontrolled(),

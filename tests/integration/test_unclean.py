@@ -22,10 +22,10 @@ from rig.wait import wait_until
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.offsets import LATEST, list_offsets
-from shoal.mirroring.model.copy_options import CopySettings
+from shoal.mirroring.model.copy_options import CopyOptions
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.ranges import CopyRange
-from shoal.mirroring.task.task import LaneResult, copy_lane
+from shoal.mirroring.task.task import TaskResult, run_copy_task
 from shoal.net.address import parse_bootstrap
 from shoal.topic_partition import TopicPartition
 from tests.two_brokers import Watched
@@ -86,9 +86,9 @@ class Fragile:
         await_leaders(self._cluster.bootstrap, self.name)
 
 
-def settings(cluster: KafkaCluster, group: str, *continue_on: IncidentKind) -> CopySettings:
+def settings(cluster: KafkaCluster, group: str, *continue_on: IncidentKind) -> CopyOptions:
     servers = tuple(parse_bootstrap(cluster.bootstrap))
-    return CopySettings(
+    return CopyOptions(
         ClientConfig("source", servers),
         ClientConfig("destination", servers),
         group,
@@ -97,7 +97,7 @@ def settings(cluster: KafkaCluster, group: str, *continue_on: IncidentKind) -> C
     )
 
 
-def mirror(copy: CopySettings, source: str, destination: str) -> tuple[LaneResult, list[list[Any]]]:
+def mirror(copy: CopyOptions, source: str, destination: str) -> tuple[TaskResult, list[list[Any]]]:
     """Copy all that there is; return the result, and each incident: kind, lost, and whether it went on."""
     key = TopicPartition(source, 0)
     with Cluster(copy.source) as cluster:
@@ -105,7 +105,7 @@ def mirror(copy: CopySettings, source: str, destination: str) -> tuple[LaneResul
         end = list_offsets(cluster, {key: LATEST})[key]
     assert isinstance(end, int)
     control = Watched()
-    result = copy_lane([CopyRange(source, 0, destination, 0, end)], copy, control)
+    result = run_copy_task([CopyRange(source, 0, destination, 0, end)], copy, control)
     found = [
         [kind, lost, continued]
         for report in control.reports
@@ -154,7 +154,7 @@ def test_what_an_unclean_election_took_from_the_destination_is_mirrored_again(
     result, incidents = mirror(going_on, source, destination.name)
     assert (result.stopped, incidents) == ((), [["destination-loss", 0, True]])
     assert values(read_topic(cluster.bootstrap, destination.name)[0]) == values(kept + lost + new)
-    assert mirror(settings(cluster, group), source, destination.name) == (LaneResult((), complete=True), [])
+    assert mirror(settings(cluster, group), source, destination.name) == (TaskResult((), complete=True), [])
 
 
 def test_what_an_unclean_election_took_from_the_source_is_found_by_its_epochs(

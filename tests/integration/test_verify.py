@@ -24,9 +24,9 @@ from shoal.client.offsets import LATEST, list_offsets
 from shoal.client.produce import Producer
 from shoal.client.scan import read_batches
 from shoal.mirroring.control import Uncontrolled
-from shoal.mirroring.model.copy_options import CopySettings
+from shoal.mirroring.model.copy_options import CopyOptions
 from shoal.mirroring.model.ranges import CopyRange
-from shoal.mirroring.task.task import copy_lane
+from shoal.mirroring.task.task import run_copy_task
 from shoal.net.address import parse_bootstrap
 from shoal.records import RecordBatch, read_header, stamp
 from shoal.topic_partition import TopicPartition
@@ -63,7 +63,7 @@ def mirror(
     source: KafkaCluster | OldKafka, destination: KafkaCluster, topic: str, partitions: int, group: str
 ) -> None:
     """Copy a topic that both sides have, as one Spark task would."""
-    settings = CopySettings(config("source", source), config("destination", destination), group, rules="")
+    settings = CopyOptions(config("source", source), config("destination", destination), group, rules="")
     wanted = [TopicPartition(topic, number) for number in range(partitions)]
     with Cluster(settings.source) as cluster:
         cluster.refresh([topic])
@@ -73,7 +73,7 @@ def mirror(
         for each, end in ends.items()
         if isinstance(end, int)
     ]
-    assert copy_lane(ranges, settings, Uncontrolled()).complete
+    assert run_copy_task(ranges, settings, Uncontrolled()).complete
 
 
 def read_raw(cluster: KafkaCluster, topic: str) -> list[bytearray]:

@@ -12,7 +12,7 @@ from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.ranges import OPEN_END
 from shoal.mirroring.positions import GroupPositions
-from shoal.mirroring.task.task import LaneResult
+from shoal.mirroring.task.task import TaskResult
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
 from shoal.records import Codec
@@ -60,7 +60,7 @@ def recut(brokers: TwoBrokers, records: Sequence[Content], *sizes: int) -> None:
 
 
 def completes(brokers: TwoBrokers) -> None:
-    assert brokers.start().result() == LaneResult((), complete=True)
+    assert brokers.start().result() == TaskResult((), complete=True)
 
 
 def mirrors_exactly(brokers: TwoBrokers, history: History, skipped: int = 0) -> None:
@@ -290,7 +290,7 @@ def test_an_open_transaction_at_the_destination_is_waited_for(adopting: TwoBroke
     running = adopting.start(control=control)
     wait_until(lambda: any("a transaction is open from offset 0 on" in each for each in control.waited_for))
     there.marker(COMMIT)
-    assert running.result() == LaneResult((), complete=True)
+    assert running.result() == TaskResult((), complete=True)
     assert adopting.pair().destination_offset == 2 + 1 + 3
 
 

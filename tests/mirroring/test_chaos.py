@@ -166,12 +166,12 @@ import sys
 from shoal.client.config import ClientConfig
 from shoal.client.connection import parse_bootstrap
 from shoal.mirroring.control import Uncontrolled
-from shoal.mirroring.task.task import copy_lane
+from shoal.mirroring.task.task import run_copy_task
 from shoal.mirroring.model.ranges import CopyRange
-from shoal.mirroring.model.copy_options import CopySettings
+from shoal.mirroring.model.copy_options import CopyOptions
 
 source, destination, *ends = sys.argv[1:]
-settings = CopySettings(
+settings = CopyOptions(
     ClientConfig("source", tuple(parse_bootstrap(source))),
     ClientConfig("destination", tuple(parse_bootstrap(destination))),
     "mirror",
@@ -180,7 +180,7 @@ settings = CopySettings(
     commit_interval_ms=50,
 )
 ranges = [CopyRange("topic", number, "topic", 0, int(end)) for number, end in enumerate(ends)]
-copy_lane(ranges, settings, Uncontrolled())
+run_copy_task(ranges, settings, Uncontrolled())
 """
 
 

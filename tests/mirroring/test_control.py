@@ -22,7 +22,7 @@ from shoal.client.backoff import Backoff
 from shoal.client.cluster import Cluster
 from shoal.client.coordinator import GroupMember, Membership
 from shoal.errors import BrokerError, Stopped
-from shoal.mirroring.control import CarrierControl, ControlConnection, ControlServer, Uncontrolled
+from shoal.mirroring.control import ControlConnection, ControlServer, Uncontrolled, WorkerControl
 from shoal.mirroring.control.handover import Handover
 from shoal.mirroring.task import partition as partition_copy
 from shoal.protocol.apis import ApiKey
@@ -486,7 +486,7 @@ def test_after_a_lease_that_lapsed_the_destination_is_asked_before_anything_is_s
 def test_a_membership_that_changed_has_to_be_noticed_before_anything_is_sent(driver: Driver) -> None:
     driver.server.renew(Membership("member", 1), 60.0)
     with driver.connect() as connection:
-        first, second = CarrierControl(connection), CarrierControl(connection)
+        first, second = WorkerControl(connection), WorkerControl(connection)
         first.check_lease()
         assert not first.begin()
         driver.server.renew(Membership("member", 2), 60.0)

@@ -13,7 +13,7 @@ from shoal.errors import ShoalError
 from shoal.mirroring.control import ControlServer
 from shoal.mirroring.driver.loop import AtWork, DriverLoop
 from shoal.mirroring.driver.retrying import StoppedRetries
-from shoal.mirroring.driver.schedule import Work
+from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.driver.signals import Signals
 from shoal.mirroring.model.progress import Phase, Progress
 from shoal.mirroring.monitoring.metrics import Metrics
@@ -40,7 +40,9 @@ class Mirror:
         self.signals = Signals(self.stop, on_retry=lambda: None)
         self.metrics = Metrics()
         self.retries = StoppedRetries(self.metrics, 0)
-        self.work = Work({"topic": PreparedTopic("topic", "copy", 2, created=False)}, self.metrics)
+        self.work = PartitionSchedule(
+            {"topic": PreparedTopic("topic", "copy", 2, created=False)}, self.metrics
+        )
         self.group = Group()
         self.reported: list[Progress] = []
         self.notices: list[str] = []

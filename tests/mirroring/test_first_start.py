@@ -13,7 +13,7 @@ from shoal.mirroring.model.first_start import (
     remembering,
     start_mark,
 )
-from shoal.mirroring.model.position import Pair
+from shoal.mirroring.model.position import MirrorPosition
 from shoal.mirroring.model.topics import TopicSelection
 
 ORDERS = FirstStart(1_700_000_000_000).selecting(TopicSelection("orders.*", exclude=".*-old"))
@@ -26,7 +26,7 @@ def topic(name: str) -> TopicMetadata:
 def test_a_start_mark_is_read_back_and_is_no_pair_for_an_older_version() -> None:
     mark = start_mark(7, ORDERS)
     assert (mark.offset, is_start_mark(mark), read_first_start(mark)) == (7, True, ORDERS)
-    assert Pair.from_committed(mark) is None
+    assert MirrorPosition.from_committed(mark) is None
 
 
 def test_an_ordinary_position_remembers_the_first_start_too() -> None:

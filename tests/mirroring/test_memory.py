@@ -30,16 +30,16 @@ from pathlib import Path
 from shoal.client.config import ClientConfig
 from shoal.client.connection import parse_bootstrap
 from shoal.mirroring.control import Uncontrolled
-from shoal.mirroring.task.task import copy_lane
+from shoal.mirroring.task.task import run_copy_task
 from shoal.mirroring.model.ranges import CopyRange
-from shoal.mirroring.model.copy_options import CopySettings
+from shoal.mirroring.model.copy_options import CopyOptions
 
 def memory(line):
     status = Path("/proc/self/status").read_text()
     return 1024 * int(status.partition(line + ":")[2].split()[0])
 
 source, destination, buffer_bytes, *ends = sys.argv[1:]
-settings = CopySettings(
+settings = CopyOptions(
     ClientConfig("source", tuple(parse_bootstrap(source))),
     ClientConfig("destination", tuple(parse_bootstrap(destination))),
     "group",
@@ -49,7 +49,7 @@ settings = CopySettings(
 ranges = [CopyRange("topic", number, "topic", 0, int(end)) for number, end in enumerate(ends)]
 Path("/proc/self/clear_refs").write_text("5")
 before = memory("VmRSS")
-assert copy_lane(ranges, settings, Uncontrolled()).complete
+assert run_copy_task(ranges, settings, Uncontrolled()).complete
 print(memory("VmHWM") - before)
 """
 

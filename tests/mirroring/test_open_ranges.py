@@ -13,7 +13,7 @@ from shoal.client import fetch
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.task.partition import PartitionCopy
-from shoal.mirroring.task.task import LaneResult
+from shoal.mirroring.task.task import TaskResult
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
 from tests import batches
@@ -64,7 +64,7 @@ class Mirror:
     def is_running(self) -> bool:
         return self._running.is_running
 
-    def end(self) -> LaneResult:
+    def end(self) -> TaskResult:
         self.control.request_stop()
         return self._running.result()
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from shoal.client.coordinator import Committed
 from shoal.errors import ConfigError
 from shoal.mirroring.model.first_start import FirstStart
-from shoal.mirroring.model.position import Identity, Pair
+from shoal.mirroring.model.position import Identity, MirrorPosition
 
 OFFSETS = st.integers(0, 2**63 - 1)
 TOPIC_IDS = st.none() | st.uuids().map(str)
@@ -21,12 +21,12 @@ IDENTITIES = st.builds(
     Identity, st.integers(0, 2**63 - 1), st.integers(0, 2**15 - 1), st.integers(-(2**63), 2**63 - 1)
 )
 
-PAIR = Pair(10, 7, Identity(5, 0), (2, 0), 4_000_000_000, "source-id", None, 3, "rules", 2)
+PAIR = MirrorPosition(10, 7, Identity(5, 0), (2, 0), 4_000_000_000, "source-id", None, 3, "rules", 2)
 
 
 @given(
     st.builds(
-        Pair,
+        MirrorPosition,
         OFFSETS,
         OFFSETS,
         IDENTITIES,
@@ -40,9 +40,9 @@ PAIR = Pair(10, 7, Identity(5, 0), (2, 0), 4_000_000_000, "source-id", None, 3, 
         st.none() | st.builds(FirstStart, OFFSETS, st.just((("orders.*", None), ("a", "b")))),
     )
 )
-def test_a_pair_is_read_back_as_it_was_committed(pair: Pair) -> None:
+def test_a_pair_is_read_back_as_it_was_committed(pair: MirrorPosition) -> None:
     committed = pair.to_committed()
-    assert Pair.from_committed(committed) == pair
+    assert MirrorPosition.from_committed(committed) == pair
     assert committed.offset == pair.source_offset
     # offset.metadata.max.bytes, for which Kafka counts characters of UTF-16
     assert len(committed.metadata) <= 4096
@@ -69,12 +69,12 @@ def test_a_pair_from_before_source_epochs_were_kept_is_read() -> None:
     values = json.loads(committed.metadata.removeprefix("shoal1"))
     del values["source_epoch"]
     older = replace(committed, metadata="shoal1" + json.dumps(values))
-    assert Pair.from_committed(older) == replace(PAIR, source_leader_epoch=-1)
+    assert MirrorPosition.from_committed(older) == replace(PAIR, source_leader_epoch=-1)
 
 
 @pytest.mark.parametrize("metadata", ["", "words", "{}", '{"destination": 1}', "SHOAL1{}"])
 def test_a_commit_by_somebody_else_is_no_pair(metadata: str) -> None:
-    assert Pair.from_committed(Committed(10, metadata)) is None
+    assert MirrorPosition.from_committed(Committed(10, metadata)) is None
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_pair_of_ours_that_cannot_be_understood_is_refused(change: dict[str, A
     committed = PAIR.to_committed()
     values = json.loads(committed.metadata.removeprefix("shoal1")) | change
     with pytest.raises(ConfigError, match="another version of shoal"):
-        Pair.from_committed(replace(committed, metadata="shoal1" + json.dumps(values)))
+        MirrorPosition.from_committed(replace(committed, metadata="shoal1" + json.dumps(values)))
 
 
 @pytest.mark.parametrize(
@@ -122,14 +122,14 @@ def test_a_pair_of_ours_that_cannot_be_understood_is_refused(change: dict[str, A
 )
 def test_another_version_s_pair_is_refused(metadata: str) -> None:
     with pytest.raises(ConfigError, match="mirror with that version, or with another --group"):
-        Pair.from_committed(Committed(10, metadata))
+        MirrorPosition.from_committed(Committed(10, metadata))
 
 
 @given(st.text(max_size=300))
 def test_whatever_was_committed_is_a_pair_none_or_refused(metadata: str) -> None:
     for prefix in ("", "shoal", "shoal1", 'shoal1{"destination":'):
         try:
-            assert Pair.from_committed(Committed(10, prefix + metadata)) is None
+            assert MirrorPosition.from_committed(Committed(10, prefix + metadata)) is None
         except ConfigError:
             assert (prefix + metadata).startswith("shoal")
 

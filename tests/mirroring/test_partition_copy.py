@@ -15,7 +15,7 @@ from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.task import resume as realign_module
 from shoal.mirroring.task import suspicion
 from shoal.mirroring.task import worker as carrier
-from shoal.mirroring.task.outbound import Outgoing
+from shoal.mirroring.task.outbound import OutboundBatch
 from shoal.mirroring.task.partition import PartitionCopy
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec, Decision
@@ -226,7 +226,7 @@ def test_suspicion_ends_with_an_acknowledgement(brokers: TwoBrokers, history: Hi
     brokers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     seen: list[bool] = []
 
-    def acknowledge(copy: PartitionCopy, outgoing: Outgoing) -> None:
+    def acknowledge(copy: PartitionCopy, outgoing: OutboundBatch) -> None:
         before(copy, outgoing)
         if outgoing.source_start == 1:
             seen.append(copy.is_suspect(1))

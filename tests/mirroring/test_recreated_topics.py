@@ -15,7 +15,7 @@ from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.task import copy_loop as route
 from shoal.mirroring.task import worker as carrier
-from shoal.mirroring.task.task import LaneResult
+from shoal.mirroring.task.task import TaskResult
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
 from tests import batches
@@ -110,7 +110,7 @@ def kinds(control: Watched) -> list[str]:
 # The source, while a produce takes its time
 
 
-def recreated_during_a_produce(brokers: TwoBrokers, count: int, control: Watched) -> LaneResult:
+def recreated_during_a_produce(brokers: TwoBrokers, count: int, control: Watched) -> TaskResult:
     """Copy 40 records; exchange the source topic before the sixth request is answered."""
     fill(brokers.topic()[0], b"old", 40)
     let_pass(brokers.destination, ApiKey.PRODUCE, 5)

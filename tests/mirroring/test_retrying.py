@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from shoal.mirroring.driver.retrying import StoppedRetries
-from shoal.mirroring.driver.schedule import Work
+from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.prepare.prepare import PreparedTopic
@@ -39,7 +39,9 @@ class Mirror:
         self.metrics = Metrics()
         self.clock = Clock()
         self.retries = StoppedRetries(self.metrics, interval_s, self.clock)
-        self.work = Work({"topic": PreparedTopic("topic", "copy", 2, created=False)}, self.metrics)
+        self.work = PartitionSchedule(
+            {"topic": PreparedTopic("topic", "copy", 2, created=False)}, self.metrics
+        )
         self.metrics.apply(report())
         self.metrics.apply(report(SECOND))
 

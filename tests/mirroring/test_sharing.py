@@ -11,12 +11,12 @@ import pytest
 from shoal.client.coordinator import Membership
 from shoal.errors import Stopped
 from shoal.mirroring.control import ControlConnection, ControlServer, planning
-from shoal.mirroring.driver.schedule import Work
+from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
-from shoal.mirroring.model.window import SliceClock, SlicePlan
+from shoal.mirroring.model.window import WindowClock, WindowPlan
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.prepare.prepare import PreparedTopic
-from shoal.mirroring.task.task import copy_lane
+from shoal.mirroring.task.task import run_copy_task
 from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import FIRST, SECOND, report
 from tests.two_brokers import History, RunningLane, TwoBrokers, wait_until
@@ -32,13 +32,13 @@ class Driver:
 
     def __init__(self) -> None:
         self.metrics = Metrics()
-        self.work = Work({}, self.metrics, shares=True, streams=2)
+        self.work = PartitionSchedule({}, self.metrics, shares=True, streams=2)
         self.reports: list[dict[str, Any]] = []
         self.server = ControlServer(
             "127.0.0.1",
             "secret",
             self.reports.append,
-            slices=SliceClock(60.0),
+            slices=WindowClock(60.0),
             on_plan=self.work.plan,
             is_ours=self.work.has,
         )
@@ -56,7 +56,7 @@ def driver() -> Iterator[Driver]:
 
 
 def test_the_plan_names_what_is_the_mirrors_own(driver: Driver) -> None:
-    def plan() -> SlicePlan:
+    def plan() -> WindowPlan:
         with planning(driver.server.address, "secret") as (told, _):
             assert told is not None
             return told
@@ -77,7 +77,7 @@ def test_a_task_that_comes_late_does_not_take_what_was_given_up(
     driver.work.take({"topic": TOPIC}, [PARTITION])
     driver.work.give_up([PARTITION])
     with driver.connect() as control:
-        result = copy_lane([CopyRange("topic", 0, "topic", 0, OPEN_END)], brokers.settings, control)
+        result = run_copy_task([CopyRange("topic", 0, "topic", 0, OPEN_END)], brokers.settings, control)
     assert result.stopped == ()
     assert brokers.copied() == []
 
@@ -89,7 +89,7 @@ def test_tasks_end_at_once_with_all_committed_when_partitions_go(
     driver.work.take({"topic": TOPIC}, [PARTITION])
     with driver.connect() as control:
         ranges = [CopyRange("topic", 0, "topic", 0, OPEN_END)]
-        running = RunningLane(lambda: copy_lane(ranges, brokers.settings, control))
+        running = RunningLane(lambda: run_copy_task(ranges, brokers.settings, control))
         wait_until(lambda: brokers.copied() == history.committed)
         driver.work.give_up([PARTITION])
         asked_at = time.monotonic()
@@ -168,5 +168,5 @@ def test_partitions_that_went_count_no_longer_and_what_was_done_does() -> None:
 
 
 def test_a_plan_with_a_share_survives_its_way_to_the_planner() -> None:
-    plan = SlicePlan({"topic": ("topic", 3)}, share=frozenset({PARTITION}), streams=4)
-    assert SlicePlan.from_json_object(plan.to_json_object()) == plan
+    plan = WindowPlan({"topic": ("topic", 3)}, share=frozenset({PARTITION}), streams=4)
+    assert WindowPlan.from_json_object(plan.to_json_object()) == plan

@@ -16,10 +16,10 @@ from shoal.errors import Stopped
 from shoal.mirroring.control import ControlConnection, ControlServer, planning
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
-from shoal.mirroring.model.window import SliceClock, SlicePlan
+from shoal.mirroring.model.window import WindowClock, WindowPlan
 from shoal.mirroring.task import task as lane
 from shoal.mirroring.task import worker as carrier
-from shoal.mirroring.task.task import copy_lane
+from shoal.mirroring.task.task import run_copy_task
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from tests.batches import batch
@@ -39,7 +39,7 @@ class Time:
 class TestClock:
     def test_a_slice_begins_with_its_first_task_and_not_with_its_plan(self) -> None:
         time = Time()
-        clock = SliceClock(15.0, time)
+        clock = WindowClock(15.0, time)
         clock.plan()
         time.now += 5
         clock.begin()
@@ -52,7 +52,7 @@ class TestClock:
 
     def test_a_slice_in_which_nothing_happens_goes_on_for_up_to_eight_times_its_length(self) -> None:
         time = Time()
-        clock = SliceClock(15.0, time)
+        clock = WindowClock(15.0, time)
         clock.begin()
         lasted = 0.0
         while clock.remaining_s > 0:
@@ -64,7 +64,7 @@ class TestClock:
 
     def test_a_slice_that_is_over_is_not_prolonged(self) -> None:
         time = Time()
-        clock = SliceClock(15.0, time)
+        clock = WindowClock(15.0, time)
         assert not clock.prolong()
         clock.begin()
         time.now += 15
@@ -72,7 +72,7 @@ class TestClock:
 
     def test_what_is_found_ends_a_slice_early_but_not_at_once(self) -> None:
         time = Time()
-        clock = SliceClock(15.0, time)
+        clock = WindowClock(15.0, time)
         clock.begin()
         time.now += 1
         assert clock.end()
@@ -83,7 +83,7 @@ class TestClock:
 
     def test_what_is_found_between_plan_and_begin_is_not_missed(self) -> None:
         time = Time()
-        clock = SliceClock(15.0, time)
+        clock = WindowClock(15.0, time)
         clock.plan()
         clock.end()
         clock.begin()
@@ -96,12 +96,12 @@ class TestClock:
 
 
 def test_a_plan_survives_its_way_to_the_planner() -> None:
-    plan = SlicePlan(
+    plan = WindowPlan(
         {"orders": ("copy.orders", 3)},
         frozenset({TopicPartition("orders", 1)}),
         {TopicPartition("orders", 2): 17},
     )
-    assert SlicePlan.from_json_object(plan.to_json_object()) == plan
+    assert WindowPlan.from_json_object(plan.to_json_object()) == plan
 
 
 class Driver:
@@ -113,12 +113,12 @@ class Driver:
         self.brokers = brokers
         self.reports: list[dict[str, Any]] = []
         self.in_trouble: dict[TopicPartition, str] = {}
-        self.plan = SlicePlan({"topic": ("topic", 1)})
+        self.plan = WindowPlan({"topic": ("topic", 1)})
         self.server = ControlServer(
             "127.0.0.1",
             "secret",
             self.reports.append,
-            slices=SliceClock(slice_s, now),
+            slices=WindowClock(slice_s, now),
             on_plan=lambda: self.plan,
             in_trouble=lambda: self.in_trouble,
         )
@@ -139,7 +139,7 @@ class Driver:
         with planning(self.server.address, "secret"):
             pass
         with self.connect() as control:
-            running = RunningLane(lambda: copy_lane(ranges, self.brokers.settings, control))
+            running = RunningLane(lambda: run_copy_task(ranges, self.brokers.settings, control))
             yield running
             self.server.end_slice()
             running.result()
@@ -176,7 +176,7 @@ def test_tasks_of_a_slice_end_by_themselves_when_its_time_is_over(
     started = time.monotonic()
     with driver.connect() as control:
         ranges = [CopyRange("topic", 0, "topic", 0, OPEN_END)]
-        result = RunningLane(lambda: copy_lane(ranges, brokers.settings, control)).result()
+        result = RunningLane(lambda: run_copy_task(ranges, brokers.settings, control)).result()
     assert not result.complete
     assert 0.4 < time.monotonic() - started < 15.0
     assert brokers.copied() == history.committed
@@ -229,7 +229,7 @@ def test_a_lane_in_which_nothing_happens_says_so_in_its_last_moments(
     history.plain(2)
     with driver.connect() as control:
         running = RunningLane(
-            lambda: copy_lane([CopyRange("topic", 0, "topic", 0, OPEN_END)], brokers.settings, control)
+            lambda: run_copy_task([CopyRange("topic", 0, "topic", 0, OPEN_END)], brokers.settings, control)
         )
         wait_until(lambda: brokers.copied() == history.committed)
         assert not any(report.get("idle") for report in list(driver.reports))
@@ -252,7 +252,7 @@ def test_a_lane_that_waits_for_something_is_not_idle(
     brokers.destination.faults.add(ApiKey.PRODUCE, times=None, error=ErrorCode.NOT_ENOUGH_REPLICAS)
     with driver.connect() as control:
         running = RunningLane(
-            lambda: copy_lane([CopyRange("topic", 0, "topic", 0, OPEN_END)], brokers.settings, control)
+            lambda: run_copy_task([CopyRange("topic", 0, "topic", 0, OPEN_END)], brokers.settings, control)
         )
         running.result()
     assert not any(report.get("idle") for report in driver.reports)
@@ -389,7 +389,7 @@ def test_at_the_mirrors_end_a_coordinator_has_its_seconds_though_the_partition_w
 ) -> None:
     with driver.connect() as control:
         ranges = [CopyRange("topic", 0, "topic", 0, OPEN_END)]
-        running = RunningLane(lambda: copy_lane(ranges, brokers.settings, control))
+        running = RunningLane(lambda: run_copy_task(ranges, brokers.settings, control))
         history.plain(2)
         wait_until(lambda: len(brokers.copied()) == 2)
         brokers.destination.faults.add(ApiKey.PRODUCE, times=None, error=ErrorCode.NOT_ENOUGH_REPLICAS)
@@ -558,7 +558,7 @@ def test_a_stop_ends_a_lane_of_open_ranges_and_commits(
     history.plain(2)
     with driver.connect() as control:
         ranges = [CopyRange("topic", 0, "topic", 0, OPEN_END)]
-        running = RunningLane(lambda: copy_lane(ranges, brokers.settings, control))
+        running = RunningLane(lambda: run_copy_task(ranges, brokers.settings, control))
         wait_until(lambda: brokers.copied() == history.committed)
         started = time.monotonic()
         threading.Thread(target=driver.server.request_stop).start()

@@ -16,12 +16,12 @@ from shoal.client.cluster import Cluster
 from shoal.client.coordinator import fetch_offsets
 from shoal.error_codes import ErrorCode
 from shoal.errors import Stopped
-from shoal.mirroring.control import CarrierControl, Uncontrolled
+from shoal.mirroring.control import Uncontrolled, WorkerControl
 from shoal.mirroring.control.handover import Handover
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.task import task as lane
 from shoal.mirroring.task.partition import PartitionCopy
-from shoal.mirroring.task.worker import Carrier
+from shoal.mirroring.task.worker import LeaderPairWorker
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from tests.two_brokers import Held, History, RunningLane, TwoBrokers, Watched, second_node, wait_until
@@ -270,8 +270,8 @@ def test_a_carrier_that_nobody_waits_for_any_more_neither_commits_nor_leaves_any
     brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(2)
-    control = CarrierControl(Uncontrolled())
-    disowned = Carrier(
+    control = WorkerControl(Uncontrolled())
+    disowned = LeaderPairWorker(
         [PartitionCopy(brokers.ranges()[0], brokers.settings)],
         brokers.settings,
         control,

@@ -99,8 +99,8 @@ class Identity(NamedTuple):
         return self._replace(base=self.base + by)
 
 
-class Pair(NamedTuple):
-    """As :class:`shoal.mirroring.model.position.Pair`."""
+class MirrorPosition(NamedTuple):
+    """As :class:`shoal.mirroring.model.position.MirrorPosition`."""
 
     source_offset: int
     destination_offset: int
@@ -120,8 +120,8 @@ class Batch(NamedTuple):
 FOREIGN = Batch(-1, -1, -1, -1, 1)
 
 
-class Outgoing(NamedTuple):
-    """As :class:`shoal.mirroring.task.partition.Outgoing`."""
+class OutboundBatch(NamedTuple):
+    """As :class:`shoal.mirroring.task.partition.OutboundBatch`."""
 
     batch: Batch
     destination_offset: int
@@ -144,10 +144,10 @@ class Copy(NamedTuple):
 
     """
 
-    pair: Pair | None = None
+    pair: MirrorPosition | None = None
     aligned: bool = False
     established: bool = False
-    in_flight: tuple[Outgoing, ...] = ()
+    in_flight: tuple[OutboundBatch, ...] = ()
     landed: int | None = None
     is_failed: bool = False
     node: int = 0
@@ -180,7 +180,7 @@ class State(NamedTuple):
     """
 
     copy: Copy
-    committed: Pair | None
+    committed: MirrorPosition | None
     log: tuple[Batch, ...]
     replicated: int
     forgotten: int
@@ -337,12 +337,12 @@ class Resume:
     def _begin(self, state: State, log_end: int) -> tuple[str, State]:
         """Without a pair: behind what is there, as a tail that is found in the source would say."""
         others = others_of(self._between(state.log, 0, log_end))
-        pair = Pair(log_end - others, log_end, Identity(state.process))
+        pair = MirrorPosition(log_end - others, log_end, Identity(state.process))
         if Rule.FIRST_PAIR_FIRST in self.rules:
             state = state._replace(committed=pair)
         return f"begins at {log_end}", self._align(state, pair)
 
-    def _resume(self, state: State, pair: Pair, log_end: int) -> tuple[str, State]:
+    def _resume(self, state: State, pair: MirrorPosition, log_end: int) -> tuple[str, State]:
         """From a pair to the one that describes the destination as it is now."""
         written = log_end - pair.destination_offset
         if written < 0:
@@ -365,7 +365,7 @@ class Resume:
             tail = between[-1]
             if tail.first + tail.records != source_offset:
                 return self._stop(state, "the last batch is not the one that it should be")
-        aligned = Pair(source_offset, log_end, identity)
+        aligned = MirrorPosition(source_offset, log_end, identity)
         if others:
             state = state._replace(committed=aligned)
         return f"aligned at ({source_offset}, {log_end})", self._align(state, aligned)
@@ -386,7 +386,7 @@ class Resume:
         return tuple(found)
 
     @staticmethod
-    def _align(state: State, pair: Pair) -> State:
+    def _align(state: State, pair: MirrorPosition) -> State:
         copy = state.copy._replace(pair=pair, aligned=True, established=False, is_failed=False, log_end=None)
         return state._replace(copy=copy)
 
@@ -410,14 +410,14 @@ class Resume:
                 first,
                 count,
             )
-            sent = copy._replace(in_flight=(*copy.in_flight, Outgoing(batch, destination_offset)))
+            sent = copy._replace(in_flight=(*copy.in_flight, OutboundBatch(batch, destination_offset)))
             yield f"sends {shown(batch)}", state._replace(copy=sent)
 
     @staticmethod
     def _lose_track(copy: Copy) -> Copy:
         return copy._replace(aligned=False, established=False, is_failed=True)
 
-    def _acknowledge(self, state: State, outgoing: Outgoing, base_offset: int) -> State:
+    def _acknowledge(self, state: State, outgoing: OutboundBatch, base_offset: int) -> State:
         """The answer to the oldest request in flight came: success, and where it landed."""
         copy = state.copy
         assert copy.pair is not None
@@ -431,7 +431,7 @@ class Resume:
             # The identity cannot match any more; realigning counts who wrote what.
             return state._replace(copy=self._lose_track(rest))
         # displace
-        pair = Pair(
+        pair = MirrorPosition(
             copy.pair.source_offset + outgoing.batch.records,
             base_offset + outgoing.batch.records,
             copy.pair.identity.moved(by),

@@ -15,7 +15,7 @@ from shoal.error_codes import ErrorCode
 from shoal.mirroring.control import ControlServer
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
-from shoal.mirroring.model.window import SliceClock, SlicePlan
+from shoal.mirroring.model.window import WindowClock, WindowPlan
 from shoal.protocol.apis import ApiKey
 from shoal.spark import window_reader as slices
 from shoal.spark.options import ControlAddress, Offsets, ReadOptions
@@ -29,9 +29,9 @@ pytestmark = pytest.mark.timeout(60)
 class Driver:
     def __init__(self, brokers: TwoBrokers, **topics: int) -> None:
         self.reports: list[dict[str, Any]] = []
-        self.plan = SlicePlan({name: (name, count) for name, count in topics.items()})
+        self.plan = WindowPlan({name: (name, count) for name, count in topics.items()})
         self.server = ControlServer(
-            "127.0.0.1", "secret", self.reports.append, slices=SliceClock(15.0), on_plan=lambda: self.plan
+            "127.0.0.1", "secret", self.reports.append, slices=WindowClock(15.0), on_plan=lambda: self.plan
         )
         self.server.renew(Membership(), 60.0)
         self._brokers = brokers
@@ -111,7 +111,7 @@ def test_where_spark_is_started_again_the_next_planner_knows_what_the_last_one_d
     assert rows(driver.reader(LATEST)) == [("topic", 0, 0, OPEN_END), ("topic", 1, 4, OPEN_END)]
     second.plain(5)  # it is stuck, and has no pair
     brokers.topic("later", 1)[0].plain(4)
-    driver.plan = SlicePlan({**driver.plan.topics, "later": ("later", 1)})
+    driver.plan = WindowPlan({**driver.plan.topics, "later": ("later", 1)})
     assert rows(driver.reader(LATEST)) == [
         ("later", 0, 0, OPEN_END),
         ("topic", 0, 0, OPEN_END),
@@ -149,7 +149,7 @@ def test_what_came_later_is_mirrored_whole(brokers: TwoBrokers, driver: Driver) 
     reader = driver.reader(LATEST)
     assert len(rows(reader)) == 2
     brokers.topic("later", 1)[0].plain(4)
-    driver.plan = SlicePlan({**driver.plan.topics, "later": ("later", 1)})
+    driver.plan = WindowPlan({**driver.plan.topics, "later": ("later", 1)})
     assert rows(reader)[0] == ("later", 0, 0, OPEN_END)
 
 
@@ -157,7 +157,7 @@ def test_partitions_that_are_stopped_or_not_ready_or_gone_are_not_dealt(
     brokers: TwoBrokers, driver: Driver
 ) -> None:
     brokers.topic("topic", 3)
-    driver.plan = SlicePlan(
+    driver.plan = WindowPlan(
         {"topic": ("topic", 2), "deleted": ("deleted", 4)}, frozenset({TopicPartition("topic", 0)})
     )
     assert rows(driver.reader()) == [("topic", 1, 0, OPEN_END)]

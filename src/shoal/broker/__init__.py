@@ -12,9 +12,9 @@ clients get that Kafka 4 refuses; :mod:`.topics` and :mod:`.config` what all of 
 and :mod:`.cluster` several brokers.
 """
 
-from .api_error import Refused
+from .api_error import ApiError
 from .apis.faults import Fault, Faults
 from .broker import Broker
 from .cluster import BrokerCluster
 
-__all__ = ["Broker", "BrokerCluster", "Fault", "Faults", "Refused"]
+__all__ = ["ApiError", "Broker", "BrokerCluster", "Fault", "Faults"]

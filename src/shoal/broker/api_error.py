@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from ..error_codes import ErrorCode
 
-__all__ = ["Refused"]
+__all__ = ["ApiError"]
 
 
-class Refused(Exception):
+class ApiError(Exception):
     """
     The broker will not do it; nothing was changed.
 
@@ -27,11 +27,11 @@ class Refused(Exception):
         self.message = message
         self.record_errors = record_errors
 
-    def without_origin(self) -> Refused:
+    def without_origin(self) -> ApiError:
         """
         Return an equal refusal without a traceback and a cause, to be kept.
 
         Their frames hold the request and what it was decompressed to. If one of them holds the refusal, all
         of that stays until the next full collection of garbage, which a large process does rarely.
         """
-        return Refused(self.code, self.message, self.record_errors)
+        return ApiError(self.code, self.message, self.record_errors)

@@ -15,7 +15,7 @@ from ..errors import ConfigError
 from ..net.listener import addresses_of
 from ..net.turns import Turns
 from ..printable import logger
-from .api_error import Refused
+from .api_error import ApiError
 from .apis.call import Call
 from .apis.faults import Faults
 from .apis.table import APIS, APIS_WITH_OLD_VERSIONS
@@ -117,7 +117,7 @@ class Broker:
         _check_address(host, allow_any_address)
         try:
             self.config = beside.config if beside is not None else BrokerConfig(config or {})
-        except Refused as refused:
+        except ApiError as refused:
             raise ConfigError(f"broker: {refused.message}") from refused
         self.host = host
         self.node_id = node_id
@@ -132,7 +132,7 @@ class Broker:
         except BaseException as error:
             if self._data is not None:
                 self._data.release()
-            if isinstance(error, Refused):
+            if isinstance(error, ApiError):
                 raise ConfigError(f"broker: {error.message}") from error
             if isinstance(error, OSError) and data is not None:
                 raise ConfigError(f"{data}: it cannot be read: {error.strerror}") from error
@@ -279,8 +279,8 @@ class Broker:
         try:
             self.topics.close()
             data.set_clean(True)
-        except (OSError, Refused) as error:
-            reason = error if isinstance(error, Refused) else self.topics.failure.refused("the end", error)
+        except (OSError, ApiError) as error:
+            reason = error if isinstance(error, ApiError) else self.topics.failure.refused("the end", error)
             _log.warning(
                 "%s was not closed in good order (%s): the next start checks all batches",
                 data.path,
@@ -318,7 +318,7 @@ class Broker:
         Create a topic without a client.
 
         Raises:
-            Refused: It exists, or its name, its number of partitions or a setting is wrong.
+            ApiError: It exists, or its name, its number of partitions or a setting is wrong.
 
         """
         return self.topics.create(name, partitions, config or {})
@@ -328,7 +328,7 @@ class Broker:
         Return a partition's log, to look into or to store batches in as they are.
 
         Raises:
-            Refused: There is none.
+            ApiError: There is none.
 
         """
         return self.topics.log(topic, partition)
@@ -338,7 +338,7 @@ class Broker:
         Return the log of a partition that this node leads.
 
         Raises:
-            Refused: With UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR.
+            ApiError: With UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR.
 
         """
         log = self.topics.log(topic, partition)
@@ -350,7 +350,7 @@ class Broker:
         Say whether this node leads a partition, and has it.
 
         Raises:
-            Refused: With NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR.
+            ApiError: With NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR.
 
         """
         self.topics.failure.check()

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from ..error_codes import ErrorCode
 from ..records import Codec
-from .api_error import Refused
+from .api_error import ApiError
 
 __all__ = [
     "BROKER_SETTINGS",
@@ -70,11 +70,11 @@ class Setting:
         Check a value.
 
         Raises:
-            Refused: With INVALID_CONFIG: it is none, of the wrong type or out of range.
+            ApiError: With INVALID_CONFIG: it is none, of the wrong type or out of range.
 
         """
         if value is None or not (_HAS_TYPE[self.type](value) and self.allowed(value)):
-            raise Refused(ErrorCode.INVALID_CONFIG, f"Invalid value {value} for configuration {self.name}")
+            raise ApiError(ErrorCode.INVALID_CONFIG, f"Invalid value {value} for configuration {self.name}")
 
 
 _INTEGER = re.compile(r"\s*[+-]?[0-9]+\s*")
@@ -250,12 +250,12 @@ def check_settings(settings: Mapping[str, Setting], values: Mapping[str, str | N
     Check names and values against a table.
 
     Raises:
-        Refused: With INVALID_CONFIG, for the first that is unknown or wrong.
+        ApiError: With INVALID_CONFIG, for the first that is unknown or wrong.
 
     """
     for name, value in values.items():
         if name not in settings:
-            raise Refused(ErrorCode.INVALID_CONFIG, f"Unknown configuration {name}")
+            raise ApiError(ErrorCode.INVALID_CONFIG, f"Unknown configuration {name}")
         settings[name].check(value)
 
 
@@ -278,7 +278,7 @@ class BrokerConfig(Mapping[str, str]):
         Take the settings that are not the defaults.
 
         Raises:
-            Refused: With INVALID_CONFIG, for the first that is unknown or wrong.
+            ApiError: With INVALID_CONFIG, for the first that is unknown or wrong.
 
         """
         check_settings(BROKER_SETTINGS, static)
@@ -290,7 +290,7 @@ class BrokerConfig(Mapping[str, str]):
         """Refuse, as Kafka's ``KafkaConfig``, a bound that leaves no room for the largest request."""
         bound, largest = int(self["queued.max.request.bytes"]), int(self["socket.request.max.bytes"])
         if 0 < bound < largest:
-            raise Refused(
+            raise ApiError(
                 ErrorCode.INVALID_CONFIG,
                 f"queued.max.request.bytes is {bound}, and socket.request.max.bytes {largest}; "
                 "it must be at least that, or -1 for no bound",
@@ -312,14 +312,14 @@ class BrokerConfig(Mapping[str, str]):
         Replace all that was altered.
 
         Raises:
-            Refused: With INVALID_REQUEST for a setting that needs a restart,
+            ApiError: With INVALID_REQUEST for a setting that needs a restart,
                 INVALID_CONFIG for one that is unknown or wrong.
 
         """
         check_settings(BROKER_SETTINGS, dynamic)
         for name in dynamic:
             if name not in _DYNAMIC:
-                raise Refused(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {name}")
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {name}")
         self.dynamic = dict(dynamic)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..error_codes import ErrorCode
-from .api_error import Refused
+from .api_error import ApiError
 from .config import TOPIC_SETTINGS, BrokerConfig, TopicConfig, check_settings
 from .storage.data_directory import DataDirectory
 from .storage.log import Log
@@ -28,11 +28,11 @@ def check_topic_name(name: str) -> None:
     Check a name by Kafka's rule (``org.apache.kafka.common.internals.Topic``).
 
     Raises:
-        Refused: With INVALID_TOPIC_EXCEPTION.
+        ApiError: With INVALID_TOPIC_EXCEPTION.
 
     """
     if name in (".", "..") or not _LEGAL_NAME.fullmatch(name):
-        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {name!r}")
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {name!r}")
 
 
 def check_partitions(partitions: int) -> None:
@@ -40,13 +40,13 @@ def check_partitions(partitions: int) -> None:
     Check a number of partitions.
 
     Raises:
-        Refused: With INVALID_PARTITIONS or POLICY_VIOLATION.
+        ApiError: With INVALID_PARTITIONS or POLICY_VIOLATION.
 
     """
     if partitions <= 0:
-        raise Refused(ErrorCode.INVALID_PARTITIONS, f"{partitions} is no number of partitions")
+        raise ApiError(ErrorCode.INVALID_PARTITIONS, f"{partitions} is no number of partitions")
     if partitions > MAX_PARTITIONS:
-        raise Refused(ErrorCode.POLICY_VIOLATION, f"{partitions} partitions are more than {MAX_PARTITIONS}")
+        raise ApiError(ErrorCode.POLICY_VIOLATION, f"{partitions} partitions are more than {MAX_PARTITIONS}")
 
 
 @dataclass(slots=True)
@@ -153,12 +153,12 @@ class Topics:
         Return a topic.
 
         Raises:
-            Refused: With UNKNOWN_TOPIC_OR_PARTITION.
+            ApiError: With UNKNOWN_TOPIC_OR_PARTITION.
 
         """
         topic = self.get(name)
         if topic is None:
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
         return topic
 
     def log(self, name: str, partition: int) -> Log:
@@ -166,12 +166,12 @@ class Topics:
         Return a partition's log.
 
         Raises:
-            Refused: With UNKNOWN_TOPIC_OR_PARTITION.
+            ApiError: With UNKNOWN_TOPIC_OR_PARTITION.
 
         """
         topic = self.get(name)
         if topic is None or not 0 <= partition < len(topic.logs):
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{partition}")
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{partition}")
         return topic.logs[partition]
 
     def check_new(self, name: str, overrides: Mapping[str, str | None]) -> None:
@@ -179,17 +179,17 @@ class Topics:
         Say whether a topic with this name and these settings can be created.
 
         Raises:
-            Refused: With INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS or INVALID_CONFIG.
+            ApiError: With INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS or INVALID_CONFIG.
 
         """
         check_topic_name(name)
         with self._lock:
             if name in self._by_name:
-                raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name!r} already exists.")
+                raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name!r} already exists.")
             # Metrics replace '.' by '_', so Kafka allows but one of two such names.
             clash = next((other for other in self._by_name if _metric(other) == _metric(name)), None)
         if clash is not None:
-            raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic {name!r} collides with {clash!r}")
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic {name!r} collides with {clash!r}")
         check_settings(TOPIC_SETTINGS, overrides)
 
     def create(self, name: str, partitions: int, overrides: Mapping[str, str]) -> Topic:
@@ -197,7 +197,7 @@ class Topics:
         Create a topic.
 
         Raises:
-            Refused: As :meth:`check_new` and :func:`check_partitions` say; with KAFKA_STORAGE_ERROR
+            ApiError: As :meth:`check_new` and :func:`check_partitions` say; with KAFKA_STORAGE_ERROR
                 where it could not be kept.
 
         """
@@ -214,7 +214,7 @@ class Topics:
         Give a topic more partitions, up to that many.
 
         Raises:
-            Refused: With KAFKA_STORAGE_ERROR: that could not be kept.
+            ApiError: With KAFKA_STORAGE_ERROR: that could not be kept.
 
         """
         with self._changing:
@@ -226,7 +226,7 @@ class Topics:
         try:
             self._add_logs(topic, partitions, made)
             self._keep(topic, flushed=True)
-        except Refused:
+        except ApiError:
             del topic.logs[before:]
             if self._data is not None:
                 for number in made:
@@ -239,7 +239,7 @@ class Topics:
         for number in range(len(topic.logs), partitions):
             name = f"{topic.name}-{number}"
             if self.closing:
-                raise Refused(
+                raise ApiError(
                     ErrorCode.BROKER_NOT_AVAILABLE, f"{name} was not created: the broker is stopping"
                 )
             try:
@@ -266,7 +266,7 @@ class Topics:
         Delete a partition's records before an offset, -1 for all of them; return the new start.
 
         Raises:
-            Refused: As :meth:`.storage.log.Log.delete_records` says, or with UNKNOWN_TOPIC_OR_PARTITION.
+            ApiError: As :meth:`.storage.log.Log.delete_records` says, or with UNKNOWN_TOPIC_OR_PARTITION.
 
         """
         start = self.log(name, partition).delete_records(before_offset)

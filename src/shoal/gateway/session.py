@@ -27,7 +27,7 @@ from .rewriting import rewrite
 from .settings import GatewaySettings
 from .translation import list_offsets, produce, renumbered
 from .translation.fetch import FetchTranslation
-from .translation.request import Asking, Part
+from .translation.request import Part, TranslatedRequest
 from .translation.topic_limits import TopicLimits
 from .upstream import Upstream
 from .versions import OLDEST_TRANSLATED, REWRITTEN, served_versions
@@ -367,7 +367,9 @@ class Session:
         return working(size)
 
     def _translated(self, upstream: Upstream, header: RequestHeader, frame: memoryview) -> Sequence[Part]:
-        asking = Asking(header, frame, upstream, self._settings.upstream.isolation_level, self._other)
+        asking = TranslatedRequest(
+            header, frame, upstream, self._settings.upstream.isolation_level, self._other
+        )
         match header.api_key:
             case ApiKey.FETCH:
                 return self._fetches.translate(asking)

@@ -15,7 +15,7 @@ from ..client.cluster import Cluster
 from ..client.coordinator import committed_by_groups
 from ..errors import ConfigError
 from ..topic_partition import TopicPartition
-from .model.position import Pair
+from .model.position import MirrorPosition
 
 __all__ = ["OtherGroups", "OtherPosition"]
 
@@ -31,7 +31,7 @@ class OtherPosition(NamedTuple):
     """
 
     group: str
-    pair: Pair
+    pair: MirrorPosition
 
 
 class OtherGroups:
@@ -71,7 +71,7 @@ class OtherGroups:
                 continue
             for partition, each in committed.items():
                 try:
-                    pair = Pair.from_committed(each)
+                    pair = MirrorPosition.from_committed(each)
                 except ConfigError:
                     continue  # of a version of shoal that this one cannot read
                 known = found.get(partition)
@@ -81,7 +81,7 @@ class OtherGroups:
                     found[partition] = OtherPosition(group, pair)
         return found
 
-    def _is_of_these_topics(self, partition: TopicPartition, pair: Pair) -> bool:
+    def _is_of_these_topics(self, partition: TopicPartition, pair: MirrorPosition) -> bool:
         """Whether a pair names both topics as they are now; a cluster without topic ids proves nothing."""
         ids = (
             topic_id(self._source, partition),

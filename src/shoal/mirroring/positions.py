@@ -15,7 +15,7 @@ from ..client.coordinator import Membership, commit_offsets, fetch_offsets
 from ..errors import Disconnected, ShoalError
 from ..topic_partition import TopicPartition
 from .model.first_start import FirstStart, is_start_mark, read_first_start, start_mark
-from .model.position import Pair
+from .model.position import MirrorPosition
 
 __all__ = ["GroupPositions", "GroupState", "Positions", "PositionsInThread"]
 
@@ -25,10 +25,10 @@ class Positions(Protocol):
 
     def read_all(
         self, partitions: Iterable[TopicPartition]
-    ) -> tuple[dict[TopicPartition, Pair], dict[TopicPartition, int]]:
+    ) -> tuple[dict[TopicPartition, MirrorPosition], dict[TopicPartition, int]]:
         """Return the pairs; and the offsets that somebody else committed, a consumer perhaps."""
 
-    def commit(self, pairs: Mapping[TopicPartition, Pair]) -> Mapping[TopicPartition, ShoalError]:
+    def commit(self, pairs: Mapping[TopicPartition, MirrorPosition]) -> Mapping[TopicPartition, ShoalError]:
         """
         Commit; raises a :class:`~shoal.errors.ShoalError` where nobody's pair can be.
 
@@ -52,7 +52,7 @@ class GroupState:
 
     """
 
-    pairs: Mapping[TopicPartition, Pair]
+    pairs: Mapping[TopicPartition, MirrorPosition]
     starts: Mapping[TopicPartition, int]
     others: Mapping[TopicPartition, int]
     first_start: FirstStart | None
@@ -101,24 +101,24 @@ class GroupPositions:
         self._group = group
         self._membership = membership
 
-    def read(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Pair]:
+    def read(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, MirrorPosition]:
         """Return the pairs of those partitions that have one."""
         return self.read_all(partitions)[0]
 
     def read_all(
         self, partitions: Iterable[TopicPartition]
-    ) -> tuple[dict[TopicPartition, Pair], dict[TopicPartition, int]]:
+    ) -> tuple[dict[TopicPartition, MirrorPosition], dict[TopicPartition, int]]:
         state = self.read_state(partitions)
         return dict(state.pairs), dict(state.others)
 
     def read_state(self, partitions: Iterable[TopicPartition] | None = None) -> GroupState:
         """Return all that the group has of some partitions; by default of all."""
-        pairs: dict[TopicPartition, Pair] = {}
+        pairs: dict[TopicPartition, MirrorPosition] = {}
         starts: dict[TopicPartition, int] = {}
         others: dict[TopicPartition, int] = {}
         first_starts: set[FirstStart | None] = set()
         for partition, committed in fetch_offsets(self._cluster, self._group, partitions).items():
-            if (pair := Pair.from_committed(committed)) is not None:
+            if (pair := MirrorPosition.from_committed(committed)) is not None:
                 pairs[partition] = pair
                 first_starts.add(pair.first_start)
                 continue
@@ -141,7 +141,7 @@ class GroupPositions:
             for error in commit_offsets(self._cluster, self._group, marks, self._membership()).values():
                 raise error
 
-    def commit(self, pairs: Mapping[TopicPartition, Pair]) -> Mapping[TopicPartition, ShoalError]:
+    def commit(self, pairs: Mapping[TopicPartition, MirrorPosition]) -> Mapping[TopicPartition, ShoalError]:
         positions = {partition: pair.to_committed() for partition, pair in pairs.items()}
         return commit_offsets(self._cluster, self._group, positions, self._membership())
 
@@ -165,10 +165,10 @@ class PositionsInThread:
 
     def read_all(
         self, partitions: Iterable[TopicPartition]
-    ) -> tuple[dict[TopicPartition, Pair], dict[TopicPartition, int]]:
+    ) -> tuple[dict[TopicPartition, MirrorPosition], dict[TopicPartition, int]]:
         return self._thread.submit(self._positions.read_all, list(partitions)).result()
 
-    def commit(self, pairs: Mapping[TopicPartition, Pair]) -> Mapping[TopicPartition, ShoalError]:
+    def commit(self, pairs: Mapping[TopicPartition, MirrorPosition]) -> Mapping[TopicPartition, ShoalError]:
         self.is_committing = True
         try:
             return self.begin_commit(pairs).result()
@@ -176,12 +176,12 @@ class PositionsInThread:
             self.is_committing = False
 
     def begin_commit(
-        self, pairs: Mapping[TopicPartition, Pair]
+        self, pairs: Mapping[TopicPartition, MirrorPosition]
     ) -> Future[Mapping[TopicPartition, ShoalError]]:
         """Commit without waiting for the outcome."""
         return self._thread.submit(self._commit, pairs)
 
-    def _commit(self, pairs: Mapping[TopicPartition, Pair]) -> Mapping[TopicPartition, ShoalError]:
+    def _commit(self, pairs: Mapping[TopicPartition, MirrorPosition]) -> Mapping[TopicPartition, ShoalError]:
         try:
             return self._positions.commit(pairs)
         except Disconnected:

@@ -24,7 +24,7 @@ from ..client.membership import GroupMembership, MembershipSettings, RebalanceLi
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, GroupHeld, ShoalError
 from ..mirroring.control import ControlServer, lease_clock_s
-from ..mirroring.driver.schedule import Work
+from ..mirroring.driver.schedule import PartitionSchedule
 from ..mirroring.model.reports import stopped_report
 from ..mirroring.model.text import first_few
 from ..mirroring.monitoring.metrics import Metrics
@@ -68,7 +68,7 @@ class GroupShare(RebalanceListener):
         include: re.Pattern[str],
         *,
         control: ControlServer,
-        work: Work,
+        work: PartitionSchedule,
         metrics: Metrics,
         prepare: Callable[[Sequence[str]], Mapping[str, PreparedTopic]],
         settle: Callable[[Sequence[TopicPartition], Membership], object],

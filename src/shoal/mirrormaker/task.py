@@ -31,7 +31,7 @@ from ..client.producer.settings import ProducerSettings
 from ..error_codes import ErrorCode
 from ..errors import AccessRefused, BrokerError, BufferFull, ProtocolError, ShoalError
 from ..mirroring.control import Control
-from ..mirroring.model.copy_options import CopySettings, Handling
+from ..mirroring.model.copy_options import CopyOptions, Handling
 from ..mirroring.model.first_start import remembering
 from ..mirroring.model.incidents import REFUSED_WRITERS
 from ..mirroring.model.options import MirrorOptions
@@ -40,7 +40,7 @@ from ..mirroring.model.topics import TopicSelection
 from ..mirroring.positions import GroupPositions
 from ..mirroring.prepare.prepare import prepare
 from ..mirroring.task.reports import ProcessUse
-from ..mirroring.task.task import LaneResult
+from ..mirroring.task.task import TaskResult
 from ..records import Decision
 from ..topic_partition import TopicPartition
 from .handlers import (
@@ -90,7 +90,7 @@ class _Ended(Exception):
     """The lane is to end; what is under way is given up."""
 
 
-def handle_lane(ranges: Sequence[CopyRange], settings: CopySettings, control: Control) -> LaneResult:
+def handle_lane(ranges: Sequence[CopyRange], settings: CopyOptions, control: Control) -> TaskResult:
     """
     Mirror partitions through the settings' handler, until an end is requested.
 
@@ -108,7 +108,7 @@ def handle_lane(ranges: Sequence[CopyRange], settings: CopySettings, control: Co
 
 class _Lane:
     def __init__(
-        self, ranges: Sequence[CopyRange], settings: CopySettings, handling: Handling, control: Control
+        self, ranges: Sequence[CopyRange], settings: CopyOptions, handling: Handling, control: Control
     ) -> None:
         self._settings = settings
         self._handling = handling
@@ -134,10 +134,10 @@ class _Lane:
         self._destination = Cluster(settings.destination)
         self._producer: RawProducer | None = None
 
-    def run(self) -> LaneResult:
+    def run(self) -> TaskResult:
         with self._source, self._destination:
             if not self._ranges:
-                return LaneResult((), complete=False)
+                return TaskResult((), complete=False)
             self._find_positions()
             with RawConsumer(self._consumer_settings()) as consumer:
                 consumer.assign(self._partitions)
@@ -152,7 +152,7 @@ class _Lane:
                 finally:
                     self._end(producer)
         stopped = tuple(each.stopped for each in self._partitions.values() if each.stopped)
-        return LaneResult(stopped, complete=False)
+        return TaskResult(stopped, complete=False)
 
     def _consumer_settings(self) -> ConsumerSettings:
         read = ConsumerSettings.from_properties(

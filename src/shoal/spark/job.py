@@ -39,18 +39,18 @@ from shoal.mirroring.driver.discovery import Discovery
 from shoal.mirroring.driver.group_lock import GroupLock, MirrorIdentity
 from shoal.mirroring.driver.loop import AtWork, DriverLoop, Place
 from shoal.mirroring.driver.retrying import StoppedRetries
-from shoal.mirroring.driver.schedule import Work
+from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.driver.signals import Signals
 from shoal.mirroring.model.first_start import FirstStart
 from shoal.mirroring.model.incidents import Incident
 from shoal.mirroring.model.offset_map import AcknowledgedRun
 from shoal.mirroring.model.options import MirrorOptions, Start, checkpoint_name
-from shoal.mirroring.model.position import Pair
+from shoal.mirroring.model.position import MirrorPosition
 from shoal.mirroring.model.progress import Phase, Progress, Summary
 from shoal.mirroring.model.reports import left_out_report, stopped_report
 from shoal.mirroring.model.text import first_few
 from shoal.mirroring.model.topics import TopicSelection
-from shoal.mirroring.model.window import SliceClock
+from shoal.mirroring.model.window import WindowClock
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.monitoring.page import About, Watch
 from shoal.mirroring.monitoring.processes import LocalProcesses
@@ -174,13 +174,13 @@ class Run:
         resources.callback(identity.release)
         if identity.warning:
             self._on_warning(identity.warning)
-        work = Work(prepared.topics, self._metrics)
+        work = PartitionSchedule(prepared.topics, self._metrics)
         control = ControlServer(
             listening_host(self._options),
             secrets.token_hex(16),
             self._metrics.apply,
             letter_of(self._options),
-            slices=None if self._options.once else SliceClock(self._options.slice_s),
+            slices=None if self._options.once else WindowClock(self._options.slice_s),
             on_plan=work.plan,
             in_trouble=work.in_trouble,
             clock=ReferenceClock.of(self._options.destination, self._on_warning),
@@ -263,7 +263,7 @@ class Run:
     def _discover(
         self,
         prepared: Prepared,
-        work: Work,
+        work: PartitionSchedule,
         control: ControlServer,
         lock: GroupLock,
         warn: Callable[[str], object],
@@ -287,7 +287,7 @@ class Run:
         )
 
     def _watch_copies(
-        self, group: str, work: Work, control: ControlServer, warn: Callable[[str], object]
+        self, group: str, work: PartitionSchedule, control: ControlServer, warn: Callable[[str], object]
     ) -> CopyWatch:
         """Compare the copies with the pairs while the mirror runs, also those that nothing is written to."""
 
@@ -324,7 +324,7 @@ class Run:
         self,
         prepared: Prepared,
         partitions: Sequence[TopicPartition],
-        pairs: Mapping[TopicPartition, Pair],
+        pairs: Mapping[TopicPartition, MirrorPosition],
     ) -> None:
         """Count the partitions as stopped whose copies are gone; no task can find that out."""
         reasons = {
@@ -415,7 +415,12 @@ class Run:
     # On Spark
 
     def _run_on_spark(
-        self, prepared: Prepared, work: Work, checkpoint: Path, control: ControlServer, lock: Place
+        self,
+        prepared: Prepared,
+        work: PartitionSchedule,
+        checkpoint: Path,
+        control: ControlServer,
+        lock: Place,
     ) -> Summary:
         log_file = checkpoint / "spark.log"
         ours = SparkContext._active_spark_context is None
@@ -488,7 +493,12 @@ class Run:
             )
 
     def _summary(
-        self, prepared: Prepared, work: Work, python_cpu_s: float, jvm_cpu_s: float, log_file: Path
+        self,
+        prepared: Prepared,
+        work: PartitionSchedule,
+        python_cpu_s: float,
+        jvm_cpu_s: float,
+        log_file: Path,
     ) -> Summary:
         done = self._metrics.progress()
         partitions = self._metrics.partitions().values()

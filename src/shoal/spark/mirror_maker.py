@@ -20,12 +20,12 @@ from shoal.client.coordinator import Membership
 from shoal.errors import ConfigError, ShoalError
 from shoal.mirroring.control import ControlServer, ReferenceClock
 from shoal.mirroring.driver.group_lock import MirrorIdentity
-from shoal.mirroring.driver.schedule import Work
+from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.options import checkpoint_name
 from shoal.mirroring.model.progress import Progress, Summary
 from shoal.mirroring.model.topics import TopicSelection
-from shoal.mirroring.model.window import SliceClock
+from shoal.mirroring.model.window import WindowClock
 from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.prepare.prepare import Prepared, PreparedTopic, prepare, producer_id_expiration_ms
 from shoal.mirrormaker.group_share import GroupShare
@@ -99,13 +99,13 @@ class _MirrorMaker(Run):
             prepared = self._look()
             watch.know(prepared.group, prepared.warnings)
             checkpoint = self._take_checkpoint(prepared.group, resources)
-            work = Work({}, self._metrics, shares=True, streams=maker.streams)
+            work = PartitionSchedule({}, self._metrics, shares=True, streams=maker.streams)
             control = ControlServer(
                 listening_host(options),
                 secrets.token_hex(16),
                 self._hear,
                 letter_of(options),
-                slices=SliceClock(options.slice_s),
+                slices=WindowClock(options.slice_s),
                 on_plan=work.plan,
                 in_trouble=work.in_trouble,
                 is_ours=work.has,

@@ -18,7 +18,7 @@ import javaproperties
 from shoal.client.config import ClientConfig
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.errors import ConfigError
-from shoal.mirroring.model.copy_options import CopySettings, Handling, MultiBatch, Rebatch
+from shoal.mirroring.model.copy_options import CopyOptions, Handling, MultiBatch, Rebatch
 from shoal.mirroring.model.first_start import FirstStart
 from shoal.mirroring.model.incidents import parse_delivery, parse_incident_kind
 from shoal.mirroring.model.options import MirrorOptions
@@ -100,7 +100,7 @@ class ReadOptions:
         group: The consumer group whose pairs say where to go on; None without one.
         destination: With ``group``: where the pairs lead, so that lanes can be dealt by leaders.
         rename: As ``--rename``.
-        takes_over_offsets: See :class:`~shoal.mirroring.model.copy_options.CopySettings`.
+        takes_over_offsets: See :class:`~shoal.mirroring.model.copy_options.CopyOptions`.
         allow_unauthenticated_spark: See :mod:`shoal.spark.connections`.
         control: Of the mirror's driver.
 
@@ -185,7 +185,7 @@ class WriteOptions:
     """
 
     destination: ClientConfig
-    copy: CopySettings | None
+    copy: CopyOptions | None
     rename: str | None
     allow_gaps: bool
     allow_unauthenticated_spark: bool
@@ -226,7 +226,7 @@ class WriteOptions:
         return TopicSelection(topics="(.*)", rename=self.rename)
 
 
-def _copy_settings(source: ClientConfig, destination: ClientConfig, left: dict[str, str]) -> CopySettings:
+def _copy_settings(source: ClientConfig, destination: ClientConfig, left: dict[str, str]) -> CopyOptions:
     if "group" not in left:
         raise ConfigError(
             "option group: name the consumer group on the source cluster that holds the position"
@@ -236,8 +236,8 @@ def _copy_settings(source: ClientConfig, destination: ClientConfig, left: dict[s
         source, destination, TopicSelection("(.*)"), keep_append_time=keep_append_time
     ).rules()
     continue_on = [each for each in left.pop("continueon", "").split(",") if each]
-    settings = CopySettings(source, destination, left.pop("group"), rules)
-    return CopySettings(
+    settings = CopyOptions(source, destination, left.pop("group"), rules)
+    return CopyOptions(
         source,
         destination,
         settings.group,

@@ -20,7 +20,7 @@ from shoal.mirroring.assignment import (
     plan_ranges,
     start_offsets,
 )
-from shoal.mirroring.model.position import Pair
+from shoal.mirroring.model.position import MirrorPosition
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.positions import GroupPositions
@@ -193,7 +193,7 @@ class Planner:
 
     @staticmethod
     def _doubted(
-        destination: Cluster, pairs: Mapping[TopicPartition, Pair], destinations: Mapping[str, str]
+        destination: Cluster, pairs: Mapping[TopicPartition, MirrorPosition], destinations: Mapping[str, str]
     ) -> list[TopicPartition]:
         """
         Return the partitions whose copy is not what their pair says: a task has to look, also at nothing new.

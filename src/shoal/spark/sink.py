@@ -12,7 +12,7 @@ from pyspark.sql.types import Row
 from shoal.errors import ConfigError, ShoalError
 from shoal.mirroring.control import Control, ControlConnection, Uncontrolled
 from shoal.mirroring.model.ranges import CopyRange
-from shoal.mirroring.task.task import copy_lane
+from shoal.mirroring.task.task import run_copy_task
 from shoal.mirroring.task.write_rows import new_writer, write_rows
 from shoal.mirrormaker.task import handle_lane
 from shoal.spark.connections import refuse_revealing_in_task
@@ -82,7 +82,7 @@ class _Sink:
     def _copy_lane(self, ranges: Sequence[CopyRange], control: Control) -> Written:
         settings = unlocked(self._options).copy
         assert settings is not None
-        result = (handle_lane if settings.handling else copy_lane)(ranges, settings, control)
+        result = (handle_lane if settings.handling else run_copy_task)(ranges, settings, control)
         if result.stopped and self._options.control is None:
             # Nobody else would tell the user.
             raise ShoalError("; ".join(map(str, result.stopped)))

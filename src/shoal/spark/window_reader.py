@@ -16,7 +16,7 @@ from shoal.mirroring.assignment import deal_lanes, lanes_worth_having, start_off
 from shoal.mirroring.control import ask_starts, planning
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.reports import left_out_report
-from shoal.mirroring.model.window import SlicePlan
+from shoal.mirroring.model.window import WindowPlan
 from shoal.mirroring.positions import GroupPositions
 from shoal.spark.first_sentence import sentence_first
 from shoal.spark.limits import ReadLimit
@@ -52,7 +52,7 @@ class SliceReader(DataSourceStreamReader):
         self._driver = (control.host, control.port), control.token
         self._planner: _SlicePlanner | None = None
         self._last: dict[str, Any] = {}
-        self._without_lanes: SlicePlan | None = None
+        self._without_lanes: WindowPlan | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # What a task needs; connections stay where they are.
@@ -79,7 +79,7 @@ class SliceReader(DataSourceStreamReader):
         self._last = {_SLICE: time.time_ns()}
         return self._last
 
-    def _await_another(self, without_lanes: SlicePlan) -> SlicePlan | None:
+    def _await_another(self, without_lanes: WindowPlan) -> WindowPlan | None:
         """Wait for a plan that is worth a slice; None where there is none for now."""
         for _ in range(_LOOKS):
             time.sleep(_LOOK_INTERVAL_S)
@@ -118,7 +118,7 @@ class SliceReader(DataSourceStreamReader):
         """Yield a lane's rows. Runs in the task."""
         return reference_rows(partition)
 
-    def _plan(self) -> SlicePlan | None:
+    def _plan(self) -> WindowPlan | None:
         try:
             with planning(*self._driver) as (plan, _):
                 return plan
@@ -154,7 +154,7 @@ class _SlicePlanner:
         self.left_out: dict[TopicPartition, str] = {}
         self.gone: dict[TopicPartition, str] = {}
 
-    def lanes(self, plan: SlicePlan, pause: Callable[[float], object]) -> list[Lane]:
+    def lanes(self, plan: WindowPlan, pause: Callable[[float], object]) -> list[Lane]:
         """Return the lanes of the next slice; waits for the clusters until ``pause`` raises."""
         return patiently(lambda: self._lanes(plan), patience_s=math.inf, pause=pause)
 
@@ -170,7 +170,7 @@ class _SlicePlanner:
         self._source.close()
         self._destination.close()
 
-    def _lanes(self, plan: SlicePlan) -> list[Lane]:
+    def _lanes(self, plan: WindowPlan) -> list[Lane]:
         there = None
         if plan.share is not None and not self._starts.has_looked:
             # What is given to this mirror later may have been there all the time.
@@ -195,7 +195,7 @@ class _SlicePlanner:
         lanes = min(plan.streams, most) if plan.streams else lanes_worth_having(len(ranges), leaders, most)
         return [Lane(lane) for lane in deal_lanes(ranges, lanes, leaders, plan.weights)]
 
-    def _partitions(self, plan: SlicePlan) -> list[TopicPartition]:
+    def _partitions(self, plan: WindowPlan) -> list[TopicPartition]:
         """Return what is ready at the destination, and is still at the source."""
         topics = self._source.metadata.topics
         return [
@@ -206,7 +206,7 @@ class _SlicePlanner:
             if number < count
         ]
 
-    def _deleted(self, plan: SlicePlan) -> dict[TopicPartition, str]:
+    def _deleted(self, plan: WindowPlan) -> dict[TopicPartition, str]:
         """Return what was mirrored, and is not at the source any more."""
         topics = self._source.metadata.topics
         return {

@@ -16,7 +16,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 from ..client.offsets import list_offsets
-from ..mirroring.model.position import Pair
+from ..mirroring.model.position import MirrorPosition
 from .common_start import (
     CommonStart,
     Found,
@@ -94,7 +94,7 @@ class ProposedAlignment:
     is_final: bool
 
 
-def alignments(logs: LogPair, pair: Pair | None, pair_note: str) -> Iterator[ProposedAlignment]:
+def alignments(logs: LogPair, pair: MirrorPosition | None, pair_note: str) -> Iterator[ProposedAlignment]:
     """
     Yield where the comparison may begin, the likeliest place first.
 
@@ -116,7 +116,7 @@ def alignments(logs: LogPair, pair: Pair | None, pair_note: str) -> Iterator[Pro
         yield from _by_content(logs, pair_note)
 
 
-def _by_pair(logs: LogPair, pair: Pair, note: str) -> Iterator[ProposedAlignment]:
+def _by_pair(logs: LogPair, pair: MirrorPosition, note: str) -> Iterator[ProposedAlignment]:
     origin, position = CommonStart(*pair.origin), CommonStart(pair.source_offset, pair.destination_offset)
     if logs.start.source <= origin.source and logs.start.destination <= origin.destination:
         older = _start_of_older_copy(logs, origin)

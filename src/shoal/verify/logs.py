@@ -9,7 +9,7 @@ from ..client.cluster import Cluster, is_transient, patiently
 from ..client.config import IsolationLevel
 from ..client.offsets import EARLIEST, LATEST, list_offsets, log_end_offsets
 from ..errors import ShoalError
-from ..mirroring.model.position import Pair
+from ..mirroring.model.position import MirrorPosition
 from ..topic_partition import TopicPartition
 from .errors import NotComparable
 from .report import OffsetRange
@@ -79,7 +79,9 @@ def _ask_patiently(
     return answers
 
 
-def check_end(destination: Cluster, partition: TopicPartition, log: OffsetRange, pair: Pair | None) -> None:
+def check_end(
+    destination: Cluster, partition: TopicPartition, log: OffsetRange, pair: MirrorPosition | None
+) -> None:
     """
     Make sure that what was committed can be read, unless it is lost.
 

@@ -8,7 +8,7 @@ from ..client.cluster import Cluster, patiently
 from ..client.coordinator import Committed, fetch_offsets
 from ..errors import ConfigError, ShoalError
 from ..mirroring.model.options import default_group
-from ..mirroring.model.position import Pair
+from ..mirroring.model.position import MirrorPosition
 from ..topic_partition import TopicPartition
 from .errors import NotComparable
 
@@ -71,13 +71,13 @@ class CommittedPairs:
         """Whether a mirror has committed a pair for a partition, readable or not."""
         committed = self._committed.get(source)
         try:
-            return committed is not None and Pair.from_committed(committed) is not None
+            return committed is not None and MirrorPosition.from_committed(committed) is not None
         except ConfigError:
             return True
 
     def pair(
         self, source: TopicPartition, destination: TopicPartition, *, copy_is_empty: bool = False
-    ) -> tuple[Pair | None, str]:
+    ) -> tuple[MirrorPosition | None, str]:
         """
         Return a partition's pair if it speaks of the logs of now, and a phrase about it.
 
@@ -94,7 +94,7 @@ class CommittedPairs:
         committed = self._committed.get(source)
         if committed is None:
             return None, "the group has committed no position for it"
-        pair = Pair.from_committed(committed)
+        pair = MirrorPosition.from_committed(committed)
         if pair is None:
             return None, "the group's committed position is not one of shoal's"
         if self._is_another(self._source, source, pair.source_topic_id):

@@ -10,7 +10,7 @@ from ..client.cluster import Cluster, patiently
 from ..client.config import IsolationLevel
 from ..error_codes import ErrorCode, named_code
 from ..errors import ShoalError
-from ..mirroring.model.position import Pair
+from ..mirroring.model.position import MirrorPosition
 from ..topic_partition import TopicPartition
 from .logs import ask_logs, check_end
 from .pairs import CommittedPairs
@@ -42,7 +42,7 @@ class PartitionPlan:
     destination: TopicPartition
     source_log: OffsetRange
     destination_log: OffsetRange
-    pair: Pair | None
+    pair: MirrorPosition | None
     pair_note: str
 
 

@@ -9,11 +9,11 @@ from contextlib import suppress
 from typing import ClassVar
 from unittest.mock import patch
 
-from shoal.broker.api_error import Refused
+from shoal.broker.api_error import ApiError
 from shoal.broker.storage.log import Log
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
-from shoal.mirroring.model.position import Pair
+from shoal.mirroring.model.position import MirrorPosition
 from shoal.mirroring.task import copy_loop as route
 from shoal.protocol.apis import ApiKey
 from shoal.records import RecordBatch, read_key_value_headers, read_records
@@ -439,14 +439,14 @@ class PositionsLost(Scenario):
         return exact_or_stopped(found)
 
     def begin(self, stage: Stage) -> None:
-        self._former: list[Pair] = []
+        self._former: list[MirrorPosition] = []
 
     def round(self, stage: Stage) -> None:
         stage.task()
         stage.source.faults.clear()
         match stage.dice.randrange(6):
             case 0:
-                with suppress(Refused):  # there is no such group yet
+                with suppress(ApiError):  # there is no such group yet
                     stage.brokers.forget_pairs()
             case 1 | 2:
                 stage.set(group=stage.dice.choice(["mirror", "another", "a third"]))
@@ -471,7 +471,7 @@ class PositionsDeleted(Scenario):
     def round(self, stage: Stage) -> None:
         stage.task()
         if stage.dice.random() < 0.4:
-            with suppress(Refused):  # there is no such group yet
+            with suppress(ApiError):  # there is no such group yet
                 stage.brokers.forget_pairs()
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..api_error import Refused
+from ..api_error import ApiError
 from .call import Call
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def _error(broker: Broker, call: Call, topic: str, partition: int) -> ErrorCode:
     try:
         call.check_before(topic, partition)
         broker.topics.log(topic, partition)
-    except Refused as refused:
+    except ApiError as refused:
         return refused.code
     return ErrorCode.NONE
 
@@ -57,7 +57,7 @@ def _add(broker: Broker, call: Call, request: Any, partitions: list[tuple[str, i
             partitions,
         )
         call.check_after()
-    except Refused as refused:
+    except ApiError as refused:
         return call.code_of(refused, fenced_from=_FENCED_FROM)
     return ErrorCode.NONE
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..api_error import Refused
+from ..api_error import ApiError
 from ..config import BROKER_SETTINGS, TOPIC_SETTINGS, check_settings
 from .call import Call
 from .describe_configs import ResourceType, check_broker
@@ -42,7 +42,7 @@ def current_settings(broker: Broker, wanted: Any) -> Mapping[str, str]:
     Return the settings that a resource has of its own.
 
     Raises:
-        Refused: With UNKNOWN_TOPIC_OR_PARTITION or INVALID_REQUEST.
+        ApiError: With UNKNOWN_TOPIC_OR_PARTITION or INVALID_REQUEST.
 
     """
     if wanted.resource_type == ResourceType.TOPIC:
@@ -50,7 +50,7 @@ def current_settings(broker: Broker, wanted: Any) -> Mapping[str, str]:
     if wanted.resource_type == ResourceType.BROKER:
         check_broker(broker, wanted.resource_name)
         return broker.config.dynamic
-    raise Refused(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {wanted.resource_type}")
+    raise ApiError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {wanted.resource_type}")
 
 
 def alter_or_refuse(
@@ -76,7 +76,7 @@ def alter_or_refuse(
         call.check_before()
         _alter(broker, wanted, altered(broker, wanted), validate_only)
         call.check_after()
-    except Refused as refused:
+    except ApiError as refused:
         error, message = refused.code, refused.message
     return {
         "error_code": error,

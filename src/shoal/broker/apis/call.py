@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
-from ..api_error import Refused
+from ..api_error import ApiError
 from .faults import Fault
 
 __all__ = ["Call"]
@@ -42,7 +42,7 @@ class Call:
         Let a fault refuse the request, or its part for one partition, before it has any effect.
 
         Raises:
-            Refused: With the fault's error.
+            ApiError: With the fault's error.
 
         """
         self._check("before", topic, partition)
@@ -52,12 +52,12 @@ class Call:
         Let a fault answer an error for what took effect.
 
         Raises:
-            Refused: With the fault's error.
+            ApiError: With the fault's error.
 
         """
         self._check("after", topic, partition)
 
-    def code_of(self, refused: Refused, *, fenced_from: int) -> ErrorCode:
+    def code_of(self, refused: ApiError, *, fenced_from: int) -> ErrorCode:
         """Return a refusal's code; PRODUCER_FENCED is none that a version before that one knows (KIP-588)."""
         if refused.code is ErrorCode.PRODUCER_FENCED and self.version < fenced_from:
             return ErrorCode.INVALID_PRODUCER_EPOCH
@@ -68,4 +68,4 @@ class Call:
         if fault is None or fault.error is None or fault.effect != effect:
             return
         if not topic or fault.concerns(topic, partition):
-            raise Refused(fault.error, "a fault that a test asked for")
+            raise ApiError(fault.error, "a fault that a test asked for")

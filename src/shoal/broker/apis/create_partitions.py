@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..api_error import Refused
+from ..api_error import ApiError
 from ..topics import check_partitions
 from .call import Call
 from .create_topics import check_assignment
@@ -32,13 +32,13 @@ def _grow(broker: Broker, call: Call, wanted: Any, validate_only: bool) -> Any:
         topic = broker.topics.topic(wanted.name)
         added = wanted.count - len(topic.logs)
         if added <= 0:
-            raise Refused(
+            raise ApiError(
                 ErrorCode.INVALID_PARTITIONS, f"topic {wanted.name!r} has {len(topic.logs)} partitions"
             )
         check_partitions(added)
         if wanted.assignments is not None:
             if len(wanted.assignments) != added:
-                raise Refused(
+                raise ApiError(
                     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                     f"{len(wanted.assignments)} assignments for {added} new partitions",
                 )
@@ -47,6 +47,6 @@ def _grow(broker: Broker, call: Call, wanted: Any, validate_only: bool) -> Any:
         if not validate_only:
             broker.topics.grow(topic, wanted.count)
         call.check_after(wanted.name)
-    except Refused as refused:
+    except ApiError as refused:
         return _Result(name=wanted.name, error_code=refused.code, error_message=refused.message)
     return _Result(name=wanted.name, error_code=ErrorCode.NONE, error_message=None)

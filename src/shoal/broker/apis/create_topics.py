@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..api_error import Refused
+from ..api_error import ApiError
 from ..topics import check_partitions
 from .call import Call
 from .describe_configs import describe_topic_settings
@@ -45,7 +45,7 @@ def _create(broker: Broker, call: Call, request: Any, wanted: Any, count: int) -
     try:
         call.check_before(wanted.name)
         if count > 1:
-            raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         broker.topics.check_new(wanted.name, overrides)
         partitions = _check_placement(broker, wanted)
         topic_id = None
@@ -54,7 +54,7 @@ def _create(broker: Broker, call: Call, request: Any, wanted: Any, count: int) -
             for assignment in wanted.assignments:
                 broker.leaders.assign(wanted.name, assignment.partition_index, assignment.broker_ids[0])
         call.check_after(wanted.name)
-    except Refused as refused:
+    except ApiError as refused:
         return _Result(
             name=wanted.name,
             topic_id=None,
@@ -86,20 +86,20 @@ def _check_placement(broker: Broker, wanted: Any) -> int:
     """Check replication factor, partitions and assignment; return the number of partitions."""
     if wanted.assignments:
         if wanted.replication_factor != _BROKERS_DEFAULT or wanted.num_partitions != _BROKERS_DEFAULT:
-            raise Refused(
+            raise ApiError(
                 ErrorCode.INVALID_REQUEST,
                 "with a manual partition assignment, replication factor and partitions must be -1",
             )
         numbers = sorted(assignment.partition_index for assignment in wanted.assignments)
         if numbers != list(range(len(numbers))):
-            raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partitions {numbers} have gaps")
+            raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partitions {numbers} have gaps")
         for assignment in wanted.assignments:
             check_assignment(broker, assignment.broker_ids)
         partitions = len(numbers)
     else:
         nodes = len(broker.leaders.nodes)
         if wanted.replication_factor != _BROKERS_DEFAULT and not 1 <= wanted.replication_factor <= nodes:
-            raise Refused(
+            raise ApiError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 f"a replication factor of {wanted.replication_factor} with {nodes} brokers",
             )
@@ -115,12 +115,12 @@ def check_assignment(broker: Broker, broker_ids: list[int]) -> None:
     Check the replicas that a client assigned to a partition.
 
     Raises:
-        Refused: With INVALID_REPLICA_ASSIGNMENT.
+        ApiError: With INVALID_REPLICA_ASSIGNMENT.
 
     """
     known = [node.node_id for node in broker.leaders.nodes]
     if not broker_ids or len(set(broker_ids)) < len(broker_ids) or not set(broker_ids) <= set(known):
-        raise Refused(
+        raise ApiError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"replicas {broker_ids}, and the brokers are {known}",
         )

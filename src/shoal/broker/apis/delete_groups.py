@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..api_error import Refused
+from ..api_error import ApiError
 from .call import Call
 
 if TYPE_CHECKING:
@@ -32,6 +32,6 @@ def _delete(broker: Broker, call: Call, group_id: str) -> ErrorCode:
         call.check_before()
         broker.groups.delete(group_id)
         call.check_after()
-    except Refused as refused:
+    except ApiError as refused:
         return refused.code
     return ErrorCode.NONE

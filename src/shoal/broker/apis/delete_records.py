@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..api_error import Refused
+from ..api_error import ApiError
 from .call import Call
 
 if TYPE_CHECKING:
@@ -42,6 +42,6 @@ def _delete(broker: Broker, call: Call, topic: str, partition: int, offset: int)
         broker.led_log(topic, partition)
         low_watermark = broker.topics.delete_records(topic, partition, offset)
         call.check_after(topic, partition)
-    except Refused as refused:
+    except ApiError as refused:
         return _Partition(partition_index=partition, low_watermark=-1, error_code=refused.code)
     return _Partition(partition_index=partition, low_watermark=low_watermark, error_code=ErrorCode.NONE)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..api_error import Refused
+from ..api_error import ApiError
 from ..topics import Topic
 from .call import Call
 
@@ -42,7 +42,7 @@ def _delete(broker: Broker, call: Call, name: str | None, topic_id: uuid.UUID | 
         broker.groups.forget_topic(topic.name)
         broker.leaders.forget(topic.name)
         call.check_after(topic.name)
-    except Refused as refused:
+    except ApiError as refused:
         return _Result(name=name, topic_id=topic_id, error_code=refused.code, error_message=refused.message)
     return _Result(name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE, error_message=None)
 
@@ -50,9 +50,9 @@ def _delete(broker: Broker, call: Call, name: str | None, topic_id: uuid.UUID | 
 def _find(broker: Broker, name: str | None, topic_id: uuid.UUID | None) -> Topic:
     if name is not None:
         if topic_id is not None:
-            raise Refused(ErrorCode.INVALID_REQUEST, "a topic is named by name or by id, not by both")
+            raise ApiError(ErrorCode.INVALID_REQUEST, "a topic is named by name or by id, not by both")
         return broker.topics.topic(name)
     topic = None if topic_id is None else broker.topics.with_id(topic_id)
     if topic is None:
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id}")
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id}")
     return topic

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..api_error import Refused
+from ..api_error import ApiError
 from .call import Call
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ def handle(broker: Broker, call: Call, request: Any) -> Any:
     try:
         call.check_before()
         if request.endpoint_type != _BROKERS:
-            raise Refused(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this endpoint is a broker's")
-    except Refused as refused:
+            raise ApiError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this endpoint is a broker's")
+    except ApiError as refused:
         error, message = refused.code, refused.message
     return _Response(
         version=call.version,

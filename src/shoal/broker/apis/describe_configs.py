@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..api_error import Refused
+from ..api_error import ApiError
 from ..config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, SettingType
 from ..topics import check_topic_name
 from .call import Call
@@ -79,7 +79,7 @@ def _describe(broker: Broker, call: Call, wanted: Any, include_synonyms: bool) -
     try:
         call.check_before()
         settings = _settings(broker, wanted.resource_type, wanted.resource_name)
-    except Refused as refused:
+    except ApiError as refused:
         error, message = refused.code, refused.message
     keys = wanted.configuration_keys
     return _Result(
@@ -103,7 +103,7 @@ def _settings(broker: Broker, resource_type: int, name: str) -> list[DescribedSe
             DescribedSetting(setting.name, setting.type, _broker_origins(setting.name, broker.config))
             for setting in BROKER_SETTINGS.values()
         ]
-    raise Refused(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource_type}")
+    raise ApiError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource_type}")
 
 
 def check_broker(broker: Broker, name: str) -> None:
@@ -111,11 +111,11 @@ def check_broker(broker: Broker, name: str) -> None:
     Check that a resource's name is this broker's id, or empty for all brokers.
 
     Raises:
-        Refused: With INVALID_REQUEST.
+        ApiError: With INVALID_REQUEST.
 
     """
     if name not in ("", str(broker.node_id)):
-        raise Refused(ErrorCode.INVALID_REQUEST, f"the broker is {broker.node_id}, not {name!r}")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"the broker is {broker.node_id}, not {name!r}")
 
 
 def describe_topic_settings(overrides: Mapping[str, str], broker: BrokerConfig) -> list[DescribedSetting]:

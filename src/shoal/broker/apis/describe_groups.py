@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..api_error import Refused
+from ..api_error import ApiError
 from ..coordination.group import Group, GroupState, Member
 from .call import Call
 
@@ -37,7 +37,7 @@ def handle(broker: Broker, call: Call, request: Any) -> Any:
 def _describe(broker: Broker, call: Call, group_id: str) -> Any:
     try:
         call.check_before()
-    except Refused as refused:
+    except ApiError as refused:
         return _empty(group_id, GroupState.DEAD, refused.code)
     described = broker.groups.read(group_id, _described)
     if described.group_state == GroupState.DEAD.value and call.version >= _NOT_FOUND_FROM:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..api_error import Refused
+from ..api_error import ApiError
 from ..storage.log import ProducerSnapshot
 from .call import Call
 
@@ -39,7 +39,7 @@ def _answer(broker: Broker, call: Call, topic: str, partition: int) -> Any:
     try:
         call.check_before(topic, partition)
         producers = broker.led_log(topic, partition).producers()
-    except Refused as refused:
+    except ApiError as refused:
         return _Partition(
             partition_index=partition,
             error_code=refused.code,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..api_error import Refused
+from ..api_error import ApiError
 from ..coordination.transactions import Transaction
 from .call import Call
 
@@ -35,8 +35,8 @@ def _answer(broker: Broker, call: Call, transactional_id: str) -> Any:
             lambda each: _described(each) if each.transactional_id == transactional_id else None
         )
         if not found:
-            raise Refused(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"nobody has {transactional_id!r}")
-    except Refused as refused:
+            raise ApiError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"nobody has {transactional_id!r}")
+    except ApiError as refused:
         return _State(
             error_code=refused.code,
             transactional_id=transactional_id,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..api_error import Refused
+from ..api_error import ApiError
 from .call import Call
 
 if TYPE_CHECKING:
@@ -31,6 +31,6 @@ def handle(broker: Broker, call: Call, request: Any) -> Any:
             committed=request.committed,
         )
         call.check_after()
-    except Refused as refused:
+    except ApiError as refused:
         error = call.code_of(refused, fenced_from=_FENCED_FROM)
     return _Response(version=call.version, error_code=error)

@@ -37,7 +37,7 @@ from ...error_codes import ErrorCode
 from ...protocol.fetch import LIMITED_FROM, MAGIC_1_FROM, MAGIC_2_FROM, FetchedPartition, FetchResponse
 from ...protocol.topic_ids import TOPIC_IDS_FROM
 from ...records import Codec
-from ..api_error import Refused
+from ..api_error import ApiError
 from ..coordination.fetch_sessions import Wanted
 from ..old_clients.down_converted import DownConverted
 from ..storage.file_segment import FileRange
@@ -64,7 +64,7 @@ def handle(broker: Broker, call: Call, request: Any) -> FetchResponse:
     try:
         names = broker.topics.names if call.version >= TOPIC_IDS_FROM else None
         context = broker.fetch_sessions.begin(request, names)
-    except Refused as refused:
+    except ApiError as refused:
         return FetchResponse(0, refused.code, 0, [])
     wanted = [(each, broker.topics.get(each.topic)) for each in context.wanted]
     committed = request.isolation_level == _READ_COMMITTED or call.version < MAGIC_2_FROM
@@ -156,7 +156,7 @@ def _read(
         else:
             read = limits.read(log, wanted.fetch_offset)
             record_set = read.record_set
-    except Refused as refused:
+    except ApiError as refused:
         return FetchedPartition(
             wanted.topic,
             wanted.partition,
@@ -192,16 +192,16 @@ def _wanted_log(broker: Broker, wanted: Wanted, topic: Topic | None) -> Log:
         topic: The one that had the name when the request came: it may be deleted while a fetch waits.
 
     Raises:
-        Refused: With UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION or INCONSISTENT_TOPIC_ID.
+        ApiError: With UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION or INCONSISTENT_TOPIC_ID.
 
     """
     if not wanted.topic:
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {wanted.topic_id}")
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {wanted.topic_id}")
     log = _log(wanted, topic)
     if topic is None or log is None or broker.topics.get(wanted.topic) is not topic:
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
     if wanted.topic_id not in (None, topic.topic_id):
-        raise Refused(ErrorCode.INCONSISTENT_TOPIC_ID, f"{wanted.topic} has another id")
+        raise ApiError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{wanted.topic} has another id")
     return log
 
 
@@ -210,13 +210,13 @@ def _check_version(version: int, log: Log) -> None:
     Refuse what a version cannot be given, by the topic's settings.
 
     Raises:
-        Refused: With UNSUPPORTED_COMPRESSION_TYPE (KIP-110) or UNSUPPORTED_VERSION (KIP-283).
+        ApiError: With UNSUPPORTED_COMPRESSION_TYPE (KIP-110) or UNSUPPORTED_VERSION (KIP-283).
 
     """
     if version < _ZSTD_FROM and log.config.codec is Codec.ZSTD:
-        raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Fetch v{version} cannot carry ZStandard")
+        raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Fetch v{version} cannot carry ZStandard")
     if version < MAGIC_2_FROM and not log.config.down_conversion:
-        raise Refused(ErrorCode.UNSUPPORTED_VERSION, "message.downconversion.enable is false")
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "message.downconversion.enable is false")
 
 
 def _read_converted(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..api_error import Refused
+from ..api_error import ApiError
 from .call import Call
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ def _answer(broker: Broker, call: Call, key_type: int, key: str) -> dict[str, An
     try:
         call.check_before()
         if key_type not in (_GROUP, _TRANSACTION):
-            raise Refused(ErrorCode.INVALID_REQUEST, f"there is no coordinator of type {key_type}")
-    except Refused as refused:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no coordinator of type {key_type}")
+    except ApiError as refused:
         return {
             "node_id": -1,
             "host": "",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..api_error import Refused
+from ..api_error import ApiError
 from .call import Call
 
 if TYPE_CHECKING:
@@ -26,6 +26,6 @@ def handle(broker: Broker, call: Call, request: Any) -> Any:
             request.group_id, request.member_id, request.group_instance_id, request.generation_id
         )
         call.check_after()
-    except Refused as refused:
+    except ApiError as refused:
         error = refused.code
     return _Response(version=call.version, error_code=error)

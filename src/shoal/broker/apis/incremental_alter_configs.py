@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..api_error import Refused
+from ..api_error import ApiError
 from ..config import BROKER_SETTINGS, TOPIC_SETTINGS, Setting, SettingType
 from .alter_configs import alter_or_refuse, current_settings
 from .call import Call
@@ -46,12 +46,12 @@ def handle(broker: Broker, call: Call, request: Any) -> Any:
 def _altered(broker: Broker, wanted: Any) -> Mapping[str, str]:
     names = [config.name for config in wanted.configs]
     if len(set(names)) < len(names):
-        raise Refused(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     settings = TOPIC_SETTINGS if wanted.resource_type == ResourceType.TOPIC else BROKER_SETTINGS
     altered = dict(current_settings(broker, wanted))
     for config in wanted.configs:
         if config.name not in settings:
-            raise Refused(ErrorCode.INVALID_CONFIG, f"Unknown configuration {config.name}")
+            raise ApiError(ErrorCode.INVALID_CONFIG, f"Unknown configuration {config.name}")
         _apply(altered, settings[config.name], config)
     return altered
 
@@ -62,12 +62,12 @@ def _apply(altered: dict[str, str], setting: Setting, config: Any) -> None:
         altered.pop(setting.name, None)
         return
     if config.value is None:
-        raise Refused(ErrorCode.INVALID_CONFIG, f"Null value not supported for {setting.name}")
+        raise ApiError(ErrorCode.INVALID_CONFIG, f"Null value not supported for {setting.name}")
     if operation == Operation.SET:
         altered[setting.name] = config.value
     elif operation in (Operation.APPEND, Operation.SUBTRACT):
         if setting.type is not SettingType.LIST:
-            raise Refused(ErrorCode.INVALID_CONFIG, f"{setting.name} is no list")
+            raise ApiError(ErrorCode.INVALID_CONFIG, f"{setting.name} is no list")
         now = [entry for entry in altered.get(setting.name, setting.default).split(",") if entry]
         changes = config.value.split(",")
         if operation == Operation.APPEND:
@@ -76,4 +76,4 @@ def _apply(altered: dict[str, str], setting: Setting, config: Any) -> None:
             now = [entry for entry in now if entry not in changes]
         altered[setting.name] = ",".join(now)
     else:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown operation {operation}")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operation {operation}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..api_error import Refused
+from ..api_error import ApiError
 from .call import Call
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def handle(broker: Broker, call: Call, request: Any) -> Any:
         call.check_before()
         producer_id, epoch = _identity(broker, request)
         call.check_after()
-    except Refused as refused:
+    except ApiError as refused:
         error = call.code_of(refused, fenced_from=_FENCED_FROM)
         return _Response(version=call.version, error_code=error, producer_id=-1, producer_epoch=-1)
     return _Response(
@@ -40,7 +40,7 @@ def handle(broker: Broker, call: Call, request: Any) -> Any:
 
 def _identity(broker: Broker, request: Any) -> tuple[int, int]:
     if (request.producer_id == -1) != (request.producer_epoch == -1):
-        raise Refused(ErrorCode.INVALID_REQUEST, "a producer id without an epoch, or the reverse")
+        raise ApiError(ErrorCode.INVALID_REQUEST, "a producer id without an epoch, or the reverse")
     if request.transactional_id is None:
         return broker.producer_ids.new(), 0
     return broker.transactions.init(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..api_error import Refused
+from ..api_error import ApiError
 from ..coordination.groups import Join, MemberIdRequired
 from .call import Call
 
@@ -34,7 +34,7 @@ def handle(broker: Broker, call: Call, request: Any) -> Any:
         call.check_before()
         result = broker.groups.join(_join(call, request), gave_up=lambda: broker.gave_up(call))
         call.check_after()
-    except Refused as refused:
+    except ApiError as refused:
         member_id = refused.member_id if isinstance(refused, MemberIdRequired) else request.member_id
         return _Response(
             version=call.version,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..api_error import Refused
+from ..api_error import ApiError
 from .call import Call
 
 if TYPE_CHECKING:
@@ -45,6 +45,6 @@ def _leave(broker: Broker, call: Call, group_id: str, member_id: str, instance_i
         call.check_before()
         broker.groups.leave(group_id, member_id, instance_id)
         call.check_after()
-    except Refused as refused:
+    except ApiError as refused:
         return refused.code
     return ErrorCode.NONE

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..api_error import Refused
+from ..api_error import ApiError
 from ..coordination.group import Group
 from .call import Call
 
@@ -25,7 +25,7 @@ _TYPE = "classic"
 def handle(broker: Broker, call: Call, request: Any) -> Any:
     try:
         call.check_before()
-    except Refused as refused:
+    except ApiError as refused:
         return _Response(version=call.version, error_code=refused.code, groups=[])
     states = {state.lower() for state in request.states_filter or ()}
     types = {type_.lower() for type_ in request.types_filter or ()}

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..api_error import Refused
+from ..api_error import ApiError
 from ..storage.log import Log, TimestampAndOffset
 from .call import Call
 
@@ -65,13 +65,13 @@ def _answer_with_segments(broker: Broker, call: Call, topic: str, wanted: Any) -
     try:
         call.check_before(topic, partition)
         if wanted.timestamp < _EARLIEST:
-            raise Refused(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {wanted.timestamp} in v0")
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {wanted.timestamp} in v0")
         log = broker.led_log(topic, partition)
         if wanted.max_num_offsets < 0:
             # A NegativeArraySizeException, which has no code of its own.
-            raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"at most {wanted.max_num_offsets} offsets")
+            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"at most {wanted.max_num_offsets} offsets")
         offsets = _find_segments(log, wanted.timestamp)[: wanted.max_num_offsets]
-    except Refused as refused:
+    except ApiError as refused:
         code = refused.code
     return _Partition(partition_index=partition, error_code=code, old_style_offsets=list(offsets))
 
@@ -96,7 +96,7 @@ def _answer(broker: Broker, call: Call, topic: str, wanted: Any, *, committed: b
         log = broker.led_log(topic, partition)
         log.check_leader_epoch(wanted.current_leader_epoch)
         found = _find(log, wanted.timestamp, committed)
-    except Refused as refused:
+    except ApiError as refused:
         return _Partition(partition_index=partition, error_code=refused.code, timestamp=-1, offset=-1)
     return _Partition(
         partition_index=partition,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..api_error import Refused
+from ..api_error import ApiError
 from ..clock import now_ms
 from ..coordination.transactions import Transaction, TransactionState
 from .call import Call
@@ -28,7 +28,7 @@ _NAMES = {state.value for state in TransactionState}
 def handle(broker: Broker, call: Call, request: Any) -> Any:
     try:
         call.check_before()
-    except Refused as refused:
+    except ApiError as refused:
         return _Response(
             version=call.version, error_code=refused.code, unknown_state_filters=[], transaction_states=[]
         )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..api_error import Refused
+from ..api_error import ApiError
 from ..storage.log import Log
 from ..topics import Topic, check_topic_name
 from .call import Call
@@ -56,10 +56,10 @@ def _answer(broker: Broker, call: Call, request: Any, wanted: Any) -> Any:
         if name is None:
             topic = broker.topics.with_id(wanted.topic_id) if wanted.topic_id is not None else None
             if topic is None:
-                raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {wanted.topic_id}")
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {wanted.topic_id}")
         else:
             topic = broker.topics.get(name) or _created(broker, request, name)
-    except Refused as refused:
+    except ApiError as refused:
         return _Topic(error_code=refused.code, name=name, topic_id=wanted.topic_id, partitions=[])
     return _described(broker, topic)
 
@@ -69,10 +69,10 @@ def _created(broker: Broker, request: Any, name: str) -> Topic:
     if not (
         request.allow_auto_topic_creation and broker.config["auto.create.topics.enable"].lower() == "true"
     ):
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
     try:
         return broker.topics.create(name, int(broker.config["num.partitions"]), {})
-    except Refused as refused:
+    except ApiError as refused:
         # Another connection may have been quicker.
         topic = broker.topics.get(name)
         if topic is None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..api_error import Refused
+from ..api_error import ApiError
 from ..clock import now_ms
 from ..coordination.group import CommittedOffset
 from .call import Call
@@ -49,7 +49,7 @@ def handle(broker: Broker, call: Call, request: Any) -> Any:
             if call.version == 1 and partition.commit_timestamp != _NOW:
                 offset = offset._replace(committed_at_ms=partition.commit_timestamp)
             offsets[key] = offset
-        except Refused as refused:
+        except ApiError as refused:
             errors[key] = refused.code
     try:
         broker.groups.check_commit(
@@ -61,7 +61,7 @@ def handle(broker: Broker, call: Call, request: Any) -> Any:
         )
         broker.groups.commit(request.group_id, offsets)
         call.check_after()
-    except Refused as refused:
+    except ApiError as refused:
         errors |= dict.fromkeys(offsets, refused.code)
     return _response(call, request, errors)
 
@@ -71,12 +71,12 @@ def committed_offset(broker: Broker, partition: Any) -> CommittedOffset:
     Return a partition's position as it is kept; for transactional commits too.
 
     Raises:
-        Refused: With OFFSET_METADATA_TOO_LARGE.
+        ApiError: With OFFSET_METADATA_TOO_LARGE.
 
     """
     metadata = partition.committed_metadata or ""
     if len(metadata) > int(broker.config["offset.metadata.max.bytes"]):
-        raise Refused(ErrorCode.OFFSET_METADATA_TOO_LARGE, f"metadata of {len(metadata)} characters")
+        raise ApiError(ErrorCode.OFFSET_METADATA_TOO_LARGE, f"metadata of {len(metadata)} characters")
     return CommittedOffset(partition.committed_offset, partition.committed_leader_epoch, metadata, now_ms())
 
 

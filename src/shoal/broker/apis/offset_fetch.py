@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..api_error import Refused
+from ..api_error import ApiError
 from ..coordination.group import CommittedOffset, Group
 from .call import Call
 
@@ -48,7 +48,7 @@ def handle(broker: Broker, call: Call, request: Any) -> Any:
         return _Response(version=call.version, groups=groups)
     try:
         found = _find(broker, call, request.group_id, request.topics, request.require_stable)
-    except Refused as refused:
+    except ApiError as refused:
         found = {} if call.version >= _GROUP_ERROR_FROM else _at_each_partition(request.topics, refused.code)
         return _Response(
             version=call.version, error_code=refused.code, topics=_topics(found, _Topic, _Partition)
@@ -74,7 +74,7 @@ def _without_position(answer: _Answer) -> _Answer:
 def _group_response(broker: Broker, call: Call, request: Any, wanted: Any) -> Any:
     try:
         found = _find(broker, call, wanted.group_id, wanted.topics, request.require_stable)
-    except Refused as refused:
+    except ApiError as refused:
         return _Group(group_id=wanted.group_id, error_code=refused.code, topics=[])
     return _Group(
         group_id=wanted.group_id,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..api_error import Refused
+from ..api_error import ApiError
 from .call import Call
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def _answer(broker: Broker, call: Call, topic: str, wanted: Any) -> Any:
         log = broker.led_log(topic, wanted.partition)
         log.check_leader_epoch(wanted.current_leader_epoch)
         leader_epoch, end_offset = log.end_of_leader_epoch(wanted.leader_epoch)
-    except Refused as refused:
+    except ApiError as refused:
         return _Partition(error_code=refused.code, partition=wanted.partition, leader_epoch=-1, end_offset=-1)
     return _Partition(
         error_code=ErrorCode.NONE,

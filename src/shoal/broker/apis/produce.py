@@ -33,7 +33,7 @@ from ...protocol.codec import response_class
 from ...protocol.produce import ProduceRequest
 from ...protocol.topic_ids import NO_TOPIC_ID, TOPIC_IDS_FROM
 from ...records import BatchHeader, RecordBatch
-from ..api_error import Refused
+from ..api_error import ApiError
 from ..clock import now_ms
 from ..old_clients.message_sets import is_message_set, validated_message_set
 from ..storage.log import AppendInfo, Log
@@ -78,7 +78,7 @@ class _Outcome:
     base_offset: int = -1
     log_append_time_ms: int = -1
     log_start_offset: int = -1
-    refused: Refused | None = None
+    refused: ApiError | None = None
 
 
 def handle(broker: Broker, call: Call, request: ProduceRequest) -> Any:
@@ -87,7 +87,7 @@ def handle(broker: Broker, call: Call, request: ProduceRequest) -> Any:
         _Place(entry.topic, entry.partition, entry.topic_id): entry.record_set for entry in request.partitions
     }
     if request.transactional_id is None and any(map(_is_transactional, record_sets.values())):
-        refused = Refused(
+        refused = ApiError(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             "a transactional batch without a transactional id",
         )
@@ -116,7 +116,7 @@ def _append_or_refuse(
     try:
         call.check_before(topic, partition)
         if call.version >= TOPIC_IDS_FROM and broker.topics.with_id(topic_id or NO_TOPIC_ID) is None:
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id}")
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id}")
         log = broker.led_log(topic, partition)
         if call.version < _MAGIC_2_FROM and is_message_set(record_set):
             _check_acks(request)
@@ -124,14 +124,14 @@ def _append_or_refuse(
         else:
             info = _append_batches(broker, call, request, topic, partition, record_set)
         call.check_after(topic, partition)
-    except Refused as refused:
+    except ApiError as refused:
         return _Outcome(place, refused=refused.without_origin())
     return _Outcome(place, info.base_offset, info.log_append_time_ms, log.log_start_offset)
 
 
 def _check_acks(request: ProduceRequest) -> None:
     if request.acks not in (-1, 0, 1):
-        raise Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {request.acks}")
+        raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {request.acks}")
 
 
 def _append_message_set(log: Log, record_set: memoryview) -> AppendInfo:
@@ -203,11 +203,11 @@ def _check_transaction(
             broker.transactions.add_partitions(transactional_id, producer_id, epoch, [key])
         else:
             broker.transactions.check_partition(transactional_id, producer_id, epoch, key)
-    except Refused as refused:
+    except ApiError as refused:
         code = _TO_PRODUCERS.get(refused.code, refused.code)
         if code is ErrorCode.TRANSACTION_ABORTABLE and call.version < _ABORTABLE_FROM:
             code = ErrorCode.INVALID_TXN_STATE
-        raise Refused(code, refused.message) from refused
+        raise ApiError(code, refused.message) from refused
 
 
 def _response(call: Call, outcomes: list[_Outcome]) -> Any:

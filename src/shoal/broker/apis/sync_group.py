@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..api_error import Refused
+from ..api_error import ApiError
 from ..coordination.groups import Sync
 from .call import Call
 
@@ -33,7 +33,7 @@ def handle(broker: Broker, call: Call, request: Any) -> Any:
         call.check_before()
         result = broker.groups.sync(sync, gave_up=lambda: broker.gave_up(call))
         call.check_after()
-    except Refused as refused:
+    except ApiError as refused:
         return _Response(version=call.version, error_code=refused.code, assignment=b"")
     return _Response(
         version=call.version,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..api_error import Refused
+from ..api_error import ApiError
 from ..coordination.group import CommittedOffset
 from .call import Call
 from .offset_commit import committed_offset
@@ -38,12 +38,12 @@ def handle(broker: Broker, call: Call, request: Any) -> Any:
                 call.check_before(*key)
                 broker.topics.log(*key)
                 offsets[key] = committed_offset(broker, partition)
-            except Refused as refused:
+            except ApiError as refused:
                 errors[key] = refused.code
     try:
         _commit(broker, request, offsets)
         call.check_after()
-    except Refused as refused:
+    except ApiError as refused:
         errors |= dict.fromkeys(offsets, _as_told(refused))
     return _response(call, request, errors)
 
@@ -58,7 +58,7 @@ def _commit(broker: Broker, request: Any, offsets: dict[tuple[str, int], Committ
     broker.groups.commit(request.group_id, offsets, request.producer_id)
 
 
-def _as_told(refused: Refused) -> ErrorCode:
+def _as_told(refused: ApiError) -> ErrorCode:
     # The group coordinator does not know PRODUCER_FENCED, in any version.
     if refused.code is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from ...error_codes import ErrorCode
 from ...protocol.fetch import FetchedPartition, FetchResponse
-from ..api_error import Refused
+from ..api_error import ApiError
 from ..clock import now_ms
 
 __all__ = ["FetchContext", "FetchSessions", "Wanted"]
@@ -206,7 +206,7 @@ class FetchSessions:
             names: The names of all topics by id, if the request lists topics by id.
 
         Raises:
-            Refused: With FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or
+            ApiError: With FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or
                 FETCH_SESSION_TOPIC_ID_ERROR.
 
         """
@@ -220,14 +220,14 @@ class FetchSessions:
                 return _Sessionless(wanted) if is_final else _Full(self, wanted, uses_ids=uses_ids)
             session = self._sessions.get(request.session_id)
             if session is None:
-                raise Refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"no session {request.session_id}")
+                raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"no session {request.session_id}")
             if session.next_epoch != request.session_epoch:
-                raise Refused(
+                raise ApiError(
                     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
                     f"session {session.id} is at epoch {session.next_epoch}, not {request.session_epoch}",
                 )
             if session.uses_ids != uses_ids:
-                raise Refused(
+                raise ApiError(
                     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
                     f"session {session.id} lists topics {'by id' if session.uses_ids else 'by name'}",
                 )
@@ -235,7 +235,7 @@ class FetchSessions:
             if wanted and self._partitions_count() > _MOST_PARTITIONS:
                 # The client begins anew, and may be answered without a session.
                 del self._sessions[session.id]
-                raise Refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"session {session.id} grew too large")
+                raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"session {session.id} grew too large")
             if not session.partitions:
                 del self._sessions[session.id]
                 return _Sessionless(wanted)

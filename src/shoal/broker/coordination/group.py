@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
 from ...error_codes import ErrorCode
-from ..api_error import Refused
+from ..api_error import ApiError
 from ..clock import now_ms
 
 __all__ = ["CommittedOffset", "Group", "GroupState", "JoinResult", "Member", "Pending", "SyncResult"]
@@ -43,7 +43,7 @@ class Pending(Generic[Result]):
     """What a member waits for: a result, or a refusal."""
 
     def __init__(self) -> None:
-        self.result: Result | Refused | None = None
+        self.result: Result | ApiError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +117,11 @@ class Member:
     def heard_of(self, now: float) -> None:
         self.expires_at = now + self.session_timeout_s
 
-    def answer_join(self, answer: JoinResult | Refused) -> None:
+    def answer_join(self, answer: JoinResult | ApiError) -> None:
         if self.joining is not None:
             self.joining.result, self.joining = answer, None
 
-    def answer_sync(self, answer: SyncResult | Refused) -> None:
+    def answer_sync(self, answer: SyncResult | ApiError) -> None:
         if self.syncing is not None:
             self.syncing.result, self.syncing = answer, None
 
@@ -170,7 +170,7 @@ class Group:
         Return the member that a request speaks for.
 
         Raises:
-            Refused: With FENCED_INSTANCE_ID where another process took the
+            ApiError: With FENCED_INSTANCE_ID where another process took the
                 instance id over, else with UNKNOWN_MEMBER_ID.
 
         """
@@ -179,7 +179,7 @@ class Group:
             if static is None:
                 raise _unknown_member(self, member_id)
             if static.member_id != member_id:
-                raise Refused(
+                raise ApiError(
                     ErrorCode.FENCED_INSTANCE_ID,
                     f"instance id {instance_id!r} belongs to {static.member_id!r}",
                 )
@@ -193,11 +193,11 @@ class Group:
         Refuse another generation than the current one.
 
         Raises:
-            Refused: With ILLEGAL_GENERATION.
+            ApiError: With ILLEGAL_GENERATION.
 
         """
         if generation != self.generation:
-            raise Refused(
+            raise ApiError(
                 ErrorCode.ILLEGAL_GENERATION,
                 f"the generation of group {self.group_id!r} is {self.generation}, not {generation}",
             )
@@ -207,7 +207,7 @@ class Group:
         Refuse a member that has no protocol in common with all the others.
 
         Raises:
-            Refused: With INCONSISTENT_GROUP_PROTOCOL; the group is not disturbed.
+            ApiError: With INCONSISTENT_GROUP_PROTOCOL; the group is not disturbed.
 
         """
         if self.state is GroupState.EMPTY:
@@ -215,7 +215,7 @@ class Group:
         else:
             fits = protocol_type == self.protocol_type and not self._common_protocols().isdisjoint(names)
         if not fits:
-            raise Refused(
+            raise ApiError(
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
                 f"group {self.group_id!r} has none of the protocols {protocol_type}:{list(names)}",
             )
@@ -239,7 +239,7 @@ class Group:
         self.members[member.member_id] = member
         self.leader = self.leader or member.member_id
 
-    def remove(self, member: Member, refused: Refused, now: float) -> None:
+    def remove(self, member: Member, refused: ApiError, now: float) -> None:
         """Take a member out, answer what it waits for, and let the others rebalance."""
         member.answer_join(refused)
         member.answer_sync(refused)
@@ -252,7 +252,7 @@ class Group:
 
     def replace_static(self, member: Member, member_id: str) -> None:
         """Give a static member's place to a new process, and fence the old one (KIP-345)."""
-        fenced = Refused(ErrorCode.FENCED_INSTANCE_ID, f"{member_id!r} took {member.instance_id!r} over")
+        fenced = ApiError(ErrorCode.FENCED_INSTANCE_ID, f"{member_id!r} took {member.instance_id!r} over")
         member.answer_join(fenced)
         member.answer_sync(fenced)
         if self.leader == member.member_id:
@@ -265,7 +265,7 @@ class Group:
 
     def prepare_rebalance(self, now: float, initial_delay_s: float = 0.0) -> None:
         """Ask all members to join again; those that wait for an assignment learn it at once."""
-        again = Refused(ErrorCode.REBALANCE_IN_PROGRESS, f"group {self.group_id!r} rebalances")
+        again = ApiError(ErrorCode.REBALANCE_IN_PROGRESS, f"group {self.group_id!r} rebalances")
         for member in self.members.values():
             member.answer_sync(again)
             member.assignment = b""
@@ -330,7 +330,7 @@ class Group:
     def expire(self, now: float) -> None:
         """Remove those that were not heard of in time, and end what took too long."""
         self.promised = {member_id: until for member_id, until in self.promised.items() if until > now}
-        gone = Refused(ErrorCode.UNKNOWN_MEMBER_ID, "the session timed out")
+        gone = ApiError(ErrorCode.UNKNOWN_MEMBER_ID, "the session timed out")
         for member in list(self.members.values()):
             waiting = member.joining is not None or member.syncing is not None
             if member.expires_at <= now and not waiting:
@@ -356,5 +356,5 @@ class Group:
         ]
 
 
-def _unknown_member(group: Group, member_id: str) -> Refused:
-    return Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group.group_id!r} has no member {member_id!r}")
+def _unknown_member(group: Group, member_id: str) -> ApiError:
+    return ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group.group_id!r} has no member {member_id!r}")

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ...error_codes import ErrorCode
-from ..api_error import Refused
+from ..api_error import ApiError
 from ..clock import now_ms
 from ..storage.journal import Journal
 from .group import CommittedOffset, Group, GroupState, JoinResult, Member, Pending, Result, SyncResult
@@ -31,7 +31,7 @@ MEMBER_ID_REQUIRED_FROM = 4
 SKIP_ASSIGNMENT_FROM = 9
 
 
-class MemberIdRequired(Refused):
+class MemberIdRequired(ApiError):
     """
     A new member is to join again, with an id.
 
@@ -165,7 +165,7 @@ class Groups:
                 if self._closed or gave_up():
                     raise NobodyWaits
                 self._changed.wait()
-            if isinstance(pending.result, Refused):
+            if isinstance(pending.result, ApiError):
                 raise pending.result.without_origin()
             return pending.result
 
@@ -181,7 +181,7 @@ class Groups:
                 and with every :meth:`expire`.
 
         Raises:
-            Refused: With INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT,
+            ApiError: With INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT,
                 UNKNOWN_MEMBER_ID, INCONSISTENT_GROUP_PROTOCOL,
                 GROUP_MAX_SIZE_REACHED or FENCED_INSTANCE_ID.
             MemberIdRequired: Try again with the id.
@@ -195,11 +195,11 @@ class Groups:
 
     def _check_join(self, join: Join) -> None:
         if not join.group_id:
-            raise Refused(ErrorCode.INVALID_GROUP_ID, "a group id may not be empty")
+            raise ApiError(ErrorCode.INVALID_GROUP_ID, "a group id may not be empty")
         shortest = int(self._config["group.min.session.timeout.ms"])
         longest = int(self._config["group.max.session.timeout.ms"])
         if not shortest <= join.session_timeout_ms <= longest:
-            raise Refused(
+            raise ApiError(
                 ErrorCode.INVALID_SESSION_TIMEOUT,
                 f"a session timeout of {join.session_timeout_ms} ms is not within {shortest} and {longest}",
             )
@@ -208,7 +208,7 @@ class Groups:
         group = self._groups.get(join.group_id)
         if group is None:
             if join.member_id:
-                raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {join.group_id!r}")
+                raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {join.group_id!r}")
             group = Group(join.group_id, empty_since_ms=now_ms())
         group.check_protocols(join.protocol_type, list(join.protocols))
         self._groups[join.group_id] = group
@@ -224,7 +224,7 @@ class Groups:
         if static is not None:
             return self._take_over(group, static, member_id, join, now)
         if len(group.members) + len(group.promised) >= int(self._config["group.max.size"]):
-            raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, f"group {group.group_id!r} is full")
+            raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"group {group.group_id!r} is full")
         if join.instance_id is None and join.version >= MEMBER_ID_REQUIRED_FROM:
             group.promised[member_id] = now + join.session_timeout_ms / 1000
             raise MemberIdRequired(member_id)
@@ -286,7 +286,7 @@ class Groups:
 
     def _rebalance(self, group: Group, member: Member, now: float) -> Pending[JoinResult]:
         """Have a member wait for all the others to join."""
-        member.answer_join(Refused(ErrorCode.REBALANCE_IN_PROGRESS, "the member joined again"))
+        member.answer_join(ApiError(ErrorCode.REBALANCE_IN_PROGRESS, "the member joined again"))
         member.heard_of(now)
         member.joining = pending = Pending[JoinResult]()
         if group.state is not GroupState.PREPARING_REBALANCE:
@@ -305,7 +305,7 @@ class Groups:
             gave_up: As for :meth:`join`.
 
         Raises:
-            Refused: With UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
+            ApiError: With UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
                 ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL or REBALANCE_IN_PROGRESS.
             NobodyWaits: The broker stopped meanwhile, or the client hung up.
 
@@ -320,12 +320,12 @@ class Groups:
         group.check_generation(sync.generation)
         _check_same_protocol(group, sync)
         if group.state is GroupState.PREPARING_REBALANCE:
-            raise Refused(ErrorCode.REBALANCE_IN_PROGRESS, f"group {group.group_id!r} rebalances")
+            raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS, f"group {group.group_id!r} rebalances")
         member.heard_of(now)
         member.synced = True
         if group.state is GroupState.STABLE:
             return group.sync_result(member)
-        member.answer_sync(Refused(ErrorCode.REBALANCE_IN_PROGRESS, "the member synced again"))
+        member.answer_sync(ApiError(ErrorCode.REBALANCE_IN_PROGRESS, "the member synced again"))
         member.syncing = pending = Pending[SyncResult]()
         if group.leader == member.member_id:
             group.assign(sync.assignments, now)
@@ -336,7 +336,7 @@ class Groups:
         Keep a member's session.
 
         Raises:
-            Refused: With UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
+            ApiError: With UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
                 ILLEGAL_GENERATION, or REBALANCE_IN_PROGRESS: it is to join again.
 
         """
@@ -346,14 +346,14 @@ class Groups:
             group.check_generation(generation)
             member.heard_of(now)
             if group.state is GroupState.PREPARING_REBALANCE:
-                raise Refused(ErrorCode.REBALANCE_IN_PROGRESS, f"group {group_id!r} rebalances")
+                raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS, f"group {group_id!r} rebalances")
 
     def leave(self, group_id: str, member_id: str, instance_id: str | None) -> None:
         """
         Take a member out; a static one may be named by its instance id alone.
 
         Raises:
-            Refused: With UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID.
+            ApiError: With UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID.
 
         """
         with self._changing() as now:
@@ -365,12 +365,12 @@ class Groups:
             if static is not None and not member_id:
                 member_id = static.member_id
             member = group.member(member_id, instance_id)
-            group.remove(member, Refused(ErrorCode.UNKNOWN_MEMBER_ID, "the member left"), now)
+            group.remove(member, ApiError(ErrorCode.UNKNOWN_MEMBER_ID, "the member left"), now)
 
     def _known(self, group_id: str) -> Group:
         group = self._groups.get(group_id)
         if group is None:
-            raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {group_id!r}")
+            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {group_id!r}")
         return group
 
     # Offsets
@@ -385,7 +385,7 @@ class Groups:
         members (``ClassicGroup.validateOffsetCommit``).
 
         Raises:
-            Refused: With ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID,
+            ApiError: With ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID,
                 FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS or GROUP_ID_NOT_FOUND.
 
         """
@@ -395,15 +395,15 @@ class Groups:
                 if generation >= 0:
                     # GROUP_ID_NOT_FOUND came with OffsetCommit v9 (KIP-848).
                     code = ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION
-                    raise Refused(code, f"there is no group {group_id!r}")
+                    raise ApiError(code, f"there is no group {group_id!r}")
                 return
             if generation < 0 and group.state is GroupState.EMPTY:
                 return
             if generation < 0 and not member_id and instance_id is None:
-                raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group_id!r} has members")
+                raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group_id!r} has members")
             self._check_member_commit(group, member_id, instance_id, generation)
             if group.state is GroupState.COMPLETING_REBALANCE:
-                raise Refused(ErrorCode.REBALANCE_IN_PROGRESS, f"group {group_id!r} rebalances")
+                raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS, f"group {group_id!r} rebalances")
 
     def check_transactional_commit(
         self, group_id: str, member_id: str, instance_id: str | None, generation: int
@@ -414,7 +414,7 @@ class Groups:
         A producer that names no member is trusted, whatever the group's state.
 
         Raises:
-            Refused: With ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID.
+            ApiError: With ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID.
 
         """
         if generation < 0 and not member_id and instance_id is None:
@@ -422,7 +422,7 @@ class Groups:
         with self._changed:
             group = self._groups.get(group_id)
             if group is None:
-                raise Refused(ErrorCode.ILLEGAL_GENERATION, f"there is no group {group_id!r}")
+                raise ApiError(ErrorCode.ILLEGAL_GENERATION, f"there is no group {group_id!r}")
             self._check_member_commit(group, member_id, instance_id, generation)
 
     def _check_member_commit(
@@ -478,15 +478,15 @@ class Groups:
         Delete a group and its offsets.
 
         Raises:
-            Refused: With GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP.
+            ApiError: With GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP.
 
         """
         with self._changed:
             group = self._groups.get(group_id)
             if group is None:
-                raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
+                raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
             if group.state is not GroupState.EMPTY:
-                raise Refused(ErrorCode.NON_EMPTY_GROUP, f"group {group_id!r} has members")
+                raise ApiError(ErrorCode.NON_EMPTY_GROUP, f"group {group_id!r} has members")
             self._forget(group, [*group.offsets])
             for producer_id, offsets in [*group.pending_offsets.items()]:
                 for key in [*offsets]:
@@ -534,7 +534,7 @@ def _check_same_protocol(group: Group, sync: Sync) -> None:
         None,
         group.protocol_name,
     ):
-        raise Refused(
+        raise ApiError(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
             f"group {group.group_id!r} has protocol {group.protocol_type}:{group.protocol_name}",
         )

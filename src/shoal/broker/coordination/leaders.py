@@ -12,7 +12,7 @@ import zlib
 from dataclasses import dataclass
 
 from ...error_codes import ErrorCode
-from ..api_error import Refused
+from ..api_error import ApiError
 
 __all__ = ["Leaders", "Node"]
 
@@ -78,12 +78,12 @@ class Leaders:
         Say whether a node leads a partition.
 
         Raises:
-            Refused: With NOT_LEADER_OR_FOLLOWER.
+            ApiError: With NOT_LEADER_OR_FOLLOWER.
 
         """
         leader = self.of(topic, partition)
         if leader != node_id:
-            raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{partition} is led by {leader}")
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{partition} is led by {leader}")
 
     def coordinator_of(self, key: str) -> Node:
         """Return the node that coordinates a group or a transactional id; there is one that runs and asks."""

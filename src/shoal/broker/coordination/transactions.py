@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from ...error_codes import ErrorCode
 from ...records.aborted import Marker
-from ..api_error import Refused
+from ..api_error import ApiError
 from ..clock import now_ms
 from ..storage.journal import Journal
 from ..topics import Topics
@@ -155,13 +155,13 @@ class Transactions:
             Producer id and epoch to write with.
 
         Raises:
-            Refused: With INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT or PRODUCER_FENCED.
+            ApiError: With INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT or PRODUCER_FENCED.
 
         """
         if not transactional_id:
-            raise Refused(ErrorCode.INVALID_REQUEST, "a transactional id may not be empty")
+            raise ApiError(ErrorCode.INVALID_REQUEST, "a transactional id may not be empty")
         if not 0 < timeout_ms <= int(self._config["transaction.max.timeout.ms"]):
-            raise Refused(ErrorCode.INVALID_TRANSACTION_TIMEOUT, f"a timeout of {timeout_ms} ms")
+            raise ApiError(ErrorCode.INVALID_TRANSACTION_TIMEOUT, f"a timeout of {timeout_ms} ms")
         with self._lock:
             transaction = self._by_id.get(transactional_id)
             if transaction is None:
@@ -202,7 +202,7 @@ class Transactions:
         with self._lock:
             transaction = self._by_id.get(transactional_id)
             if transaction is None or transaction.producer_id != producer_id:
-                raise Refused(
+                raise ApiError(
                     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
                     f"producer {producer_id} does not have the transactional id {transactional_id!r}",
                 )
@@ -217,7 +217,7 @@ class Transactions:
         Open a transaction, unless one is open, and make partitions part of it.
 
         Raises:
-            Refused: With INVALID_PRODUCER_ID_MAPPING or PRODUCER_FENCED.
+            ApiError: With INVALID_PRODUCER_ID_MAPPING or PRODUCER_FENCED.
 
         """
         with self._held(transactional_id, producer_id, epoch) as transaction:
@@ -230,7 +230,7 @@ class Transactions:
         Make a group's offsets part of the transaction.
 
         Raises:
-            Refused: With INVALID_PRODUCER_ID_MAPPING or PRODUCER_FENCED.
+            ApiError: With INVALID_PRODUCER_ID_MAPPING or PRODUCER_FENCED.
 
         """
         with self._held(transactional_id, producer_id, epoch) as transaction:
@@ -252,26 +252,26 @@ class Transactions:
         Say whether a partition may be written to in the open transaction (KIP-890).
 
         Raises:
-            Refused: With INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, or TRANSACTION_ABORTABLE
+            ApiError: With INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, or TRANSACTION_ABORTABLE
                 if the partition was not added.
 
         """
         with self._held(transactional_id, producer_id, epoch) as transaction:
             if transaction.state is not TransactionState.ONGOING or partition not in transaction.partitions:
-                raise Refused(ErrorCode.TRANSACTION_ABORTABLE, f"{partition} is not part of the transaction")
+                raise ApiError(ErrorCode.TRANSACTION_ABORTABLE, f"{partition} is not part of the transaction")
 
     def check_group(self, transactional_id: str, producer_id: int, epoch: int, group_id: str) -> None:
         """
         Say whether a group's offsets may be committed in the open transaction.
 
         Raises:
-            Refused: With INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, or
+            ApiError: With INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, or
                 INVALID_TXN_STATE if the group was not added.
 
         """
         with self._held(transactional_id, producer_id, epoch) as transaction:
             if transaction.state is not TransactionState.ONGOING or group_id not in transaction.groups:
-                raise Refused(
+                raise ApiError(
                     ErrorCode.INVALID_TXN_STATE, f"group {group_id!r} is not part of the transaction"
                 )
 
@@ -280,7 +280,7 @@ class Transactions:
         Commit or abort the open transaction; to ask the same thing twice is no error.
 
         Raises:
-            Refused: With INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED or INVALID_TXN_STATE.
+            ApiError: With INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED or INVALID_TXN_STATE.
 
         """
         ended = TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT
@@ -289,7 +289,7 @@ class Transactions:
             if transaction.state is TransactionState.ONGOING:
                 self._end(transaction, Marker.COMMIT if committed else Marker.ABORT)
             elif transaction.state is not ended:
-                raise Refused(
+                raise ApiError(
                     ErrorCode.INVALID_TXN_STATE,
                     f"the transaction of {transactional_id!r} is {transaction.state.value}",
                 )
@@ -357,8 +357,8 @@ def _from_fact(transactional_id: str, fact: Any) -> Transaction:
     )
 
 
-def _fenced(transaction: Transaction, producer_id: int, epoch: int) -> Refused:
-    return Refused(
+def _fenced(transaction: Transaction, producer_id: int, epoch: int) -> ApiError:
+    return ApiError(
         ErrorCode.PRODUCER_FENCED,
         f"{transaction.transactional_id!r} belongs to producer {transaction.producer_id} with epoch "
         f"{transaction.epoch}, not {producer_id} with {epoch}",

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from ...errors import NotConvertible
 from ...net.converting import begin, chunks
 from ...records.down_conversion import DownConversion
-from ..api_error import Refused
+from ..api_error import ApiError
 from ..storage.file_segment import FileRange
 
 __all__ = ["DownConverted"]
@@ -57,7 +57,7 @@ class DownConverted:
             keep_first: Whether to keep the batch until it is sent.
 
         Raises:
-            Refused: With the error that the client gets instead.
+            ApiError: With the error that the client gets instead.
 
         """
         try:
@@ -70,7 +70,7 @@ class DownConverted:
                 aborted=aborted,
             )
         except NotConvertible as error:
-            raise Refused(error.code, error.reason) from error
+            raise ApiError(error.code, error.reason) from error
         self.next_offset = conversion.next_offset
         if not keep_first:
             conversion.release()

@@ -16,7 +16,7 @@ from ...records import RecordBatch
 from ...records.batch import LOG_APPEND_TIME, MAGIC_OFFSET
 from ...records.down_conversion import ConvertedCounts
 from ...records.up_conversion import SentMessage, read_message_set, up_convert
-from ..api_error import Refused
+from ..api_error import ApiError
 from ..config import TopicConfig
 from ..storage.validate import HeaderChange, RecordErrors
 
@@ -44,7 +44,7 @@ def validated_message_set(
         which is no error.
 
     Raises:
-        Refused: The first that applies: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE,
+        ApiError: The first that applies: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE,
             INVALID_RECORD, INVALID_TIMESTAMP, UNKNOWN_SERVER_ERROR; and
             MESSAGE_TOO_LARGE where it became too large.
 
@@ -59,7 +59,7 @@ def validated_message_set(
             batch = up_convert(messages, codec, config.max_message_bytes)
             tally.add(ConvertedCounts(1, message_set.messages_count, len(record_set), len(batch.view)))
     except NotConvertible as error:
-        raise Refused(error.code, error.reason) from error
+        raise ApiError(error.code, error.reason) from error
     if config.log_append_time:
         return batch, HeaderChange(batch.header.attributes | LOG_APPEND_TIME, now_ms)
     return batch, None

@@ -143,7 +143,7 @@ class DataDirectory:
 
         Raises:
             OSError: It cannot be said; then it is not so.
-            Refused: The same, of the journal.
+            ApiError: The same, of the journal.
 
         """
         marker = self.path / _CLEAN

@@ -142,7 +142,7 @@ class Journal:
         Keep a fact, or with None forget it; it outlives the process from now on.
 
         Raises:
-            Refused: With KAFKA_STORAGE_ERROR: the disk is full, or worse; the journal is as it was.
+            ApiError: With KAFKA_STORAGE_ERROR: the disk is full, or worse; the journal is as it was.
 
         """
         if self._path is None or self._descriptor is None:
@@ -182,7 +182,7 @@ class Journal:
         Have it on the disk itself.
 
         Raises:
-            Refused: With KAFKA_STORAGE_ERROR: it may never be.
+            ApiError: With KAFKA_STORAGE_ERROR: it may never be.
 
         """
         with self._lock:

@@ -27,7 +27,7 @@ from typing import NamedTuple
 from ...error_codes import ErrorCode
 from ...records import HEADER_SIZE, BatchHeader, RecordBatch, crc32c, read_header, split
 from ...records.aborted import Marker, read_marker
-from ..api_error import Refused
+from ..api_error import ApiError
 from ..clock import now_ms
 from ..config import TopicConfig
 from .file_segment import FileRange, FileSegment
@@ -204,7 +204,7 @@ class Log:
             change: What validation wants changed in its header.
 
         Raises:
-            Refused: For its size, its epoch or its sequence.
+            ApiError: For its size, its epoch or its sequence.
 
         """
         header = batch.header
@@ -238,7 +238,7 @@ class Log:
             validated: As in :meth:`compare_and_append`.
 
         Raises:
-            Refused: As ``validated`` does, or if they exceed ``segment.bytes`` together.
+            ApiError: As ``validated`` does, or if they exceed ``segment.bytes`` together.
 
         """
         with self._lock:
@@ -264,7 +264,7 @@ class Log:
             Where the first of them is, or is now.
 
         Raises:
-            Refused: With OUT_OF_ORDER_SEQUENCE_NUMBER where the log neither
+            ApiError: With OUT_OF_ORDER_SEQUENCE_NUMBER where the log neither
                 has them at their sequences (modulo 2^31) nor ends there, or
                 CORRUPT_MESSAGE if one has a wrong CRC; and as :meth:`append`
                 and ``validated`` do.
@@ -311,10 +311,10 @@ class Log:
         located = self._locate(offset)
         return None if located is None else located[0].header(located[1])
 
-    def _out_of_order(self, batches: Sequence[RecordBatch]) -> Refused:
+    def _out_of_order(self, batches: Sequence[RecordBatch]) -> ApiError:
         for batch in batches:
             check_crc(batch)  # with a wrong one, the header may be wrong too
-        return Refused(
+        return ApiError(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
             f"{self.name} ends at {self._log_end_offset} and has no batches like these at sequence "
             f"{batches[0].header.base_sequence}",
@@ -322,7 +322,7 @@ class Log:
 
     def _check_fits_segment(self, size: int) -> None:
         if size > self.config.segment_bytes:
-            raise Refused(
+            raise ApiError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
                 f"{size} bytes exceed segment.bytes, {self.config.segment_bytes}",
             )
@@ -334,13 +334,13 @@ class Log:
         End a producer's transaction with a control batch of ours.
 
         Raises:
-            Refused: With INVALID_PRODUCER_EPOCH, for an epoch older than the producer's.
+            ApiError: With INVALID_PRODUCER_EPOCH, for an epoch older than the producer's.
 
         """
         with self._lock:
             producer = self._producers.get(producer_id)
             if producer_epoch < producer.epoch:
-                raise Refused(
+                raise ApiError(
                     ErrorCode.INVALID_PRODUCER_EPOCH,
                     f"a marker of epoch {producer_epoch} after {producer.epoch}",
                 )
@@ -402,7 +402,7 @@ class Log:
         Copy batches into the log and make them ours, all or none; return their headers as they are now.
 
         Raises:
-            Refused: With KAFKA_STORAGE_ERROR: the disk is full, or worse.
+            ApiError: With KAFKA_STORAGE_ERROR: the disk is full, or worse.
 
         """
         self._failure.check()
@@ -507,12 +507,12 @@ class Log:
                 Without it, one that does not fit gives nothing.
 
         Raises:
-            Refused: With OFFSET_OUT_OF_RANGE.
+            ApiError: With OFFSET_OUT_OF_RANGE.
 
         """
         with self._lock:
             if not self._log_start_offset <= offset <= self._log_end_offset:
-                raise Refused(
+                raise ApiError(
                     ErrorCode.OFFSET_OUT_OF_RANGE,
                     f"{self.name} has {self._log_start_offset} to {self._log_end_offset}, not {offset}",
                 )
@@ -620,7 +620,7 @@ class Log:
         Hold a client's idea of the leader epoch against the true one; -1 is no idea (KIP-320).
 
         Raises:
-            Refused: With FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH.
+            ApiError: With FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH.
 
         """
         if expected < 0 or expected == self.leader_epoch:
@@ -628,7 +628,7 @@ class Log:
         code = (
             ErrorCode.FENCED_LEADER_EPOCH if expected < self.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
         )
-        raise Refused(code, f"the leader epoch of {self.name} is {self.leader_epoch}, not {expected}")
+        raise ApiError(code, f"the leader epoch of {self.name} is {self.leader_epoch}, not {expected}")
 
     def end_of_leader_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """
@@ -680,15 +680,15 @@ class Log:
         Delete the records before an offset, -1 for all of them; return the new start.
 
         Raises:
-            Refused: With OFFSET_OUT_OF_RANGE, or POLICY_VIOLATION where the
+            ApiError: With OFFSET_OUT_OF_RANGE, or POLICY_VIOLATION where the
                 topic is compacted and nothing else.
 
         """
         with self._lock:
             if not self.config.deleted:
-                raise Refused(ErrorCode.POLICY_VIOLATION, f"{self.name} is compacted")
+                raise ApiError(ErrorCode.POLICY_VIOLATION, f"{self.name} is compacted")
             if not -1 <= before_offset <= self._log_end_offset:
-                raise Refused(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.name} ends at {self._log_end_offset}")
+                raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.name} ends at {self._log_end_offset}")
             self._start_at(self._log_end_offset if before_offset < 0 else before_offset)
             return self._log_start_offset
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from ...error_codes import ErrorCode
 from ...printable import logger
-from ..api_error import Refused
+from ..api_error import ApiError
 
 __all__ = ["CutFailed", "FlushFailed", "LogDirFailure", "flush_data", "flush_directory", "flush_file"]
 
@@ -96,13 +96,13 @@ class LogDirFailure:
         Refuse what needs the directory, if it is off line.
 
         Raises:
-            Refused: With KAFKA_STORAGE_ERROR.
+            ApiError: With KAFKA_STORAGE_ERROR.
 
         """
         if self.reason is not None:
-            raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, self.reason)
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, self.reason)
 
-    def refused(self, what: str, error: OSError) -> Refused:
+    def refused(self, what: str, error: OSError) -> ApiError:
         """
         Take note of an error, which may take the directory off line, and return the refusal for it.
 
@@ -113,7 +113,7 @@ class LogDirFailure:
         """
         if self._path is not None and (isinstance(error, CutFailed | FlushFailed) or error.errno in _FINAL):
             self._fail(f"log directory {self._path} failed at {what}: {error.strerror}")
-        return Refused(ErrorCode.KAFKA_STORAGE_ERROR, f"{what}: {error.strerror}")
+        return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{what}: {error.strerror}")
 
     def when_failed(self, call: Callable[[], None]) -> None:
         """Have something called once it fails; it must not wait for anything."""

@@ -27,7 +27,7 @@ from itertools import pairwise
 
 from ...error_codes import ErrorCode
 from ...records import HEADER_SIZE, BatchHeader, RecordBatch, read_header
-from ..api_error import Refused
+from ..api_error import ApiError
 from .producers import last_sequence_of, next_sequence
 from .validate import iterate
 
@@ -58,7 +58,7 @@ def admitted_batches(record_set: memoryview, version: int) -> Sequence[RecordBat
         batches are refused.
 
     Raises:
-        Refused: With INVALID_RECORD for a batch that is cut short at the end,
+        ApiError: With INVALID_RECORD for a batch that is cut short at the end,
             which the stock rules would drop without a word; CORRUPT_MESSAGE
             for a length or a magic that cannot be; UNKNOWN_SERVER_ERROR for a
             batch without a whole header.
@@ -87,7 +87,7 @@ def plain_batches(record_set: memoryview, version: int) -> Sequence[RecordBatch]
         rule: the stock rules apply then.
 
     Raises:
-        Refused: As :func:`admitted_batches` does.
+        ApiError: As :func:`admitted_batches` does.
 
     """
     batches = _whole_batches(record_set)
@@ -100,13 +100,13 @@ def plain_batches(record_set: memoryview, version: int) -> Sequence[RecordBatch]
 def _whole_batches(record_set: memoryview) -> list[RecordBatch]:
     batches = [_read(view) for view in iterate(record_set)]
     if sum(len(batch.view) for batch in batches) < len(record_set):
-        raise Refused(ErrorCode.INVALID_RECORD, "the last batch is cut short")
+        raise ApiError(ErrorCode.INVALID_RECORD, "the last batch is cut short")
     return batches
 
 
 def _read(view: memoryview) -> RecordBatch:
     if len(view) < HEADER_SIZE:
-        raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"a batch of {len(view)} bytes")
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"a batch of {len(view)} bytes")
     return RecordBatch(read_header(view), view)
 
 

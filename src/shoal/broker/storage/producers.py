@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ...error_codes import ErrorCode
 from ...records import BatchHeader
-from ..api_error import Refused
+from ..api_error import ApiError
 
 __all__ = [
     "NO_SEQUENCE",
@@ -83,11 +83,11 @@ class Producer:
         Check epoch and sequence of a batch that is no duplicate.
 
         Raises:
-            Refused: With INVALID_PRODUCER_EPOCH or OUT_OF_ORDER_SEQUENCE_NUMBER.
+            ApiError: With INVALID_PRODUCER_EPOCH or OUT_OF_ORDER_SEQUENCE_NUMBER.
 
         """
         if header.producer_epoch < self.epoch:
-            raise Refused(
+            raise ApiError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"epoch {header.producer_epoch} of producer {self.producer_id} is older than {self.epoch}",
             )
@@ -95,7 +95,7 @@ class Producer:
             return
         expected = 0 if header.producer_epoch > self.epoch else next_sequence(self.last_sequence)
         if header.base_sequence != expected:
-            raise Refused(
+            raise ApiError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"sequence {header.base_sequence} of producer {self.producer_id}, expected {expected}",
             )

@@ -12,7 +12,7 @@ import struct
 from ...error_codes import ErrorCode
 from ...records import BatchHeader, RecordBatch, crc32c, read_header
 from ...records.rebuild import BatchWriter
-from ..api_error import Refused
+from ..api_error import ApiError
 
 __all__ = ["recompressed"]
 
@@ -29,21 +29,21 @@ def recompressed(header: BatchHeader, written: BatchWriter) -> RecordBatch:
     Return the batch that a producer's records were written to, as the same producer's.
 
     Raises:
-        Refused: With UNKNOWN_SERVER_ERROR for a producer id without epoch or
+        ApiError: With UNKNOWN_SERVER_ERROR for a producer id without epoch or
             sequence, which ``MemoryRecordsBuilder`` does not take; any
             negative one but -1 is a producer id here. With MESSAGE_TOO_LARGE
             where it takes more than the writer was given.
 
     """
     if header.producer_id != _NO_PRODUCER_ID and (header.producer_epoch < 0 or header.base_sequence < 0):
-        raise Refused(
+        raise ApiError(
             ErrorCode.UNKNOWN_SERVER_ERROR,
             f"producer {header.producer_id} has epoch {header.producer_epoch} "
             f"and sequence {header.base_sequence}",
         )
     batch = written.finish()
     if batch is None:
-        raise Refused(ErrorCode.MESSAGE_TOO_LARGE, f"recompressed, the batch takes {written.size} bytes")
+        raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"recompressed, the batch takes {written.size} bytes")
     view = batch.view
     _ATTRIBUTES.pack_into(view, _ATTRIBUTES_OFFSET, written.codec | header.attributes & _TRANSACTIONAL)
     _IDENTITY.pack_into(

@@ -32,7 +32,7 @@ from ...records import HEADER_SIZE, BatchHeader, Codec, RecordBatch, decompress,
 from ...records.compression import decompressed_pieces
 from ...records.down_conversion import ConvertedCounts
 from ...records.rebuild import BatchWriter
-from ..api_error import Refused
+from ..api_error import ApiError
 from ..config import TopicConfig
 from .recompress import recompressed
 from .walk import MalformedLength, MalformedRecord, walk
@@ -101,7 +101,7 @@ def sole_batch(record_set: memoryview, version: int) -> RecordBatch:
         version: Of the request.
 
     Raises:
-        Refused: With INVALID_RECORD for none, for two, and for magic 0 and 1;
+        ApiError: With INVALID_RECORD for none, for two, and for magic 0 and 1;
             CORRUPT_MESSAGE for a length or a magic that cannot be;
             UNKNOWN_SERVER_ERROR for one without a whole header;
             UNSUPPORTED_COMPRESSION_TYPE for zstd before v7.
@@ -110,19 +110,19 @@ def sole_batch(record_set: memoryview, version: int) -> RecordBatch:
     batches = iterate(record_set)
     first = next(batches, None)
     if first is None:
-        raise Refused(ErrorCode.INVALID_RECORD, "a partition of a Produce request must have a record batch")
+        raise ApiError(ErrorCode.INVALID_RECORD, "a partition of a Produce request must have a record batch")
     if first[_MAGIC_OFFSET] != 2:
-        raise Refused(
+        raise ApiError(
             ErrorCode.INVALID_RECORD, f"record batches must have magic 2, not {first[_MAGIC_OFFSET]}"
         )
     if len(first) < HEADER_SIZE:
         # Kafka reads over its end: an IndexOutOfBoundsException, which has no code of its own.
-        raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"a batch of {len(first)} bytes")
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"a batch of {len(first)} bytes")
     batch = RecordBatch(read_header(first), first)
     if version < _ZSTD_FROM_VERSION and batch.header.codec_id == Codec.ZSTD:
-        raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Produce v{version} cannot carry ZStandard")
+        raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Produce v{version} cannot carry ZStandard")
     if next(batches, None) is not None:
-        raise Refused(
+        raise ApiError(
             ErrorCode.INVALID_RECORD, "a partition of a Produce request must have exactly one record batch"
         )
     return batch
@@ -133,19 +133,21 @@ def iterate(record_set: memoryview) -> Iterator[memoryview]:
     Yield the bytes of each whole batch, of whatever magic, as ``ByteBufferLogInputStream`` finds them.
 
     Raises:
-        Refused: With CORRUPT_MESSAGE for a length or a magic that cannot be.
+        ApiError: With CORRUPT_MESSAGE for a length or a magic that cannot be.
 
     """
     position = 0
     while len(record_set) - position >= _LOG_OVERHEAD:
         (length,) = _LENGTH.unpack_from(record_set, position + _LENGTH_OFFSET)
         if length < _SMALLEST_LENGTH:
-            raise Refused(ErrorCode.CORRUPT_MESSAGE, f"a batch of length {length} is shorter than any record")
+            raise ApiError(
+                ErrorCode.CORRUPT_MESSAGE, f"a batch of length {length} is shorter than any record"
+            )
         if len(record_set) - position <= _MAGIC_OFFSET:
             return
         magic = record_set[position + _MAGIC_OFFSET]
         if magic > 2:
-            raise Refused(ErrorCode.CORRUPT_MESSAGE, f"magic {magic} is none of 0, 1 and 2")
+            raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"magic {magic} is none of 0, 1 and 2")
         end = position + _LOG_OVERHEAD + length
         if end > len(record_set):
             return
@@ -158,13 +160,13 @@ def check_batch(batch: RecordBatch, config: TopicConfig) -> None:
     Check a batch against its CRC and the topic; reads the whole payload.
 
     Raises:
-        Refused: The first that applies: INVALID_RECORD, MESSAGE_TOO_LARGE,
+        ApiError: The first that applies: INVALID_RECORD, MESSAGE_TOO_LARGE,
             CORRUPT_MESSAGE, UNKNOWN_SERVER_ERROR.
 
     """
     header = batch.header
     if header.base_offset != 0:
-        raise Refused(
+        raise ApiError(
             ErrorCode.INVALID_RECORD,
             f"the base offset of a batch from a client must be 0, not {header.base_offset}",
         )
@@ -172,7 +174,7 @@ def check_batch(batch: RecordBatch, config: TopicConfig) -> None:
     check_crc(batch)
     if header.codec_id > max(Codec):
         # CompressionType.forId throws an IllegalArgumentException, which has no code of its own.
-        raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"unknown compression type id: {header.codec_id}")
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"unknown compression type id: {header.codec_id}")
 
 
 def check_crc(batch: RecordBatch) -> None:
@@ -180,13 +182,13 @@ def check_crc(batch: RecordBatch) -> None:
     Check a batch against its CRC.
 
     Raises:
-        Refused: With CORRUPT_MESSAGE.
+        ApiError: With CORRUPT_MESSAGE.
 
     """
     try:
         verify_crc(batch)
     except CorruptBatch as error:
-        raise Refused(ErrorCode.CORRUPT_MESSAGE, error.reason) from error
+        raise ApiError(ErrorCode.CORRUPT_MESSAGE, error.reason) from error
 
 
 def check_size(header: BatchHeader, config: TopicConfig) -> None:
@@ -194,11 +196,11 @@ def check_size(header: BatchHeader, config: TopicConfig) -> None:
     Check a batch against the topic's limit.
 
     Raises:
-        Refused: With MESSAGE_TOO_LARGE.
+        ApiError: With MESSAGE_TOO_LARGE.
 
     """
     if header.size > config.max_message_bytes:
-        raise Refused(
+        raise ApiError(
             ErrorCode.MESSAGE_TOO_LARGE,
             f"a batch of {header.size} bytes exceeds max.message.bytes, {config.max_message_bytes}",
         )
@@ -214,7 +216,7 @@ def validate(batch: RecordBatch, config: TopicConfig, now_ms: int) -> tuple[Reco
         epoch, if anything.
 
     Raises:
-        Refused: With INVALID_RECORD, INVALID_TIMESTAMP, UNKNOWN_SERVER_ERROR
+        ApiError: With INVALID_RECORD, INVALID_TIMESTAMP, UNKNOWN_SERVER_ERROR
             or, where recompression made it too large, MESSAGE_TOO_LARGE.
 
     """
@@ -246,20 +248,20 @@ def decompressed(batch: RecordBatch) -> Iterator[Iterator[bytes]]:
     Large ones of zstd are in memory as a whole until the context ends, and take a turn for it.
 
     Raises:
-        Refused: Also while the pieces are read: with UNKNOWN_SERVER_ERROR, or MESSAGE_TOO_LARGE where
+        ApiError: Also while the pieces are read: with UNKNOWN_SERVER_ERROR, or MESSAGE_TOO_LARGE where
             they are too many bytes.
 
     """
     payload, codec = batch.payload, Codec(batch.header.codec_id)
     if not payload and codec in _NEEDS_BYTES:
-        raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"no bytes are no stream of {codec.name.lower()}")
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"no bytes are no stream of {codec.name.lower()}")
     if codec is not Codec.ZSTD:
         yield _refusing(decompressed_pieces(codec, payload, MOST_DECOMPRESSED_BYTES))
         return
     try:
         small = bytes(decompress(codec, payload, _WITHOUT_TURN_BYTES))
     except CorruptBatch as error:
-        raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, error.reason) from error
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, error.reason) from error
     except UnsupportedBatch:
         with memory_turn():
             yield _refusing(decompressed_pieces(codec, payload, MOST_DECOMPRESSED_BYTES))
@@ -272,27 +274,27 @@ def _refusing(pieces: Iterator[bytes]) -> Iterator[bytes]:
         yield from pieces
     except CorruptBatch as error:
         # Kafka wraps the codec's exception in one that has no code of its own.
-        raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, error.reason) from error
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, error.reason) from error
     except UnsupportedBatch as error:
-        raise Refused(ErrorCode.MESSAGE_TOO_LARGE, error.reason) from error
+        raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, error.reason) from error
 
 
 def _check_counts(header: BatchHeader) -> None:
     """``LogValidator.validateBatch``, for a client."""
     range_size = header.last_offset_delta + 1
     if range_size <= 0:
-        raise Refused(ErrorCode.INVALID_RECORD, f"an offset range of {range_size}")
+        raise ApiError(ErrorCode.INVALID_RECORD, f"an offset range of {range_size}")
     if header.records_count <= 0:
-        raise Refused(ErrorCode.INVALID_RECORD, f"a record count of {header.records_count}")
+        raise ApiError(ErrorCode.INVALID_RECORD, f"a record count of {header.records_count}")
     if range_size != header.records_count:
-        raise Refused(
+        raise ApiError(
             ErrorCode.INVALID_RECORD,
             f"{header.records_count} records do not fill an offset range of {range_size}",
         )
     if header.is_control:
-        raise Refused(ErrorCode.INVALID_RECORD, "clients are not allowed to write control records")
+        raise ApiError(ErrorCode.INVALID_RECORD, "clients are not allowed to write control records")
     if header.producer_id > -1 and header.base_sequence < 0:
-        raise Refused(
+        raise ApiError(
             ErrorCode.INVALID_RECORD,
             f"base sequence {header.base_sequence} with producer id {header.producer_id}",
         )
@@ -312,7 +314,7 @@ def _check_records(batch: RecordBatch, config: TopicConfig, now_ms: int, copy_to
             records = walk(header, pieces, with_lengths=not is_stream or copy_to is not None, copy_to=copy_to)
             for number, (timestamp, offset_delta, has_key) in enumerate(records):
                 if number >= _MOST_COMPRESSED_RECORDS and is_stream:
-                    raise Refused(
+                    raise ApiError(
                         ErrorCode.MESSAGE_TOO_LARGE,
                         f"more than {_MOST_COMPRESSED_RECORDS} compressed records",
                     )
@@ -322,13 +324,13 @@ def _check_records(batch: RecordBatch, config: TopicConfig, now_ms: int, copy_to
                     max_timestamp = timestamp
     except MalformedLength as error:
         code = ErrorCode.INVALID_RECORD if is_stream else ErrorCode.UNKNOWN_SERVER_ERROR
-        raise Refused(code, str(error)) from error
+        raise ApiError(code, str(error)) from error
     except MalformedRecord as error:
-        raise Refused(ErrorCode.INVALID_RECORD, str(error)) from error
+        raise ApiError(ErrorCode.INVALID_RECORD, str(error)) from error
     errors.raise_any()
     if has_gaps and is_stream and copy_to is None:
         # KAFKA-9669: Kafka would build the batch anew, but kept no keys and values while it read them.
-        raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, "the records' offset deltas are not 0, 1, 2, …")
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the records' offset deltas are not 0, 1, 2, …")
     return max_timestamp
 
 
@@ -356,7 +358,7 @@ class RecordErrors:
         Refuse the records if one of them was wrong.
 
         Raises:
-            Refused: With INVALID_TIMESTAMP or INVALID_RECORD.
+            ApiError: With INVALID_TIMESTAMP or INVALID_RECORD.
 
         """
         self._out_of_time.raise_any()
@@ -380,7 +382,7 @@ class _Found:
     def raise_any(self) -> None:
         if self._count:
             errors = [(number, self._reason) for number in self._first]
-            raise Refused(self._code, f"{self._count} records: {self._reason}", errors)
+            raise ApiError(self._code, f"{self._count} records: {self._reason}", errors)
 
 
 def _is_timestamp_allowed(timestamp: int, log_append_time: bool, config: TopicConfig, now_ms: int) -> bool:

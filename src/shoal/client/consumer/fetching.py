@@ -60,7 +60,7 @@ class Fetching:
         self._is_stale = False
         self._refresh_at = 0.0
 
-    # Asking
+    # TranslatedRequest
 
     def send(self, states: Mapping[TopicPartition, PartitionState]) -> None:
         """Ask each leader that is not asked already for all that is wanted of it."""

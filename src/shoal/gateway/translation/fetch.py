@@ -31,7 +31,7 @@ from ...protocol.fetch import (
 from ...records.down_conversion import DownConversion
 from ...topic_partition import TopicPartition
 from ..settings import GatewaySettings
-from .request import Asking, Part, old_code
+from .request import Part, TranslatedRequest, old_code
 
 __all__ = ["FetchTranslation"]
 
@@ -96,7 +96,7 @@ class FetchTranslation:
         self._turns: dict[TopicPartition, None] = {}
         self._passed: dict[TopicPartition, _Passed] = {}
 
-    def translate(self, asking: Asking) -> Sequence[Part]:
+    def translate(self, asking: TranslatedRequest) -> Sequence[Part]:
         """Fetch, and return the answer; its record sets are converted while they are sent."""
         request = asking.request
         version = asking.header.api_version
@@ -118,7 +118,7 @@ class FetchTranslation:
 
     # From the broker
 
-    def _fetch(self, asking: Asking, request: Any, wanted: _Asked) -> list[_Converted]:
+    def _fetch(self, asking: TranslatedRequest, request: Any, wanted: _Asked) -> list[_Converted]:
         """Fetch until there is something to show, an error, or the client has waited long enough."""
         deadline = time.monotonic() + max(request.max_wait_ms, 0) / 1000
         version = asking.header.api_version
@@ -136,7 +136,9 @@ class FetchTranslation:
                 return converted
             del response, converted  # or their buffer would be held beside the next one
 
-    def _fetch_once(self, asking: Asking, request: Any, wanted: _Asked, max_wait_ms: int) -> FetchResponse:
+    def _fetch_once(
+        self, asking: TranslatedRequest, request: Any, wanted: _Asked, max_wait_ms: int
+    ) -> FetchResponse:
         buffer_bytes = self._settings.buffer_bytes
         version = asking.upstream.oldest(ApiKey.FETCH, MAGIC_2_FROM)
         max_bytes = request.max_bytes if asking.header.api_version >= LIMITED_FROM else buffer_bytes

@@ -16,7 +16,7 @@ from ...error_codes import ErrorCode
 from ...protocol import codec
 from ...protocol.apis import ApiKey
 from ...topic_partition import TopicPartition
-from .request import Asking, Part, old_code
+from .request import Part, TranslatedRequest, old_code
 
 __all__ = ["translate"]
 
@@ -46,7 +46,7 @@ class _Found(NamedTuple):
     offset: int
 
 
-def translate(asking: Asking) -> Sequence[Part]:
+def translate(asking: TranslatedRequest) -> Sequence[Part]:
     """Look the times up, and return the offsets in lists."""
     wanted = {
         TopicPartition(topic.name, each.partition_index): _Wanted(each.timestamp, each.max_num_offsets)
@@ -84,7 +84,9 @@ def _offsets(first: _Found, start: _Found | None) -> list[int]:
     return [first.offset, start.offset]
 
 
-def _look_up(asking: Asking, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, _Found]:
+def _look_up(
+    asking: TranslatedRequest, timestamps: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, _Found]:
     if not timestamps:
         return {}
     topics: dict[str, list[Any]] = {}

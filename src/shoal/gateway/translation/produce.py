@@ -28,7 +28,7 @@ from ...records.up_conversion import read_message_set, up_convert
 from ...topic_partition import TopicPartition
 from ..client_connection import ClientGone
 from ..settings import GatewaySettings
-from .request import Asking, Part, old_code
+from .request import Part, TranslatedRequest, old_code
 from .topic_limits import TopicLimits
 
 __all__ = ["translate"]
@@ -44,7 +44,9 @@ _VERSION = 7
 _LARGEST_EXPANSION = 16
 
 
-def translate(asking: Asking, settings: GatewaySettings, topic_limits: TopicLimits) -> Sequence[Part]:
+def translate(
+    asking: TranslatedRequest, settings: GatewaySettings, topic_limits: TopicLimits
+) -> Sequence[Part]:
     """Produce, and return the answer; none for ``acks=0``."""
     request = asking.decode(
         lambda: decode_produce_request(asking.frame, asking.header.api_version, _MOST_PARTITIONS)
@@ -93,7 +95,7 @@ def _outcome(entry: ProducedPartition, code: int) -> ProduceOutcome:
 
 
 def _produce(
-    asking: Asking,
+    asking: TranslatedRequest,
     request: ProduceRequest,
     batches: Mapping[str, Sequence[tuple[int, Sequence[memoryview]]]],
 ) -> dict[TopicPartition, ProduceOutcome]:
@@ -113,7 +115,7 @@ def _produce(
 
 
 def _answer(
-    asking: Asking,
+    asking: TranslatedRequest,
     entries: Mapping[TopicPartition, ProducedPartition],
     outcomes: Mapping[TopicPartition, ProduceOutcome],
 ) -> bytes:

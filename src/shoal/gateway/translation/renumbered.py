@@ -8,7 +8,7 @@ from typing import Any
 from ...error_codes import ErrorCode
 from ...protocol import codec
 from ...protocol.apis import ApiKey
-from .request import Asking, Part, old_code
+from .request import Part, TranslatedRequest, old_code
 
 __all__ = ["RENUMBERED", "translate"]
 
@@ -27,7 +27,7 @@ RENUMBERED = {
 _DEFAULT_CONFIG = 5
 
 
-def translate(asking: Asking) -> Sequence[Part]:
+def translate(asking: TranslatedRequest) -> Sequence[Part]:
     """Ask in a newer version, and return the answer in the old one."""
     header = asking.header
     api_key = ApiKey(header.api_key)

@@ -17,7 +17,7 @@ from ...records.down_conversion import DownConversion
 from ..client_connection import ClientGone
 from ..upstream import Upstream
 
-__all__ = ["Asking", "Part", "old_code"]
+__all__ = ["Part", "TranslatedRequest", "old_code"]
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ Part = bytes | memoryview | DownConversion
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class TranslatedRequest:
     """
     One request that is being translated.
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ...error_codes import ErrorCode
 from ...protocol import codec
 from ...protocol.apis import ApiKey
-from .request import Asking
+from .request import TranslatedRequest
 
 __all__ = ["TopicLimits"]
 
@@ -40,7 +40,7 @@ class TopicLimits:
         self._limits: dict[str, _Limit] = {}
         self._lock = threading.Lock()
 
-    def find(self, topics: Iterable[str], asking: Asking) -> dict[str, int]:
+    def find(self, topics: Iterable[str], asking: TranslatedRequest) -> dict[str, int]:
         """
         Return the limits of topics, in bytes, as far as the cluster tells them.
 
@@ -83,7 +83,7 @@ class TopicLimits:
                 del self._limits[next(iter(self._limits))]
 
 
-def _ask(topics: Iterable[str], asking: Asking) -> dict[str, int | None]:
+def _ask(topics: Iterable[str], asking: TranslatedRequest) -> dict[str, int | None]:
     answer = asking.ask(
         ApiKey.DESCRIBE_CONFIGS,
         asking.upstream.oldest(ApiKey.DESCRIBE_CONFIGS, 1),

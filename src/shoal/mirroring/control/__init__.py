@@ -22,24 +22,24 @@ after it.
 partitions (:class:`~shoal.mirroring.control.handover.Handover`); every other line of a task is a report.
 
 Who asks one question says what it is ``for``. ``{"hello": token, "for": "plan"}`` is answered with
-``{"plan": …}`` (:class:`~shoal.mirroring.model.window.SlicePlan`), or null where nothing more is to be
+``{"plan": …}`` (:class:`~shoal.mirroring.model.window.WindowPlan`), or null where nothing more is to be
 planned; the planner may report what it left out, and its ``"starts"``: where partitions begin that have
 no pair, for the planner that may follow it, which asks ``for`` them. ``"credentials"`` is answered with
 ``{"credentials": "…"}``, sealed (:mod:`~shoal.mirroring.credentials`).
 """
 
-from .client import CarrierControl, Control, ControlConnection, Uncontrolled, ask_letter, ask_starts, planning
+from .client import Control, ControlConnection, Uncontrolled, WorkerControl, ask_letter, ask_starts, planning
 from .clock import ReferenceClock
 from .protocol import lease_clock_s
 from .server import ControlServer
 
 __all__ = [
-    "CarrierControl",
     "Control",
     "ControlConnection",
     "ControlServer",
     "ReferenceClock",
     "Uncontrolled",
+    "WorkerControl",
     "ask_letter",
     "ask_starts",
     "lease_clock_s",

@@ -18,7 +18,7 @@ from ...errors import BrokerError, Stopped
 from ...printable import logger
 from ...topic_partition import TopicPartition
 from ..model.processes import process_name
-from ..model.window import SlicePlan
+from ..model.window import WindowPlan
 from .handover import Handover
 from .protocol import (
     INSTALLED,
@@ -32,10 +32,10 @@ from .protocol import (
 )
 
 __all__ = [
-    "CarrierControl",
     "Control",
     "ControlConnection",
     "Uncontrolled",
+    "WorkerControl",
     "ask_letter",
     "ask_starts",
     "planning",
@@ -96,7 +96,7 @@ class Control(Protocol):
         """Wait, but not longer than until a stop is requested or the driver is gone."""
 
 
-class CarrierControl:
+class WorkerControl:
     """
     What one carrier of a task sees of the control: interruptions are news until it has begun anew.
 
@@ -387,7 +387,7 @@ def ask_starts(address: tuple[str, int], token: str) -> Any:
 
 
 @contextlib.contextmanager
-def planning(address: tuple[str, int], token: str) -> Iterator[tuple[SlicePlan | None, Report]]:
+def planning(address: tuple[str, int], token: str) -> Iterator[tuple[WindowPlan | None, Report]]:
     """
     Ask what is to be copied in the next slice.
 
@@ -399,8 +399,8 @@ def planning(address: tuple[str, int], token: str) -> Iterator[tuple[SlicePlan |
 
     """
 
-    def read(answer: Any) -> SlicePlan | None:
-        return None if answer is None else SlicePlan.from_json_object(answer)
+    def read(answer: Any) -> WindowPlan | None:
+        return None if answer is None else WindowPlan.from_json_object(answer)
 
     with _asked(address, token, "plan", read) as (plan, report):
         yield plan, report

@@ -20,13 +20,13 @@ from typing import Any
 
 from ...client.coordinator import Committed
 from ...topic_partition import TopicPartition
-from ..model.position import Pair
+from ..model.position import MirrorPosition
 
-__all__ = ["Handover", "Handovers", "Left"]
+__all__ = ["Handover", "Handovers", "InheritedPosition"]
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class InheritedPosition:
     """
     Where a task left a partition: everything that it sent is acknowledged.
 
@@ -39,7 +39,7 @@ class Left:
 
     """
 
-    pair: Pair
+    pair: MirrorPosition
     is_committed: bool
     doubted_for_s: float
     leader_epochs: tuple[int, int]
@@ -50,10 +50,10 @@ class Left:
         return [*partition, committed.offset, committed.metadata, *known]
 
     @classmethod
-    def from_json_object(cls, values: Sequence[Any]) -> tuple[TopicPartition, Left] | None:
+    def from_json_object(cls, values: Sequence[Any]) -> tuple[TopicPartition, InheritedPosition] | None:
         """Read what :meth:`to_json_object` wrote; None where the pair is none of ours."""
         topic, partition, offset, metadata, is_committed, doubted_for_s, leader_epochs = values
-        pair = Pair.from_committed(Committed(offset, metadata))
+        pair = MirrorPosition.from_committed(Committed(offset, metadata))
         if pair is None:
             return None
         left = cls(pair, is_committed, doubted_for_s, tuple(leader_epochs))
@@ -72,13 +72,13 @@ class Handover:
 
     """
 
-    left: Mapping[TopicPartition, Left] = field(default_factory=dict)
+    left: Mapping[TopicPartition, InheritedPosition] = field(default_factory=dict)
     in_trouble: Mapping[TopicPartition, str] = field(default_factory=dict)
     given_up: frozenset[TopicPartition] = frozenset()
 
     @classmethod
     def from_json_object(cls, values: Mapping[str, Any]) -> Handover:
-        left = dict(filter(None, map(Left.from_json_object, values["left"])))
+        left = dict(filter(None, map(InheritedPosition.from_json_object, values["left"])))
         in_trouble = {TopicPartition(topic, number): reason for topic, number, reason in values["in_trouble"]}
         return cls(left, in_trouble, frozenset(TopicPartition(*each) for each in values["given_up"]))
 
@@ -92,7 +92,7 @@ class Handovers:
         self._owners: dict[TopicPartition, object] = {}
 
     def leave(self, written: Iterable[list[Any]], owner: object) -> None:
-        """Keep what the owner of partitions says (:meth:`Left.to_json_object`); of others nothing."""
+        """Keep what the owner of partitions says; nothing of other partitions."""
         with self._lock:
             for each in written:
                 partition = TopicPartition(each[0], each[1])
@@ -106,10 +106,10 @@ class Handovers:
             found = (self._left.pop(partition, None) for partition in partitions)
             return [each for each in found if each is not None]
 
-    def uncommitted(self) -> dict[TopicPartition, Pair]:
+    def uncommitted(self) -> dict[TopicPartition, MirrorPosition]:
         """Return what nobody has committed of what is kept, or what an older commit may take the place of."""
         with self._lock:
-            read = dict(filter(None, map(Left.from_json_object, self._left.values())))
+            read = dict(filter(None, map(InheritedPosition.from_json_object, self._left.values())))
         return {
             partition: left.pair
             for partition, left in read.items()

@@ -18,9 +18,9 @@ from ...errors import Disconnected
 from ...net.listener import Listener
 from ...printable import logger
 from ...topic_partition import TopicPartition
-from ..model.position import Pair
+from ..model.position import MirrorPosition
 from ..model.reports import left_out_report
-from ..model.window import SliceClock, SlicePlan
+from ..model.window import WindowClock, WindowPlan
 from .attempts import Attempt, Attempts
 from .clock import ReferenceClock
 from .handover import Handovers
@@ -65,8 +65,8 @@ class ControlServer:
         on_report: Callable[[dict[str, Any]], None],
         letter: str = "",
         *,
-        slices: SliceClock | None = None,
-        on_plan: Callable[[], SlicePlan] = lambda: SlicePlan({}),
+        slices: WindowClock | None = None,
+        on_plan: Callable[[], WindowPlan] = lambda: WindowPlan({}),
         in_trouble: Callable[[], Mapping[TopicPartition, str]] = dict,
         is_ours: Callable[[TopicPartition], bool] = lambda partition: True,
         clock: ReferenceClock | None = None,
@@ -334,7 +334,7 @@ class ControlServer:
         """Keep nothing of partitions that are another mirror's from now on, or have to be aligned."""
         self._handovers.give_up(partitions)
 
-    def uncommitted(self) -> tuple[dict[TopicPartition, Pair], Membership]:
+    def uncommitted(self) -> tuple[dict[TopicPartition, MirrorPosition], Membership]:
         """Return what tasks left that is copied and not committed, and as who it can be."""
         return self._handovers.uncommitted(), self._membership
 

@@ -22,7 +22,7 @@ from ...topic_partition import TopicPartition
 from ..assignment import end_offsets, partitions_of, start_offsets
 from ..model.incidents import Delivery, IncidentKind
 from ..model.options import MirrorOptions
-from ..model.position import Pair
+from ..model.position import MirrorPosition
 from ..model.text import first_few
 from ..other_groups import OtherGroups, OtherPosition
 from ..positions import GroupPositions, GroupState
@@ -286,7 +286,7 @@ class _DryRun:
     # What would stop partitions
 
     def _warn_of_partitions(
-        self, plan: Plan, pairs: Mapping[TopicPartition, Pair], without: Sequence[TopicPartition]
+        self, plan: Plan, pairs: Mapping[TopicPartition, MirrorPosition], without: Sequence[TopicPartition]
     ) -> None:
         copies = {partition: _copy_of(plan, partition) for partition in [*pairs, *without]}
         states = compare_copies(self._destination, pairs, copies)
@@ -331,7 +331,7 @@ class _DryRun:
         )
 
     def _findings(
-        self, partition: TopicPartition, pair: Pair, state: CopyState | None, first: int | None
+        self, partition: TopicPartition, pair: MirrorPosition, state: CopyState | None, first: int | None
     ) -> Iterable[str]:
         if pair.rules != self._options.rules():
             yield (

@@ -15,7 +15,7 @@ from ..model.progress import Phase, Progress
 from ..model.text import first_few
 from ..monitoring.metrics import Metrics
 from .retrying import StoppedRetries
-from .schedule import Work
+from .schedule import PartitionSchedule
 from .signals import Signals
 from .silence import Silence
 
@@ -51,7 +51,7 @@ class AtWork:
 
     control: ControlServer
     place: Place
-    work: Work
+    work: PartitionSchedule
     retries: StoppedRetries | None
     ends_when_stopped: bool
 

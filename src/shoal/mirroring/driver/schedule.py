@@ -6,14 +6,14 @@ import threading
 from collections.abc import Iterable, Mapping
 
 from ...topic_partition import TopicPartition
-from ..model.window import SlicePlan
+from ..model.window import WindowPlan
 from ..monitoring.metrics import Metrics
 from ..prepare.prepare import PreparedTopic
 
-__all__ = ["Work"]
+__all__ = ["PartitionSchedule"]
 
 
-class Work:
+class PartitionSchedule:
     """The topics of a mirror without an end, and what is known of their partitions. For any thread."""
 
     def __init__(
@@ -31,7 +31,7 @@ class Work:
             topics: By their names at the source.
             metrics: Where the tasks' reports are counted.
             shares: Whether this mirror has only those partitions that :meth:`take` says.
-            streams: See :class:`~shoal.mirroring.model.window.SlicePlan`.
+            streams: See :class:`~shoal.mirroring.model.window.WindowPlan`.
 
         """
         self._lock = threading.Lock()
@@ -75,7 +75,7 @@ class Work:
         with self._lock:
             return self._share is None or partition in self._share
 
-    def plan(self) -> SlicePlan:
+    def plan(self) -> WindowPlan:
         """Say what the next slice is to copy; weights: what was copied since the last, and lag."""
         now = self._metrics.partitions()
         records = {partition: each.records for partition, each in now.items()}
@@ -87,7 +87,7 @@ class Work:
         with self._lock:
             topics = {name: (topic.destination, topic.partitions) for name, topic in self._topics.items()}
             share, streams = self._share, self._streams
-        return SlicePlan(
+        return WindowPlan(
             topics,
             frozenset(name for name, each in now.items() if each.stopped and not each.is_tried_again),
             {partition: weight for partition, weight in weights.items() if weight},

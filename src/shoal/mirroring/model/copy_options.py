@@ -14,7 +14,7 @@ from .first_start import FirstStart
 from .incidents import Delivery, IncidentKind
 from .sizes import parse_bytes
 
-__all__ = ["DEFAULT_MAX_DECOMPRESSED_BYTES", "CopySettings", "Handling", "MultiBatch", "Rebatch"]
+__all__ = ["DEFAULT_MAX_DECOMPRESSED_BYTES", "CopyOptions", "Handling", "MultiBatch", "Rebatch"]
 
 #: Batches are of 1 MiB as brokers come, and few shrink to less than a fiftieth.
 DEFAULT_MAX_DECOMPRESSED_BYTES = 64 * 1024 * 1024
@@ -121,7 +121,7 @@ class Handling:
 
 
 @dataclass(frozen=True, slots=True)
-class CopySettings:
+class CopyOptions:
     """
     Attributes:
         source: How to reach the source cluster; its isolation level decides

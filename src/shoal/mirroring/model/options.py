@@ -169,7 +169,7 @@ class MirrorOptions:
         rebatch: Which batches are joined into larger ones; None for none.
         max_in_flight: How many requests may be in flight to a broker, 1 to 5.
         takes_over_offsets: Begin where a consumer of the group was; see
-            :class:`~shoal.mirroring.model.copy_options.CopySettings`.
+            :class:`~shoal.mirroring.model.copy_options.CopyOptions`.
         handling: What becomes of records or batches on their way; None for nothing.
         metrics: Where Prometheus is answered; None for nowhere.
         ui: Where browsers are; None for nowhere.

@@ -17,7 +17,7 @@ from ...client.coordinator import Committed
 from ...errors import ConfigError
 from .first_start import FirstStart
 
-__all__ = ["SEQUENCES", "Identity", "Pair", "topic_id_of"]
+__all__ = ["SEQUENCES", "Identity", "MirrorPosition", "topic_id_of"]
 
 #: In front of the JSON; the number is the version of its layout.
 _ANY_VERSION = "shoal"
@@ -62,7 +62,7 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class MirrorPosition:
     """
     Everything before ``source_offset`` is at the destination, before ``destination_offset``.
 
@@ -113,7 +113,7 @@ class Pair:
         return Committed(self.source_offset, _PREFIX + json.dumps(values, separators=(",", ":")))
 
     @classmethod
-    def from_committed(cls, committed: Committed) -> Pair | None:
+    def from_committed(cls, committed: Committed) -> MirrorPosition | None:
         """
         Read a commit back; None where it is not one of ours (then it is no pair).
 
@@ -135,7 +135,7 @@ class Pair:
         )
 
     @classmethod
-    def _from_values(cls, source_offset: int, values: dict[str, Any]) -> Pair:
+    def _from_values(cls, source_offset: int, values: dict[str, Any]) -> MirrorPosition:
         source_topic_id, destination_topic_id = values["topics"]
         origin_source, origin_destination = values["origin"]
         producer_id, producer_epoch, base = values["producer"]

@@ -18,7 +18,7 @@ from typing import Any
 
 from ...topic_partition import TopicPartition
 
-__all__ = ["SliceClock", "SlicePlan"]
+__all__ = ["WindowClock", "WindowPlan"]
 
 #: While there is nothing to deal anew a slice lasts up to so many times its length.
 _LONGEST_QUIET = 8
@@ -28,7 +28,7 @@ _SHORTEST_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class SlicePlan:
+class WindowPlan:
     """
     What the driver wants to be copied in the next slice.
 
@@ -61,7 +61,7 @@ class SlicePlan:
         }
 
     @classmethod
-    def from_json_object(cls, values: Mapping[str, Any]) -> SlicePlan:
+    def from_json_object(cls, values: Mapping[str, Any]) -> WindowPlan:
         return cls(
             {topic: (name, count) for topic, (name, count) in values["topics"].items()},
             frozenset(TopicPartition(*each) for each in values["excluded"]),
@@ -75,7 +75,7 @@ class SlicePlan:
         return partition not in self.excluded and (self.share is None or partition in self.share)
 
 
-class SliceClock:
+class WindowClock:
     """
     When the slice under way is over; kept by the driver. Not for several threads at once.
 

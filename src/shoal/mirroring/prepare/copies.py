@@ -29,7 +29,7 @@ from ...errors import PartitionStopped, ShoalError
 from ...topic_partition import TopicPartition
 from ..model.incidents import Incident, IncidentKind
 from ..model.options import MirrorOptions
-from ..model.position import Pair
+from ..model.position import MirrorPosition
 from ..positions import GroupPositions
 
 __all__ = [
@@ -61,7 +61,7 @@ class CopyState(enum.Enum):
 
 def compare_copies(
     destination: Cluster,
-    pairs: Mapping[TopicPartition, Pair],
+    pairs: Mapping[TopicPartition, MirrorPosition],
     copies: Mapping[TopicPartition, TopicPartition],
 ) -> dict[TopicPartition, CopyState]:
     """
@@ -91,7 +91,7 @@ def compare_copies(
     return found
 
 
-def _state_of_topic(destination: Cluster, copy: TopicPartition, pair: Pair) -> CopyState | None:
+def _state_of_topic(destination: Cluster, copy: TopicPartition, pair: MirrorPosition) -> CopyState | None:
     """Return what the metadata alone shows; None if nothing."""
     if copy.topic in deleted_copies(destination, [copy.topic]):
         return CopyState.DELETED
@@ -126,7 +126,7 @@ def deleted_reason(topic: str, destination: Cluster) -> str:
 
 
 def stops_of_deleted(
-    reasons: Mapping[TopicPartition, str], pairs: Mapping[TopicPartition, Pair]
+    reasons: Mapping[TopicPartition, str], pairs: Mapping[TopicPartition, MirrorPosition]
 ) -> dict[TopicPartition, tuple[PartitionStopped, Incident]]:
     """
     Return how partitions stop whose copies are gone.
@@ -151,7 +151,7 @@ def stops_of_deleted(
     return stops
 
 
-def _is_of(pair: Pair, partition: TopicPartition, source: Cluster) -> bool:
+def _is_of(pair: MirrorPosition, partition: TopicPartition, source: Cluster) -> bool:
     """Whether a pair is of the topic that the source has now: Kafka deletes positions with their topic."""
     topic = source.metadata.topics.get(partition.topic)
     if topic is None:
@@ -202,8 +202,8 @@ class CopyWatch:
         self._on_doubt = on_doubt
         self._on_warning = on_warning
         self._on_notice = on_notice
-        self._pairs: dict[TopicPartition, Pair] = {}
-        self._reported: dict[TopicPartition, tuple[CopyState, Pair]] = {}
+        self._pairs: dict[TopicPartition, MirrorPosition] = {}
+        self._reported: dict[TopicPartition, tuple[CopyState, MirrorPosition]] = {}
         self._warned: set[str] = set()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._keep_looking, name="shoal-copies", daemon=True)
@@ -253,7 +253,7 @@ class CopyWatch:
 
     def _meet_deleted(
         self,
-        pairs: Mapping[TopicPartition, Pair],
+        pairs: Mapping[TopicPartition, MirrorPosition],
         copies: Mapping[TopicPartition, TopicPartition],
         destination: Cluster,
     ) -> None:
@@ -298,7 +298,7 @@ class CopyWatch:
             self._warned.add(sentence)
             self._on_warning(sentence)
 
-    def _doubt(self, found: Mapping[TopicPartition, tuple[CopyState, Pair]]) -> None:
+    def _doubt(self, found: Mapping[TopicPartition, tuple[CopyState, MirrorPosition]]) -> None:
         news = {
             partition: f"{partition.topic}'s copy to be aligned: it {state.value}"
             for partition, (state, pair) in found.items()

@@ -33,7 +33,7 @@ from ...topic_partition import TopicPartition
 from ..model.copy_options import MultiBatch
 from ..model.incidents import IncidentKind
 from ..model.options import MirrorOptions
-from ..model.position import Pair
+from ..model.position import MirrorPosition
 from ..model.text import first_few
 from ..positions import GroupPositions
 from .agent_check import require_multi_batch
@@ -550,7 +550,7 @@ class _Look:
             if missing[name] in gone
         }
 
-    def _pairs(self, topics: Iterable[str], group: str) -> Mapping[TopicPartition, Pair]:
+    def _pairs(self, topics: Iterable[str], group: str) -> Mapping[TopicPartition, MirrorPosition]:
         """Return the pairs that the group has for topics of the source."""
         source = self._source
         partitions = [

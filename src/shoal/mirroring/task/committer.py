@@ -21,10 +21,10 @@ from ...client.coordinator import JOIN_AGAIN
 from ...client.metadata import Metadata
 from ...errors import BrokerError, Disconnected, ShoalError
 from ...topic_partition import TopicPartition
-from ..control import CarrierControl
-from ..control.handover import Left
-from ..model.copy_options import CopySettings
-from ..model.position import Pair
+from ..control import WorkerControl
+from ..control.handover import InheritedPosition
+from ..model.copy_options import CopyOptions
+from ..model.position import MirrorPosition
 from ..positions import GroupPositions, PositionsInThread
 from .partition import PartitionCopy
 
@@ -55,15 +55,15 @@ class Commits:
 
     """
 
-    def __init__(self, settings: CopySettings, control: CarrierControl, known: Metadata | None) -> None:
+    def __init__(self, settings: CopyOptions, control: WorkerControl, known: Metadata | None) -> None:
         self._settings = settings
         self._control = control
         self._coordinator = Cluster(settings.source.impatient(), known)
         self.positions = PositionsInThread(
             GroupPositions(self._coordinator, settings.group, control.membership)
         )
-        self._committed: dict[PartitionCopy, Pair] = {}
-        self._under_way: dict[PartitionCopy, Pair] = {}
+        self._committed: dict[PartitionCopy, MirrorPosition] = {}
+        self._under_way: dict[PartitionCopy, MirrorPosition] = {}
         self._outcome: Future[Mapping[TopicPartition, ShoalError]] | None = None
         self._began_at = time.monotonic()
         self._is_last = False
@@ -74,12 +74,12 @@ class Commits:
     def __exit__(self, *exc_info: object) -> None:
         self.positions.end_with(self._coordinator.close)
 
-    def know(self, copy: PartitionCopy, left: Left) -> None:
+    def know(self, copy: PartitionCopy, left: InheritedPosition) -> None:
         """Take over what a former task committed."""
         if left.is_committed:
             self._committed[copy] = left.pair
 
-    def doubt(self, left: Left) -> None:
+    def doubt(self, left: InheritedPosition) -> None:
         """Take over that a commit of a former task may come late."""
         unknown_at = time.monotonic() - _LATE_S + left.doubted_for_s
         self.positions.unknown_at = max(self.positions.unknown_at, unknown_at)

@@ -31,13 +31,13 @@ from ...protocol.fetch import FetchedPartition, FetchResponse
 from ...protocol.produce import ProduceOutcome
 from ...records import has_several
 from ...topic_partition import TopicPartition
-from ..control import CarrierControl
-from ..model.copy_options import CopySettings, MultiBatch
+from ..control import WorkerControl
+from ..model.copy_options import CopyOptions, MultiBatch
 from ..model.incidents import REFUSED_WRITERS, Delivery, Incident, IncidentKind
-from .outbound import Outgoing
+from .outbound import OutboundBatch
 from .partition import PartitionCopy
 
-__all__ = ["FETCH_MAX_WAIT_MS", "Route"]
+__all__ = ["FETCH_MAX_WAIT_MS", "CopyLoop"]
 
 #: With small batches a system call costs more than their bytes: several requests
 #: go out together when so few are left that the broker could run out of work.
@@ -114,7 +114,7 @@ _WHAT_TO_DO = {
 }
 
 
-class Route:
+class CopyLoop:
     """
     Copies partitions that share a source leader and a destination leader.
 
@@ -132,8 +132,8 @@ class Route:
         marked: bool,
         source: Cluster,
         destination: Cluster,
-        settings: CopySettings,
-        control: CarrierControl,
+        settings: CopyOptions,
+        control: WorkerControl,
         on_progress: Callable[[int], None],
         should_yield: Callable[[], bool],
         look_at_topics: Callable[[], None],
@@ -474,7 +474,9 @@ class Route:
         if not copy.aligned:
             self._changed[copy] = None
 
-    def _landed_elsewhere(self, copy: PartitionCopy, batches: Sequence[Outgoing], base_offset: int) -> None:
+    def _landed_elsewhere(
+        self, copy: PartitionCopy, batches: Sequence[OutboundBatch], base_offset: int
+    ) -> None:
         outgoing = batches[0]
         expected = outgoing.destination_offset
         is_later = base_offset > expected
@@ -501,7 +503,7 @@ class Route:
                 copy.acknowledge(each)
 
     def _destination_refuses(
-        self, copy: PartitionCopy, batches: Sequence[Outgoing], answer: ProduceOutcome
+        self, copy: PartitionCopy, batches: Sequence[OutboundBatch], answer: ProduceOutcome
     ) -> None:
         outgoing = batches[0]
         count = sum(each.batches_count for each in batches)
@@ -559,7 +561,7 @@ class Route:
         """Whether a partition goes on without what the destination refuses."""
         return IncidentKind.SEND_FAILURE in self._settings.continue_on
 
-    def _leave_out(self, copy: PartitionCopy, batches: Sequence[Outgoing], named: str) -> None:
+    def _leave_out(self, copy: PartitionCopy, batches: Sequence[OutboundBatch], named: str) -> None:
         first, last = batches[0].source_start, batches[-1].source_end - 1
         offsets = f"offset {first}" if first == last else f"offsets {first} to {last}"
         copy.leave_out(

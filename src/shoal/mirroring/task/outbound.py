@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from ...errors import UnsupportedBatch
 from ...records import Codec, Decision, Record, RecordBatch, Run, verify_crc, write_batches
 from ...records.batch import DELETE_HORIZON, BatchHeader
-from ..model.copy_options import CopySettings
+from ..model.copy_options import CopyOptions
 from ..model.offset_map import spans_of
 from .rebuilder import records_to_mirror
 
-__all__ = ["Outgoing", "Rebuilder", "copy_of", "copy_of_run"]
+__all__ = ["OutboundBatch", "Rebuilder", "copy_of", "copy_of_run"]
 
 #: Messages of magic 0 and 1 that are not compressed come one by one; so many bytes of them make a batch.
 _GROUP_BYTES = 256 * 1024
@@ -22,7 +22,7 @@ _NO_LIMIT = 2**31 - 1
 
 
 @dataclass(slots=True)
-class Outgoing:
+class OutboundBatch:
     """
     A batch on its way to the destination, or a run of them that go together.
 
@@ -56,7 +56,7 @@ class Outgoing:
     batches_count: int = 1
 
 
-def copy_of(batch: RecordBatch) -> Outgoing:
+def copy_of(batch: RecordBatch) -> OutboundBatch:
     """
     Let a fetched batch go out as it is.
 
@@ -71,7 +71,7 @@ def copy_of(batch: RecordBatch) -> Outgoing:
         raise UnsupportedBatch(
             f"its codec is {header.codec_id}, which Kafka does not have", header.base_offset
         )
-    return Outgoing(
+    return OutboundBatch(
         batch,
         batch.view,
         header.records_count,
@@ -82,10 +82,10 @@ def copy_of(batch: RecordBatch) -> Outgoing:
     )
 
 
-def copy_of_run(run: Run, destination_offset: int) -> Outgoing:
+def copy_of_run(run: Run, destination_offset: int) -> OutboundBatch:
     """Let stamped batches go out together."""
     header = run.last.header
-    return Outgoing(
+    return OutboundBatch(
         run.last,
         run.view,
         run.records_count,
@@ -119,14 +119,14 @@ class Rebuilder:
 
     """
 
-    def __init__(self, settings: CopySettings) -> None:
+    def __init__(self, settings: CopyOptions) -> None:
         self.most_bytes = _NO_LIMIT
         self._settings = settings
         self._group: _Group | None = None
 
     def take(
         self, batch: RecordBatch, decision: Decision, start_offset: int, *, apart: bool = False
-    ) -> Iterator[Outgoing]:
+    ) -> Iterator[OutboundBatch]:
         """
         Decode a batch and yield what goes out of it from an offset on, and what was gathered before.
 
@@ -171,7 +171,7 @@ class Rebuilder:
 
     def _gather(
         self, batch: RecordBatch, records: Sequence[Record], decision: Decision, codec: Codec
-    ) -> Iterator[Outgoing]:
+    ) -> Iterator[OutboundBatch]:
         group = self._group
         if group is not None and not (
             group.is_alike(decision, codec) and group.fits(records, self._settings.max_decompressed_bytes)
@@ -194,7 +194,7 @@ class Rebuilder:
     def is_gathering(self) -> bool:
         return self._group is not None
 
-    def gathered(self) -> Iterator[Outgoing]:
+    def gathered(self) -> Iterator[OutboundBatch]:
         """Yield what was gathered as a batch, if there is anything."""
         group, self._group = self._group, None
         if group is None or not group.records:
@@ -221,10 +221,10 @@ class Rebuilder:
 
     def _write(
         self, records: Sequence[Record], decision: Decision, codec: Codec, leader_epoch: int, source_end: int
-    ) -> Iterator[Outgoing]:
+    ) -> Iterator[OutboundBatch]:
         """Yield batches of records; all offsets behind the last, up to ``source_end``, are dealt with."""
         *before, last = (
-            Outgoing(
+            OutboundBatch(
                 batch,
                 batch.view,
                 batch.header.records_count,

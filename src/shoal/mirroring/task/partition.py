@@ -28,13 +28,13 @@ from ...records import (
     stamp_run,
     verify_crc,
 )
-from ..control.handover import Left
-from ..model.copy_options import CopySettings
+from ..control.handover import InheritedPosition
+from ..model.copy_options import CopyOptions
 from ..model.incidents import Incident, IncidentKind
 from ..model.offset_map import add_run
-from ..model.position import Pair, topic_id_of
+from ..model.position import MirrorPosition, topic_id_of
 from ..model.ranges import CopyRange
-from .outbound import Outgoing, Rebuilder, copy_of, copy_of_run
+from .outbound import OutboundBatch, Rebuilder, copy_of, copy_of_run
 from .suspicion import Suspicion
 
 __all__ = ["LeftOut", "PartitionCopy"]
@@ -103,23 +103,23 @@ class PartitionCopy:
 
     """
 
-    def __init__(self, copy_range: CopyRange, settings: CopySettings) -> None:
+    def __init__(self, copy_range: CopyRange, settings: CopyOptions) -> None:
         self.range = copy_range
         self._settings = settings
         self.source = copy_range.source
         self.destination = copy_range.destination
-        self.pair: Pair | None = None
+        self.pair: MirrorPosition | None = None
         self.aligned = False
         self.fetch_offset = -1
-        self.queue: deque[Outgoing] = deque()
-        self.in_flight: deque[Sequence[Outgoing]] = deque()
+        self.queue: deque[OutboundBatch] = deque()
+        self.in_flight: deque[Sequence[OutboundBatch]] = deque()
         self.together_bytes = TOGETHER_BYTES
         self._one_by_one_until = -1
         self.stopped: PartitionStopped | None = None
         self.waiting_for: str | None = None
         self.empty_answers = 0
         self.out_of_range = False
-        self.left: Left | None = None
+        self.left: InheritedPosition | None = None
         self.leader_epochs = (-1, -1)
         self.commit_waits_for: str | None = None
         self.source_topic_id: uuid.UUID | None = None
@@ -136,7 +136,7 @@ class PartitionCopy:
         self.left_out: LeftOut | None = None
         self._heard_end = -1
         self.held_back: int | None = None
-        self._last: Outgoing | None = None
+        self._last: OutboundBatch | None = None
         self._rebuilder = Rebuilder(settings)
         self._decodes_all = settings.rebatch is not None and settings.rebatch.everything
         self._join_below_bytes = settings.rebatch.below_bytes if settings.rebatch else 0
@@ -207,7 +207,7 @@ class PartitionCopy:
 
     # Alignment
 
-    def align(self, pair: Pair) -> None:
+    def align(self, pair: MirrorPosition) -> None:
         """Go on from a pair that was found to be what the destination holds."""
         self.pair = pair
         self.source_topic_id = topic_id_of(pair.source_topic_id)
@@ -446,7 +446,7 @@ class PartitionCopy:
         self.fetch_offset = header.next_offset
         self._source_leader_epoch = header.leader_epoch
 
-    def _queue(self, outgoing: Outgoing) -> None:
+    def _queue(self, outgoing: OutboundBatch) -> None:
         """Stamp a batch for the place behind all that is queued."""
         assert self.pair is not None
         identity = self.pair.identity
@@ -544,7 +544,7 @@ class PartitionCopy:
         """Whether it may be written to where a broker compares the two."""
         return self.pair is not None and self.pair.identity.sequence_is_offset
 
-    def next_to_send(self, *, several: bool) -> Sequence[Outgoing]:
+    def next_to_send(self, *, several: bool) -> Sequence[OutboundBatch]:
         """Move the next batch from the queue to what is in flight; or several, as many as may go together."""
         batches = [self.queue.popleft()]
         if several:
@@ -554,7 +554,7 @@ class PartitionCopy:
         self.in_flight.append(batches)
         return batches
 
-    def send_one_by_one(self, refused: Sequence[Outgoing]) -> None:
+    def send_one_by_one(self, refused: Sequence[OutboundBatch]) -> None:
         """Prepare to send batches again that were refused together, or joined: each has an answer then."""
         self._one_by_one_until = refused[-1].source_end
         self.lose_track()
@@ -564,7 +564,7 @@ class PartitionCopy:
         self.together_bytes //= 2
         self.lose_track()
 
-    def acknowledge(self, outgoing: Outgoing) -> None:
+    def acknowledge(self, outgoing: OutboundBatch) -> None:
         """Count the oldest batch that was in flight: it landed where it should."""
         self._established = True
         if self._suspicions:
@@ -583,7 +583,7 @@ class PartitionCopy:
         self._backoff.reset()
         self.waiting_for = None
 
-    def displace(self, batches: Sequence[Outgoing], by: int) -> None:
+    def displace(self, batches: Sequence[OutboundBatch], by: int) -> None:
         """A request landed so many offsets too far: so will all that follow it, and the sequences go on."""
         assert self.pair is not None
         self.pair = replace(self.pair, identity=self.pair.identity.moved(by))
@@ -591,12 +591,12 @@ class PartitionCopy:
             each.destination_offset += by
         self._next_destination += by
 
-    def can_send_apart(self, refused: Outgoing) -> bool:
+    def can_send_apart(self, refused: OutboundBatch) -> bool:
         """Whether a batch was joined, so that :meth:`send_one_by_one` makes less of it."""
         is_joined = refused.decision is Decision.JOIN
         return is_joined and (refused.records_count > 1 or not self._decodes_all)
 
-    def leave_out(self, refused: Sequence[Outgoing], reason: str) -> None:
+    def leave_out(self, refused: Sequence[OutboundBatch], reason: str) -> None:
         """Prepare to go on behind what the destination refuses, after realigning."""
         self.lose_track()
         assert self.pair is not None
@@ -609,7 +609,7 @@ class PartitionCopy:
         )
         self.wait(reason, 0)
 
-    def make_smaller(self, refused: Outgoing) -> bool:
+    def make_smaller(self, refused: OutboundBatch) -> bool:
         """
         Prepare to send a batch that is too large for the destination in smaller ones, after realigning.
 

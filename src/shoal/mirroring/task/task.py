@@ -20,15 +20,15 @@ from typing import Any, TypeAlias
 from ...client.cluster import Cluster
 from ...client.metadata import Metadata, leader_in
 from ...errors import PartitionStopped, ShoalError
-from ..control import CarrierControl, Control
-from ..model.copy_options import CopySettings
+from ..control import Control, WorkerControl
+from ..model.copy_options import CopyOptions
 from ..model.ranges import CopyRange
 from ..model.reports import waiting_report
 from .partition import PartitionCopy
 from .reports import ProcessUse
-from .worker import Carrier
+from .worker import LeaderPairWorker
 
-__all__ = ["LaneResult", "copy_lane"]
+__all__ = ["TaskResult", "run_copy_task"]
 
 #: Of the source and of the destination, by node id; None where there is none, or nobody knows.
 _Leaders: TypeAlias = "tuple[int | None, int | None]"
@@ -57,14 +57,14 @@ _LOOK_INTERVAL_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class LaneResult:
+class TaskResult:
     """What became of a lane: the partitions that cannot go on, and whether all others are done."""
 
     stopped: tuple[PartitionStopped, ...]
     complete: bool
 
 
-def copy_lane(ranges: Sequence[CopyRange], settings: CopySettings, control: Control) -> LaneResult:
+def run_copy_task(ranges: Sequence[CopyRange], settings: CopyOptions, control: Control) -> TaskResult:
     """
     Copy ranges of partitions, whatever a former attempt has copied of them.
 
@@ -81,23 +81,23 @@ def copy_lane(ranges: Sequence[CopyRange], settings: CopySettings, control: Cont
 
 
 class _Lane:
-    def __init__(self, ranges: Sequence[CopyRange], settings: CopySettings, control: Control) -> None:
+    def __init__(self, ranges: Sequence[CopyRange], settings: CopyOptions, control: Control) -> None:
         self._settings = settings
         self._control = control
         self._process = ProcessUse()
         self._copies = [PartitionCopy(each, settings) for each in ranges]
         self._known: tuple[Metadata | None, Metadata | None] = (None, None)
         self._buffer_bytes = settings.fetch_buffer_bytes
-        self._carriers: list[Carrier] = []
-        self._in_trouble: dict[_Leaders, Carrier] = {}
-        self._threads: dict[Carrier, threading.Thread] = {}
-        self._ended: queue.SimpleQueue[Carrier] = queue.SimpleQueue()
+        self._carriers: list[LeaderPairWorker] = []
+        self._in_trouble: dict[_Leaders, LeaderPairWorker] = {}
+        self._threads: dict[LeaderPairWorker, threading.Thread] = {}
+        self._ended: queue.SimpleQueue[LeaderPairWorker] = queue.SimpleQueue()
         self._starting = threading.Lock()
         self._reporting = threading.Lock()
         self._dealing_anew = False
         self._told_at = 0.0
 
-    def run(self) -> LaneResult:
+    def run(self) -> TaskResult:
         self._report([], 0)  # the driver's clock starts here
         groups = self._share_out()
         if len(groups) > 1:
@@ -115,7 +115,7 @@ class _Lane:
         copies = [copy for carrier in self._carriers for copy in carrier.copies if not copy.departed]
         self._leave()
         stopped = tuple(copy.stopped for copy in copies if copy.stopped)
-        return LaneResult(stopped, complete=all(copy.is_over for copy in copies))
+        return TaskResult(stopped, complete=all(copy.is_over for copy in copies))
 
     # Carriers
 
@@ -146,12 +146,12 @@ class _Lane:
         copies: Sequence[PartitionCopy],
         *,
         give_away: Callable[[Sequence[PartitionCopy]], None] | None = None,
-    ) -> Carrier:
+    ) -> LeaderPairWorker:
         source, destination = self._known
-        return Carrier(
+        return LeaderPairWorker(
             copies,
             self._settings,
-            CarrierControl(self._control),
+            WorkerControl(self._control),
             Cluster(self._settings.source, source),
             Cluster(self._settings.destination, destination),
             buffer_bytes=self._buffer_bytes,
@@ -159,7 +159,7 @@ class _Lane:
             give_away=give_away,
         )
 
-    def _start(self, carrier: Carrier) -> None:
+    def _start(self, carrier: LeaderPairWorker) -> None:
         def run() -> None:
             try:
                 carrier.run()

@@ -27,16 +27,16 @@ from ...client.produce import Producer
 from ...errors import BrokerError, CorruptBatch, PartitionStopped, ProtocolError, ShoalError
 from ...topic_partition import TopicPartition
 from ..assignment import end_offsets
-from ..control import CarrierControl
-from ..control.handover import Left
-from ..model.copy_options import CopySettings
+from ..control import WorkerControl
+from ..control.handover import InheritedPosition
+from ..model.copy_options import CopyOptions
 from .committer import Commits, can_heal
-from .copy_loop import FETCH_MAX_WAIT_MS, Route
+from .copy_loop import FETCH_MAX_WAIT_MS, CopyLoop
 from .partition import PartitionCopy
 from .reports import partition_report
 from .resume import Watch, leader_epochs_of, realign, still_aligned, take_over
 
-__all__ = ["Carrier"]
+__all__ = ["LeaderPairWorker"]
 
 #: How often the driver hears of the progress; where nothing was fetched, of what else there is to say.
 _REPORT_INTERVAL_S = 0.5
@@ -64,7 +64,7 @@ _METADATA_FRESH_S = 1.0
 _PRODUCE_TIMEOUT_MS = 30_000
 
 
-class Carrier:
+class LeaderPairWorker:
     """
     Some of a task's partitions, in a thread.
 
@@ -77,8 +77,8 @@ class Carrier:
     def __init__(
         self,
         copies: Sequence[PartitionCopy],
-        settings: CopySettings,
-        control: CarrierControl,
+        settings: CopyOptions,
+        control: WorkerControl,
         source: Cluster,
         destination: Cluster,
         *,
@@ -226,7 +226,7 @@ class Carrier:
         if self._control.disowned or self.failure is not None:
             return []
         return [
-            Left(
+            InheritedPosition(
                 copy.pair, self._commits.has(copy), self._commits.doubted_for_s, copy.leader_epochs
             ).to_json_object(copy.source)
             for copy in self.copies
@@ -447,7 +447,7 @@ class Carrier:
         topic_ids = {copy.destination: copy.destination_topic_id for copy in copies}
         try:
             with closing(
-                Route(
+                CopyLoop(
                     copies,
                     fetcher,
                     partial(self._connect_producer, destination_leader, topic_ids),

@@ -32,9 +32,9 @@ from ....errors import BrokerError, PartitionStopped, ShoalError, Stopped
 from ....verify import DEFAULT_PATIENCE_S, OffsetRange, Outcome, PartitionReport
 from ....verify.comparison import PartitionComparison
 from ....verify.plan import PartitionPlan
-from ...model.copy_options import CopySettings
+from ...model.copy_options import CopyOptions
 from ...model.incidents import Delivery
-from ...model.position import Pair
+from ...model.position import MirrorPosition
 from ...other_groups import OtherGroups
 from ..partition import PartitionCopy
 from .begin import first_pair
@@ -63,14 +63,14 @@ class Watch:
     report: Callable[[PartitionCopy, str], object]
 
 
-def is_to_adopt(settings: CopySettings, log: DestinationLog) -> bool:
+def is_to_adopt(settings: CopyOptions, log: DestinationLog) -> bool:
     """Whether a partition without a pair has a copy that the settings want to take over."""
     return settings.adopt and settings.delivery is Delivery.EXACTLY_ONCE and log.end > 0
 
 
 def adopt(
     clusters: Clusters, copy: PartitionCopy, log: DestinationLog, others: OtherGroups, watch: Watch
-) -> Pair:
+) -> MirrorPosition:
     """
     Compare a copy with its source; reads both from where the copy begins.
 
@@ -108,7 +108,7 @@ class _Adoption:
         self._watch = watch
         self._name = f"{copy.destination} on {clusters.destination}"
 
-    def run(self) -> Pair:
+    def run(self) -> MirrorPosition:
         try:
             return self._adopt()
         except BrokerError as error:
@@ -117,7 +117,7 @@ class _Adoption:
             # Retention was faster than this: the next try sees where the logs begin now.
             raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, error.where, error.detail) from error
 
-    def _adopt(self) -> Pair:
+    def _adopt(self) -> MirrorPosition:
         self._check_holder()
         self._check_transactions()
         source_log = self._source_log()
@@ -298,7 +298,7 @@ class _Adoption:
 
     # The pair
 
-    def _pair(self, position: int) -> Pair:
+    def _pair(self, position: int) -> MirrorPosition:
         place = Place(position, self._leader_epoch_before(position))
         tail = last_batch(self._clusters, self._copy, self._log)
         crc = tail.fingerprint.crc if tail else None

@@ -8,9 +8,9 @@ from dataclasses import replace
 from ....client.cluster import Cluster
 from ....errors import ShoalError
 from ....topic_partition import TopicPartition
-from ...model.copy_options import CopySettings
+from ...model.copy_options import CopyOptions
 from ...model.incidents import Incident
-from ...model.position import Pair
+from ...model.position import MirrorPosition
 from ...other_groups import OtherGroups, topic_id
 from ...positions import Positions
 from ..partition import PartitionCopy
@@ -27,7 +27,7 @@ def realign(
     source: Cluster,
     destination: Cluster,
     positions: Positions,
-    settings: CopySettings,
+    settings: CopyOptions,
     watch: Watch,
 ) -> dict[TopicPartition, ShoalError]:
     """
@@ -61,8 +61,8 @@ def realign(
     other_groups = OtherGroups(
         source, destination, settings.group, {copy.source: copy.destination for copy in copies}
     )
-    to_commit: dict[TopicPartition, Pair] = {}
-    aligned: list[tuple[PartitionCopy, Pair, list[Incident]]] = []
+    to_commit: dict[TopicPartition, MirrorPosition] = {}
+    aligned: list[tuple[PartitionCopy, MirrorPosition, list[Incident]]] = []
     to_adopt: list[PartitionCopy] = []
     for copy in copies:
         if copy.source in errors:
@@ -120,7 +120,7 @@ def _adopt(
     return errors
 
 
-def _with_topic_ids(clusters: Clusters, copy: PartitionCopy, pair: Pair) -> Pair:
+def _with_topic_ids(clusters: Clusters, copy: PartitionCopy, pair: MirrorPosition) -> MirrorPosition:
     """Complete a pair of clusters that had no topic ids, and were upgraded since."""
     return replace(
         pair,
@@ -129,7 +129,7 @@ def _with_topic_ids(clusters: Clusters, copy: PartitionCopy, pair: Pair) -> Pair
     )
 
 
-def _leave_out(copy: PartitionCopy, pair: Pair, incidents: list[Incident]) -> Pair:
+def _leave_out(copy: PartitionCopy, pair: MirrorPosition, incidents: list[Incident]) -> MirrorPosition:
     """Move a pair past what the destination refused, where nothing changed since."""
     left_out, copy.left_out = copy.left_out, None
     if left_out is None or left_out.after != pair.source_offset:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ...model.incidents import Delivery
-from ...model.position import Pair
+from ...model.position import MirrorPosition
 from .places import Places
 from .tail import Place, Tail, count_records, find, holds_at, last_batch
 
 __all__ = ["place_behind_already_mirrored"]
 
 
-def place_behind_already_mirrored(places: Places, pair: Pair, start_offset: int) -> Place | None:
+def place_behind_already_mirrored(places: Places, pair: MirrorPosition, start_offset: int) -> Place | None:
     """
     Return where the source goes on if what was written past a pair ends with the source's first records.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...model.incidents import Delivery, Incident
-from ...model.position import Identity, Pair
+from ...model.position import Identity, MirrorPosition
 from ...other_groups import topic_id
 from ..partition import PartitionCopy
 from .logs import Clusters, DestinationLog
@@ -25,7 +25,7 @@ def begin(
     incidents: list[Incident],
     others: OtherGroups,
     consumed: int | None = None,
-) -> Pair:
+) -> MirrorPosition:
     """
     Choose where to begin, and who writes.
 
@@ -54,7 +54,7 @@ def first_pair(
     log: DestinationLog,
     place: Place,
     last_batch: int | None,
-) -> Pair:
+) -> MirrorPosition:
     """
     Return a partition's first pair, with a writer that the destination does not know yet.
 
@@ -66,7 +66,7 @@ def first_pair(
         last_batch: The CRC of the fingerprint of the destination's last batch, if the source has it.
 
     """
-    return Pair(
+    return MirrorPosition(
         source_offset=place.source_offset,
         destination_offset=log.end,
         identity=new_identity(clusters),

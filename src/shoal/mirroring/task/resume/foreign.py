@@ -15,7 +15,7 @@ from itertools import islice
 from ....client.scan import read_decided
 from ....errors import CorruptBatch, UnsupportedBatch
 from ....records import RecordBatch, read_records
-from ...model.position import Pair
+from ...model.position import MirrorPosition
 from ..rebuilder import records_to_mirror
 from .places import Places, retention_is_faster
 from .tail import is_by
@@ -29,7 +29,7 @@ _MOST_BYTES = 64 * 1024 * 1024
 _MOST_RECORDS = 100_000
 
 
-def are_copies(places: Places, pair: Pair) -> bool:
+def are_copies(places: Places, pair: MirrorPosition) -> bool:
     """
     Whether the source has, from a pair on, a record that others wrote to the destination behind the pair.
 
@@ -58,7 +58,7 @@ def _can_be_one_of(times: set[int | None], time: int | None) -> bool:
     return time is None or time in times or None in times
 
 
-def _foreign(places: Places, pair: Pair) -> Iterator[tuple[int, int | None]]:
+def _foreign(places: Places, pair: MirrorPosition) -> Iterator[tuple[int, int | None]]:
     read_bytes = 0
     with suppress(CorruptBatch):
         for batch in places.destination_batches(pair.destination_offset):
@@ -75,7 +75,7 @@ def _records_of_foreign(places: Places, batch: RecordBatch) -> Iterator[tuple[in
             yield hash(bytes(record.body)), create_time_of(batch.header, record)
 
 
-def _of_source(places: Places, pair: Pair) -> Iterator[tuple[int, int | None]]:
+def _of_source(places: Places, pair: MirrorPosition) -> Iterator[tuple[int, int | None]]:
     settings = places.clusters.settings
     start = max(pair.source_offset, places.source.start)
     decided = read_decided(

@@ -13,8 +13,8 @@ from ....client.offsets import EARLIEST, LATEST, epoch_end_offsets, list_offsets
 from ....error_codes import ErrorCode
 from ....errors import BrokerError, ShoalError
 from ....topic_partition import TopicPartition
-from ...model.copy_options import CopySettings
-from ...model.position import Pair
+from ...model.copy_options import CopyOptions
+from ...model.position import MirrorPosition
 from ..partition import PartitionCopy
 
 __all__ = ["Clusters", "DestinationLog", "SourceLog", "destination_logs", "source_end", "source_logs"]
@@ -26,7 +26,7 @@ class Clusters:
 
     source: Cluster
     destination: Cluster
-    settings: CopySettings
+    settings: CopyOptions
 
     @cached_property
     def new_producer(self) -> tuple[int, int]:
@@ -102,7 +102,7 @@ def destination_logs(
 
 
 def source_logs(
-    source: Cluster, copies: Sequence[PartitionCopy], pairs: Mapping[TopicPartition, Pair]
+    source: Cluster, copies: Sequence[PartitionCopy], pairs: Mapping[TopicPartition, MirrorPosition]
 ) -> dict[TopicPartition, SourceLog | ShoalError]:
     """Ask where the logs begin, and up to where they are what was mirrored (KIP-320)."""
     wanted = [copy for copy in copies if copy.source in pairs]

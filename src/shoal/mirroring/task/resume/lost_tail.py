@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from ...model.position import SEQUENCES, Pair
+from ...model.position import SEQUENCES, MirrorPosition
 from .places import Places, Undecided
 from .tail import Found, Place, Tail, count_records, find, find_by_records, is_ours, last_batch
 
@@ -28,7 +28,7 @@ class Again(NamedTuple):
     is_before_origin: bool = False
 
 
-def again_behind(places: Places, before: Pair, ours: Tail) -> Again:
+def again_behind(places: Places, before: MirrorPosition, ours: Tail) -> Again:
     """Go on behind the last batch that the destination still has of the pair's writer."""
     gone = _records_behind(before, ours)
     found = find(places.clusters, places.copy, ours)
@@ -48,14 +48,14 @@ def again_behind(places: Places, before: Pair, ours: Tail) -> Again:
     return Again(place, max(0, gone - again))
 
 
-def _records_behind(before: Pair, ours: Tail) -> int:
+def _records_behind(before: MirrorPosition, ours: Tail) -> int:
     """Return how many records the pair's writer wrote behind a batch of its own; below 0 if it is ahead."""
     expected = before.identity.sequence(before.destination_offset)
     behind = (expected - ours.header.base_sequence - ours.header.last_offset_delta - 1) % SEQUENCES
     return behind if behind < SEQUENCES // 2 else behind - SEQUENCES
 
 
-def again_from_the_origin(places: Places, before: Pair, *, is_another_topic: bool) -> Again:
+def again_from_the_origin(places: Places, before: MirrorPosition, *, is_another_topic: bool) -> Again:
     """
     Go on where the pair's writer began, if the destination has nothing left of it.
 
@@ -104,7 +104,9 @@ def _only_place_of_the_tail(places: Places) -> Place | None:
     return found[0] if len(found) == 1 else None
 
 
-def _place_behind(places: Places, before: Pair, ours: Tail, found: Found, gone: int) -> Place | None:
+def _place_behind(
+    places: Places, before: MirrorPosition, ours: Tail, found: Found, gone: int
+) -> Place | None:
     """Return where the source goes on behind a batch of ours; None if nothing shows it."""
     if len(found.places) == 1:
         (place,) = found.places

@@ -12,7 +12,7 @@ from ....client.admin import describe_topic_configs
 from ....error_codes import ErrorCode
 from ....errors import BrokerError, ShoalError
 from ....records import RecordBatch
-from ...model.position import Pair
+from ...model.position import MirrorPosition
 from ..partition import PartitionCopy
 from .logs import Clusters, DestinationLog, SourceLog, source_end
 from .merge import Merge
@@ -65,13 +65,13 @@ class Places:
 
     # What the destination has
 
-    def run_behind(self, pair: Pair, tail: Tail, end_offset: int) -> WrittenRun:
+    def run_behind(self, pair: MirrorPosition, tail: Tail, end_offset: int) -> WrittenRun:
         """Return all that the destination has from a pair to an offset; ``tail`` is the last batch of it."""
         tail_index = tail.header.base_offset - pair.destination_offset
         batches = partial(self._batches_behind, pair, end_offset)
         return WrittenRun(end_offset - pair.destination_offset, tail, tail_index, batches)
 
-    def _batches_behind(self, pair: Pair, end_offset: int) -> Generator[WrittenBatch]:
+    def _batches_behind(self, pair: MirrorPosition, end_offset: int) -> Generator[WrittenBatch]:
         for batch in self.destination_batches(pair.destination_offset):
             if batch.header.base_offset >= end_offset:
                 return
@@ -87,7 +87,7 @@ class Places:
 
     # Where the source goes on
 
-    def behind(self, pair: Pair, run: WrittenRun) -> Place | None:
+    def behind(self, pair: MirrorPosition, run: WrittenRun) -> Place | None:
         """
         Return where the source goes on behind what was written past a pair; None if there is no such place.
 
@@ -109,7 +109,7 @@ class Places:
             # The source may have changed since, by compaction or retention: then their number says nothing.
             return self._among_survivors(pair, run)
 
-    def _among_survivors(self, pair: Pair, run: WrittenRun) -> Place | None:
+    def _among_survivors(self, pair: MirrorPosition, run: WrittenRun) -> Place | None:
         """Compare all that was written with what the source still has."""
         survivors = Survivors(
             self.clusters,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ....errors import PartitionStopped
 from ....records import BatchHeader, fingerprint
 from ...model.incidents import Delivery, Incident, IncidentKind
-from ...model.position import SEQUENCES, Pair
+from ...model.position import SEQUENCES, MirrorPosition
 from ...other_groups import OtherGroups, topic_id
 from ..partition import PartitionCopy
 from .already_mirrored import place_behind_already_mirrored
@@ -37,7 +37,7 @@ class Resumption:
         self,
         clusters: Clusters,
         copy: PartitionCopy,
-        pair: Pair,
+        pair: MirrorPosition,
         source: SourceLog,
         log: DestinationLog,
         incidents: list[Incident],
@@ -53,7 +53,7 @@ class Resumption:
         self._incidents = incidents
         self._places = Places(clusters, copy, source, log)
 
-    def run(self) -> Pair:
+    def run(self) -> MirrorPosition:
         """
         Return the pair that describes the destination as it is now.
 
@@ -463,7 +463,7 @@ class _Among(NamedTuple):
     expected: int
 
     @classmethod
-    def none_behind(cls, pair: Pair) -> _Among:
+    def none_behind(cls, pair: MirrorPosition) -> _Among:
         """Begin at a pair."""
         sequence = pair.identity.sequence(pair.destination_offset)
         return cls(0, sequence, sequence)

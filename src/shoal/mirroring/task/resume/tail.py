@@ -21,7 +21,7 @@ from ....errors import BrokerError, CorruptBatch, ShoalError, UnsupportedBatch
 from ....records import BatchHeader, Decision, Fingerprint, Record, RecordBatch, fingerprint, read_records
 from ....topic_partition import TopicPartition
 from ...model.offset_map import add_run
-from ...model.position import Identity, Pair
+from ...model.position import Identity, MirrorPosition
 from ..partition import PartitionCopy
 from ..rebuilder import records_to_mirror
 from .logs import Clusters, DestinationLog
@@ -195,7 +195,7 @@ def is_by(header: BatchHeader, identity: Identity) -> bool:
 
 
 def follow(
-    clusters: Clusters, copy: PartitionCopy, pair: Pair, written: int, tail: Tail, tail_index: int
+    clusters: Clusters, copy: PartitionCopy, pair: MirrorPosition, written: int, tail: Tail, tail_index: int
 ) -> Place | None:
     """
     Walk the source from the pair over exactly so many records, as they are mirrored.
@@ -253,7 +253,9 @@ def counts_of_batches(
 class _Walk:
     """Counts records of the source, and keeps those that the tail should hold."""
 
-    def __init__(self, clusters: Clusters, pair: Pair, written: int, tail: Tail, tail_index: int) -> None:
+    def __init__(
+        self, clusters: Clusters, pair: MirrorPosition, written: int, tail: Tail, tail_index: int
+    ) -> None:
         self._settings = clusters.settings
         self._position = pair.source_offset
         self._source_leader_epoch = pair.source_leader_epoch

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from ....client.cluster import Cluster
 from ....errors import ShoalError
-from ...control.handover import Left
-from ...model.copy_options import CopySettings
+from ...control.handover import InheritedPosition
+from ...model.copy_options import CopyOptions
 from ...other_groups import topic_id
 from ..partition import PartitionCopy
 
@@ -15,8 +15,8 @@ __all__ = ["leader_epochs_of", "still_aligned", "take_over"]
 
 
 def take_over(
-    copies: Sequence[PartitionCopy], source: Cluster, destination: Cluster, settings: CopySettings
-) -> list[tuple[PartitionCopy, Left]]:
+    copies: Sequence[PartitionCopy], source: Cluster, destination: Cluster, settings: CopyOptions
+) -> list[tuple[PartitionCopy, InheritedPosition]]:
     """
     Align the partitions that a former task left, where nothing happened to either cluster since.
 
@@ -63,7 +63,7 @@ def _is_same(then: str | None, now: str | None) -> bool:
 
 
 def _still_holds(
-    left: Left, copy: PartitionCopy, source: Cluster, destination: Cluster, settings: CopySettings
+    left: InheritedPosition, copy: PartitionCopy, source: Cluster, destination: Cluster, settings: CopyOptions
 ) -> bool:
     """Whether both topics are those of then, and neither partition has had an election since."""
     pair = left.pair
