@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -148,7 +149,7 @@ def test_scenario_notices_that_a_copy_is_not_compared(
     monkeypatch: pytest.MonkeyPatch, answer: Preceding, name: str
 ) -> None:
     """Of two dozen trials most do; a mirror that always gives the same answer must not pass them."""
-    monkeypatch.setattr(nonempty, "compare_preceding", lambda *args: answer)
+    monkeypatch.setattr(nonempty, "compare_preceding", lambda *args, **more: answer)
     plans = (ScenarioPlan(SEED, number, name) for number in range(24))
     assert any(run_scenario(plan, SCENARIOS[name]())[1] for plan in plans)
 
@@ -170,3 +171,7 @@ def test_scenario_of_a_damaged_copy_breaks_its_promise() -> None:
     assert exact_or_stopped(found(ever[:3], ["something else"]))
     assert exact_or_stopped(found([*ever[:2], ever[3]], ["documented"]))
     assert exact_or_stopped(found(ever[1:], lost=1)) == []
+    # The topic was filled again, and its first two records came behind the stop once more.
+    again = Findings([*ever, *ever[:2]], ever, ever[2:4], ["documented"], 0, lambda _: True)
+    assert exact_or_stopped(again) == []
+    assert exact_or_stopped(replace(again, stopped=[]))
