@@ -34,8 +34,14 @@ _SHORTEST = 15
 
 def sentences() -> set[str]:
     """Return each sentence, with :data:`ANYTHING` for what is put in."""
-    files = [*_MIRRORING.glob("*.py"), *(_MIRRORING / "realign").glob("*.py"), _SHOAL / "spark" / "job.py"]
-    files.remove(_MIRRORING / "write.py")  # no part of a mirror
+    rooms = (
+        _MIRRORING,
+        *(_MIRRORING / each for each in ("driver", "task", "task/resume", "prepare", "model")),
+    )
+    files = [_SHOAL / "client" / "scan.py", _SHOAL / "spark" / "job.py"]
+    files += [_MIRRORING / "monitoring" / "metrics.py"]
+    files += [file for room in rooms for file in room.glob("*.py")]
+    files.remove(_MIRRORING / "task" / "write_rows.py")  # no part of a mirror
     return {text for file in files for text in _in(ast.parse(file.read_text(encoding="utf-8")))}
 
 

@@ -139,7 +139,7 @@ def test_what_the_embedded_broker_is_said_to_say_is_in_its_code() -> None:
         if len(part) > 4
     ]
     assert len(quoted) >= 8
-    files = [*(ROOT / "src" / "shoal" / "broker").glob("*.py"), ROOT / "src" / "shoal" / "cli" / "broker.py"]
+    files = [*(ROOT / "src" / "shoal" / "broker").rglob("*.py"), ROOT / "src" / "shoal" / "cli" / "broker.py"]
     # Of the parsed code: a sentence may be written in several pieces.
     texts = [
         node.value
