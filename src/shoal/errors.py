@@ -39,6 +39,7 @@ __all__ = [
     "CorruptBatch",
     "DeliveryTimedOut",
     "Disconnected",
+    "ErrorCode",
     "GroupHeld",
     "NoPosition",
     "NotConvertible",
@@ -49,6 +50,7 @@ __all__ = [
     "Unreachable",
     "UnsupportedBatch",
     "UnsupportedCompression",
+    "named_code",
 ]
 
 

@@ -164,7 +164,7 @@ def test_a_request_that_arrives_long_after_its_sender_gave_up_doubles_nothing(
 TASK = """
 import sys
 from shoal.client.config import ClientConfig
-from shoal.client.connection import parse_bootstrap
+from shoal.net.address import parse_bootstrap
 from shoal.mirroring.control import Uncontrolled
 from shoal.mirroring.task.task import run_copy_task
 from shoal.mirroring.model.ranges import CopyRange

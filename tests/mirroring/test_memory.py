@@ -28,7 +28,7 @@ TASK = """
 import sys
 from pathlib import Path
 from shoal.client.config import ClientConfig
-from shoal.client.connection import parse_bootstrap
+from shoal.net.address import parse_bootstrap
 from shoal.mirroring.control import Uncontrolled
 from shoal.mirroring.task.task import run_copy_task
 from shoal.mirroring.model.ranges import CopyRange
