@@ -90,7 +90,7 @@ def _main(arguments: list[str]) -> int:
         return _fail(error, args.exit_code_of_failure, args)
     except KeyboardInterrupt:
         # A verb that was at work handles signals itself: nothing had begun, or nothing is left to finish.
-        return int(args.exit_code_of_interrupt)
+        return _interrupted(args)
     except BrokenPipeError:
         # Whoever read our output went away (| head); Python would complain again when it flushes.
         sys.stdout = None
@@ -112,6 +112,14 @@ def _fail(error: Exception, exit_code: int, args: argparse.Namespace) -> int:
     say(f"{sentence}; --verbose shows where" if foreign and not args.verbose else sentence)
     if args.json:
         _print_last({"type": "error", "error": sentence, "exit_code": exit_code})
+    return exit_code
+
+
+def _interrupted(args: argparse.Namespace) -> int:
+    exit_code = int(args.exit_code_of_interrupt)
+    say("interrupted")
+    if args.json and exit_code:
+        _print_last({"type": "error", "error": "interrupted", "exit_code": exit_code})
     return exit_code
 
 

@@ -6,6 +6,7 @@ import argparse
 import threading
 
 from ..errors import Stopped
+from ..exit_codes import EXIT_FAILED
 from ..mirroring.driver.signals import Signals
 from ..mirroring.model.copy_options import MultiBatch, Rebatch
 from ..mirroring.model.incidents import Delivery, IncidentKind
@@ -311,6 +312,7 @@ def parse(args: argparse.Namespace) -> MirrorOptions:
 def run(args: argparse.Namespace) -> int:
     options = parse(args)
     if args.dry_run:
+        args.exit_code_of_interrupt = EXIT_FAILED  # it has looked at less than it was asked to
         if options.report is not None:
             from ..mirroring.monitoring.page.report import check_report
 

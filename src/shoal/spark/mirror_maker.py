@@ -17,7 +17,7 @@ from typing import Any
 
 from shoal.client.cluster import Cluster, is_transient, patiently
 from shoal.client.coordinator import Membership
-from shoal.errors import ConfigError, ShoalError
+from shoal.errors import ConfigError, ShoalError, Stopped
 from shoal.mirroring.control import ControlServer, ReferenceClock
 from shoal.mirroring.driver.group_lock import MirrorIdentity
 from shoal.mirroring.driver.schedule import PartitionSchedule
@@ -26,6 +26,7 @@ from shoal.mirroring.model.options import checkpoint_name
 from shoal.mirroring.model.progress import Progress, Summary
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.model.window import WindowClock
+from shoal.mirroring.monitoring.page import Watch
 from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.prepare.prepare import Prepared, PreparedTopic, prepare, producer_id_expiration_ms
 from shoal.mirrormaker.group_share import GroupShare
@@ -96,45 +97,56 @@ class _MirrorMaker(Run):
             load_handler(options.handling)  # what cannot be made is said now, not by each task
         with self._signals, contextlib.ExitStack() as resources:
             watch = self._show(resources)
-            prepared = self._look()
-            watch.know(prepared.group, prepared.warnings)
-            checkpoint = self._take_checkpoint(prepared.group, resources)
-            work = PartitionSchedule({}, self._metrics, shares=True, streams=maker.streams)
-            control = ControlServer(
-                listening_host(options),
-                secrets.token_hex(16),
-                self._hear,
-                letter_of(options),
-                slices=WindowClock(options.slice_s),
-                on_plan=work.plan,
-                in_trouble=work.in_trouble,
-                is_ours=work.has,
-                clock=ReferenceClock.of(options.destination, self._on_warning),
-            )
-            resources.callback(control.close)
-            share = GroupShare(
-                options.source,
-                maker.membership,
-                maker.include,
-                control=control,
-                work=work,
-                metrics=self._metrics,
-                prepare=self._prepare_topics,
-                settle=self._settle,
-                listener=listener,
-                on_notice=self._on_notice,
-                on_warning=self._on_warning,
-            )
-            self._share = share
-            resources.callback(share.release)
-            if options.handling is None:  # a handler commits offsets without pairs
-                resources.enter_context(self._watch_copies(prepared.group, work, control, self._warn))
-            summary = self._run_on_spark(prepared, work, checkpoint, control, share)
-            share.release()
-            if share.failure is not None:
-                raise share.failure
+            try:
+                summary = self._share_and_mirror(resources, watch, listener)
+            except Stopped:
+                summary = self._nothing_copied()
             watch.end(summary)
             return summary
+
+    def _share_and_mirror(
+        self, resources: contextlib.ExitStack, watch: Watch, listener: MirrorMakerRebalanceListener
+    ) -> Summary:
+        options, maker = self._options, self._maker
+        with self._signals.interrupting():
+            prepared = self._look()
+        watch.know(prepared.group, prepared.warnings)
+        checkpoint = self._take_checkpoint(prepared.group, resources)
+        work = PartitionSchedule({}, self._metrics, shares=True, streams=maker.streams)
+        control = ControlServer(
+            listening_host(options),
+            secrets.token_hex(16),
+            self._hear,
+            letter_of(options),
+            slices=WindowClock(options.slice_s),
+            on_plan=work.plan,
+            in_trouble=work.in_trouble,
+            is_ours=work.has,
+            clock=ReferenceClock.of(options.destination, self._on_warning),
+        )
+        resources.callback(control.close)
+        share = GroupShare(
+            options.source,
+            maker.membership,
+            maker.include,
+            control=control,
+            work=work,
+            metrics=self._metrics,
+            prepare=self._prepare_topics,
+            settle=self._settle,
+            listener=listener,
+            on_notice=self._on_notice,
+            on_warning=self._on_warning,
+        )
+        self._share = share
+        resources.callback(share.release)
+        if options.handling is None:  # a handler commits offsets without pairs
+            resources.enter_context(self._watch_copies(prepared.group, work, control, self._warn))
+        summary = self._run_on_spark(prepared, work, checkpoint, control, share)
+        share.release()
+        if share.failure is not None:
+            raise share.failure
+        return summary
 
     def _spark_is_there(self) -> None:
         # Not before: whoever has the partitions until then can work on them.

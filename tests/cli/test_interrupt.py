@@ -1,0 +1,70 @@
+"""Ctrl-C while a cluster that accepts connections answers nothing."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+#: A start of Python on a busy machine is in it; what waits for brokers waits 30 s and more.
+AT_ONCE_S = 10.0
+
+
+@pytest.fixture
+def silent() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(60)
+        yield server
+
+
+def interrupted(silent: socket.socket, *arguments: str) -> tuple[int, str, str, float]:
+    """Run a verb, press Ctrl-C when it connects; return exit code, stdout, stderr and seconds."""
+    with (
+        subprocess.Popen(
+            [sys.executable, "-m", "shoal", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process,
+        silent.accept()[0],
+    ):
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    return process.returncode, out, err, time.monotonic() - began
+
+
+def address(silent: socket.socket) -> str:
+    return f"127.0.0.1:{silent.getsockname()[1]}"
+
+
+@pytest.mark.parametrize(("verb", "exit_code"), [(["mirror", "--dry-run"], 1), (["verify"], 3)])
+def test_verb_that_only_looks_says_that_it_was_interrupted(
+    silent: socket.socket, verb: list[str], exit_code: int
+) -> None:
+    clusters = ["--from", address(silent), "--to", address(silent), "--topics", "orders"]
+    code, out, err, took_s = interrupted(silent, *verb, *clusters, "--json")
+    assert code == exit_code
+    assert err.splitlines()[-1].endswith("shoal: interrupted")
+    error = {"type": "error", "error": "interrupted", "exit_code": exit_code}
+    assert json.loads(out.splitlines()[-1]) == error
+    assert took_s < AT_ONCE_S
+
+
+def test_mirror_maker_that_is_interrupted_before_it_began_ends_at_once(
+    silent: socket.socket, tmp_path: Path
+) -> None:
+    (tmp_path / "consumer").write_text(f"bootstrap.servers={address(silent)}\ngroup.id=group\n")
+    (tmp_path / "producer").write_text(f"bootstrap.servers={address(silent)}\n")
+    files = ["--consumer.config", str(tmp_path / "consumer"), "--producer.config", str(tmp_path / "producer")]
+    code, out, _, took_s = interrupted(silent, "mirror-maker", *files, "--include", "orders")
+    assert code == 0
+    assert "stopped by SIGINT before anything was copied" in out
+    assert took_s < AT_ONCE_S
