@@ -7,7 +7,7 @@ import pytest
 from shoal.client.metadata import TopicMetadata
 from shoal.errors import ConfigError
 from shoal.mirroring.model.topics import TopicSelection, regex_of_glob
-from shoal.mirroring.prepare.unmatched import near_topics, why_nothing_matches
+from shoal.mirroring.prepare.unmatched import idle_expressions, near_topics, why_nothing_matches
 
 TOPICS = {
     name: TopicMetadata(name, None, name == "__consumer_offsets", {})
@@ -80,3 +80,34 @@ def test_a_mistyped_name_gets_the_nearest() -> None:
 
 def test_a_text_without_wildcards_is_no_glob() -> None:
     assert regex_of_glob("orders") is None
+
+
+H_MEANT = "; did you mean 'h_.*'? It matches h_none, h_zstd"
+
+
+@pytest.mark.parametrize(
+    ("topics", "exclude", "warnings"),
+    [
+        (
+            ".*",
+            "h_*",
+            ["--exclude: 'h_*' leaves out no topic" + H_MEANT],
+        ),
+        (".*", "x_*", []),  # such a topic may come
+        (".*", "h_.*", []),
+        (
+            "a.b-c,h_*",
+            None,
+            [
+                f"--topics: 'h_*' matches no topic{H_MEANT}; topics that come may match",
+            ],
+        ),
+        ("h_.*,x.*", None, ["--topics: 'x.*' matches no topic; topics that come may match"]),
+    ],
+)
+def test_expression_that_matches_nothing_is_warned_of(
+    topics: str, exclude: str | None, warnings: list[str]
+) -> None:
+    selection = TopicSelection(topics, exclude)
+    assert selection.select(TOPICS)
+    assert idle_expressions(selection, TOPICS) == warnings

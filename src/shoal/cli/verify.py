@@ -13,7 +13,7 @@ from ..exit_codes import EXIT_NOT_COMPARED
 from ..mirroring.model.options import MirrorOptions
 from ..mirroring.model.sizes import parse_bytes
 from ..mirroring.model.topics import TopicSelection
-from ..mirroring.prepare.unmatched import why_nothing_matches
+from ..mirroring.prepare.unmatched import idle_expressions, why_nothing_matches
 from ..verify import DEFAULT_PATIENCE_S, MOST_RANGES, verify
 from .options import (
     Subparsers,
@@ -120,4 +120,6 @@ def _select(source: ClientConfig, selection: TopicSelection) -> dict[str, str]:
         topics[name] = selection.destination_of(name)
     if not topics:
         raise ConfigError(why_nothing_matches(selection, found, str(cluster)))
+    for warning in idle_expressions(selection, found):
+        warn(warning)
     return topics

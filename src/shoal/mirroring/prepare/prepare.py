@@ -39,7 +39,7 @@ from ..positions import GroupPositions
 from .agent_check import require_multi_batch
 from .copies import confirmed_deleted, deleted_reason
 from .topic_configs import Finding, TopicState, compare, configs_of_copy
-from .unmatched import near_topics, why_nothing_matches
+from .unmatched import idle_expressions, near_topics, why_nothing_matches
 
 __all__ = [
     "DEFAULT_PRODUCER_ID_EXPIRATION_MS",
@@ -385,6 +385,7 @@ class _Look:
         self._warnings += [f"{each}; it is left out until that changes" for each in missing]
         if not names:
             raise ConfigError(why_nothing_matches(self._options.topics, topics, str(self._source)))
+        self._warnings += idle_expressions(self._options.topics, topics)
         return names
 
     def _describe_missing(self, topic: str) -> str:

@@ -1,5 +1,5 @@
 """
-Why ``--topics`` selects nothing, and what to write instead.
+Why ``--topics`` selects nothing, or a part of the selection means nothing, and what to write instead.
 
 The usual mistakes are globs (``orders_*``, ``*``), the beginning of a name
 (``orders_``) and a ``--exclude`` that is too wide.
@@ -16,7 +16,7 @@ from ...nearest import did_you_mean
 from ..model.text import first_few
 from ..model.topics import TopicSelection, is_internal, regex_of_glob
 
-__all__ = ["near_topics", "why_nothing_matches"]
+__all__ = ["idle_expressions", "near_topics", "why_nothing_matches"]
 
 
 def why_nothing_matches(selection: TopicSelection, topics: Mapping[str, TopicMetadata], cluster: str) -> str:
@@ -37,6 +37,40 @@ def why_nothing_matches(selection: TopicSelection, topics: Mapping[str, TopicMet
             f"on {cluster} ({first_few(sorted(excluded))})"
         )
     return f"--topics {selection.topics}: matches no topic of {cluster}{_hint(selection, topics)}"
+
+
+def idle_expressions(selection: TopicSelection, topics: Mapping[str, TopicMetadata]) -> list[str]:
+    """
+    Return a warning for each part of ``--topics`` that matches nothing, and for ``--exclude`` if it is a glob.
+
+    An ``--exclude`` that matches nothing yet may be meant for topics that come. But if it is a glob that
+    would leave out topics, these are mirrored against the user's will.
+
+    Args:
+        selection: One that selects some of ``topics``.
+        topics: All topics of the source cluster.
+
+    """
+    warnings = []
+    if len(selection.expressions) + len(selection.names) > 1:
+        for each in selection.expressions:
+            if not _matching(each, topics):
+                warnings.append(
+                    f"--topics: {each!r} matches no topic{_meant(each, topics)}; topics that come may match"
+                )
+    exclude = selection.exclude
+    if exclude and not _matching(exclude, topics) and (meant := _meant(exclude, topics)):
+        warnings.append(f"--exclude: {exclude!r} leaves out no topic{meant}")
+    return warnings
+
+
+def _meant(expression: str, topics: Mapping[str, TopicMetadata]) -> str:
+    """Return ``; did you mean …?`` if the expression is a glob that matches topics, else nothing."""
+    meant = regex_of_glob(expression)
+    found = _matching(meant, topics) if meant is not None else []
+    if not found:
+        return ""
+    return f"; did you mean '{meant}'? It matches {first_few(sorted(found))}"
 
 
 def _hint(selection: TopicSelection, topics: Mapping[str, TopicMetadata]) -> str:
