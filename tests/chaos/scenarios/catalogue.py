@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import suppress
-from typing import ClassVar
+from functools import partial
+from typing import Any, ClassVar, cast
 from unittest.mock import patch
 
 from shoal.broker.api_error import ApiError
+from shoal.broker.broker import Broker
 from shoal.broker.storage.log import Log
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
@@ -24,9 +26,11 @@ from tests.two_brokers import (
     NOW_MS,
     Acting,
     Content,
+    answers,
     batches_of,
     begin_at,
     compacted,
+    content_of,
     lagging,
     lose_tail,
 )
@@ -201,15 +205,38 @@ class SourceCompacted(Scenario):
         return record._replace(timestamp=0)
 
 
+class DestinationCompacted(SourceCompacted):
+    """The copy is compacted, as its source's settings say, while nothing is committed for what is behind."""
+
+    name = "copy compacted between a kill and the next start"
+
+    def copy(self, stage: Stage, number: int) -> list[Content]:
+        return content_of(stage.destination.log(stage.topic, number), is_compacted=True)
+
+    def round(self, stage: Stage) -> None:
+        for partition in stage.partitions:
+            self._update(partition, stage.dice)
+        stage.task()
+        for number, partition in enumerate(stage.partitions):
+            if stage.dice.random() < 0.6:
+                shown = {record.value for record in partition.history.committed}
+                _compact(stage.destination, stage, number, shown)
+
+
 def _compact_source(stage: Stage, number: int, partition: Partition) -> None:
     """
     Let the log cleaner run: up to some offset only the last update of each key stays.
 
     As the cleaner does, drop aborted records, and let them replace nothing.
     """
-    before = stage.source.log(stage.topic, number)
-    cleaned_up_to = stage.dice.randint(0, before.log_end_offset)
     shown = {record.value for record in partition.history.committed}
+    partition.history.log = _compact(stage.source, stage, number, shown)
+
+
+def _compact(broker: Broker, stage: Stage, number: int, shown: Container[bytes | None]) -> Log:
+    """Let the log cleaner of a broker run over a partition, and return the new log."""
+    before = broker.log(stage.topic, number)
+    cleaned_up_to = stage.dice.randint(0, before.log_end_offset)
     last: dict[bytes | None, int] = {}
     for batch in batches_of(before):
         last |= {key: offset for offset, key, value in _records(batch) if value in shown}
@@ -223,8 +250,9 @@ def _compact_source(stage: Stage, number: int, partition: Partition) -> None:
             after.store(memoryview(compacted(batch, kept.__contains__)))
     after._log_end_offset = before.log_end_offset
     after._epoch_starts = list(before._epoch_starts)
-    stage.source.topics.topic(stage.topic).logs[number] = after
-    partition.history.log = after
+    after._producers = before._producers
+    broker.topics.topic(stage.topic).logs[number] = after
+    return after
 
 
 def _records(batch: RecordBatch) -> list[tuple[int, bytes | None, bytes | None]]:
@@ -232,8 +260,12 @@ def _records(batch: RecordBatch) -> list[tuple[int, bytes | None, bytes | None]]
     return [(record.offset, *read_key_value_headers(record)[:2]) for record in read_records(batch, 1_000_000)]
 
 
+#: Of a broker that is newer than shoal; the embedded one sends any number.
+_NO_CODE = cast("ErrorCode", 31_999)
+
+
 class SourceErrors(Scenario):
-    name = "the source answers UNKNOWN_SERVER_ERROR"
+    name = "the source answers UNKNOWN_SERVER_ERROR, or codes that Kafka does not have"
 
     _apis: ClassVar = (
         ApiKey.FETCH,
@@ -245,10 +277,47 @@ class SourceErrors(Scenario):
 
     def round(self, stage: Stage) -> None:
         api = stage.dice.choice(self._apis)
-        stage.source.faults.add(api, error=ErrorCode.UNKNOWN_SERVER_ERROR, times=stage.dice.randint(1, 3))
+        code = stage.dice.choice([ErrorCode.UNKNOWN_SERVER_ERROR, _NO_CODE])
+        stage.source.faults.add(api, error=code, times=stage.dice.randint(1, 3))
         if stage.dice.random() < 0.4:
-            stage.destination.faults.add(ApiKey.INIT_PRODUCER_ID, error=ErrorCode.UNKNOWN_SERVER_ERROR)
+            stage.destination.faults.add(ApiKey.INIT_PRODUCER_ID, error=code)
         stage.task()
+
+
+class StaleMetadata(Scenario):
+    """Brokers that have not heard of an election yet name the former leader, or its epoch."""
+
+    name = "metadata from before an election"
+
+    def round(self, stage: Stage) -> None:
+        for broker in (stage.source, stage.destination):
+            for log in broker.topics.topic(stage.topic).logs:
+                if stage.dice.random() < 0.5:
+                    log.begin_leader_epoch(log.leader_epoch + 1)
+            change = _name_gone_leader if stage.dice.random() < 0.5 else _name_former_epoch
+            answers(broker, ApiKey.METADATA, partial(change, stage.topic), stage.dice.randint(1, 4))
+        stage.task()
+
+
+def _name_gone_leader(topic: str, response: Any) -> Any:
+    here = response.brokers[0]
+    # The discard port, at which nobody listens.
+    response.brokers.append(type(here)(node_id=99, host=here.host, port=9, rack=None))
+    for each in _partitions_of(topic, response):
+        each.leader_id = 99
+    return response
+
+
+def _name_former_epoch(topic: str, response: Any) -> Any:
+    for each in _partitions_of(topic, response):
+        each.leader_epoch = max(0, each.leader_epoch - 1)
+    return response
+
+
+def _partitions_of(topic: str, response: Any) -> Iterator[Any]:
+    for described in response.topics:
+        if described.name == topic:
+            yield from described.partitions
 
 
 class SourceElection(Scenario):
@@ -476,24 +545,28 @@ class PositionsDeleted(Scenario):
 
 
 class WrongClock(Scenario):
-    name = "tasks whose wall clock is wrong"
+    name = "tasks whose wall clock is wrong, or is set while they run"
 
     def round(self, stage: Stage) -> None:
         by_s = stage.dice.choice([-3, -1, 1, 3]) * stage.dice.choice([60, 3600, DAY_MS // 1000])
-        with patch.object(route, "time", _Shifted(by_s)):
+        steps = stage.dice if stage.dice.random() < 0.5 else None
+        with patch.object(route, "time", _Shifted(by_s, steps)):
             stage.task()
 
 
 class _Shifted:
-    """The module ``time``, with a wall clock that is wrong."""
+    """The module ``time``, with a wall clock that is wrong, and that is set now and then if dice say so."""
 
-    def __init__(self, by_s: float) -> None:
+    def __init__(self, by_s: float, steps: random.Random | None) -> None:
         self._by_s = by_s
+        self._steps = random.Random(steps.random()) if steps else None
 
     def __getattr__(self, name: str) -> object:
         return getattr(time, name)
 
     def time(self) -> float:
+        if self._steps and self._steps.random() < 0.2:
+            self._by_s = -self._by_s if self._steps.random() < 0.5 else 0.0
         return time.time() + self._by_s
 
 
@@ -503,7 +576,9 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
         SourceTopicRecreated,
         SourceFilledAgain,
         SourceCompacted,
+        DestinationCompacted,
         SourceErrors,
+        StaleMetadata,
         SourceElection,
         SourceRetention,
         LongTransaction,

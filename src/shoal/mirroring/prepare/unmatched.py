@@ -41,7 +41,7 @@ def why_nothing_matches(selection: TopicSelection, topics: Mapping[str, TopicMet
 
 def idle_expressions(selection: TopicSelection, topics: Mapping[str, TopicMetadata]) -> list[str]:
     """
-    Return a warning for each part of ``--topics`` that matches nothing, and for ``--exclude`` if it is a glob.
+    Return a warning for each part of ``--topics`` that matches nothing, and for a glob in ``--exclude``.
 
     An ``--exclude`` that matches nothing yet may be meant for topics that come. But if it is a glob that
     would leave out topics, these are mirrored against the user's will.
