@@ -111,7 +111,10 @@ class Trial:
         assert self.report is not None
         counts = Counter([*self.ours, *self.theirs])
         offsets = [offset for offset, _ in self.destination]
+        places = Counter((each.source_offset, each.destination_index) for each in self.faults)
         for fault in self.faults:
+            if places[fault.source_offset, fault.destination_index] > 1:
+                continue  # the second may have undone the first
             if counts[fault.item] > 2 or self.report.differences_omitted:
                 continue  # where one of several like it is missing cannot be said
             is_named = any(
