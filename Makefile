@@ -21,7 +21,7 @@ help:
 	@echo 'make hostile    a million hostile requests and a thousand lies of a cluster; ARGS=--help says more'
 	@echo 'make soak       an hour between two locked clusters that are never left in peace; ARGS=--help says more'
 	@echo 'make bench      shoal and its rivals between two real clusters, then before and after; ARGS=--help says more'
-	@echo 'make check      ruff, mypy and import-linter'
+	@echo 'make check      ruff, mypy, import-linter, and the language of the documents'
 	@echo 'make audit      known vulnerabilities of the dependencies, if a service can be asked'
 	@echo 'make format     let ruff format the code'
 	@echo 'make clean      remove what tools left behind; distclean: the environment and Kafka, too'
@@ -84,6 +84,7 @@ check: $(VENV)/for-test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m pytest --quiet --no-header tests/cli/test_prose.py
 
 audit: $(VENV)/for-test
 	@scripts/audit

@@ -1,0 +1,143 @@
+"""Documents are in plain language: short sentences that name their actor, conditions that begin with *if*."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cli.prose import CODE, Sentence, read_sentences
+
+ROOT = Path(__file__).parents[2]
+
+DOCUMENTS = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+
+#: Documents that still have to be rewritten. The list may only shrink.
+NOT_REWRITTEN = {
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "docs/cli.md",
+    "docs/client.md",
+    "docs/config-file.md",
+    "docs/datasource.md",
+    "docs/from-mirrormaker-2.md",
+    "docs/from-mirrormaker.md",
+    "docs/gateway.md",
+    "docs/guarantees.md",
+    "docs/java-agent.md",
+    "docs/metrics.md",
+    "docs/operating.md",
+    "docs/page.md",
+    "docs/resume-protocol.md",
+    "docs/security.md",
+    "docs/small-batches.md",
+    "docs/spark.md",
+    "docs/topics.md",
+    "docs/verify.md",
+}
+
+MOST_WORDS_IN_A_SENTENCE = 25
+
+#: Words whose sentence has a plainer form: with the actor's name, `send`, `report`, `again`, `continue`.
+FORBIDDEN = re.compile(
+    r"\b(whoever|whom|nobody|somebody|(?:is|are|was|were|be|been) told|tells|hears|anew|gone on|goes on)\b",
+    re.IGNORECASE,
+)
+#: A sentence begins with its actor or its condition. A question may begin with What or Who.
+FORBIDDEN_START = re.compile(r"\W*(?:(?:What|Who)\b(?!.*\?)|(?:Whoever|Nobody|It)\b)", re.DOTALL)
+
+#: Per 1,000 words over all documents. h11, httpcore, websockets and aiokafka have 0 to 1.7 of *what*,
+#: 0.5 to 2.9 of *where*, 0 to 0.2 of *who*, and 8 to 13 of *if*.
+MOST_PER_1000 = {"what": 3.0, "where": 3.0, "who": 0.5}
+LEAST_PER_1000 = {"if": 5.0}
+
+
+def relative(document: Path) -> str:
+    return document.relative_to(ROOT).as_posix()
+
+
+REWRITTEN = [document for document in DOCUMENTS if relative(document) not in NOT_REWRITTEN]
+
+
+def found(document: Path) -> list[Sentence]:
+    return read_sentences(document.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("document", REWRITTEN, ids=relative)
+def test_document_has_no_forbidden_word(document: Path) -> None:
+    assert [(each.line, each.text) for each in found(document) if FORBIDDEN.search(each.text)] == []
+
+
+@pytest.mark.parametrize("document", REWRITTEN, ids=relative)
+def test_sentence_begins_with_its_actor_or_condition(document: Path) -> None:
+    assert [(each.line, each.text) for each in found(document) if FORBIDDEN_START.match(each.text)] == []
+
+
+@pytest.mark.parametrize("document", REWRITTEN, ids=relative)
+def test_sentence_has_at_most_25_words(document: Path) -> None:
+    too_long = [
+        (each.line, each.length, each.text)
+        for each in found(document)
+        if each.length > MOST_WORDS_IN_A_SENTENCE
+    ]
+    assert too_long == []
+
+
+def test_rates_of_words_over_all_documents() -> None:
+    words = [word for document in REWRITTEN for sentence in found(document) for word in sentence.words]
+
+    def rate(word: str) -> float:
+        return 1000 * words.count(word) / len(words)
+
+    assert {word: rate(word) for word, most in MOST_PER_1000.items() if rate(word) > most} == {}
+    assert {word: rate(word) for word, least in LEAST_PER_1000.items() if rate(word) < least} == {}
+
+
+def test_excluded_documents_exist_and_break_a_rule() -> None:
+    """A document that is rewritten, or gone, leaves the list."""
+    for name in NOT_REWRITTEN:
+        sentences = found(ROOT / name)
+        assert any(
+            FORBIDDEN.search(each.text)
+            or FORBIDDEN_START.match(each.text)
+            or each.length > MOST_WORDS_IN_A_SENTENCE
+            for each in sentences
+        ), f"{name} keeps the rules: take it off the list"
+
+
+@pytest.mark.parametrize(
+    "sentence", ["Whoever has it can log in.", "A client is told of it.", "The log is read anew."]
+)
+def test_forbidden_word_is_found(sentence: str) -> None:
+    assert FORBIDDEN.search(sentence)
+
+
+@pytest.mark.parametrize("sentence", ["What is new is read.", "Who is gone", "**It** stops."])
+def test_start_without_actor_is_found(sentence: str) -> None:
+    assert FORBIDDEN_START.match(sentence)
+
+
+@pytest.mark.parametrize("sentence", ["What does it cost?", "If it stops, start it.", "Items"])
+def test_start_with_actor_or_question_is_no_finding(sentence: str) -> None:
+    assert not FORBIDDEN_START.match(sentence)
+
+
+def test_code_and_markup_are_no_prose() -> None:
+    text = (
+        "# The broker\n\nYou *can* stop [the `whoever` broker](x.md#nobody). If it\nfails, run:\n\n"
+        "```console\n$ nobody\n```\n\n| option | |\n|---|---|\n| `a|b` | the size |\n- one\n- two\n"
+    )
+    assert [(each.line, each.text) for each in read_sentences(text)] == [
+        (1, "The broker"),
+        (3, f"You *can* stop the {CODE} broker."),
+        (3, "If it\nfails, run:"),
+        (10, "option"),
+        (12, CODE),
+        (12, "the size"),
+        (13, "one"),
+        (14, "two"),
+    ]
