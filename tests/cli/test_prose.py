@@ -26,7 +26,6 @@ NOT_REWRITTEN = {
     "docs/datasource.md",
     "docs/from-mirrormaker-2.md",
     "docs/from-mirrormaker.md",
-    "docs/gateway.md",
     "docs/guarantees.md",
     "docs/java-agent.md",
     "docs/metrics.md",
