@@ -21,7 +21,6 @@ NOT_REWRITTEN = {
     "CONTRIBUTING.md",
     "SECURITY.md",
     "docs/cli.md",
-    "docs/client.md",
     "docs/config-file.md",
     "docs/datasource.md",
     "docs/from-mirrormaker-2.md",
