@@ -22,7 +22,6 @@ NOT_REWRITTEN = {
     "SECURITY.md",
     "docs/cli.md",
     "docs/config-file.md",
-    "docs/datasource.md",
     "docs/from-mirrormaker-2.md",
     "docs/from-mirrormaker.md",
     "docs/guarantees.md",
