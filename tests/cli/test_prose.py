@@ -25,7 +25,6 @@ NOT_REWRITTEN = {
     "docs/from-mirrormaker-2.md",
     "docs/from-mirrormaker.md",
     "docs/guarantees.md",
-    "docs/java-agent.md",
     "docs/metrics.md",
     "docs/operating.md",
     "docs/page.md",
