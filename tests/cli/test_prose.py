@@ -30,7 +30,6 @@ NOT_REWRITTEN = {
     "docs/page.md",
     "docs/resume-protocol.md",
     "docs/security.md",
-    "docs/small-batches.md",
     "docs/spark.md",
     "docs/topics.md",
     "docs/verify.md",
