@@ -29,7 +29,6 @@ NOT_REWRITTEN = {
     "docs/operating.md",
     "docs/page.md",
     "docs/resume-protocol.md",
-    "docs/spark.md",
     "docs/topics.md",
     "docs/verify.md",
 }
