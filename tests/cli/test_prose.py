@@ -23,7 +23,6 @@ NOT_REWRITTEN = {
     "docs/cli.md",
     "docs/config-file.md",
     "docs/from-mirrormaker-2.md",
-    "docs/from-mirrormaker.md",
     "docs/guarantees.md",
     "docs/metrics.md",
     "docs/operating.md",
