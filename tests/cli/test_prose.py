@@ -22,7 +22,6 @@ NOT_REWRITTEN = {
     "SECURITY.md",
     "docs/cli.md",
     "docs/config-file.md",
-    "docs/from-mirrormaker-2.md",
     "docs/guarantees.md",
     "docs/metrics.md",
     "docs/operating.md",
