@@ -28,7 +28,6 @@ NOT_REWRITTEN = {
     "docs/page.md",
     "docs/resume-protocol.md",
     "docs/topics.md",
-    "docs/verify.md",
 }
 
 MOST_WORDS_IN_A_SENTENCE = 25
