@@ -19,7 +19,6 @@ NOT_REWRITTEN = {
     "README.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
-    "SECURITY.md",
     "docs/cli.md",
     "docs/config-file.md",
     "docs/guarantees.md",
