@@ -18,7 +18,6 @@ DOCUMENTS = [
 NOT_REWRITTEN = {
     "README.md",
     "CHANGELOG.md",
-    "CONTRIBUTING.md",
     "docs/cli.md",
     "docs/config-file.md",
     "docs/guarantees.md",
