@@ -162,6 +162,30 @@ def test_each_dependency_has_its_reason_and_the_threat_model_counts_them() -> No
     assert f"| {len(wanted)} direct dependencies," in (DOCS / "security.md").read_text(encoding="utf-8")
 
 
+#: Of Markdown: ``[text](path#heading)``. Addresses with a scheme are not looked at.
+LINK = re.compile(r"\]\((?![a-z]+:)([^)#\s]*)(?:#([^)\s]+))?\)")
+
+
+def headings(document: Path) -> set[str]:
+    """Return the anchors that GitHub gives a document's headings."""
+    text = re.sub(r"^```.*?^```", "", document.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\s-]", "", title).strip().lower().replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize(
+    "document", [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))], ids=lambda path: path.name
+)
+def test_relative_link_leads_to_a_file_and_to_a_heading(document: Path) -> None:
+    broken = [
+        f"{path}#{heading}"
+        for path, heading in LINK.findall(document.read_text(encoding="utf-8"))
+        if not (target := document.parent / path if path else document).exists()
+        or (heading and target.suffix == ".md" and heading not in headings(target))
+    ]
+    assert broken == []
+
+
 def systemd_unit() -> str:
     text = re.search(r"```ini\n(.*?)```", (DOCS / "operating.md").read_text(encoding="utf-8"), re.DOTALL)
     assert text
