@@ -30,10 +30,12 @@ class Sentence:
     Attributes:
         line: The line of its block's beginning, from 1.
         text: The sentence, with spans of code replaced by `CODE`.
+        opens: Whether its block begins with it, so that no sentence stands before it.
     """
 
     line: int
     text: str
+    opens: bool
 
     @property
     def words(self) -> list[str]:
@@ -48,9 +50,9 @@ class Sentence:
 def read_sentences(markdown: str) -> list[Sentence]:
     """Return the sentences of a document, in order."""
     return [
-        Sentence(line, part.strip())
+        Sentence(line, part.strip(), opens=number == 0)
         for line, block in _blocks(markdown)
-        for part in _END.split(_plain(block))
+        for number, part in enumerate(_END.split(_plain(block)))
         if _WORD.search(part)
     ]
 
