@@ -24,7 +24,6 @@ NOT_REWRITTEN = {
     "docs/operating.md",
     "docs/page.md",
     "docs/resume-protocol.md",
-    "docs/topics.md",
 }
 
 MOST_WORDS_IN_A_SENTENCE = 25
