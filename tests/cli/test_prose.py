@@ -18,7 +18,6 @@ DOCUMENTS = [
 NOT_REWRITTEN = {
     "CHANGELOG.md",
     "docs/cli.md",
-    "docs/config-file.md",
     "docs/guarantees.md",
     "docs/metrics.md",
     "docs/operating.md",
