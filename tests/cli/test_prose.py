@@ -21,7 +21,6 @@ NOT_REWRITTEN = {
     "docs/guarantees.md",
     "docs/metrics.md",
     "docs/operating.md",
-    "docs/page.md",
     "docs/resume-protocol.md",
 }
 
