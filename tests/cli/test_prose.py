@@ -19,7 +19,6 @@ NOT_REWRITTEN = {
     "CHANGELOG.md",
     "docs/cli.md",
     "docs/guarantees.md",
-    "docs/metrics.md",
     "docs/operating.md",
     "docs/resume-protocol.md",
 }
