@@ -15,22 +15,23 @@ PAGE = Path(__file__).parent / "cli.md"
 _HEAD = """\
 # The command line
 
-This page is made by `docs/generate_cli.py` from what `--help` says; `python -m shoal` is the same as `shoal`.
+This page is for operators: it has the exit codes and all options of each command.
+`docs/generate_cli.py` writes it from the output of `--help`. `python -m shoal` is the same as `shoal`.
 
-What was asked for goes to stdout, everything else to stderr.
-With `--json`, stdout has JSON objects only, one a line.
-An error is one sentence on stderr; `--verbose` adds the traceback.
-With `--json` it is also the last object on stdout: `{"type": "error", "error": "…", "exit_code": 1}`.
+Shoal prints its results to stdout, and everything else to stderr.
+With `--json`, stdout has only JSON objects, one per line.
+An error is one sentence on stderr. With `--verbose`, shoal adds the traceback.
+With `--json`, the error is also the last object on stdout: `{"type": "error", "error": "…", "exit_code": 1}`.
 
-| exit code | |
+| exit code | meaning |
 |---|---|
 | 0 | done; for `broker`, `gateway`, `mirror-maker` and `mirror` without `--once` also after a signal |
-| 1 | failed; also where any partition was stopped, or where `verify` found a difference |
-| 2 | usage or configuration; also `shoal` without a verb, which prints its help on stderr |
+| 1 | failed; also if any partition was stopped, or if `verify` found a difference |
+| 2 | usage or configuration error; also `shoal` without a command, which prints its help on stderr |
 | 3 | `verify` could not compare |
-| 4 | `mirror` or `mirror-maker` is done, but after incidents that an option let it go on from |
+| 4 | `mirror` or `mirror-maker` is done, but with incidents that an `--on-…` option allowed |
 
-`shoal mirror --config FILE` takes all of its options from a file: [config-file.md](config-file.md).
+If you prefer a file to options, use `shoal mirror --config FILE`: [config-file.md](config-file.md).
 """
 
 
