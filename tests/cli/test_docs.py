@@ -88,7 +88,7 @@ def test_the_file_in_the_documentation_is_read_as_it_says(tmp_path: Path) -> Non
 def explained() -> list[str]:
     """What the tables of docs/operating.md quote, as expressions that find the sentences meant."""
     page = (DOCS / "operating.md").read_text(encoding="utf-8")
-    _, _, tables = page.partition("\n## What it says\n")
+    _, _, tables = page.partition("\n## Warnings and errors\n")
     tables, _, _ = tables.partition("\n## ")
     quoted = [
         phrase
@@ -129,7 +129,7 @@ def test_nothing_is_explained_that_nobody_says(explained: list[str]) -> None:
 
 def test_what_the_embedded_broker_is_said_to_say_is_in_its_code() -> None:
     page = (DOCS / "operating.md").read_text(encoding="utf-8")
-    _, _, section = page.partition("\n## What the embedded broker says\n")
+    _, _, section = page.partition("\n## Messages of the embedded broker\n")
     quoted = [
         part.strip("…: ")
         for line in section.splitlines()

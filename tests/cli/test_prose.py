@@ -18,7 +18,6 @@ DOCUMENTS = [
 NOT_REWRITTEN = {
     "CHANGELOG.md",
     "docs/guarantees.md",
-    "docs/operating.md",
     "docs/resume-protocol.md",
 }
 
