@@ -1,6 +1,6 @@
 # What there is to do here, each from a clean clone: `make demo` needs Python 3.11 or newer, the rest also a
 # JDK and Maven, which are installed where that is allowed, as are Prometheus for `make test-integration`
-# and Chromium for `make test-long`.
+# and Chromium for `make test-long`. PYTHON=python3.14 chooses the Python that the environment is made with.
 
 VENV := .venv
 BIN := $(VENV)/bin
