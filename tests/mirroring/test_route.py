@@ -187,7 +187,7 @@ def test_a_lane_goes_on_after_an_error_that_need_not_come_again(
     assert brokers.copied() == history.committed
 
 
-# The rules of what may be sent when (DESIGN.md, "Exactly once")
+# The rules of what may be sent when (docs/decisions/0002-a-sequence-is-an-offset.md)
 
 
 class Sent(NamedTuple):

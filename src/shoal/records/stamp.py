@@ -56,7 +56,7 @@ def stamp(batch: RecordBatch, producer_id: int, producer_epoch: int, base_sequen
             the values that were fetched; the bytes change.
         producer_id: Ours, for this destination partition.
         producer_epoch: Its epoch.
-        base_sequence: Where the batch must land, modulo 2^31 (see DESIGN.md).
+        base_sequence: Where the batch must land, modulo 2^31 (docs/decisions, 0002).
 
     Returns:
         The new CRC: the old one corrected for the bytes that changed, so a

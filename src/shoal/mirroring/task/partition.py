@@ -511,7 +511,7 @@ class PartitionCopy:
 
     def may_send(self, forgotten_up_to_ms: float) -> bool:
         """
-        Whether the next queued batch may go out now (the rules: DESIGN.md, "Exactly once").
+        Whether the next queued batch may go out now (docs/decisions, 0002).
 
         Args:
             forgotten_up_to_ms: A producer whose last batch has no newer

@@ -4,7 +4,7 @@ Answers requests for ``--metrics`` and ``--ui``, in threads of the process that 
 No client can hold up the mirror or its end: connections are bounded in number and in time, a slow client has
 to leave if another one comes, and nothing that becomes of them is on stderr.
 
-It is Python's own ``http.server``: the libraries that were looked at bound less (DESIGN.md, "Dependencies").
+It is Python's own ``http.server``: the libraries that were looked at bound less (docs/dependencies.md).
 """
 
 from __future__ import annotations

@@ -1,0 +1,73 @@
+"""The documents name files that are there, and link to files that are there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "src" / "shoal"
+
+DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+
+
+def test_each_link_between_files_of_the_repository_leads_to_one() -> None:
+    links = [
+        (file, target)
+        for file in DOCUMENTS
+        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)\s]*)?\)", file.read_text(encoding="utf-8"))
+    ]
+    assert len(links) > 100
+    gone = [
+        f"{file.relative_to(ROOT)}: {target}" for file, target in links if not (file.parent / target).exists()
+    ]
+    assert gone == []
+
+
+def test_each_file_that_the_architecture_and_the_decisions_name_exists() -> None:
+    pages = [ROOT / "docs" / "architecture.md", *(ROOT / "docs" / "decisions").glob("*.md")]
+    named = {
+        path
+        for page in pages
+        for path in re.findall(r"`([\w./-]+/[\w./-]*)`", page.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 50
+    gone = [each for each in named if not (PACKAGE / each).exists() and not (ROOT / each).exists()]
+    assert gone == []
+
+
+def test_each_decision_is_listed_and_has_its_three_parts() -> None:
+    folder = ROOT / "docs" / "decisions"
+    listed = re.findall(r"\]\((\d{4}-[a-z0-9-]+\.md)\)", (folder / "README.md").read_text(encoding="utf-8"))
+    assert listed == sorted(each.name for each in folder.glob("[0-9]*.md"))
+    for name in listed:
+        text = (folder / name).read_text(encoding="utf-8")
+        assert text.startswith(f"# {name[:4]}: ")
+        assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Context", "Decision", "Consequences"]
+
+
+def test_each_file_of_the_file_map_exists() -> None:
+    _, _, section = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("\n## File map\n")
+    _, lines, _ = section.split("```", 2)
+    above: list[tuple[int, Path]] = [(-1, ROOT)]
+    gone = []
+    for line in lines.splitlines():
+        names = re.findall(r"(?<![\w`./-])[\w/]+(?:\.py|/)(?=[\s,:);]|$)", line)
+        if not names:
+            continue
+        depth = len(line) - len(line.lstrip())
+        while above[-1][0] >= depth:
+            above.pop()
+        folder = above[-1][1]
+        if names[0].endswith("/") and line.lstrip().startswith(names[0]):
+            folder = folder / names[0]
+            above.append((depth, folder))
+            names = names[1:]
+            gone += [str(folder)] if not folder.is_dir() else []
+        gone += [
+            f"{folder.relative_to(ROOT)}/{name}"
+            for name in names
+            if not (folder / name).exists() and not (folder.parent / name).exists()
+        ]
+    assert above[-1][1] != ROOT
+    assert gone == []
