@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # pip's own settings say where packages come from.
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable
 
-.PHONY: help demo test test-integration test-long coverage agent chaos hostile soak bench check audit format clean distclean
+.PHONY: help demo test test-integration test-long coverage agent chaos hostile soak bench check audit docs format clean distclean
 
 help:
 	@echo 'make demo       two small Kafka clusters, and shoal copying between them'
@@ -23,6 +23,7 @@ help:
 	@echo 'make bench      shoal and its rivals between two real clusters, then before and after; ARGS=--help says more'
 	@echo 'make check      ruff, mypy, import-linter, and the language of the documents'
 	@echo 'make audit      known vulnerabilities of the dependencies, if a service can be asked'
+	@echo 'make docs       the site, in site/; a broken link is an error'
 	@echo 'make format     let ruff format the code'
 	@echo 'make clean      remove what tools left behind; distclean: the environment and Kafka, too'
 
@@ -89,12 +90,16 @@ check: $(VENV)/for-test
 audit: $(VENV)/for-test
 	@scripts/audit
 
+# The variable silences material's announcement of its successor.
+docs: $(VENV)/for-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
 format: $(VENV)/for-test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf build dist agent/target agent/*/target .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf build dist site agent/target agent/*/target .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 distclean: clean

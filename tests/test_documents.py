@@ -40,10 +40,12 @@ def test_each_decision_is_listed_and_has_its_three_parts() -> None:
     folder = ROOT / "docs" / "decisions"
     listed = re.findall(r"\]\((\d{4}-[a-z0-9-]+\.md)\)", (folder / "README.md").read_text(encoding="utf-8"))
     assert listed == sorted(each.name for each in folder.glob("[0-9]*.md"))
+    site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     for name in listed:
         text = (folder / name).read_text(encoding="utf-8")
         assert text.startswith(f"# {name[:4]}: ")
         assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Context", "Decision", "Consequences"]
+        assert f"- decisions/{name}\n" in site
 
 
 def test_each_file_of_the_file_map_exists() -> None:

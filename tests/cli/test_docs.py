@@ -154,7 +154,7 @@ def test_each_dependency_has_its_reason_and_the_threat_model_counts_them() -> No
     with (ROOT / "pyproject.toml").open("rb") as file:
         project = tomllib.load(file)["project"]
     wanted, extras = project["dependencies"], project["optional-dependencies"]
-    names = {re.split(r"[<>=\[]", each)[0] for each in (*wanted, *extras["demo"])}
+    names = {re.split(r"[<>=\[]", each)[0] for each in (*wanted, *extras["demo"], *extras["docs"])}
     page = (DOCS / "dependencies.md").read_text(encoding="utf-8")
     rows = [line for line in page.splitlines() if line.startswith("| ")]
     explained = {name for row in rows for name in row[2:].split(" | ")[0].split(", ")}
