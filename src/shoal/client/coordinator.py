@@ -67,7 +67,22 @@ JOIN_AGAIN = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A committed position: the next offset to read, and up to 4,096 bytes of the committer's own."""
+    """
+    A committed position.
+
+    Attributes:
+        offset: The next offset to read.
+        metadata: Text of the committer's own, up to 4,096 bytes.
+
+    Examples:
+        >>> import shoal
+        >>> orders = shoal.TopicPartition("orders", 0)
+        >>> with shoal.RawConsumer({"bootstrap.servers": "localhost:9092", "group.id": "till"}) as consumer:
+        ...     _ = consumer.commit({orders: 2}, metadata="closed at noon")
+        ...     consumer.committed([orders])[orders]
+        Committed(offset=2, metadata='closed at noon')
+
+    """
 
     offset: int
     metadata: str

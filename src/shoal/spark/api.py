@@ -73,33 +73,41 @@ def mirror(
     stop: threading.Event | None = None,
 ) -> Summary:
     """
-    Mirror topics from one cluster to another; runs in the calling process, with tasks on Spark.
+    Mirror topics from one cluster to another.
 
-    Where the process already has a Spark session, as in a notebook, that one
-    is used, and left running.
+    The driver runs in the calling process, the tasks on Spark. If the process already has a Spark session,
+    as in a notebook, the mirror uses that session and leaves it running.
 
     Args:
         source: ``HOST:PORT[,HOST:PORT…]``, or the properties of a Java client.
         destination: Likewise.
-        topics: And the others up to ``allow_unauthenticated_spark``: as the options of ``shoal mirror``
+        topics: This and the others up to ``allow_unauthenticated_spark`` are the options of ``shoal mirror``
             (docs/cli.md). ``continue_on`` names incidents: ``foreign-records``,
             ``destination-loss``, ``source-reset``, ``source-retention``.
-        on_progress: Called about twice a second, from a thread of its own.
-        on_run: Told of each run of offsets that was acknowledged; translates
-            consumers' offsets. Called from other threads, too.
-        on_warning: Told of what is in the way of something; from any thread.
-        on_notice: Told where there is something to look at (``metrics``, ``ui``), and of new topics and
-            partitions; likewise.
-        stop: Set it to end the mirror: what is in flight is finished and committed.
+        on_progress: A function that receives the progress about twice a second, in a thread of its own.
+        on_run: A function that receives each acknowledged run of offsets, in any thread. Runs translate
+            consumers' offsets.
+        on_warning: A function that receives warnings as sentences, in any thread.
+        on_notice: A function that receives the addresses of ``metrics`` and ``ui``, and new topics and
+            partitions, as sentences; likewise.
+        stop: An event that ends the mirror if you set it. Tasks finish and commit the batches in flight.
 
     Returns:
-        What was done; ``summary.exit_code`` is 1 where a partition was stopped,
-        4 where one went on after an incident.
+        The summary of the run. ``summary.exit_code`` is 1 if a partition stopped, 4 if one continued after
+        an incident.
 
     Raises:
-        ConfigError: An option, or a topic at the destination, that cannot work. Nothing was copied.
+        ConfigError: An option, or a topic at the destination, cannot work. Nothing was copied.
         GroupHeld: Another mirror works in the group.
-        ShoalError: The mirror failed. What was acknowledged is committed.
+        ShoalError: The mirror failed. The positions of acknowledged batches are committed.
+
+    Examples:
+        Copy everything that is there, and wait for the end:
+
+        >>> import shoal
+        >>> summary = shoal.mirror("localhost:9092", "localhost:9192", "orders", once=True)
+        >>> summary.exit_code, summary.records
+        (0, 3)
 
     """
     options = MirrorOptions(

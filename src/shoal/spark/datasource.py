@@ -32,7 +32,24 @@ __all__ = ["ShoalDataSource", "data_source", "keyed_data_source"]
 
 @sentence_first
 class ShoalDataSource(DataSource):
-    """Record batches of Kafka topics, whole: as references to be copied, or with their bytes."""
+    """
+    The data source ``format("shoal")``: record batches of Kafka topics, by reference or with their bytes.
+
+    :func:`data_source` returns the class to register for a session that has credentials.
+
+    Examples:
+        >>> import shoal
+        >>> spark.dataSource.register(shoal.ShoalDataSource)
+        >>> references = (
+        ...     spark.read.format("shoal")
+        ...     .option("kafka.bootstrap.servers", "localhost:9092")
+        ...     .option("subscribe", "orders")
+        ...     .load()
+        ... )
+        >>> [tuple(row) for row in references.collect()]
+        [('orders', 0, 0, 3)]
+
+    """
 
     #: Of :func:`keyed_data_source`.
     _key: str | Path = ""
@@ -75,11 +92,28 @@ class ShoalDataSource(DataSource):
 
 def data_source(spark: SparkSession) -> type[ShoalDataSource]:
     """
-    Return ``format("shoal")`` for a session, for its ``spark.dataSource.register``.
+    Return the class for this session's ``spark.dataSource.register``.
 
-    It refuses credentials that the session's connections would reveal while Spark plans a job, before there
-    are tasks: Spark does not give a session's settings to the processes that plan, so the class brings along
-    what they mean. :class:`ShoalDataSource` by itself refuses them in its tasks.
+    The class refuses credentials that the session's connections would reveal while Spark plans a job, before
+    there are tasks. Spark does not give a session's settings to the processes that plan, so the class has
+    their meaning. :class:`ShoalDataSource` by itself refuses them in its tasks.
+
+    Args:
+        spark: The session that reads or writes.
+
+    Examples:
+        >>> import shoal
+        >>> spark.dataSource.register(shoal.data_source(spark))
+        >>> batches = (
+        ...     spark.read.format("shoal")
+        ...     .option("kafka.bootstrap.servers", "localhost:9092")
+        ...     .option("subscribe", "orders")
+        ...     .option("rows", "bytes")
+        ...     .load()
+        ... )
+        >>> [(row.base_offset, row.records_count, row.codec) for row in batches.collect()]
+        [(0, 3, 'gzip')]
+
     """
     context = spark.sparkContext
     refusal = refusal_of(str(context.master), context.getConf().get, OPTION_OF_CONSENT)

@@ -38,10 +38,24 @@ _PARTING_COMMIT_S = 5.0
 
 class RawConsumer:
     """
-    Reads topics, alone or as a member of a group, by records or by whole batches.
+    Read topics, alone or as a member of a group, by records or by whole batches.
 
-    For one thread. Use it as a context manager, and call :meth:`poll` again
-    and again, or iterate over it.
+    Use it in one thread only, as a context manager. Call :meth:`poll` repeatedly, or iterate over it.
+
+    Examples:
+        With ``fetch.raw.bytes`` a record is a whole batch, still compressed:
+
+        >>> import shoal
+        >>> consumer = shoal.RawConsumer({
+        ...     "bootstrap.servers": "localhost:9092",
+        ...     "fetch.raw.bytes": True,
+        ...     "auto.offset.reset": "earliest",
+        ... })
+        >>> with consumer:
+        ...     consumer.assign([("orders", 0)])
+        ...     batch = next(consumer)
+        >>> batch.base_offset, batch.offset, batch.record_count, batch.codec.name
+        (0, 2, 3, 'GZIP')
 
     """
 

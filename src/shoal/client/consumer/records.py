@@ -60,12 +60,30 @@ class _InLog:
 @dataclass(frozen=True, slots=True)
 class ConsumerRecord(_InLog):
     """
-    A record, decoded.
+    A decoded record.
 
     Attributes:
-        timestamp: In milliseconds, -1 for none.
+        topic: The name of its topic.
+        partition: Its partition.
+        offset: Its offset.
+        timestamp: Milliseconds since 1970, -1 for none.
+        timestamp_type: LOG_APPEND_TIME if the broker set the timestamp, CREATE_TIME if the producer did.
+        key: The key's bytes, or None.
+        value: The value's bytes, or None for a tombstone.
         headers: Names and values, in their order.
-        leader_epoch: Of the leader that wrote it, -1 where it is too old to tell.
+        leader_epoch: The epoch of the leader that wrote it, -1 if its message format has none.
+
+    Examples:
+        >>> import shoal
+        >>> consumer = shoal.RawConsumer({
+        ...     "bootstrap.servers": "localhost:9092",
+        ...     "auto.offset.reset": "earliest",
+        ... })
+        >>> with consumer:
+        ...     consumer.assign([("orders", 0)])
+        ...     record = next(consumer)
+        >>> record.topic_partition, record.offset, record.key, record.value
+        (TopicPartition(topic='orders', partition=0), 0, b'alice', b'1 x tea')
 
     """
 
@@ -80,18 +98,35 @@ class ConsumerRecord(_InLog):
 @dataclass(frozen=True, slots=True)
 class RawRecord(_InLog):
     """
-    A whole batch, unopened, in the place of a record (KIP-712).
+    A whole record batch, not decompressed, in the place of a record (KIP-712).
 
     Attributes:
-        offset: The last offset in it.
-        base_offset: The first one.
-        record_count: How many records there are; fewer than offsets where compaction took some.
-        codec: What they are compressed with.
-        max_timestamp: In milliseconds, -1 for none.
+        topic: The name of its topic.
+        partition: Its partition.
+        offset: The last offset in the batch.
+        base_offset: The first offset in the batch.
+        record_count: The number of records, fewer than offsets if compaction removed some.
+        codec: The codec of its records.
+        max_timestamp: Milliseconds since 1970, -1 for none.
         timestamp_type: LOG_APPEND_TIME if the broker set the timestamps, CREATE_TIME if the producer did.
-        value: All of its bytes, header included: a read-only view, valid as long as anybody has it.
-            It keeps the whole answer that it came with in memory.
-        leader_epoch: Of the leader that wrote it.
+        value: All bytes of the batch, header included: a read-only view. While the view exists, the whole
+            response that contained the batch stays in memory.
+        leader_epoch: The epoch of the leader that wrote it.
+
+    Examples:
+        A raw producer sends it on as it is:
+
+        >>> import shoal
+        >>> cluster = {"bootstrap.servers": "localhost:9092"}
+        >>> consumer = shoal.RawConsumer(
+        ...     cluster | {"fetch.raw.bytes": True, "auto.offset.reset": "earliest"}
+        ... )
+        >>> with consumer, shoal.RawProducer(cluster | {"send.raw.bytes": True}) as producer:
+        ...     consumer.assign([("orders", 0)])
+        ...     batch = next(consumer)
+        ...     copied = producer.send("copies", batch).result()
+        >>> batch.next_offset, copied.base_offset, copied.offset
+        (3, 0, 2)
 
     """
 

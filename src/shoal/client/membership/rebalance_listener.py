@@ -1,4 +1,4 @@
-"""Who is told when partitions come and go."""
+"""The base class for reactions to a rebalance."""
 
 from __future__ import annotations
 
@@ -11,29 +11,44 @@ __all__ = ["RebalanceListener"]
 
 class RebalanceListener:
     """
-    Told of a rebalance, from within ``poll``; to be derived from (``ConsumerRebalanceListener``).
+    Base class for reactions to a rebalance (``ConsumerRebalanceListener``).
 
-    An exception goes on to who polls; the rebalance has gone on by then.
+    The consumer calls the methods from within ``poll``. If one raises, ``poll`` raises the same exception
+    after the rebalance.
+
+    Examples:
+        Commit before another member takes the partitions:
+
+        >>> import shoal
+        >>> class CommitFirst(shoal.RebalanceListener):
+        ...     def __init__(self, consumer):
+        ...         self.consumer = consumer
+        ...
+        ...     def on_partitions_revoked(self, partitions):
+        ...         self.consumer.commit()
+        >>> consumer = shoal.RawConsumer({"bootstrap.servers": "localhost:9092", "group.id": "till"})
+        >>> consumer.subscribe(["orders"], CommitFirst(consumer))
+        >>> consumer.close()
 
     """
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """
-        Let go of partitions that are still ours: the place to flush, and to commit.
+        Flush and commit before partitions go to another member.
 
-        With an eager assignor all of them at each rebalance, with a cooperative one those that go.
-        The others wait for this, up to ``max.poll.interval.ms``.
+        An eager assignor revokes all partitions at each rebalance, a cooperative one only those that move.
+        The other members wait for this call, up to ``max.poll.interval.ms``.
 
         """
 
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """Take what was added; perhaps nothing. Called before anything of them is fetched."""
+        """Prepare for added partitions, perhaps none, before the consumer fetches them."""
 
     def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
         """
-        Let go of partitions that may be another's already: a commit would be refused.
+        Release partitions that another member may have already: the coordinator would refuse a commit.
 
-        By default as if they were revoked.
+        By default this calls :meth:`on_partitions_revoked`.
 
         """
         self.on_partitions_revoked(partitions)

@@ -35,12 +35,21 @@ RECORD_OVERHEAD = 26
 
 class RecordMetadata(NamedTuple):
     """
-    Where a record is, or a whole batch.
+    The place of an acknowledged record or batch.
 
     Attributes:
-        offset: Of the record; of a batch its last one. -1 where the broker does not tell (acks=0).
-        base_offset: Of a batch its first one; of a record its own.
-        timestamp: In milliseconds: the broker's on a LogAppendTime topic, else the record's.
+        topic: The name of its topic.
+        partition: Its partition.
+        offset: The record's offset, or the batch's last one. -1 with ``acks=0``.
+        base_offset: The record's offset, or the batch's first one.
+        timestamp: Milliseconds since 1970: the broker's on a LogAppendTime topic, else the record's.
+
+    Examples:
+        >>> import shoal
+        >>> with shoal.RawProducer({"bootstrap.servers": "localhost:9092"}) as producer:
+        ...     sent = producer.send("payments", b"12.50", partition=0, timestamp_ms=1_700_000_000_000)
+        >>> sent.result()
+        RecordMetadata(topic='payments', partition=0, offset=0, base_offset=0, timestamp=1700000000000)
 
     """
 

@@ -29,9 +29,16 @@ Headers = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
 
 class RawProducer:
     """
-    Writes records, or whole batches as they are.
+    Write records, or whole batches as they are.
 
-    May be shared between threads. Use it as a context manager, which flushes at the end.
+    Threads may share a producer. Use it as a context manager, which flushes at the end.
+
+    Examples:
+        >>> import shoal
+        >>> with shoal.RawProducer({"bootstrap.servers": "localhost:9092"}) as producer:
+        ...     acknowledged = producer.send("payments", b"12.50", key=b"alice", partition=0)
+        >>> acknowledged.result().offset
+        0
 
     """
 

@@ -13,15 +13,21 @@ __all__ = ["AcknowledgedRun", "add_run", "spans_of"]
 @dataclass(frozen=True, slots=True)
 class AcknowledgedRun:
     """
-    A run of source offsets that the destination has acknowledged, one by one.
+    A run of consecutive source offsets whose records the destination has acknowledged.
 
-    Source offset ``n`` of a run is ``destination_start + n - source_start`` at the destination, so runs
+    Source offset ``n`` of a run is ``destination_start + n - source_start`` at the destination. So runs
     translate a consumer's offset from one cluster to the other (docs/datasource.md has an example).
 
     Attributes:
         source_start: The first source offset.
         source_end: The source offset behind the last.
         destination_start: The destination offset of ``source_start``.
+
+    Examples:
+        >>> import shoal
+        >>> run = shoal.AcknowledgedRun(source_start=5, source_end=8, destination_start=100)
+        >>> run.destination_start + 6 - run.source_start
+        101
 
     """
 
