@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -73,3 +74,18 @@ def test_each_file_of_the_file_map_exists() -> None:
         ]
     assert above[-1][1] != ROOT
     assert gone == []
+
+
+def test_the_newest_version_of_the_changelog_is_that_of_the_package_and_of_the_agent() -> None:
+    headings = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert headings[0] == "Unreleased"
+    newest = re.fullmatch(r"(\d+\.\d+\.\d+) - (\d{4}-\d\d-\d\d|unreleased)", headings[1])
+    assert newest
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        assert tomllib.load(file)["project"]["version"] == newest[1]
+    for pom in [ROOT / "agent" / "pom.xml", *(ROOT / "agent").glob("*/pom.xml")]:
+        versions = re.findall(
+            r"<artifactId>shoal-agent-parent</artifactId>\s*<version>(.*?)</version>",
+            pom.read_text(encoding="utf-8"),
+        )
+        assert versions == [newest[1]], pom
