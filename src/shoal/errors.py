@@ -86,13 +86,15 @@ class AccessRefused(ConfigError):
     Attributes:
         where: The broker.
         reason: Why, and what to do.
+        is_login: Whether it is the password that the broker refuses: all brokers of a cluster know the same.
 
     """
 
-    def __init__(self, where: str, reason: str) -> None:
-        super().__init__(where, reason)
+    def __init__(self, where: str, reason: str, is_login: bool = False) -> None:
+        super().__init__(where, reason, is_login)
         self.where = where
         self.reason = reason
+        self.is_login = is_login
 
     def _text(self) -> str:
         return f"no access to {self.where}: {self.reason}"

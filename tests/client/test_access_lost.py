@@ -17,8 +17,10 @@ from shoal.client.connection import Connection
 from shoal.client.refused_logins import RefusedLogins
 from shoal.client.security import Security
 from shoal.errors import AccessRefused, Disconnected, ShoalError
+from shoal.mirroring.driver import group_lock
+from shoal.mirroring.driver.group_lock import GroupLock
 from shoal.net.address import Address
-from tests.two_brokers import wait_until
+from tests.two_brokers import config_of, second_node, wait_until
 
 SECURITY = Security(tls=False, mechanism="SCRAM-SHA-256", username="mirror", password="x")
 
@@ -29,11 +31,12 @@ class LoginService:
     def __init__(self) -> None:
         self.accepts = True
         self.attempts = 0
+        self.reason, self.refuses_password = "the login of 'mirror' failed", True
 
     def connect(self, address: Address, *, security: Security, **options: object) -> Connection:
         self.attempts += 1
         if not self.accepts:
-            raise AccessRefused(str(address), "the login of 'mirror' failed")
+            raise AccessRefused(str(address), self.reason, is_login=self.refuses_password)
         return Connection(address, client_id="me", timeout_s=20.0)
 
 
@@ -141,3 +144,55 @@ def test_login_of_a_task_worked_in_the_driver(broker: Broker, logins: LoginServi
     logins.accepts = False
     config = ClientConfig("source", (Address(broker.host, broker.port),), security=SECURITY)
     assert isinstance(refusal(replace(config, security=replace(SECURITY, has_worked=True))), Disconnected)
+
+
+def by_another_name(broker: Broker) -> ClientConfig:
+    """Return a configuration whose bootstrap server has another address than the broker advertises."""
+    return ClientConfig("source", (Address("localhost", broker.port),), security=SECURITY)
+
+
+def test_login_that_worked_is_waited_for_at_a_broker_of_the_cluster_not_met_before(
+    broker: Broker, logins: LoginService
+) -> None:
+    with Cluster(by_another_name(broker)) as cluster:
+        cluster.refresh([])
+        logins.accepts = False
+        with pytest.raises(Disconnected, match=r"the login of 'mirror' failed \(it was accepted before, "):
+            cluster.connect(broker.node_id)
+
+
+def test_login_that_worked_for_another_cluster_is_refused(broker: Broker, logins: LoginService) -> None:
+    assert is_let_in(by_another_name(broker))
+    logins.accepts = False
+    config = ClientConfig("destination", (Address(broker.host, broker.port),), security=SECURITY)
+    assert isinstance(refusal(config), AccessRefused)
+
+
+def test_certificate_is_refused_at_a_broker_not_met_before(broker: Broker, logins: LoginService) -> None:
+    """Each broker has a certificate of its own."""
+    with Cluster(by_another_name(broker)) as cluster:
+        cluster.refresh([])
+        logins.accepts = False
+        logins.reason, logins.refuses_password = "its certificate is not signed by one that we trust", False
+        with pytest.raises(AccessRefused, match="its certificate is not signed"):
+            cluster.connect(broker.node_id)
+
+
+def test_coordinator_that_moved_and_refuses_the_login_loses_no_group(
+    broker: Broker, logins: LoginService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_lock, "HEARTBEAT_INTERVAL_S", 0.02)
+    renewed: list[object] = []
+    with second_node(broker) as second:
+        config = replace(config_of("source", broker, second), security=SECURITY)
+        with GroupLock(config, "group", "first", lambda *each: renewed.append(each)) as lock:
+            lock.acquire([], patience_s=20.0)
+            logins.accepts, logins.attempts = False, 0
+            broker.stop()
+            second.groups.open()
+            wait_until(lambda: logins.attempts >= 2 or lock.lost is not None)
+            assert lock.lost is None
+            logins.accepts = True
+            beats = len(renewed)
+            wait_until(lambda: len(renewed) > beats + 2)
+            assert lock.lost is None

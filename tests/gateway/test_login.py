@@ -379,5 +379,9 @@ def test_own_client_logs_in(asking: Behind, mechanism: str) -> None:
 
     with Cluster(config(USERS["alice"])) as cluster:
         assert len(cluster.refresh([]).brokers) == 3
-    with pytest.raises(AccessRefused, match="the login of 'alice'"), Cluster(config("wrong")) as cluster:
+    with (
+        pytest.raises(AccessRefused, match="the login of 'alice'") as refused,
+        Cluster(config("wrong")) as cluster,
+    ):
         cluster.refresh([])
+    assert refused.value.is_login

@@ -251,7 +251,7 @@ class Cluster:
         security = self.config.security
         where = f"the {self.name} cluster's broker {address}"
         try:
-            with logins.attempt(address, security, where):
+            with logins.attempt(self.config.bootstrap, address, security, where):
                 return Connection(
                     address,
                     client_id=client_id or self.config.client_id,

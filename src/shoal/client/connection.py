@@ -271,7 +271,7 @@ class Connection:
                     f"the login of {security.username!r} by {security.mechanism} failed; "
                     "check username and password in sasl.jaas.config"
                 )
-                raise AccessRefused(where, reason)
+                raise AccessRefused(where, reason, is_login=True)
             raise_for(answer.error_code, f"SaslAuthenticate at {where}")
             try:
                 exchange.receive(answer.auth_bytes)

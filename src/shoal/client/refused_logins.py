@@ -4,6 +4,9 @@ Logins and certificates that brokers accepted, and refuse now.
 A login service may be away, or a certificate about to be renewed: that heals without a new start, so it
 counts as a lost connection. Each connection of a mirror would try again by itself, and many refused logins
 lock an account: so a process makes one attempt at a broker at a time, with pauses that double.
+
+A password that one broker of a cluster accepted is right for all its brokers, also for those that this
+process has not met yet: a new one, or the one that a coordinator moved to. Certificates differ by broker.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ..errors import AccessRefused, Disconnected
 from ..net.address import Address
@@ -53,33 +57,44 @@ class _Refused:
         )
 
 
+class _Login(NamedTuple):
+    """What is shown to one broker of a cluster, which is known by its bootstrap servers."""
+
+    cluster: tuple[Address, ...]
+    address: Address
+    security: Security
+
+
 class RefusedLogins:
     """The logins of one process, for all its threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._accepted: set[tuple[Address, Security]] = set()
-        self._refused: dict[tuple[Address, Security], _Refused] = {}
+        self._accepted: set[_Login] = set()
+        self._refused: dict[_Login, _Refused] = {}
 
     @contextmanager
-    def attempt(self, address: Address, security: Security | None, where: str) -> Iterator[None]:
+    def attempt(
+        self, cluster: tuple[Address, ...], address: Address, security: Security | None, where: str
+    ) -> Iterator[None]:
         """
         Connect and log in within this.
 
         Args:
+            cluster: Its bootstrap servers.
             address: The broker's.
             security: What is shown to it; None if nothing can be refused.
             where: The broker, for errors.
 
         Raises:
-            AccessRefused: The broker refused what it never accepted.
-            Disconnected: It refused what it accepted before, now or at the last attempt.
+            AccessRefused: It refused what it never accepted, or a password that no broker of the cluster did.
+            Disconnected: It refused what was accepted before, now or at the last attempt.
 
         """
         if security is None:
             yield
             return
-        login = address, security
+        login = _Login(cluster, address, security)
         self._claim(login, where)
         try:
             yield
@@ -89,7 +104,7 @@ class RefusedLogins:
             self._accepted.add(login)
             self._refused.pop(login, None)
 
-    def _claim(self, login: tuple[Address, Security], where: str) -> None:
+    def _claim(self, login: _Login, where: str) -> None:
         """Take the next attempt, or fail until it is due."""
         with self._lock:
             refused = self._refused.get(login)
@@ -100,15 +115,18 @@ class RefusedLogins:
             # Other threads wait for the outcome of this attempt.
             refused.try_again_at = time.monotonic() + _FIRST_PAUSE_MS / 1000
 
-    def _explain(
-        self, login: tuple[Address, Security], where: str, error: AccessRefused
-    ) -> AccessRefused | Disconnected:
+    def _explain(self, login: _Login, where: str, error: AccessRefused) -> AccessRefused | Disconnected:
         with self._lock:
-            if not login[1].has_worked and login not in self._accepted:
-                return AccessRefused(where, error.reason)
+            if not self._has_worked(login, error.is_login):
+                return AccessRefused(where, error.reason, error.is_login)
             refused = self._refused.setdefault(login, _Refused(_clock(), error.reason))
             refused.pause(error.reason)
             return Disconnected(where, str(refused))
+
+    def _has_worked(self, login: _Login, at_any_broker: bool) -> bool:
+        if login.security.has_worked or login in self._accepted:
+            return True
+        return at_any_broker and any(login == each._replace(address=login.address) for each in self._accepted)
 
 
 def _clock(in_s: float = 0.0) -> str:

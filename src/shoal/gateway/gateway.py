@@ -266,16 +266,17 @@ class Gateway:
     def _connect(self, node_id: int | None, on_begun: Callable[[Connection], object]) -> Connection:
         errors: list[ShoalError] = []
         for address in self._nodes.addresses(node_id):
-            security = self._settings.client_security
+            security, upstream = self._settings.client_security, self._settings.upstream
+            where = f"the upstream cluster's broker {address}"
             try:
-                with logins.attempt(address, security, f"the upstream cluster's broker {address}"):
+                with logins.attempt(upstream.bootstrap, address, security, where):
                     connection = Connection(
                         address,
-                        client_id=self._settings.upstream.client_id,
-                        timeout_s=self._settings.upstream.request_timeout_s,
+                        client_id=upstream.client_id,
+                        timeout_s=upstream.request_timeout_s,
                         security=security,
                         on_begun=on_begun,
-                        sizes=self._settings.upstream.answer_sizes,
+                        sizes=upstream.answer_sizes,
                     )
             except (Disconnected, ProtocolError) as error:
                 self._nodes.remember(address, failed=True)
