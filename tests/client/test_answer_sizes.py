@@ -10,8 +10,10 @@ import pytest
 from shoal.client.answer_sizes import AnswerSizes
 from shoal.client.config import ClientConfig
 from shoal.errors import ConfigError
-from shoal.protocol.apis import ApiKey
+from shoal.protocol.apis import CLIENT_VERSIONS, ApiKey
 from shoal.protocol.codec import ValueLimit, decode_response, encode_response, response_class
+from shoal.records import Codec, Record, write_batch
+from shoal.records.record import write_body
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -30,8 +32,75 @@ def test_an_answer_about_partitions_grows_with_its_request() -> None:
 
 
 @pytest.mark.parametrize("fields", [{"topics": None}, {}])
-def test_all_positions_of_a_group_may_be_many(fields: dict[str, object]) -> None:
-    assert AnswerSizes().largest(ApiKey.OFFSET_FETCH, 40, fields) == 64 * MIB
+@pytest.mark.parametrize("api_key", [ApiKey.OFFSET_FETCH, ApiKey.METADATA])
+def test_questions_about_everything_may_have_large_answers(
+    api_key: ApiKey, fields: dict[str, object]
+) -> None:
+    assert AnswerSizes().largest(api_key, 40, fields) == 64 * MIB
+
+
+def requests_for_little(api_key: ApiKey) -> dict[str, object]:
+    """Return the fields of a request that asks for one thing, as far as its bound comes of them."""
+    if api_key is ApiKey.FETCH:
+        return {"max_bytes": MIB}
+    return {"topics": [object()], "resources": [object()], "groups": [object()]}
+
+
+@pytest.mark.parametrize("api_key", sorted(CLIENT_VERSIONS.keys() - {ApiKey.FETCH, ApiKey.LIST_GROUPS}))
+def test_each_api_has_a_bound_by_what_its_request_asks_for(api_key: ApiKey) -> None:
+    largest = AnswerSizes().largest(api_key, 200, requests_for_little(api_key))
+    assert largest <= (17 * MIB if api_key in OF_GROUPS else 5 * MIB)
+    allowed = AnswerSizes(answer_bytes=80 * MIB)
+    raised = allowed.largest(api_key, 200, requests_for_little(api_key))
+    assert raised == (128 * KIB if api_key in BEFORE_LOGIN else 80 * MIB)
+
+
+BEFORE_LOGIN = {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
+
+#: What members say is not in the request, but in one record of the group's coordinator.
+OF_GROUPS = {
+    ApiKey.JOIN_GROUP,
+    ApiKey.SYNC_GROUP,
+    ApiKey.DESCRIBE_GROUPS,
+    ApiKey.DESCRIBE_PRODUCERS,
+}
+
+
+def test_every_api_has_a_bound() -> None:
+    for api_key in ApiKey:
+        assert 0 < AnswerSizes().largest(api_key, 40) <= 64 * MIB or api_key is ApiKey.FETCH
+
+
+@pytest.mark.parametrize("version", [1, 12])
+def test_metadata_of_one_named_topic_with_50_000_partitions_are_within_the_bound(version: int) -> None:
+    described = metadata(version, 1)
+    (topic,) = described.topics
+    topic.partitions *= 500
+    frame = encode_response(described, 1)
+    assert 100 * len(frame) < AnswerSizes().largest(ApiKey.METADATA, 40, {"topics": [object()]})
+
+
+def test_the_settings_of_one_named_topic_are_within_the_bound() -> None:
+    frame = encode_response(configs(4, 1), 1)
+    assert 10 * len(frame) < AnswerSizes().largest(ApiKey.DESCRIBE_CONFIGS, 40, {"resources": [object()]})
+
+
+def test_an_error_for_each_record_of_a_batch_is_within_the_bound() -> None:
+    """As a compacted topic answers a batch of records without keys (LogValidator)."""
+    response = response_class(ApiKey.PRODUCE)
+    produced = response.TopicProduceResponse
+    outcome = produced.PartitionProduceResponse
+    error = "Compacted topic cannot accept message without key in topic partition orders-of-the-year-0."
+    errors = [
+        outcome.BatchIndexAndErrorMessage(version=9, batch_index=each, batch_index_error_message=error)
+        for each in range(10_000)
+    ]
+    refused = outcome(version=9, index=0, error_code=87, base_offset=-1, record_errors=errors)
+    frame = encode_response(
+        response(version=9, responses=[produced(name="orders-of-the-year", partition_responses=[refused])]), 1
+    )
+    batch = write_batch([Record(0, -1, write_body(None, b""))] * 10_000, Codec.GZIP)
+    assert len(frame) < AnswerSizes().largest(ApiKey.PRODUCE, len(batch.view))
 
 
 def test_a_fetch_may_bring_what_it_asks_for_or_one_batch() -> None:

@@ -297,6 +297,11 @@ def list_offsets(connection: Connection, partitions: int = 1) -> None:
     )
 
 
+def produce(connection: Connection, size: int) -> None:
+    connection.send_parts([bytes(size)], ApiKey.PRODUCE, 9, connection.next_correlation_id())
+    connection.receive()
+
+
 def fetch(connection: Connection, max_bytes: int) -> None:
     connection.send(ApiKey.FETCH, max_wait_ms=0, min_bytes=1, max_bytes=max_bytes, topics=[])
     connection.receive(ReceiveBuffer(1))
@@ -306,12 +311,23 @@ def fetch(connection: Connection, max_bytes: int) -> None:
     ("ask", "size", "sentence"),
     [
         (
-            lambda connection: connection.request(ApiKey.METADATA, topics=[]),
+            lambda connection: connection.request(ApiKey.METADATA, topics=None),
             64 * MIB + 1,
             "answers METADATA by 67,108,865 bytes, and at most 67,108,864 are expected for this request; "
             "if the cluster really needs more, raise shoal.max.answer.bytes in the client's properties",
         ),
         (list_offsets, 140_000, "answers LIST_OFFSETS by 140,000 bytes, and at most 131,"),
+        (
+            lambda connection: connection.request(ApiKey.METADATA, topics=[]),
+            2 * MIB,
+            "answers METADATA by 2,097,152 bytes, and at most 1,048,576 are expected for this request; "
+            "if the cluster really needs more, raise shoal.max.answer.bytes in the client's properties",
+        ),
+        (
+            lambda connection: produce(connection, 100),
+            2 * MIB,
+            "answers PRODUCE by 2,097,152 bytes, and at most 1",
+        ),
         (
             lambda connection: fetch(connection, MIB),
             117 * MIB,
@@ -334,8 +350,9 @@ def test_an_answer_larger_than_its_request_can_need_is_refused_by_its_size(
 @pytest.mark.parametrize(
     ("ask", "size"),
     [
-        (lambda connection: connection.request(ApiKey.METADATA, topics=[]), 64 * MIB),
+        (lambda connection: connection.request(ApiKey.METADATA, topics=None), 64 * MIB),
         (lambda connection: list_offsets(connection, 1000), 200_000),
+        (lambda connection: produce(connection, MIB), 64 * MIB),
         (lambda connection: fetch(connection, MIB), 100 * MIB + 200_000),
         (lambda connection: fetch(connection, 300 * MIB), 301 * MIB),
     ],

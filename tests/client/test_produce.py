@@ -88,6 +88,21 @@ def test_an_answer_that_speaks_of_other_partitions_closes_the_connection(
         producer.send({FIRST: [stamped(1, 1)]})
 
 
+def test_an_answer_about_more_partitions_than_were_sent_is_not_decoded_to_its_end(
+    broker: Broker, producer: Producer
+) -> None:
+    def many(response: object) -> object:
+        response.responses[0].partition_responses *= 1000  # type: ignore[attr-defined]
+        return response
+
+    answers(broker, ApiKey.PRODUCE, many)
+    producer.send({FIRST: [stamped(1, 0)]})
+    with pytest.raises(ProtocolError, match="about 1,000 partitions, of which the request has 1"):
+        producer.receive()
+    with pytest.raises(Disconnected):
+        producer.send({FIRST: [stamped(1, 1)]})
+
+
 @pytest.mark.parametrize("drop", ["before", "within", "after"])
 def test_a_lost_connection_leaves_the_outcome_open(broker: Broker, producer: Producer, drop: str) -> None:
     broker.faults.add(ApiKey.PRODUCE, drop=drop)  # type: ignore[arg-type]

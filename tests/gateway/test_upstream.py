@@ -10,6 +10,7 @@ import pytest
 from shoal.client.answer_sizes import AnswerSizes
 from shoal.gateway.upstream import TooLarge, Upstream
 from shoal.net.address import Address
+from shoal.protocol.apis import ApiKey
 
 MEGABYTE = 1 << 20
 
@@ -20,7 +21,12 @@ class Broker:
 
     size: int
     sizes: AnswerSizes
+    request: tuple[ApiKey, int] = (ApiKey.METADATA, 40)
     address: Address = Address("broker", 9092)  # noqa: RUF009 (a tuple)
+
+    @property
+    def largest_answer(self) -> int:
+        return self.sizes.largest(*self.request)
 
     def read_into(self, view: memoryview) -> int:
         return len(view)
@@ -48,3 +54,9 @@ def test_an_answer_that_is_held_has_a_bound_that_a_property_raises() -> None:
     )
     assert len(upstream(65 * MEGABYTE, AnswerSizes(answer_bytes=65 * MEGABYTE)).receive()) == 65 * MEGABYTE
     assert len(upstream(65 * MEGABYTE).receive(65 * MEGABYTE)) == 65 * MEGABYTE
+
+
+def test_an_answer_to_a_request_of_the_gateway_s_own_is_bounded_by_the_request() -> None:
+    asked = Asked(cast(Any, Broker(MEGABYTE, AnswerSizes(), (ApiKey.PRODUCE, 100))), cast(Any, None))
+    with pytest.raises(TooLarge, match=r"an answer of 1048576 bytes, where \d{6} are held"):
+        asked.receive()

@@ -36,24 +36,84 @@ _BYTES_A_VALUE = 8
 #: The most that a broker takes in a request (its socket.request.max.bytes), so no batch is larger.
 _DEFAULT_BATCH_BYTES = 100 * 1024 * 1024
 
-#: For answers that grow with neither the cluster nor the request, such as those before a login. Those of
-#: Kafka 4.1 take less than a kilobyte; a member id, a token or an error message may have 32 KiB.
+#: The part of every bound that depends on neither the cluster nor the request. Answers of Kafka 4.1 without
+#: partitions take less than a kilobyte; a member id, a token or an error message may have 32 KiB.
 _FIXED_BYTES = 128 * 1024
 
-#: How much an answer may grow with each byte of its request, above the fixed part. 8 is generous for answers
-#: of a few numbers by partition. Of OffsetFetch four bytes ask for a partition's metadata, of 4,096 bytes by
-#: the default of offset.metadata.max.bytes.
-_GROWTH: Mapping[ApiKey, int] = {
-    ApiKey.API_VERSIONS: 0,
-    ApiKey.SASL_HANDSHAKE: 0,
-    ApiKey.SASL_AUTHENTICATE: 0,
-    ApiKey.FIND_COORDINATOR: 0,
-    ApiKey.HEARTBEAT: 0,
-    ApiKey.INIT_PRODUCER_ID: 0,
-    ApiKey.LIST_OFFSETS: 8,
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: 8,
-    ApiKey.OFFSET_COMMIT: 8,
-    ApiKey.OFFSET_FETCH: 2048,
+#: All brokers of a cluster: 2,900 whose hosts and racks have 100 bytes each, or 36,000 in a quorum's answer.
+_BROKERS_BYTES = 1024 * 1024
+
+#: The metadata of one topic: 72,000 partitions with five replicas.
+_TOPIC_BYTES = 4 * 1024 * 1024
+
+#: The outcome for one topic, and its settings: a message and lists of throttled replicas have 32 KiB each.
+_RESULT_BYTES = 128 * 1024
+
+#: All that the members of a group say of themselves, and their assignments: the coordinator keeps them in one
+#: record, which may have a megabyte by default. Of a partition's producers, 380,000 fit in.
+_STATE_BYTES = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """
+    How large an answer may be: the sum of these parts.
+
+    Attributes:
+        fixed: Bytes for any request.
+        growth: Bytes for each byte of the request.
+        asked: The field of the request that lists what it asks for; null asks for all that there is.
+        each: Bytes for each element of that list.
+
+    """
+
+    fixed: int = _FIXED_BYTES
+    growth: int = 0
+    asked: str | None = None
+    each: int = 0
+
+
+#: None for answers that grow with the cluster, whatever the request. A growth of 8 is generous for a few
+#: numbers by partition. Of OffsetFetch four bytes ask for a partition's metadata, of 4,096 bytes by the
+#: default of offset.metadata.max.bytes. Produce is answered by an error of some 100 bytes for each refused
+#: record, and several records may be compressed to a byte.
+_BOUNDS: Mapping[ApiKey, _Bound | None] = {
+    ApiKey.PRODUCE: _Bound(growth=512),
+    ApiKey.LIST_OFFSETS: _Bound(growth=8),
+    ApiKey.METADATA: _Bound(_BROKERS_BYTES, asked="topics", each=_TOPIC_BYTES),
+    ApiKey.OFFSET_COMMIT: _Bound(growth=8),
+    ApiKey.OFFSET_FETCH: _Bound(growth=2048, asked="topics"),
+    ApiKey.FIND_COORDINATOR: _Bound(),
+    ApiKey.JOIN_GROUP: _Bound(_STATE_BYTES),
+    ApiKey.HEARTBEAT: _Bound(),
+    ApiKey.LEAVE_GROUP: _Bound(growth=8),
+    ApiKey.SYNC_GROUP: _Bound(_STATE_BYTES),
+    ApiKey.DESCRIBE_GROUPS: _Bound(asked="groups", each=_STATE_BYTES),
+    ApiKey.LIST_GROUPS: None,
+    ApiKey.SASL_HANDSHAKE: _Bound(),
+    ApiKey.API_VERSIONS: _Bound(),
+    ApiKey.CREATE_TOPICS: _Bound(asked="topics", each=_RESULT_BYTES),
+    ApiKey.INIT_PRODUCER_ID: _Bound(),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: _Bound(growth=8),
+    ApiKey.DESCRIBE_CONFIGS: _Bound(asked="resources", each=_RESULT_BYTES),
+    ApiKey.SASL_AUTHENTICATE: _Bound(),
+    ApiKey.CREATE_PARTITIONS: _Bound(asked="topics", each=_RESULT_BYTES),
+    ApiKey.DESCRIBE_QUORUM: _Bound(_BROKERS_BYTES),
+    ApiKey.DESCRIBE_PRODUCERS: _Bound(asked="topics", each=_STATE_BYTES),
+    # Only the gateway's clients ask these: it hands most answers on as they come.
+    ApiKey.DELETE_TOPICS: _Bound(growth=8),
+    ApiKey.DELETE_RECORDS: _Bound(growth=8),
+    ApiKey.ADD_PARTITIONS_TO_TXN: _Bound(growth=8),
+    ApiKey.ADD_OFFSETS_TO_TXN: _Bound(),
+    ApiKey.END_TXN: _Bound(),
+    ApiKey.WRITE_TXN_MARKERS: _Bound(growth=8),
+    ApiKey.TXN_OFFSET_COMMIT: _Bound(growth=8),
+    ApiKey.ALTER_CONFIGS: _Bound(asked="resources", each=_RESULT_BYTES),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _Bound(asked="resources", each=_RESULT_BYTES),
+    ApiKey.DELETE_GROUPS: _Bound(growth=8),
+    ApiKey.DESCRIBE_CLUSTER: _Bound(_BROKERS_BYTES),
+    ApiKey.DESCRIBE_TRANSACTIONS: None,
+    ApiKey.LIST_TRANSACTIONS: None,
 }
 
 #: Never more than the fixed part, not even if the property allows it: who answers has not shown who it is.
@@ -85,7 +145,7 @@ class AnswerSizes:
         Args:
             api_key: The API.
             request_bytes: The size of the request.
-            fields: The request's, if they are known: those of Fetch say what it asks for.
+            fields: The request's, if they are known: they say what it asks for.
 
         """
         fields = fields or {}
@@ -93,10 +153,13 @@ class AnswerSizes:
             return self._largest_fetch(fields.get("max_bytes", LARGEST_FRAME))
         if api_key in _BEFORE_LOGIN:
             return _FIXED_BYTES
-        asks_for_all = api_key is ApiKey.OFFSET_FETCH and fields.get("topics") is None
-        if self.answer_bytes is not None or asks_for_all or api_key not in _GROWTH:
+        bound = _BOUNDS[api_key]
+        if self.answer_bytes is not None or bound is None:
             return self.of_cluster
-        return min(_FIXED_BYTES + _GROWTH[api_key] * request_bytes, self.of_cluster)
+        asked = () if bound.asked is None else fields.get(bound.asked)
+        if asked is None:
+            return self.of_cluster
+        return min(bound.fixed + bound.growth * request_bytes + bound.each * len(asked), self.of_cluster)
 
     @property
     def of_cluster(self) -> int:

@@ -333,6 +333,11 @@ class Connection:
         """Requests whose answers are not handed out yet."""
         return len(self._in_flight) + len(self._early)
 
+    @property
+    def largest_answer(self) -> int:
+        """The most bytes that the oldest answer in flight may have, or any frame if there is none."""
+        return self._in_flight[0].largest if self._in_flight else LARGEST_FRAME
+
     def request(self, api_key: ApiKey, **fields: Any) -> Any:
         """Send a request in the version that is spoken, and return its response."""
         return self._request(api_key, self.version(api_key), **fields)
@@ -371,10 +376,15 @@ class Connection:
         return next(self._correlation_ids)
 
     def send_parts(
-        self, parts: Sequence[bytes | memoryview], api_key: ApiKey, version: int, correlation_id: int
+        self,
+        parts: Sequence[bytes | memoryview],
+        api_key: ApiKey,
+        version: int,
+        correlation_id: int,
+        fields: Mapping[str, Any] | None = None,
     ) -> None:
-        """Send an encoded request, gathered from its parts by the kernel."""
-        self.prepare_parts(parts, api_key, version, correlation_id)
+        """Send an encoded request, gathered from its parts by the kernel; see :meth:`prepare_parts`."""
+        self.prepare_parts(parts, api_key, version, correlation_id, fields)
         self.send_prepared()
 
     def prepare_parts(
@@ -383,17 +393,24 @@ class Connection:
         api_key: ApiKey,
         version: int,
         correlation_id: int,
+        fields: Mapping[str, Any] | None = None,
         *,
         is_answered: bool = True,
     ) -> None:
         """
         Queue an encoded request; it goes out with :meth:`send_prepared`, before any answer is awaited.
 
-        Produce with acks=0 is the one that is not answered.
+        Args:
+            parts: The size first.
+            api_key: The API.
+            version: Of the request.
+            correlation_id: As it stands in the request.
+            fields: What was encoded, if it bounds the answer; see :class:`AnswerSizes`.
+            is_answered: Produce with acks=0 is the one request that is not answered.
 
         """
-        expected = _Expected(correlation_id, api_key.name, self.sizes.largest(api_key, 0))
-        self._prepare(parts, expected if is_answered else None)
+        largest = self.sizes.largest(api_key, sum(map(len, parts)), fields)
+        self._prepare(parts, _Expected(correlation_id, api_key.name, largest) if is_answered else None)
 
     def _prepare(self, parts: Sequence[bytes | memoryview], expected: _Expected | None) -> None:
         if not self._prepared:

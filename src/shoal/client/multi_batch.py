@@ -93,7 +93,7 @@ def ask_for_several(
     """
     for sequences in (_FOLLOWING, _NOT_FOLLOWING):
         _send(connection, partitions, listing, sequences)
-    following, not_following = _receive(connection, listing), _receive(connection, listing)
+    following, not_following = (_receive(connection, listing, len(partitions)) for _ in range(2))
     return {
         partition: following[partition] is ErrorCode.INVALID_REQUIRED_ACKS
         and not_following[partition] is ErrorCode.INVALID_RECORD
@@ -131,10 +131,12 @@ def _unwritable_batch(sequence: int) -> memoryview:
     return batch.view
 
 
-def _receive(connection: Connection, listing: TopicListing) -> dict[TopicPartition, ErrorCode]:
+def _receive(
+    connection: Connection, listing: TopicListing, most_partitions: int
+) -> dict[TopicPartition, ErrorCode]:
     try:
         outcomes: list[ProduceOutcome] = decode_produce_response(
-            connection.receive(), listing.version, listing.names
+            connection.receive(), listing.version, listing.names, most_partitions
         )
     except ProtocolError:
         connection.close()

@@ -119,7 +119,9 @@ class Producer:
         """
         frame = self._connection.receive()
         try:
-            outcomes = decode_produce_response(frame, self._listing.version, self._listing.names)
+            outcomes = decode_produce_response(
+                frame, self._listing.version, self._listing.names, len(self._sent[0])
+            )
         except ProtocolError:
             self._connection.close()
             raise

@@ -84,14 +84,17 @@ class Upstream:
         Receive a whole answer, into memory that goes back to the system with the last view of it.
 
         Args:
-            largest: The most bytes; by default what an answer that grows with the cluster may have.
+            largest: The most bytes; by default what the request can need if the gateway made it, else what
+                an answer that grows with the cluster may have.
 
         Raises:
             TooLarge: It is larger than that.
 
         """
+        if largest is None:
+            largest = min(self.connection.sizes.of_cluster, self.connection.largest_answer)
         with waiting():
-            return self._receive(self.connection.sizes.of_cluster if largest is None else largest)
+            return self._receive(largest)
 
     def _receive(self, largest: int) -> memoryview:
         size = self._begin_answer()
@@ -118,7 +121,7 @@ class Upstream:
         request = codec.request_class(api_key)(version=version, **fields)
         frame = codec.encode_request(request, header.correlation_id, header.client_id or "")
         with waiting():
-            self.connection.send_parts([frame], api_key, version, header.correlation_id)
+            self.connection.send_parts([frame], api_key, version, header.correlation_id, fields)
 
     def speaks(self, api_key: int, version: int) -> bool:
         """Whether the broker does."""

@@ -255,7 +255,10 @@ _NOTHING_MORE = b"\1\0\0"
 
 
 def decode_produce_response(
-    frame: memoryview, version: int, names: Mapping[uuid.UUID, str] | None = None
+    frame: memoryview,
+    version: int,
+    names: Mapping[uuid.UUID, str] | None = None,
+    most_partitions: int | None = None,
 ) -> list[ProduceOutcome]:
     """
     Decode a response from its correlation id on.
@@ -267,10 +270,11 @@ def decode_produce_response(
         frame: The response without its size.
         version: 0 to 13.
         names: From v13 on: the names of the topics that the request lists by id.
+        most_partitions: As many as the request has. More are refused: an outcome of 30 bytes takes 200 here.
 
     Raises:
         ProtocolError: It is cut short, malformed or longer than its fields, or has a topic id without a
-            name.
+            name, or too many partitions.
 
     """
     flexible = version >= FLEXIBLE_FROM
@@ -288,6 +292,11 @@ def decode_produce_response(
         else:
             topic, position = read_string(frame, position, flexible)
         count, position = read_array_length(frame, position, flexible)
+        if most_partitions is not None and len(produced) + count > most_partitions:
+            raise ProtocolError(
+                f"a Produce response about {len(produced) + count:,} partitions, of which the request has "
+                f"{most_partitions:,}"
+            )
         for _ in range(count):
             fields = unpack(layout, frame, position) + missing
             number, error_code, base_offset, appended_ms, log_start = fields

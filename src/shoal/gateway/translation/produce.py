@@ -110,7 +110,9 @@ def _produce(
         timeout_ms=request.timeout_ms,
     )
     upstream.connection.send_parts(parts, ApiKey.PRODUCE, version, header.correlation_id)
-    produced = decode_produce_response(upstream.receive(), version)
+    produced = decode_produce_response(
+        upstream.receive(), version, most_partitions=sum(map(len, batches.values()))
+    )
     return {TopicPartition(each.topic, each.partition): each for each in produced}
 
 
