@@ -156,6 +156,10 @@ class Broker:
                 Chore(_TIMEOUT_CHECK_S, self.groups.expire),
                 Chore(_TIMEOUT_CHECK_S, self.transactions.expire),
                 Chore(
+                    self._seconds("transaction.remove.expired.transaction.cleanup.interval.ms"),
+                    self.transactions.forget_unused,
+                ),
+                Chore(
                     self._seconds("producer.id.expiration.check.interval.ms"), self._forget_expired_producers
                 ),
                 Chore(self._seconds("log.retention.check.interval.ms"), self._delete_old_segments),

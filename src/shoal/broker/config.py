@@ -3,7 +3,7 @@ What can be configured, with Kafka's names, types and defaults.
 
 A topic's setting falls back to the broker's setting of the same idea (its
 *synonym*, ``TopicConfig`` and ``ServerTopicConfigSynonyms`` in Kafka), and
-that to the default. The defaults are those of Kafka 4.1 but for two, which
+that to the default. The defaults are those of Kafka 4.1 but for a few, which
 say so. Settings that Kafka does not have begin with ``shoal.``, and one is of
 Kafka 3.9. A name that is not listed here is refused.
 """
@@ -212,7 +212,8 @@ _OWN_BROKER_SETTINGS = _by_name(
     Setting("group.max.size", _INT, str(_INT_MAX), allowed=_between(1)),
     Setting("group.min.session.timeout.ms", _INT, "6000", allowed=_between(1)),
     Setting("log.retention.check.interval.ms", _LONG, "300000", allowed=_between(1)),
-    Setting("max.connections", _INT, str(_INT_MAX), allowed=_between(0)),
+    # Kafka has no bound: here each has a thread, and up to 1 MiB for its requests (`server`).
+    Setting("max.connections", _INT, "500", allowed=_between(0)),
     Setting("max.connections.per.ip", _INT, str(_INT_MAX), allowed=_between(0)),
     Setting("max.incremental.fetch.session.cache.slots", _INT, "1000", allowed=_between(0)),
     Setting("num.partitions", _INT, "1", allowed=_between(1)),
@@ -225,13 +226,21 @@ _OWN_BROKER_SETTINGS = _by_name(
     Setting("queued.max.request.bytes", _LONG, "268435456", allowed=_is_bound),
     # Not Kafka's: see `down_converted`.
     Setting("shoal.down.conversion.chunk.bytes", _INT, "16384", allowed=_between(1)),
+    # Not Kafka's: see `groups`.
+    Setting("shoal.groups.max.bytes", _LONG, "67108864", allowed=_is_bound),
     # Not Kafka's: see `multi_batch`.
     Setting("shoal.multi.batch.client.id.prefix", _STRING, "shoal-multi-batch", allowed=_is_not_empty),
     Setting("shoal.multi.batch.produce", _BOOLEAN, "false"),
     # Not Kafka's: see `apis.table`.
     Setting("shoal.old.versions", _BOOLEAN, "false"),
+    # Not Kafka's: see `transactions`.
+    Setting("shoal.transactional.ids.max.bytes", _LONG, "33554432", allowed=_is_bound),
     Setting("socket.request.max.bytes", _INT, "104857600", allowed=_between(1, 104857600)),
     Setting("transaction.max.timeout.ms", _INT, "900000", allowed=_between(1)),
+    Setting(
+        "transaction.remove.expired.transaction.cleanup.interval.ms", _INT, "3600000", allowed=_between(1)
+    ),
+    Setting("transactional.id.expiration.ms", _INT, "604800000", allowed=_between(1)),
 )
 
 #: The broker's own settings, and the synonyms of a topic's.

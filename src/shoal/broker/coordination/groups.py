@@ -4,6 +4,11 @@ The group coordinator: what members and their offsets may do.
 The classic protocol of Kafka's ``GroupMetadataManager``: join, sync,
 heartbeat, leave, and commits. JoinGroup and SyncGroup wait, in the
 connection's thread, until the group is ready. One lock guards all groups.
+
+What all of them keep in memory has a bound, ``shoal.groups.max.bytes``, since
+anyone may join any number of groups and be gone: a member stays until its
+session ends, which may be after half an hour. Kafka bounds what it keeps of
+a group by ``message.max.bytes`` of ``__consumer_offsets``.
 """
 
 from __future__ import annotations
@@ -16,13 +21,27 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ...error_codes import ErrorCode
+from ...printable import logger
 from ..api_error import ApiError
 from ..clock import now_ms
 from ..storage.journal import Journal
-from .group import CommittedOffset, Group, GroupState, JoinResult, Member, Pending, Result, SyncResult
+from .group import (
+    CommittedOffset,
+    Group,
+    GroupState,
+    JoinResult,
+    Member,
+    Pending,
+    Result,
+    SyncResult,
+    promised_bytes,
+    protocols_bytes,
+)
 from .purgatory import NobodyWaits
 
 __all__ = ["Groups", "Join", "MemberIdRequired", "Sync"]
+
+_log = logger("shoal.broker")
 
 #: From this version of JoinGroup on, a new member gets its id first and joins with it (KIP-394).
 MEMBER_ID_REQUIRED_FROM = 4
@@ -93,17 +112,78 @@ class Groups:
         self._changed = threading.Condition()
         self._groups: dict[str, Group] = {}
         self._closed = False
+        #: Of members and groups what there is, or more: who is gone counts until it is counted anew.
+        self._members_bytes = 0
+        self._offsets_bytes = 0
+        self._was_refused = False
         for (group_id, topic, partition), fact in self._journal.facts("offset"):
-            self._group(group_id).offsets[topic, int(partition)] = CommittedOffset(*fact)
+            committed = CommittedOffset(*fact)
+            self._group(group_id).offsets[topic, int(partition)] = committed
+            self._offsets_bytes += committed.kept_bytes(topic)
         for (group_id, producer_id, topic, partition), fact in self._journal.facts("pending_offset"):
             pending = self._group(group_id).pending_offsets.setdefault(int(producer_id), {})
-            pending[topic, int(partition)] = CommittedOffset(*fact)
+            pending[topic, int(partition)] = committed = CommittedOffset(*fact)
+            self._offsets_bytes += committed.kept_bytes(topic)
+        self._count_members()
 
     def _group(self, group_id: str) -> Group:
         return self._groups.setdefault(group_id, Group(group_id, empty_since_ms=now_ms()))
 
+    # Memory
+
+    @property
+    def kept_bytes(self) -> int:
+        """What all groups take of memory, or a little more."""
+        return self._members_bytes + self._offsets_bytes
+
+    def _check_room(self, group_id: str, more_bytes: int, code: ErrorCode) -> None:
+        """
+        Refuse what would make the groups take more than they may.
+
+        Raises:
+            ApiError: With the code.
+
+        """
+        most_bytes = int(self._config["shoal.groups.max.bytes"])
+        if more_bytes <= 0 or most_bytes < 0 or self.kept_bytes + more_bytes <= most_bytes:
+            return
+        refused = ApiError(
+            code,
+            f"group {group_id!r} would keep {more_bytes} bytes more, all groups have {self.kept_bytes}, and "
+            f"shoal.groups.max.bytes is {most_bytes}",
+        )
+        if not self._was_refused:
+            _log.warning("a request of a consumer group is refused: %s", refused.message)
+        self._was_refused = True
+        raise refused
+
+    def _keep_member(self, group: Group, more_bytes: int) -> None:
+        """
+        Count what a group is to keep more for its members; a new group is one from now on.
+
+        Raises:
+            ApiError: With GROUP_MAX_SIZE_REACHED: there is no room.
+
+        """
+        if group.group_id not in self._groups:
+            more_bytes += group.bare_bytes
+        self._check_room(group.group_id, more_bytes, ErrorCode.GROUP_MAX_SIZE_REACHED)
+        self._members_bytes += more_bytes
+        self._groups[group.group_id] = group
+
+    def _count_members(self) -> None:
+        """Count anew, if so much may be there that it matters: there may be many."""
+        most_bytes = int(self._config["shoal.groups.max.bytes"])
+        if most_bytes < 0:
+            return
+        if self._members_bytes > (most_bytes - self._offsets_bytes) // 2:
+            groups = self._groups.values()
+            self._members_bytes = sum(each.bare_bytes + each.members_bytes for each in groups)
+        self._was_refused = self._was_refused and self.kept_bytes > most_bytes // 2
+
     def _set_offset(self, group: Group, key: tuple[str, int], committed: CommittedOffset | None) -> None:
         self._journal.put("offset", group.group_id, *key, value=committed)
+        self._offsets_bytes += _difference(key[0], group.offsets.get(key), committed)
         if committed is None:
             group.offsets.pop(key, None)
         else:
@@ -114,6 +194,7 @@ class Groups:
     ) -> None:
         self._journal.put("pending_offset", group.group_id, producer_id, *key, value=committed)
         pending = group.pending_offsets.setdefault(producer_id, {})
+        self._offsets_bytes += _difference(key[0], pending.get(key), committed)
         if committed is None:
             pending.pop(key, None)
         else:
@@ -149,6 +230,7 @@ class Groups:
         with self._changing() as now:
             for group in self._groups.values():
                 group.expire(now)
+            self._count_members()
 
     @contextmanager
     def _changing(self) -> Iterator[float]:
@@ -211,7 +293,6 @@ class Groups:
                 raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {join.group_id!r}")
             group = Group(join.group_id, empty_since_ms=now_ms())
         group.check_protocols(join.protocol_type, list(join.protocols))
-        self._groups[join.group_id] = group
         if not join.member_id:
             return self._join_new(group, join, now)
         if join.member_id in group.promised:
@@ -226,6 +307,7 @@ class Groups:
         if len(group.members) + len(group.promised) >= int(self._config["group.max.size"]):
             raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"group {group.group_id!r} is full")
         if join.instance_id is None and join.version >= MEMBER_ID_REQUIRED_FROM:
+            self._keep_member(group, promised_bytes(member_id))
             group.promised[member_id] = now + join.session_timeout_ms / 1000
             raise MemberIdRequired(member_id)
         return self._join_as(group, join, member_id, now)
@@ -240,6 +322,7 @@ class Groups:
             join.rebalance_timeout_ms / 1000,
             join.protocols,
         )
+        self._keep_member(group, member.kept_bytes)
         group.add(member, join.protocol_type)
         return self._rebalance(group, member, now)
 
@@ -248,6 +331,7 @@ class Groups:
     ) -> JoinResult | Pending[JoinResult]:
         """Let a restarted static member go on; a stable group is not disturbed (KIP-345)."""
         leader_before = group.leader
+        self._keep_protocols(group, member, join)
         group.replace_static(member, member_id)
         # Client id and host stay those of the first process, as at Kafka (replaceStaticMember).
         _update(member, join, now)
@@ -281,8 +365,12 @@ class Groups:
         if group.state is GroupState.STABLE and same and not is_leader:
             member.heard_of(now)
             return group.join_result(member)
+        self._keep_protocols(group, member, join)
         _update(member, join, now)
         return self._rebalance(group, member, now)
+
+    def _keep_protocols(self, group: Group, member: Member, join: Join) -> None:
+        self._keep_member(group, protocols_bytes(join.protocols) - protocols_bytes(member.protocols))
 
     def _rebalance(self, group: Group, member: Member, now: float) -> Pending[JoinResult]:
         """Have a member wait for all the others to join."""
@@ -306,7 +394,8 @@ class Groups:
 
         Raises:
             ApiError: With UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
-                ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL or REBALANCE_IN_PROGRESS.
+                ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS or
+                GROUP_MAX_SIZE_REACHED: the assignment is too large.
             NobodyWaits: The broker stopped meanwhile, or the client hung up.
 
         """
@@ -325,6 +414,8 @@ class Groups:
         member.synced = True
         if group.state is GroupState.STABLE:
             return group.sync_result(member)
+        if group.leader == member.member_id:
+            self._keep_member(group, sum(map(len, sync.assignments.values())))
         member.answer_sync(ApiError(ErrorCode.REBALANCE_IN_PROGRESS, "the member synced again"))
         member.syncing = pending = Pending[SyncResult]()
         if group.leader == member.member_id:
@@ -438,9 +529,23 @@ class Groups:
         offsets: Mapping[tuple[str, int], CommittedOffset],
         producer_id: int | None = None,
     ) -> None:
-        """Keep positions; those of a producer's transaction, until it ends, apart."""
+        """
+        Keep positions; those of a producer's transaction, until it ends, apart.
+
+        Raises:
+            ApiError: With INVALID_COMMIT_OFFSET_SIZE, as Kafka if its own topic takes no record
+                of that size: there is no room. None is kept then.
+
+        """
         with self._changing():
-            group = self._group(group_id)
+            group = self._groups.get(group_id) or Group(group_id, empty_since_ms=now_ms())
+            is_new = group_id not in self._groups
+            before = group.offsets if producer_id is None else group.pending_offsets.get(producer_id, {})
+            more_bytes = sum(_difference(key[0], before.get(key), offsets[key]) for key in offsets)
+            bare_bytes = group.bare_bytes if is_new else 0
+            self._check_room(group_id, more_bytes + bare_bytes, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+            self._groups[group_id] = group
+            self._members_bytes += bare_bytes
             for key, committed in offsets.items():
                 if producer_id is None:
                     self._set_offset(group, key, committed)
@@ -520,6 +625,11 @@ class Groups:
                 for producer_id, offsets in [*group.pending_offsets.items()]:
                     for key in [key for key in offsets if key[0] == topic]:
                         self._set_pending(group, producer_id, key, None)
+
+
+def _difference(topic: str, before: CommittedOffset | None, after: CommittedOffset | None) -> int:
+    """Return how much more memory a position takes than the one in whose place it comes."""
+    return sum(sign * each.kept_bytes(topic) for sign, each in ((-1, before), (1, after)) if each is not None)
 
 
 def _update(member: Member, join: Join, now: float) -> None:

@@ -5,6 +5,10 @@ Kafka's ``TransactionCoordinator``, but for one thing: it writes the markers
 itself and at once, so the states PrepareCommit and PrepareAbort are never seen
 and no client is told CONCURRENT_TRANSACTIONS. One lock guards all of it; the
 locks of groups and logs are taken within, never the other way round.
+
+An id that nobody used for ``transactional.id.expiration.ms`` is forgotten, as in Kafka.
+What all ids keep in memory has a bound, ``shoal.transactional.ids.max.bytes``:
+beyond, those expire early that nobody used for the longest.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from sys import getsizeof
 from typing import Any, TypeVar
 
 from ...error_codes import ErrorCode
@@ -36,6 +41,11 @@ _COORDINATOR_EPOCH = 0
 _LAST_EPOCH = 2**15 - 2
 
 
+#: What CPython takes for an id, a partition and a group beside the names, as measured.
+_TRANSACTION_BYTES = 600
+_PARTITION_BYTES = 200
+_GROUP_BYTES = 100
+
 _FIRST_PRODUCER_ID = 1000
 _PRODUCER_ID_BLOCK = 1000
 
@@ -51,6 +61,10 @@ class TransactionState(enum.Enum):
     COMPLETE_ABORT = "CompleteAbort"
 
 
+#: In these an id may expire (``TransactionStateManager``).
+_AT_REST = (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
+
+
 @dataclass(slots=True)
 class Transaction:
     """
@@ -64,6 +78,8 @@ class Transaction:
         groups: Whose offsets are part of it.
         expires_at: When it is aborted if it is still open, on the monotonic clock.
         started_at_ms: When the open one began, or the last one did; -1 before any.
+        updated_at_ms: When it changed last.
+        counted_bytes: What it took of memory when it was counted last.
 
     """
 
@@ -77,6 +93,15 @@ class Transaction:
     groups: set[str] = field(default_factory=set)
     expires_at: float = 0.0
     started_at_ms: int = -1
+    updated_at_ms: int = 0
+    counted_bytes: int = 0
+
+    @property
+    def kept_bytes(self) -> int:
+        """What it takes of memory."""
+        return (
+            _TRANSACTION_BYTES + getsizeof(self.transactional_id) + _named_bytes(self.partitions, self.groups)
+        )
 
 
 class ProducerIds:
@@ -123,12 +148,72 @@ class Transactions:
         self._producer_ids = producer_ids
         self._journal = journal or Journal()
         self._lock = threading.RLock()
+        #: The one first that nobody used for the longest.
         self._by_id: dict[str, Transaction] = {}
+        self._kept_bytes = 0
         for (transactional_id,), fact in self._journal.facts("transaction"):
-            self._by_id[transactional_id] = transaction = _from_fact(transactional_id, fact)
+            self._count(transaction := _from_fact(transactional_id, fact))
             self._finish(transaction)
 
+    @property
+    def kept_bytes(self) -> int:
+        """What all ids take of memory."""
+        return self._kept_bytes
+
+    def _count(self, transaction: Transaction) -> None:
+        """Count what it takes now, and make it the one that was used last."""
+        kept_bytes = transaction.kept_bytes
+        self._kept_bytes += kept_bytes - transaction.counted_bytes
+        transaction.counted_bytes = kept_bytes
+        self._by_id.pop(transaction.transactional_id, None)
+        self._by_id[transaction.transactional_id] = transaction
+
+    def _make_room(self, wanting: Transaction, more_bytes: int) -> None:
+        """
+        Have ids expire that are at rest until there is room.
+
+        Raises:
+            ApiError: With COORDINATOR_NOT_AVAILABLE, which clients take for "ask again": all
+                others have an open transaction, which ends at its time-out at the latest.
+
+        """
+        most_bytes = int(self._config["shoal.transactional.ids.max.bytes"])
+        missing_bytes = self._kept_bytes + more_bytes - most_bytes
+        if most_bytes < 0 or missing_bytes <= 0:
+            return
+        expiring: list[Transaction] = []
+        for transaction in self._by_id.values():
+            if missing_bytes <= 0:
+                break
+            if transaction is not wanting and transaction.state in _AT_REST:
+                expiring.append(transaction)
+                missing_bytes -= transaction.counted_bytes
+        if missing_bytes > 0:
+            raise ApiError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                f"open transactions take {self._kept_bytes} bytes, and shoal.transactional.ids.max.bytes is "
+                f"{most_bytes}",
+            )
+        for transaction in expiring:
+            self._forget(transaction)
+
+    def _forget(self, transaction: Transaction) -> None:
+        """Let an id expire: its producer is told INVALID_PRODUCER_ID_MAPPING, as in Kafka."""
+        self._journal.put("transaction", transaction.transactional_id, value=None)
+        del self._by_id[transaction.transactional_id]
+        self._kept_bytes -= transaction.counted_bytes
+
+    def forget_unused(self) -> None:
+        """Forget ids that nobody used for ``transactional.id.expiration.ms``: to be called now and then."""
+        oldest_ms = now_ms() - int(self._config["transactional.id.expiration.ms"])
+        with self._lock:
+            for transaction in [*self._by_id.values()]:
+                if transaction.state in _AT_REST and transaction.updated_at_ms <= oldest_ms:
+                    self._forget(transaction)
+
     def _keep(self, transaction: Transaction) -> None:
+        transaction.updated_at_ms = now_ms()
+        self._count(transaction)
         fact = {
             "producer_id": transaction.producer_id,
             "epoch": transaction.epoch,
@@ -138,6 +223,7 @@ class Transactions:
             "partitions": sorted(transaction.partitions),
             "groups": sorted(transaction.groups),
             "started_at_ms": transaction.started_at_ms,
+            "updated_at_ms": transaction.updated_at_ms,
         }
         self._journal.put("transaction", transaction.transactional_id, value=fact)
 
@@ -155,7 +241,8 @@ class Transactions:
             Producer id and epoch to write with.
 
         Raises:
-            ApiError: With INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT or PRODUCER_FENCED.
+            ApiError: With INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED or
+                COORDINATOR_NOT_AVAILABLE.
 
         """
         if not transactional_id:
@@ -165,8 +252,9 @@ class Transactions:
         with self._lock:
             transaction = self._by_id.get(transactional_id)
             if transaction is None:
-                transaction = Transaction(transactional_id, self._producer_ids.new(), timeout_ms / 1000)
-                self._by_id[transactional_id] = transaction
+                transaction = Transaction(transactional_id, -1, timeout_ms / 1000)
+                self._make_room(transaction, transaction.kept_bytes)
+                transaction.producer_id = self._producer_ids.new()
                 self._keep(transaction)
                 return transaction.producer_id, transaction.epoch
             transaction.timeout_s = timeout_ms / 1000
@@ -217,12 +305,14 @@ class Transactions:
         Open a transaction, unless one is open, and make partitions part of it.
 
         Raises:
-            ApiError: With INVALID_PRODUCER_ID_MAPPING or PRODUCER_FENCED.
+            ApiError: With INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED or COORDINATOR_NOT_AVAILABLE.
 
         """
         with self._held(transactional_id, producer_id, epoch) as transaction:
+            added = set(partitions) - transaction.partitions
+            self._make_room(transaction, _named_bytes(added))
             self._begin(transaction)
-            transaction.partitions.update(partitions)
+            transaction.partitions.update(added)
             self._keep(transaction)
 
     def add_offsets(self, transactional_id: str, producer_id: int, epoch: int, group_id: str) -> None:
@@ -230,10 +320,12 @@ class Transactions:
         Make a group's offsets part of the transaction.
 
         Raises:
-            ApiError: With INVALID_PRODUCER_ID_MAPPING or PRODUCER_FENCED.
+            ApiError: With INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED or COORDINATOR_NOT_AVAILABLE.
 
         """
         with self._held(transactional_id, producer_id, epoch) as transaction:
+            if group_id not in transaction.groups:
+                self._make_room(transaction, _named_bytes((), (group_id,)))
             self._begin(transaction)
             transaction.groups.add(group_id)
             self._keep(transaction)
@@ -335,7 +427,7 @@ class Transactions:
         """Abort what stayed open too long: to be called again and again."""
         with self._lock:
             now = time.monotonic()
-            for transaction in self._by_id.values():
+            for transaction in [*self._by_id.values()]:
                 self._finish(transaction)
                 if transaction.state is TransactionState.ONGOING and transaction.expires_at <= now:
                     self._fence_and_abort(transaction)
@@ -354,6 +446,14 @@ def _from_fact(transactional_id: str, fact: Any) -> Transaction:
         set(fact["groups"]),
         time.monotonic() + timeout_s,
         fact["started_at_ms"],
+        fact.get("updated_at_ms", now_ms()),  # an older journal has none
+    )
+
+
+def _named_bytes(partitions: Iterable[tuple[str, int]], groups: Iterable[str] = ()) -> int:
+    """Return what the partitions and groups of a transaction take of memory."""
+    return sum(_PARTITION_BYTES + getsizeof(topic) for topic, _ in partitions) + sum(
+        _GROUP_BYTES + getsizeof(group) for group in groups
     )
 
 
