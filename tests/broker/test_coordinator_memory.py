@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import tracemalloc
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,20 @@ def test_members_of_any_number_of_groups_keep_64_mib_by_default() -> None:
     # A refused one leaves nothing, and what is small has room.
     assert len(groups.read_all(lambda group: group.group_id)) == 8
     groups.join(a_join("small", b"m"))
+
+
+def test_what_is_refused_is_let_go_of_at_once() -> None:
+    groups = groups_of(MEGABYTE)
+
+    def join() -> None:
+        with suppress(ApiError):
+            groups.join(a_join("group", bytes(5 * MEGABYTE)))
+
+    gc.disable()
+    try:
+        assert measured_bytes(join) < MEGABYTE
+    finally:
+        gc.enable()
 
 
 def test_without_a_bound_groups_keep_what_comes() -> None:

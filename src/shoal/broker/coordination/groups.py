@@ -147,15 +147,15 @@ class Groups:
         most_bytes = int(self._config["shoal.groups.max.bytes"])
         if more_bytes <= 0 or most_bytes < 0 or self.kept_bytes + more_bytes <= most_bytes:
             return
-        refused = ApiError(
-            code,
+        reason = (
             f"group {group_id!r} would keep {more_bytes} bytes more, all groups have {self.kept_bytes}, and "
-            f"shoal.groups.max.bytes is {most_bytes}",
+            f"shoal.groups.max.bytes is {most_bytes}"
         )
         if not self._was_refused:
-            _log.warning("a request of a consumer group is refused: %s", refused.message)
+            _log.warning("a request of a consumer group is refused: %s", reason)
         self._was_refused = True
-        raise refused
+        # Not of a variable's: the frame would keep the error, and the error the frame, with the request.
+        raise ApiError(code, reason)
 
     def _keep_member(self, group: Group, more_bytes: int) -> None:
         """
