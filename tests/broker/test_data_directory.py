@@ -63,6 +63,18 @@ def segments(data: Path, partition: str = "topic-0") -> list[Path]:
 # In good order
 
 
+def test_a_directory_that_is_made_is_the_user_s_alone(data: Path) -> None:
+    with Broker(data=data):
+        assert data.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_directory_that_is_there_keeps_its_mode(data: Path) -> None:
+    data.mkdir()
+    data.chmod(0o755)
+    with Broker(data=data):
+        assert data.stat().st_mode & 0o777 == 0o755
+
+
 def test_records_topics_and_settings_are_there_again(data: Path) -> None:
     with serving(data) as (broker, wire):
         created = broker.create_topic("topic", 3, {"retention.ms": "-1"})

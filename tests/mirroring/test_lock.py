@@ -20,6 +20,7 @@ from shoal.errors import BrokerError, ConfigError, Disconnected, GroupHeld
 from shoal.mirroring.driver import group_lock as lock
 from shoal.mirroring.driver.group_lock import GroupLock, MirrorIdentity
 from shoal.protocol.apis import ApiKey
+from shoal.state_directory import state_dir
 from shoal.topic_partition import TopicPartition
 from tests.two_brokers import config_of, second_node, wait_until
 
@@ -287,6 +288,40 @@ def test_a_state_directory_that_others_can_read_is_closed_to_them(tmp_path: Path
     assert mode_of(tmp_path) == 0o700
     assert identity.warning is None
     identity.release()
+
+
+def test_directories_above_a_state_directory_that_are_made_are_the_user_s_alone(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        MirrorIdentity(tmp_path / "shoal" / "mirrors" / "group", is_given=False).release()
+    finally:
+        os.umask(before)
+    made = ("shoal", "shoal/mirrors", "shoal/mirrors/group")
+    assert [mode_of(tmp_path / each) for each in made] == [0o700] * 3
+
+
+def test_directories_of_shoal_s_state_that_others_can_read_are_closed_to_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    checkpoint = state_dir() / "mirrors" / "group"
+    checkpoint.mkdir(parents=True)
+    for each in (tmp_path / "state", state_dir(), checkpoint.parent, checkpoint):
+        each.chmod(0o755)
+    MirrorIdentity(checkpoint, is_given=False).release()
+    assert [mode_of(each) for each in (state_dir(), checkpoint.parent, checkpoint)] == [0o700] * 3
+    # That one is not shoal's.
+    assert mode_of(tmp_path / "state") == 0o755
+
+
+def test_a_mirror_id_that_is_a_link_is_refused_and_not_written_to(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    checkpoint = tmp_path / "checkpoint"
+    checkpoint.mkdir()
+    (checkpoint / "mirror-id").symlink_to(other)
+    with pytest.raises(ConfigError, match=r"mirror-id is a symbolic link, .*; remove it"):
+        MirrorIdentity(checkpoint)
+    assert not other.exists()
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o710, 0o2777])

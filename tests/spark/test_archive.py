@@ -71,6 +71,15 @@ def test_a_directory_that_cannot_be_used_is_no_error(jar: Path, tmp_path: Path) 
         archive.discard()
 
 
+@pytest.mark.parametrize("is_there", [False, True])
+def test_the_directory_of_archives_is_the_user_s_alone(jar: Path, tmp_path: Path, is_there: bool) -> None:
+    directory = tmp_path / "class-archives"
+    if is_there:
+        directory.mkdir(mode=0o755)
+    archive_of(str(jar), directory=directory).recording()
+    assert directory.stat().st_mode & 0o777 == 0o700
+
+
 def test_nothing_is_recorded_where_nothing_can_be_written_any_more(
     jar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ import errno
 import fcntl
 import json
 import os
+import stat
 import subprocess
 import sys
 import tempfile
@@ -79,6 +80,23 @@ def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     log_file = tmp_path / "file" / "spark.log"
     with pytest.raises(ConfigError, match=f"Spark's log {log_file} cannot be written: .* --checkpoint"):
         _Start({"_PYSPARK_DRIVER_CONN_INFO_PATH": ""}, log_file).run(["true"])
+
+
+def test_a_log_that_is_a_link_is_refused_and_not_written_to(tmp_path: Path) -> None:
+    other, log_file = tmp_path / "other", tmp_path / "spark.log"
+    log_file.symlink_to(other)
+    with pytest.raises(ConfigError, match=r"spark.log is a symbolic link, .*; remove it"):
+        _Start({"_PYSPARK_DRIVER_CONN_INFO_PATH": ""}, log_file).run(["true"])
+    assert not other.exists()
+
+
+def test_a_state_directory_is_the_user_s_alone(tmp_path: Path) -> None:
+    real, state = tmp_path / "spark", tmp_path / "state" / "shoal"
+    (real / "bin").mkdir(parents=True)
+    state.mkdir(parents=True, mode=0o755)
+    home = slim_home(real, state)
+    made = (state, home, home / "python", home / "python" / "lib")
+    assert [stat.S_IMODE(each.stat().st_mode) for each in made] == [0o700] * 4
 
 
 def test_without_a_place_for_temporary_files_it_says_so(

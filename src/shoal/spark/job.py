@@ -17,7 +17,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import platformdirs
 import psutil
 from py4j.protocol import Py4JError
 from pyspark.core.context import SparkContext
@@ -64,9 +63,10 @@ from shoal.spark.datasource import keyed_data_source
 from shoal.spark.launch.session import driver_host, spark_session
 from shoal.spark.options import ControlAddress
 from shoal.spark.speculation import refuse_speculation
+from shoal.state_directory import state_dir
 from shoal.topic_partition import TopicPartition
 
-__all__ = ["Run", "letter_of", "listening_host", "mirror", "state_dir"]
+__all__ = ["Run", "letter_of", "listening_host", "mirror"]
 
 #: How long brokers that do not answer at the start are asked again.
 _START_PATIENCE_S = 30.0
@@ -694,11 +694,6 @@ def _prefixed(prefix: str, config: ClientConfig) -> dict[str, str]:
 
 def _rename(options: MirrorOptions) -> dict[str, str]:
     return {"rename": options.topics.rename} if options.topics.rename else {}
-
-
-def state_dir() -> Path:
-    """Return where shoal keeps what it needs between two runs."""
-    return platformdirs.user_state_path("shoal", appauthor=False)
 
 
 def listening_host(options: MirrorOptions) -> str:

@@ -34,7 +34,8 @@ from shoal.mirrormaker.handlers import load_handler
 from shoal.mirrormaker.loading import load
 from shoal.mirrormaker.options import MirrorMakerOptions
 from shoal.mirrormaker.rebalance_listener import MirrorMakerRebalanceListener
-from shoal.spark.job import Run, letter_of, listening_host, state_dir
+from shoal.spark.job import Run, letter_of, listening_host
+from shoal.state_directory import state_dir
 from shoal.topic_partition import TopicPartition
 
 __all__ = ["mirror_maker"]

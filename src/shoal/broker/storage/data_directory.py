@@ -71,7 +71,8 @@ class DataDirectory:
         self.failure = LogDirFailure(path)
         self._lock: int | None = None
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            # Kafka leaves it to the umask; but who tries a broker out has no user of its own for it.
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._take()
         except OSError as error:
             raise ConfigError(f"{path}: {error.strerror}") from error

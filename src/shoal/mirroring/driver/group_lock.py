@@ -28,6 +28,7 @@ from ...client.cluster import Cluster, is_transient, patiently
 from ...client.config import ClientConfig
 from ...client.coordinator import JOIN_AGAIN, GroupMember, Membership
 from ...errors import BrokerError, ConfigError, GroupHeld, ShoalError
+from ...state_directory import make_state_directory, open_no_link
 from ...topic_partition import TopicPartition
 from ..control import lease_clock_s
 
@@ -47,15 +48,11 @@ _RELEASE_PATIENCE_S = 2.0
 _ANOTHER_DIRECTORY = "; make it writable, or name another with --checkpoint or XDG_STATE_HOME"
 
 
-def _keep_from_others(directory: Path, where: str, *, is_given: bool) -> str | None:
-    """Close a directory of ours that other users may enter; of one that the user gave, return a warning."""
+def _open_to_others(directory: Path, where: str) -> str | None:
+    """Return a warning if other users may enter a directory."""
     mode = stat.S_IMODE(directory.stat().st_mode)
     if not mode & 0o077:
         return None
-    if not is_given:
-        with contextlib.suppress(PermissionError):  # it is another user's
-            directory.chmod(mode & ~0o077)
-            return None
     return (
         f"{where}: other users of this machine may enter it (mode {mode:04o}), and Spark's log in it names "
         f"topics and hosts; if they should not, use `chmod 700 {directory}`"
@@ -91,9 +88,12 @@ class MirrorIdentity:
         where = f"--checkpoint {checkpoint}" if is_given else f"the state directory {checkpoint}"
         advice = "" if is_given else _ANOTHER_DIRECTORY
         try:
-            checkpoint.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.warning = _keep_from_others(checkpoint, where, is_given=is_given)
-            self._file = self._path.open("a+", encoding="ascii")
+            if is_given:
+                checkpoint.mkdir(mode=0o700, parents=True, exist_ok=True)
+            else:
+                make_state_directory(checkpoint)
+            self.warning = _open_to_others(checkpoint, where)
+            self._file = open(self._path, "a+", encoding="ascii", opener=open_no_link)  # noqa: SIM115
         except OSError as error:
             raise ConfigError(f"{where}: {error.strerror}{advice}") from error
         try:

@@ -35,6 +35,8 @@ from pathlib import Path
 
 import psutil
 
+from ...state_directory import make_state_directory
+
 __all__ = ["ClassArchive", "Recording"]
 
 _NEEDED_BYTES = 2 << 30
@@ -106,8 +108,8 @@ class ClassArchive:
         """
         mark = self.file.with_suffix(".seen")
         try:
+            make_state_directory(mark.parent)
             if not mark.exists():
-                mark.parent.mkdir(parents=True, exist_ok=True)
                 mark.touch()
                 return None
             if not os.access(mark.parent, os.W_OK) or psutil.virtual_memory().available < _NEEDED_BYTES:

@@ -32,6 +32,7 @@ import javaproperties
 from pyspark.java_gateway import launch_gateway
 
 from ...errors import ConfigError, ShoalError
+from ...state_directory import open_no_link
 from .archive import ClassArchive
 from .java import Java
 
@@ -241,8 +242,8 @@ class _Start:
 
     def _open_log(self) -> BinaryIO:
         try:
-            self.log_file.parent.mkdir(parents=True, exist_ok=True)
-            return self.log_file.open("ab")
+            self.log_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return open(self.log_file, "ab", opener=open_no_link)
         except OSError as error:
             raise ConfigError(
                 f"Spark's log {self.log_file} cannot be written: {error.strerror or error}; "

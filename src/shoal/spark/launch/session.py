@@ -41,6 +41,7 @@ from pyspark.core.context import SparkContext
 from pyspark.sql import SparkSession
 
 from ...errors import ConfigError, ShoalError
+from ...state_directory import make_state_directory
 from ..connections import is_on_this_machine
 from .java import OLDEST_JAVA, find_java
 from .jvm import Jvm, conf_dir, during, start_jvm
@@ -168,6 +169,7 @@ def slim_home(real: Path, state_dir: Path) -> Path:
     key = hashlib.sha256(f"{pyspark.__version__} {real}".encode()).hexdigest()[:12]
     home = state_dir / f"spark-{pyspark.__version__}-{key}"
     try:
+        make_state_directory(state_dir)
         if not home.exists():
             _make_slim_home(real, home)
     except OSError as error:
@@ -179,10 +181,9 @@ def slim_home(real: Path, state_dir: Path) -> Path:
 
 
 def _make_slim_home(real: Path, home: Path) -> None:
-    home.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(dir=home.parent, prefix="unfinished-"))
     try:
-        (unfinished / "python" / "lib").mkdir(parents=True)
+        make_state_directory(unfinished / "python" / "lib")
         for name in ("bin", "conf", "jars", "sbin"):
             if (real / name).exists():
                 (unfinished / name).symlink_to(real / name)
