@@ -27,6 +27,8 @@ PAGES = {
 }
 
 _LINK = re.compile(r"(?P<text>!?\[[^\]]*\])\((?P<target>[^)#:\s]*)(?P<anchor>#[^)\s]*)?\)")
+#: The line with GitHub's own pictures, which are nowhere else.
+_BADGES = re.compile(r"^\[!\[.*\n", re.MULTILINE)
 _CODE = re.compile(r"^( *```.*?^ *```)", re.DOTALL | re.MULTILINE)
 #: A role of reStructuredText, as docstrings have them: ``:meth:`poll` ``.
 _ROLE = re.compile(r":(?:attr|class|func|meth|mod):<code>[~.]*([^<]*)</code>")
@@ -62,7 +64,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return f"{text}({config.repo_url.rstrip('/')}/blob/main/{path}{anchor})"
         return text.strip("![]")
 
-    pieces = _CODE.split(markdown)
+    pieces = _CODE.split(_BADGES.sub("", markdown))
     return "".join(piece if _CODE.match(piece) else _LINK.sub(follow, piece) for piece in pieces)
 
 

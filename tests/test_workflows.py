@@ -46,6 +46,12 @@ def test_the_matrix_has_the_announced_versions_of_python() -> None:
     assert project["requires-python"] == f">={announced[0]}"
 
 
+def test_each_workflow_has_a_badge_in_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    badges = set(re.findall(r"\(\.\./\.\./actions/workflows/([^/)]+)/badge\.svg\)", readme))
+    assert badges == {file.name for file in WORKFLOWS.glob("*.yml")}
+
+
 def find_python(name: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [ROOT / "scripts" / "find-python"],

@@ -162,8 +162,9 @@ def test_each_dependency_has_its_reason_and_the_threat_model_counts_them() -> No
     assert f"| {len(wanted)} direct dependencies," in (DOCS / "security.md").read_text(encoding="utf-8")
 
 
-#: Of Markdown: ``[text](path#heading)``. Addresses with a scheme are not looked at.
-LINK = re.compile(r"\]\((?![a-z]+:)([^)#\s]*)(?:#([^)\s]+))?\)")
+#: Of Markdown: ``[text](path#heading)``. Addresses with a scheme are not looked at, nor the README's badges:
+#: GitHub's own pages, relative to the README's address, so that they are right in each fork.
+LINK = re.compile(r"\]\((?![a-z]+:|\.\./\.\./actions/)([^)#\s]*)(?:#([^)\s]+))?\)")
 
 
 def headings(document: Path) -> set[str]:
