@@ -28,7 +28,7 @@ FORBIDDEN = re.compile(
 )
 #: A sentence begins with its actor or its condition. A question may begin with What or Who.
 FORBIDDEN_START = re.compile(r"\W*(?:(?:What|Who)\b(?!.*\?)|(?:Whoever|Nobody)\b)", re.DOTALL)
-#: Where no sentence stands before it, the word has nothing that it could mean.
+#: If no sentence stands before it, the word has nothing that it could mean.
 FORBIDDEN_OPENING = re.compile(r"\W*It\b")
 
 #: Per 1,000 words over all documents. h11, httpcore, websockets and aiokafka have 0 to 1.7 of *what*,
