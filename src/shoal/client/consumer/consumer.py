@@ -61,15 +61,15 @@ class RawConsumer:
 
     def __init__(self, properties: Mapping[str, object] | ConsumerSettings) -> None:
         """
-        Read a configuration; nobody is asked yet.
+        Read a configuration, without a request to the cluster.
 
         Args:
-            properties: By the names of Java's consumer, such as ``bootstrap.servers``,
-                ``group.id`` and ``fetch.raw.bytes``; see docs/client.md. Or what was read from them.
+            properties: Properties of Java's consumer, such as ``bootstrap.servers``, ``group.id`` and
+                ``fetch.raw.bytes`` (docs/client.md), or the settings that were read from them.
 
         Raises:
-            ConfigError: A property that is not known (the nearest that is gets named) or
-                cannot be honoured, or a value that makes no sense.
+            ConfigError: A property is unknown (the message names the nearest one) or unsupported, or a
+                value is invalid.
 
         """
         self._settings = (
@@ -107,9 +107,9 @@ class RawConsumer:
         Share topics with the other members of the group.
 
         Args:
-            topics: Their names, or a pattern that a whole name matches; it takes new topics as they
-                come, and leaves out Kafka's internal ones.
-            listener: Told, from within :meth:`poll`, which partitions come and go.
+            topics: Their names, or a pattern for whole names. A pattern includes topics that are created
+                later, and excludes Kafka's internal ones.
+            listener: An object that :meth:`poll` calls when partitions are assigned or revoked.
 
         Raises:
             ConfigError: There is no ``group.id``, or partitions were assigned by hand.
@@ -137,10 +137,12 @@ class RawConsumer:
 
     def assign(self, partitions: Iterable[AnyPartition]) -> None:
         """
-        Read these partitions and no others, whatever a group does; where they were read before, go on.
+        Read exactly these partitions, without a group's assignment.
+
+        Partitions that the consumer read before keep their positions.
 
         Raises:
-            ConfigError: Topics are subscribed to, or something is no partition.
+            ConfigError: The consumer has a subscription, or an element is not a partition.
 
         """
         self._check_open()
@@ -150,7 +152,7 @@ class RawConsumer:
         self._states = {each: self._states.get(each) or PartitionState(each) for each in wanted}
 
     def unsubscribe(self) -> None:
-        """Leave the group, and read nothing any more."""
+        """Leave the group, and drop all partitions."""
         self._check_open()
         if self._is_subscribed and self._membership is not None:
             self._membership.close(_Adapter(self))
@@ -160,16 +162,16 @@ class RawConsumer:
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """What is read now."""
+        """The assigned partitions."""
         return frozenset(self._states)
 
     @property
     def member_id(self) -> str:
-        """By which the coordinator knows this member; empty while it is none."""
+        """The coordinator's id for this member, empty outside a group."""
         return self._identity().member_id
 
     def group_assignment(self) -> dict[str, list[TopicPartition]]:
-        """Return what each member of the group works on, by member id; empty lists while it rebalances."""
+        """Return each member's partitions, by member id; empty lists during a rebalance."""
         group = self._group("group_assignment")
         return self._patiently(lambda: group_assignment(self._cluster, group))
 
@@ -180,24 +182,24 @@ class RawConsumer:
         Go on from an offset with the next :meth:`poll`; inside a batch, its rest is what comes.
 
         Raises:
-            ValueError: The partition is not assigned, or the offset can be none.
+            ValueError: The partition is not assigned, or the offset is invalid.
 
         """
         self._state(partition).seek(_offset("seek to", offset))
 
     def seek_to_beginning(self, *partitions: AnyPartition) -> None:
-        """Go on from where the log begins; without partitions, in all that are assigned."""
+        """Continue from the log start offsets of these partitions, or of all assigned ones."""
         for partition in partitions or tuple(self._states):
             self._state(partition).seek(None, EARLIEST)
 
     def seek_to_end(self, *partitions: AnyPartition) -> None:
-        """Go on from where the log ends; without partitions, in all that are assigned."""
+        """Continue from the log end offsets of these partitions, or of all assigned ones."""
         for partition in partitions or tuple(self._states):
             self._state(partition).seek(None, LATEST)
 
     def position(self, partition: AnyPartition) -> int:
         """
-        Return the offset that comes next.
+        Return the next offset of a partition.
 
         Raises:
             NoPosition: Nothing is committed, and ``auto.offset.reset=none``.
@@ -210,24 +212,24 @@ class RawConsumer:
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
-        """The offsets that come next, by partition; those that are not known yet are left out."""
+        """The next offsets, by partition, without those that are not known yet."""
         return {
             state.partition: state.position for state in self._states.values() if state.position is not None
         }
 
     def pause(self, *partitions: AnyPartition) -> None:
-        """Return nothing of partitions that stay assigned, until they are resumed."""
+        """Stop returning records of partitions, which stay assigned, until you resume them."""
         for partition in partitions:
             self._state(partition).is_paused = True
 
     def resume(self, *partitions: AnyPartition) -> None:
-        """Return what comes of them again, from where they were paused."""
+        """Return records of paused partitions again, from the positions where they were paused."""
         for partition in partitions:
             self._state(partition).is_paused = False
 
     @property
     def paused(self) -> frozenset[TopicPartition]:
-        """What is assigned and returns nothing."""
+        """The paused partitions."""
         return frozenset(state.partition for state in self._states.values() if state.is_paused)
 
     def _state(self, partition: AnyPartition) -> PartitionState:
@@ -241,17 +243,18 @@ class RawConsumer:
 
     def poll(self, timeout_s: float = 1.0) -> list[AnyRecord]:
         """
-        Return what comes next, up to ``max.poll.records``.
+        Return the next records, at most ``max.poll.records``.
 
-        Also takes part in the group: who is not polled for ``max.poll.interval.ms`` loses its partitions.
+        Polling also keeps the membership: after ``max.poll.interval.ms`` without a poll, the consumer loses
+        its partitions.
 
         Args:
-            timeout_s: How long to wait where there is nothing yet.
+            timeout_s: The time to wait if there are no records yet, in seconds.
 
         Raises:
-            BrokerError: A partition or the group cannot be read, or another process took this static
+            BrokerError: The broker refuses a partition or the group, or another process took this static
                 member's place (FENCED_INSTANCE_ID).
-            CorruptBatch: A batch that cannot be right; :meth:`seek` goes on behind it.
+            CorruptBatch: A batch is damaged. You can :meth:`seek` behind it.
             NoPosition: Nothing is committed, and ``auto.offset.reset=none``.
 
         """
@@ -262,10 +265,10 @@ class RawConsumer:
 
     def __next__(self) -> AnyRecord:
         """
-        Wait for the next record, however long that takes.
+        Return the next record, and wait for it without a time limit.
 
-        The position is always behind the one that was returned last, so what
-        :meth:`commit` commits is what the loop has seen.
+        The position is always behind the record that was returned last, so :meth:`commit` commits exactly
+        the records that the loop has received.
 
         """
         while not self._is_closed:
@@ -399,22 +402,23 @@ class RawConsumer:
         metadata: str = "",
     ) -> dict[TopicPartition, Committed]:
         """
-        Commit, and wait until it is done.
+        Commit positions, and wait for the coordinator's answer.
 
         Args:
-            offsets: A record: the offset behind it is committed, of a raw one that behind the whole
-                batch. Or by partition the next offset to read. By default, all positions.
-            metadata: Goes with each that does not bring its own; at most 4,096 bytes.
+            offsets: A record, to commit the offset behind it (behind the whole batch for a raw one), or the
+                next offsets to read by partition. By default, all positions.
+            metadata: Text for each offset that has none of its own, at most 4,096 bytes.
 
         Returns:
-            What was committed.
+            The committed positions.
 
         Raises:
             ConfigError: There is no ``group.id``, or this is neither a record nor offsets.
-            ValueError: An offset that can be none.
-            BrokerError: It is not committed. REBALANCE_IN_PROGRESS: poll, then commit again what is still
-                assigned. ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID: the group went on without this member,
-                and its partitions may be another's. FENCED_INSTANCE_ID: another process has its place.
+            ValueError: An offset is invalid.
+            BrokerError: The coordinator refused the commit. REBALANCE_IN_PROGRESS: poll, then commit the
+                partitions that are still assigned. ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID: the group
+                continued without this member, and other members may have its partitions.
+                FENCED_INSTANCE_ID: another process has its place.
 
         """
         group = self._group("commit")

@@ -47,12 +47,12 @@ class RawProducer:
         Read a configuration, and start the thread that sends.
 
         Args:
-            properties: By the names of Java's producer, such as ``bootstrap.servers``,
-                ``acks`` and ``send.raw.bytes``; see docs/client.md. Or what was read from them.
+            properties: Properties of Java's producer, such as ``bootstrap.servers``, ``acks`` and
+                ``send.raw.bytes`` (docs/client.md), or the settings that were read from them.
 
         Raises:
-            ConfigError: A property that is not known (the nearest that is gets named) or
-                cannot be honoured, values that make no sense or do not go together.
+            ConfigError: A property is unknown (the message names the nearest one) or unsupported, or
+                values are invalid or contradict each other.
 
         """
         self._settings = (
@@ -76,28 +76,28 @@ class RawProducer:
         timestamp_ms: int | None = None,
     ) -> Future[RecordMetadata]:
         """
-        Queue a record; with ``send.raw.bytes=true`` a whole batch, which is sent unopened.
+        Queue a record, or with ``send.raw.bytes=true`` a whole batch, without decompressing it.
 
         Args:
-            topic: Where to.
-            value: The record's value; or a batch's bytes, header included, or a raw record of a
-                consumer's. A batch's bytes must stay as they are until they are acknowledged.
-            key: Decides on the partition, by Java's hash.
-            partition: Which one. A batch's bytes need it; a raw record's is its own where none is given.
+            topic: The topic to write to.
+            value: The record's value, a batch's bytes (header included), or a consumer's raw record.
+                Do not change a batch's bytes before the future is done.
+            key: The key, which selects the partition by Java's hash.
+            partition: The partition. Required for a batch's bytes; a raw record's own one by default.
             headers: Names and values.
-            timestamp_ms: By default now.
+            timestamp_ms: Milliseconds since 1970, by default the present time.
 
         Returns:
-            What is going to be known of it: its offset, or what went wrong. The future's callbacks run in
-            the sending thread: they must not wait.
+            A future of its place, or of the error. The future's callbacks run in the sending thread, so
+            they must not wait.
 
         Raises:
-            ConfigError: Raw and ordinary are mixed, a value is no batch, or an argument is of a wrong type.
+            ConfigError: The value does not fit ``send.raw.bytes``, or an argument has a wrong type.
             ValueError: The producer is closed.
-            CorruptBatch: A batch whose CRC does not match.
-            UnsupportedBatch: A batch that no client may send.
-            BufferFull: No room in ``buffer.memory`` within ``max.block.ms``.
-            BrokerError: The topic or the partition is not there, within that time.
+            CorruptBatch: The batch's CRC does not match.
+            UnsupportedBatch: No client may send such a batch.
+            BufferFull: ``buffer.memory`` had no room within ``max.block.ms``.
+            BrokerError: The topic or the partition did not exist within that time.
 
         """
         self._check_open()
@@ -191,11 +191,11 @@ class RawProducer:
 
     @property
     def failure(self) -> ShoalError | None:
-        """Why nothing can be sent any more, once that is so; all futures that were open then have it."""
+        """The error after which the producer cannot send, or None. All open futures raise it, too."""
         return self._sender.failure
 
     def partitions_for(self, topic: str) -> int:
-        """Return how many partitions a topic has; waits for it up to ``max.block.ms``."""
+        """Return a topic's number of partitions; wait for the topic up to ``max.block.ms``."""
         self._check_open()
         return self._check_partition(topic, None, self._deadline())
 
@@ -210,16 +210,16 @@ class RawProducer:
 
     def flush(self, timeout_s: float | None = None) -> bool:
         """
-        Send all that is queued at once, and wait until it is acknowledged or has failed.
+        Send all queued records at once, and wait until each is acknowledged or has failed.
 
         Returns:
-            False where that took longer than ``timeout_s``.
+            False if ``timeout_s`` was too short.
 
         """
         return self._sender.accumulator.flush(timeout_s)
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Flush, and close all connections; what is not acknowledged after ``timeout_s`` fails."""
+        """Flush, and close all connections. Records without an acknowledgement after ``timeout_s`` fail."""
         if self._is_closed:
             return
         self._is_closed = True
