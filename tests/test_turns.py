@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
 from functools import partial
 
+import pytest
+
+from shoal.net import turns as turns_module
 from shoal.net.turns import Turns
 
 PATIENCE_S = 30.0
@@ -99,3 +103,80 @@ def test_no_more_turns_at_a_time_than_places() -> None:
         thread.join(PATIENCE_S)
     assert most[0] == 2
     assert now[0] == 0
+
+
+class Left(Exception):
+    """The client is gone."""
+
+
+def test_waiter_whose_client_left_ends_and_takes_no_turn() -> None:
+    turns, has_left, order = Turns(1), threading.Event(), []
+
+    def leave() -> None:
+        if has_left.is_set():
+            raise Left
+
+    def ask(name: str) -> None:
+        try:
+            with turns.turn(name, check=leave if name == "leaving" else None):
+                order.append(name)
+        except Left:
+            order.append(f"{name} left")
+
+    threads = [threading.Thread(target=ask, args=(name,)) for name in ("leaving", "staying")]
+    with turns.turn("holder"):
+        for count, thread in enumerate(threads, 1):
+            thread.start()
+            _wait_until(partial(_as_many_wait, turns, count))
+        has_left.set()
+        _wait_until(partial(_as_many_wait, turns, 1))
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert order == ["leaving left", "staying"]
+    assert turns._free == 1
+
+
+def test_waiter_that_is_told_to_looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns_module, "_LOOK_S", PATIENCE_S * 2)
+    turns, looks, has_left = Turns(1), threading.Semaphore(0), threading.Event()
+
+    def leave() -> None:
+        looks.release()
+        if has_left.is_set():
+            raise Left
+
+    def ask() -> None:
+        with contextlib.suppress(Left), turns.turn("host", "mine", check=leave):
+            pass
+
+    thread = threading.Thread(target=ask)
+    with turns.turn("holder"):
+        thread.start()
+        assert looks.acquire(timeout=PATIENCE_S)
+        has_left.set()
+        turns.look("another's")
+        assert not looks.acquire(timeout=0.05)
+        turns.look("mine")
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+        assert not turns._waiting
+
+
+def test_turn_that_comes_when_nobody_is_left_to_use_it_passes_on() -> None:
+    turns, looks = Turns(1), [0]
+
+    def leave_late() -> None:
+        looks[0] += 1
+        if turns._waiting == []:  # it has its turn
+            raise Left
+
+    def ask() -> None:
+        with contextlib.suppress(Left), turns.turn("late", check=leave_late):
+            pytest.fail("it had left")
+
+    thread = threading.Thread(target=ask)
+    with turns.turn("holder"):
+        thread.start()
+        _wait_until(partial(_as_many_wait, turns, 1))
+    thread.join(PATIENCE_S)
+    assert turns._free == 1

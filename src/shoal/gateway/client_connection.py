@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from ..errors import ProtocolError
 from ..net import tls_handshake
+from ..net.hung_up import has_hung_up
 from ..protocol.codec import RequestHeader, read_request_header
 from ..protocol.primitives import INT16, INT32
 
@@ -63,6 +64,12 @@ class Client:
         if self._deadline is None:
             return self._idle_s
         return max(min(self._idle_s, self._deadline - time.monotonic()), 0.0)
+
+    def check_login(self) -> None:
+        """Give up a login whose client hung up, was hung up on, or takes too long."""
+        if has_hung_up(self._socket):
+            raise ClientGone("it hung up within its login")
+        self._hurry()
 
     def fileno(self) -> int:
         """The socket's, for a poll; :attr:`is_readable` first."""

@@ -20,7 +20,7 @@ from ..net.listener import Listener, addresses_of
 from ..net.server_tls import server_context
 from ..printable import logger
 from .client_connection import Client, ClientGone, begin_tls
-from .login import LoginFailed
+from .login import LoginFailed, look_at_login
 from .nodes import Nodes
 from .session import Session
 from .settings import GatewaySettings
@@ -209,7 +209,7 @@ class Gateway:
         except OSError:
             return  # it is gone already
         try:
-            slot = self._slots.enter(address, partial(_hang_up, connected))
+            slot = self._slots.enter(address, partial(_hang_up, connected, threading.get_ident()))
         except NoRoom as refusal:
             self._tell(str(refusal))
             return
@@ -301,10 +301,11 @@ class Gateway:
         _log.warning("%s", sentence)
 
 
-def _hang_up(connected: socket.socket) -> None:
+def _hang_up(connected: socket.socket, thread: int) -> None:
     """End a connection that another thread serves; not TLS's own way, which says goodbye first."""
     with contextlib.suppress(OSError):
         connected.shutdown(socket.SHUT_RDWR)
+    look_at_login(thread)
 
 
 def _check_address(settings: GatewaySettings) -> None:

@@ -10,11 +10,14 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 __all__ = ["Turns"]
+
+#: Who waits looks so often whether there is still somebody to wait for.
+_LOOK_S = 0.25
 
 #: After so long half of what a client has used is forgotten.
 _HALF_LIFE_S = 10.0
@@ -35,10 +38,11 @@ class _Use:
         return self.cpu_s * math.exp2((self.at - now) / _HALF_LIFE_S)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _Waiting:
     clients: tuple[Hashable, ...]
-    has_turn: threading.Event = field(default_factory=threading.Event)
+    has_turn: bool = False
+    woken: threading.Event = field(default_factory=threading.Event)
 
 
 class Turns:
@@ -51,16 +55,17 @@ class Turns:
         self._lock = threading.Lock()
 
     @contextmanager
-    def turn(self, *clients: Hashable) -> Iterator[None]:
+    def turn(self, *clients: Hashable, check: Callable[[], object] | None = None) -> Iterator[None]:
         """
         Wait for a turn, and end it.
 
         Args:
             clients: The client by several names, the widest first, such as its address and its connection:
                 a later one decides between clients with the same use by the earlier ones.
+            check: Called now and then during a wait, in this thread; an error of it ends the wait.
 
         """
-        self._begin(_Waiting(clients))
+        self._begin(_Waiting(clients), check)
         before_s = time.thread_time()
         try:
             yield
@@ -70,21 +75,38 @@ class Turns:
                 self._add(clients, cpu_s)
                 self._pass_on()
 
-    def _begin(self, waiting: _Waiting) -> None:
+    def look(self, connection: Hashable) -> None:
+        """Have whoever waits with this as the last of its names call its ``check`` at once."""
+        with self._lock:
+            for each in self._waiting:
+                if each.clients[-1] == connection:
+                    each.woken.set()
+
+    def _begin(self, waiting: _Waiting, check: Callable[[], object] | None) -> None:
         with self._lock:
             if self._free:
                 self._free -= 1
                 return
             self._waiting.append(waiting)
         try:
-            waiting.has_turn.wait()
-        except BaseException:  # Ctrl-C in the main thread
+            self._wait(waiting, check)
+        except BaseException:  # of the check, or Ctrl-C in the main thread
             with self._lock:
                 if waiting in self._waiting:
                     self._waiting.remove(waiting)
                 else:
                     self._pass_on()
             raise
+
+    @staticmethod
+    def _wait(waiting: _Waiting, check: Callable[[], object] | None) -> None:
+        while True:
+            if check is not None:  # also with a turn: nobody may be left to use it for
+                check()
+            if waiting.has_turn:
+                return
+            waiting.woken.wait(None if check is None else _LOOK_S)
+            waiting.woken.clear()
 
     def _pass_on(self) -> None:
         if not self._waiting:
@@ -93,7 +115,8 @@ class Turns:
         now = time.monotonic()
         following = min(self._waiting, key=lambda each: self._rank(each.clients, now))
         self._waiting.remove(following)
-        following.has_turn.set()
+        following.has_turn = True
+        following.woken.set()
 
     def _rank(self, clients: tuple[Hashable, ...], now: float) -> tuple[int, ...]:
         return tuple(int(self._recent(each, now) / _STEP_S) for each in clients)

@@ -6,8 +6,8 @@ Either the gateway checks them itself, against a file of users (:mod:`.users`, :
 """
 
 from .conversation import Conversation
-from .exchange import MECHANISMS, LoginFailed
+from .exchange import MECHANISMS, LoginFailed, look_at_login
 from .passing import Passing
 from .users import UserFile, make_entry
 
-__all__ = ["MECHANISMS", "Conversation", "LoginFailed", "Passing", "UserFile", "make_entry"]
+__all__ = ["MECHANISMS", "Conversation", "LoginFailed", "Passing", "UserFile", "look_at_login", "make_entry"]

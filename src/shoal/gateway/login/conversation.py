@@ -106,7 +106,7 @@ class Conversation:
         self._send(request, answer)
         if not is_offered:
             raise ClientGone(f"it asked for the SASL mechanism {mechanism!r}")
-        return begin_exchange(mechanism, self._users)
+        return begin_exchange(mechanism, self._users, self._client.check_login)
 
     def _take_request(self, exchange: Exchange) -> bool:
         """Take a SaslAuthenticate request; False if the client left."""

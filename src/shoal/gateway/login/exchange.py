@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Hashable
 from typing import Protocol
 
 from ...net.converting import client_of_thread
@@ -10,7 +11,7 @@ from ...net.turns import Turns
 from .credential import HASHES
 from .users import UserFile
 
-__all__ = ["MECHANISMS", "Exchange", "LoginFailed", "begin_exchange"]
+__all__ = ["MECHANISMS", "Exchange", "LoginFailed", "begin_exchange", "look_at_login"]
 
 #: All that the gateway can ask for.
 MECHANISMS = ("PLAIN", *HASHES)
@@ -45,24 +46,38 @@ class Exchange(Protocol):
         ...
 
 
-def begin_exchange(mechanism: str, users: UserFile) -> Exchange:
-    """Begin a login by one of :data:`MECHANISMS`."""
-    return _Plain(users) if mechanism == "PLAIN" else _Scram(mechanism, users)
+def look_at_login(connection: Hashable) -> None:
+    """Have a login that waits for its turn look at once whether its connection is still there."""
+    _TURNS.look(connection)
+
+
+def begin_exchange(mechanism: str, users: UserFile, check: Callable[[], object]) -> Exchange:
+    """
+    Begin a login by one of :data:`MECHANISMS`.
+
+    Args:
+        mechanism: Its name.
+        users: Who may log in.
+        check: Raises an error if the client left or took too long; that ends a wait for a turn.
+
+    """
+    return _Plain(users, check) if mechanism == "PLAIN" else _Scram(mechanism, users)
 
 
 class _Plain:
     """``[authzid] NUL authcid NUL passwd``, and an empty answer (Kafka's ``PlainSaslServer``)."""
 
-    def __init__(self, users: UserFile) -> None:
+    def __init__(self, users: UserFile, check: Callable[[], object]) -> None:
         self.user: str | None = None
         self._users = users
+        self._check = check
 
     def receive(self, token: bytes) -> bytes:
         parts = _text(token).split("\0")
         if len(parts) != 3 or not parts[1] or not parts[2]:
             raise LoginFailed("Invalid SASL/PLAIN response: expected a username and a password")
         other, name, password = parts
-        with _TURNS.turn(*client_of_thread()):
+        with _TURNS.turn(*client_of_thread(), check=self._check):
             is_right = self._users.check_password(name, password)
         if not is_right:
             raise LoginFailed("Authentication failed: Invalid username or password")
