@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import socket
 import struct
 import threading
 import tracemalloc
@@ -12,9 +13,11 @@ from contextlib import ExitStack, contextmanager, suppress
 import pytest
 
 from shoal.broker import Broker
-from shoal.broker.serving import request_memory, server
+from shoal.broker.serving import server
 from shoal.error_codes import ErrorCode
 from shoal.errors import ConfigError
+from shoal.net import memory_budget
+from shoal.net.memory_budget import MemoryBudget
 from shoal.records import Codec
 from tests.batches import batch, compressed, message, raw_batch
 from tests.broker.wire import Wire
@@ -128,7 +131,7 @@ def send_most(wire: Wire) -> None:
 def test_a_large_request_is_served_when_half_sent_ones_hold_the_budget(
     small: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(request_memory, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(memory_budget, "_PATIENCE_S", 0.2)
     with Wire(small.bootstrap) as oldest, Wire(small.bootstrap) as younger, Wire(small.bootstrap) as honest:
         for number, wire in enumerate((oldest, younger), 1):
             begin(wire, 2 * MIB)
@@ -188,3 +191,42 @@ def test_a_bound_that_is_none_is_refused(value: str) -> None:
 
 def test_requests_have_a_bound_by_default() -> None:
     assert int(Broker().config["queued.max.request.bytes"]) == 256 * MIB
+
+
+def test_client_with_the_least_memory_comes_first() -> None:
+    ends = [socket.create_server(("127.0.0.1", 0))]
+    budget = MemoryBudget(2, lambda sentence: None, "")
+    order: list[str] = []
+
+    def connected(host: str) -> socket.socket:
+        """The server's end of a connection from this address."""
+        ends.append(socket.create_connection(ends[0].getsockname(), source_address=(host, 0)))
+        ends.append(ends[0].accept()[0])
+        return ends[-1]
+
+    def take(sock: socket.socket, host: str) -> None:
+        with budget.share(sock, 2):
+            order.append(host)
+
+    with budget.share(connected("127.0.0.1"), 1), budget.share(connected("127.0.0.2"), 1):
+        threads = []
+        for number, host in enumerate(("127.0.0.1", "127.0.0.1", "127.0.0.3"), 1):
+            threads.append(threading.Thread(target=take, args=(connected(host), host)))
+            threads[-1].start()
+            wait_until(lambda number=number: len(budget._waiting) == number)  # type: ignore[misc]
+        assert budget._is_first(budget._waiting[2])
+    for thread in threads:
+        thread.join()
+    assert sorted(order) == ["127.0.0.1", "127.0.0.1", "127.0.0.3"]
+    for each in ends:
+        each.close()
+
+
+def test_message_larger_than_the_budget_is_let_in_alone() -> None:
+    budget = MemoryBudget(1, lambda sentence: None, "")
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as client,
+        budget.share(client, 5),
+    ):
+        assert len(budget._taken) == 1

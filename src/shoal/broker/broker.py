@@ -13,6 +13,7 @@ from typing import Self
 
 from ..errors import ConfigError
 from ..net.listener import addresses_of
+from ..net.memory_budget import MemoryBudget
 from ..net.turns import Turns
 from ..printable import logger
 from .api_error import ApiError
@@ -29,7 +30,6 @@ from .coordination.transactions import ProducerIds, Transactions
 from .serving.connection_quotas import ConnectionQuotas
 from .serving.dispatch import answer
 from .serving.housekeeping import Chore, Housekeeper
-from .serving.request_memory import RequestMemory
 from .serving.server import Server
 from .storage.data_directory import DataDirectory
 from .storage.journal import Journal
@@ -39,6 +39,11 @@ from .topics import Topic, Topics
 __all__ = ["Broker"]
 
 _log = logger("shoal.broker")
+
+_TOO_SLOW = (
+    "a request of {size} bytes from {host} was not received while others waited for memory "
+    "(queued.max.request.bytes is {most}); its connection was closed"
+)
 
 #: After its only log directory failed, a broker answers for so long before it stops, KAFKA_STORAGE_ERROR.
 #: Kafka halts at once, in the middle of its answers.
@@ -147,7 +152,7 @@ class Broker:
             partial(answer, self),
             max_request_bytes=int(self.config["socket.request.max.bytes"]),
             max_idle_ms=int(self.config["connections.max.idle.ms"]),
-            memory=RequestMemory(int(self.config["queued.max.request.bytes"])),
+            memory=MemoryBudget(int(self.config["queued.max.request.bytes"]), _log.warning, _TOO_SLOW),
             quotas=ConnectionQuotas(self.config),
         )
         self.large_requests = Turns(1)

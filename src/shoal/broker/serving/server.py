@@ -17,10 +17,10 @@ from typing import Protocol
 from ...net.converting import serving
 from ...net.hung_up import has_hung_up
 from ...net.listener import Listener
+from ...net.memory_budget import MemoryBudget
 from ...printable import logger
 from .connection_quotas import ConnectionQuotas
 from .dispatch import CloseConnection
-from .request_memory import RequestMemory
 
 __all__ = ["Server"]
 
@@ -63,7 +63,7 @@ class Server:
         *,
         max_request_bytes: int,
         max_idle_ms: int,
-        memory: RequestMemory,
+        memory: MemoryBudget,
         quotas: ConnectionQuotas,
     ) -> None:
         """
@@ -148,7 +148,7 @@ def _limit_idleness(client: socket.socket, most_ms: int) -> None:
 class _Receiver:
     """Reads frames from a socket into one buffer, which grows with what arrives."""
 
-    def __init__(self, sock: socket.socket, max_bytes: int, memory: RequestMemory) -> None:
+    def __init__(self, sock: socket.socket, max_bytes: int, memory: MemoryBudget) -> None:
         self._sock = sock
         self._max_bytes = max_bytes
         self._memory = memory
