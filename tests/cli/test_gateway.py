@@ -346,3 +346,13 @@ def test_login_cannot_be_passed_on_to_a_listener_without_sasl() -> None:
         ConfigError, match=r"security\.protocol=PLAINTEXT has no login that could be passed on"
     ):
         parse(arguments)
+
+
+def test_bound_of_all_requests_has_room_for_the_largest() -> None:
+    arguments = ["gateway", "--upstream", "a:1", "--max-request-bytes=5000"]
+    settings = parse(make_parser().parse_args([*arguments, "--max-queued-request-bytes=5000"]))
+    assert settings.queued_request_bytes == 5000
+    with pytest.raises(
+        ConfigError, match="--max-queued-request-bytes 4999: at least --max-request-bytes, 5000"
+    ):
+        parse(make_parser().parse_args([*arguments, "--max-queued-request-bytes=4999"]))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from shoal.broker import BrokerCluster
-from shoal.gateway import rewriting
+from shoal.gateway import rewriting, working
 from shoal.gateway import upstream as upstream_module
 from shoal.gateway.client_connection import Incoming
 from shoal.protocol.apis import ApiKey
@@ -185,12 +185,12 @@ def test_answers_that_are_rewritten_take_turns(limited: Behind, monkeypatch: pyt
     left: list[int] = []
 
     def rewrite_brokers(*arguments: Any) -> None:
-        left.append(rewriting._TURNS._free)
+        left.append(working._SMALL._free)
         original(*arguments)
 
     original = rewriting._rewrite_brokers
     monkeypatch.setattr(rewriting, "_rewrite_brokers", rewrite_brokers)
-    turns = rewriting._TURNS._free
+    turns = working._SMALL._free
     with Wire(limited.address()) as wire:
         assert wire.call(ApiKey.METADATA, 1, topics=[]).brokers
     assert left == [turns - 1]

@@ -32,6 +32,13 @@ class Broker:
         return len(view)
 
 
+class Patient:
+    """A client that waits for its answer."""
+
+    def check_answer(self) -> None:
+        pass
+
+
 class Asked(Upstream):
     """A request was sent, and its answer begins."""
 
@@ -40,7 +47,7 @@ class Asked(Upstream):
 
 
 def upstream(size: int, sizes: AnswerSizes = AnswerSizes()) -> Upstream:  # noqa: B008 (frozen)
-    return Asked(cast(Any, Broker(size, sizes)), cast(Any, None))
+    return Asked(cast(Any, Broker(size, sizes)), cast(Any, Patient()))
 
 
 def test_an_answer_that_is_held_has_a_bound_that_a_property_raises() -> None:
@@ -57,6 +64,6 @@ def test_an_answer_that_is_held_has_a_bound_that_a_property_raises() -> None:
 
 
 def test_an_answer_to_a_request_of_the_gateway_s_own_is_bounded_by_the_request() -> None:
-    asked = Asked(cast(Any, Broker(MEGABYTE, AnswerSizes(), (ApiKey.PRODUCE, 100))), cast(Any, None))
+    asked = Asked(cast(Any, Broker(MEGABYTE, AnswerSizes(), (ApiKey.PRODUCE, 100))), cast(Any, Patient()))
     with pytest.raises(TooLarge, match=r"an answer of 1048576 bytes, where \d{6} are held"):
         asked.receive()

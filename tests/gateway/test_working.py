@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from shoal.gateway.working import LARGE_REQUEST_BYTES, waiting, working
+from shoal.gateway.working import LARGE_BYTES, waiting, working
 from shoal.protocol.apis import ApiKey
 from tests.broker.wire import PATIENCE_S, Wire
 from tests.gateway.behind import Behind, old_request
@@ -32,34 +32,34 @@ def work_on(size: int) -> None:
 
 
 def test_large_requests_have_one_turn_and_small_ones_others() -> None:
-    with working(LARGE_REQUEST_BYTES + 1):
-        large = in_another_thread(lambda: work_on(LARGE_REQUEST_BYTES + 1))
-        assert in_another_thread(lambda: work_on(LARGE_REQUEST_BYTES)).wait(PATIENCE_S)
+    with working(LARGE_BYTES + 1):
+        large = in_another_thread(lambda: work_on(LARGE_BYTES + 1))
+        assert in_another_thread(lambda: work_on(LARGE_BYTES)).wait(PATIENCE_S)
         assert not large.is_set()
     assert large.wait(PATIENCE_S)
 
 
 def test_turn_is_given_away_while_a_broker_is_waited_for() -> None:
-    with working(LARGE_REQUEST_BYTES + 1):
+    with working(LARGE_BYTES + 1):
         with waiting():
-            assert in_another_thread(lambda: work_on(LARGE_REQUEST_BYTES + 1)).wait(PATIENCE_S)
-        other = in_another_thread(lambda: work_on(LARGE_REQUEST_BYTES + 1))
+            assert in_another_thread(lambda: work_on(LARGE_BYTES + 1)).wait(PATIENCE_S)
+        other = in_another_thread(lambda: work_on(LARGE_BYTES + 1))
         assert not other.is_set()
     assert other.wait(PATIENCE_S)
 
 
 def test_broker_that_fails_leaves_the_turn_to_others() -> None:
-    with pytest.raises(OSError, match="gone"), working(LARGE_REQUEST_BYTES + 1), waiting():
+    with pytest.raises(OSError, match="gone"), working(LARGE_BYTES + 1), waiting():
         raise OSError("gone")
-    assert in_another_thread(lambda: work_on(LARGE_REQUEST_BYTES + 1)).wait(PATIENCE_S)
+    assert in_another_thread(lambda: work_on(LARGE_BYTES + 1)).wait(PATIENCE_S)
 
 
 def test_large_request_waits_for_its_turn_and_a_small_one_does_not(
     behind: Behind, topic: str, connect: Connect
 ) -> None:
     large, small = (connect(behind.address(topic)) for _ in range(2))
-    partitions = [(0, -1, 1)] * (LARGE_REQUEST_BYTES // 16)
-    with working(LARGE_REQUEST_BYTES + 1):
+    partitions = [(0, -1, 1)] * (LARGE_BYTES // 16)
+    with working(LARGE_BYTES + 1):
         large.send_bytes(old_request(ApiKey.LIST_OFFSETS, 0, -1, [(topic, partitions)]))
         small.send_bytes(old_request(ApiKey.LIST_OFFSETS, 0, -1, [(topic, [(0, -1, 1)])]))
         assert small.receive_frame() is not None

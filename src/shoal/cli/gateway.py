@@ -193,6 +193,14 @@ def _add_limits(group: argparse._ArgumentGroup) -> None:
         "(default: %(default)s)",
     )
     group.add_argument(
+        "--max-queued-request-bytes",
+        type=int,
+        default=256 * 1024 * 1024,
+        metavar="N",
+        help="of all requests together that have to be translated, those above 64 KiB; further ones wait "
+        "(default: %(default)s)",
+    )
+    group.add_argument(
         "--max-decompressed-bytes",
         type=int,
         default=64 * 1024 * 1024,
@@ -248,6 +256,7 @@ def parse(args: argparse.Namespace) -> GatewaySettings:
         apis=parse_apis(args.apis),
         allow_broker_configs=args.allow_broker_configs,
         largest_request_bytes=_at_least("--max-request-bytes", args.max_request_bytes, 1024),
+        queued_request_bytes=_queued_request_bytes(args),
     )
 
 
@@ -331,6 +340,16 @@ def _at_least(option: str, value: int, smallest: int) -> int:
     if value < smallest:
         raise ConfigError(f"{option} {value}: at least {smallest}")
     return value
+
+
+def _queued_request_bytes(args: argparse.Namespace) -> int:
+    """Refuse, as Kafka its ``queued.max.request.bytes``, a bound without room for the largest request."""
+    queued: int = args.max_queued_request_bytes
+    if queued < args.max_request_bytes:
+        raise ConfigError(
+            f"--max-queued-request-bytes {queued}: at least --max-request-bytes, {args.max_request_bytes}"
+        )
+    return queued
 
 
 def _announce(gateway: Gateway, *, as_json: bool) -> None:

@@ -71,6 +71,21 @@ class Client:
             raise ClientGone("it hung up within its login")
         self._hurry()
 
+    def check_answer(self) -> None:
+        """
+        Give up an answer whose client hung up.
+
+        One that sent more before is served on, as a broker does (KAFKA-3703): nobody waits for the answers to
+        requests with ``acks=0``, and few did for those to a last commit.
+        """
+        if has_hung_up(self._socket) and not self.has_sent_more():
+            raise ClientGone("it did not wait for its answer")
+
+    @property
+    def socket(self) -> socket.socket:
+        """The connection itself, for who has to end it from another thread."""
+        return self._socket
+
     def fileno(self) -> int:
         """The socket's, for a poll; :attr:`is_readable` first."""
         return self._socket.fileno()
@@ -231,6 +246,10 @@ class Incoming:
         self.check_size(largest)
         self._read(self.size)
         return memoryview(self._head)
+
+    def let_go(self) -> None:
+        """Give the memory of a request back that is served."""
+        self._head = bytearray()
 
     def _read(self, wanted: int) -> None:
         while len(self._head) < wanted:

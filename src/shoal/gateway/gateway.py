@@ -21,6 +21,7 @@ from ..net.server_tls import server_context
 from ..printable import logger
 from .client_connection import Client, ClientGone, begin_tls
 from .login import LoginFailed, look_at_login
+from .message_memory import MessageMemory
 from .nodes import Nodes
 from .session import Session
 from .settings import GatewaySettings
@@ -65,6 +66,7 @@ class Gateway:
         self._tls = server_context(settings.tls, "--tls") if settings.tls else None
         self._nodes = Nodes(settings.upstream.bootstrap, self._listen_for)
         self._topic_limits = TopicLimits()
+        self._memory = MessageMemory(settings.queued_request_bytes, self._tell)
         self._bootstrap = self._listener(None, settings.port)
         self._listeners = [self._bootstrap]
         self._sessions: set[Session] = set()
@@ -235,6 +237,7 @@ class Gateway:
                 self._connect,
                 self._tell,
                 self._topic_limits,
+                self._memory,
                 slot.prove,
             )
             with self._lock:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from ..error_codes import ErrorCode
 from ..net.address import Address
-from ..net.converting import client_of_thread
-from ..net.turns import Turns
 from ..protocol import codec
 from ..protocol.apis import ApiKey
 from ..protocol.codec import RequestHeader, ValueLimit
@@ -16,14 +13,10 @@ from .nodes import Nodes
 
 __all__ = ["rewrite"]
 
-#: Each byte of such an answer becomes many as Python's objects, and clients come back all at once when the
-#: gateway was started anew. They do not wait for those whose records are converted.
-_TURNS = Turns(os.cpu_count() or 1)
-
 
 def rewrite(header: RequestHeader, frame: memoryview, values: ValueLimit, nodes: Nodes) -> bytes:
     """
-    Return the same answer with the gateway's addresses, size included; as many at a time as there are cores.
+    Return the same answer with the gateway's addresses, size included.
 
     Args:
         header: Of the request.
@@ -36,13 +29,12 @@ def rewrite(header: RequestHeader, frame: memoryview, values: ValueLimit, nodes:
 
     """
     api_key = ApiKey(header.api_key)
-    with _TURNS.turn(*client_of_thread()):
-        answer = codec.decode_response(api_key, header.api_version, frame, values)
-        if api_key == ApiKey.FIND_COORDINATOR:
-            _rewrite_coordinators(answer, header.api_version, nodes)
-        else:
-            _rewrite_brokers(answer, "node_id" if api_key == ApiKey.METADATA else "broker_id", nodes)
-        return codec.encode_response(answer, header.correlation_id)
+    answer = codec.decode_response(api_key, header.api_version, frame, values)
+    if api_key == ApiKey.FIND_COORDINATOR:
+        _rewrite_coordinators(answer, header.api_version, nodes)
+    else:
+        _rewrite_brokers(answer, "node_id" if api_key == ApiKey.METADATA else "broker_id", nodes)
+    return codec.encode_response(answer, header.correlation_id)
 
 
 def _rewrite_brokers(answer: Any, id_field: str, nodes: Nodes) -> None:

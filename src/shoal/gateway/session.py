@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, Protocol
 
 from ..client.connection import Connection
@@ -21,6 +21,7 @@ from ..records.down_conversion import DownConversion
 from . import broker_configs
 from .client_connection import Client, ClientGone, Incoming
 from .login import Conversation, Passing
+from .message_memory import MessageMemory
 from .nodes import Nodes
 from .replica_ids import HEAD_BYTES, Impostor, check_replica_id, has_replica_id
 from .rewriting import rewrite
@@ -31,7 +32,7 @@ from .translation.request import Part, TranslatedRequest
 from .translation.topic_limits import TopicLimits
 from .upstream import Upstream
 from .versions import OLDEST_TRANSLATED, REWRITTEN, served_versions
-from .working import LARGE_REQUEST_BYTES, working
+from .working import LARGE_BYTES, working
 
 __all__ = ["Session"]
 
@@ -82,6 +83,7 @@ class Session:
         connect: Connect,
         tell: Callable[[str], object],
         topic_limits: TopicLimits,
+        memory: MessageMemory,
         on_proof: Callable[[], object] = lambda: None,
     ) -> None:
         """
@@ -95,6 +97,7 @@ class Session:
             connect: Opens the other one.
             tell: Takes a sentence for whoever runs the gateway.
             topic_limits: Those of topics that old clients produce to.
+            memory: What large requests and answers of all clients may take.
             on_proof: Called when the client has logged in, or has sent a request if it need not log in.
 
         """
@@ -109,6 +112,7 @@ class Session:
         self._begun: list[Connection] = []
         self._tell = tell
         self._topic_limits = topic_limits
+        self._memory = memory
         self._on_proof = on_proof
         self._passing = Passing(client, self._broker) if settings.pass_through else None
         self._fetches = FetchTranslation(settings, tell)
@@ -193,9 +197,7 @@ class Session:
             self._alter_configs(upstream, request)
         elif header.api_key in REWRITTEN:
             request.check_size(_LARGEST_REWRITTEN)
-            upstream.forward(request)
-            answer = upstream.receive()
-            self._client.send(rewrite(header, answer, upstream.connection.sizes.values, self._nodes))
+            self._relay_rewritten(upstream, request)
         elif header.api_key == ApiKey.PRODUCE and self._acks(request) == 0:
             upstream.forward(request, answered=False)
         else:
@@ -334,14 +336,16 @@ class Session:
 
     def _alter_configs(self, upstream: Upstream, request: Incoming) -> None:
         """Pass a change of settings on, unless it is for a broker's."""
-        frame = request.whole(_LARGEST_WITHOUT_RECORDS)
-        try:
-            with working(len(frame)):
-                refusal = broker_configs.refusal(request.header, frame)
-        except ProtocolError as error:
-            raise ClientGone(str(error)) from error
+        with self._held(request, _LARGEST_WITHOUT_RECORDS) as frame:
+            try:
+                with working(len(frame)):
+                    refusal = broker_configs.refusal(request.header, frame)
+            except ProtocolError as error:
+                raise ClientGone(str(error)) from error
+            if refusal is None:
+                upstream.forward(request)
         if refusal is None:
-            upstream.forward(request)
+            request.let_go()
             upstream.relay_answer()
             return
         api = ApiKey(request.header.api_key).name
@@ -350,18 +354,54 @@ class Session:
         )
         self._client.send(codec.encode_response(refusal, request.header.correlation_id))
 
+    def _relay_rewritten(self, upstream: Upstream, request: Incoming) -> None:
+        """Send the answer to the client with the gateway's addresses."""
+        upstream.forward(request)
+        request.let_go()
+        with ExitStack() as sending:
+            self._client.send(self._rewritten(upstream, request.header, sending))
+
+    def _rewritten(self, upstream: Upstream, header: RequestHeader, sending: ExitStack) -> bytes:
+        size = upstream.begin_answer()
+        frame = upstream.receive_rest(size) if size <= LARGE_BYTES else None
+        with working(size, self._client.check_answer):
+            if frame is None:
+                frame = upstream.receive_rest(size)
+            answer = rewrite(header, frame, upstream.connection.sizes.values, self._nodes)
+            del frame
+            sending.enter_context(self._memory.answer(self._client, len(answer)))
+            return answer
+
     def _translate(self, upstream: Upstream, request: Incoming) -> None:
+        with ExitStack() as sending:
+            self._send(self._parts(upstream, request, sending))
+
+    def _parts(self, upstream: Upstream, request: Incoming, sending: ExitStack) -> Sequence[Part]:
+        """Translate a request, and let go of it before the answer is sent."""
         header = request.header
         assert header.api_key in OLDEST_TRANSLATED
-        frame = request.whole(self._largest_translated(header))
-        with self._turn(header, len(frame)):
+        largest = self._largest_translated(header)
+        with self._held(request, largest) as frame, self._turn(header, len(frame)):
             parts = self._translated(upstream, header, frame)
-        self._send(parts)
+            whole = sum(len(each) for each in parts if not isinstance(each, DownConversion))
+            sending.enter_context(self._memory.answer(self._client, whole))
+        request.let_go()
+        return parts
+
+    @contextmanager
+    def _held(self, request: Incoming, largest: int) -> Iterator[memoryview]:
+        """Receive a request, as soon as there is room for it; it takes that until the end of the context."""
+        request.check_size(largest)
+        with self._memory.request(self._client, request.size) as share:
+            frame = request.whole(largest)
+            if share is not None:
+                share.is_received = True
+            yield frame
 
     @staticmethod
     def _turn(header: RequestHeader, size: int) -> AbstractContextManager[None]:
         """Wait for a turn at a request that takes CPU; those with records take turns at converting them."""
-        is_small = size <= LARGE_REQUEST_BYTES
+        is_small = size <= LARGE_BYTES
         if header.api_key == ApiKey.PRODUCE or (header.api_key == ApiKey.FETCH and is_small):
             return nullcontext()
         return working(size)

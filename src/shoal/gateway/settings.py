@@ -49,6 +49,7 @@ class GatewaySettings:
         largest_produced_bytes: The most that a message set in a Produce request may expand to; each of its
             messages counts as 64 bytes at least.
         largest_request_bytes: Of a request that has to be translated; what passes through is never held.
+        queued_request_bytes: Of all requests that are translated at the same time, and larger than 64 KiB.
         apis: The keys of the APIs that clients may use, besides ApiVersions.
         allow_broker_configs: Let clients change the settings of brokers too, logins at the cluster included.
         idle_s: For how long a client may keep the gateway waiting, between requests and within them.
@@ -73,6 +74,7 @@ class GatewaySettings:
     most_connections_per_address: int | None = None
     largest_produced_bytes: int = 16 * 1024 * 1024
     largest_request_bytes: int = 16 * 1024 * 1024
+    queued_request_bytes: int = 256 * 1024 * 1024
     apis: frozenset[int] = frozenset(API_NAMES)
     allow_broker_configs: bool = False
     idle_s: float = 600.0

@@ -15,7 +15,7 @@ from ..protocol.codec import RequestHeader
 from ..protocol.primitives import INT32
 from .client_connection import PIECE_BYTES, Client, ClientGone, Incoming
 from .versions import name_of
-from .working import waiting
+from .working import LARGE_BYTES, answer_is_large, waiting
 
 __all__ = ["TooLarge", "Upstream"]
 
@@ -91,12 +91,26 @@ class Upstream:
             TooLarge: It is larger than that.
 
         """
+        with waiting(self._client.check_answer):
+            size = self.begin_answer(largest)
+            if size <= LARGE_BYTES:
+                return self.receive_rest(size)
+            answer_is_large()
+        return self.receive_rest(size)
+
+    def begin_answer(self, largest: int | None = None) -> int:
+        """
+        Wait for the answer to begin, and return its size; :meth:`receive_rest` returns it.
+
+        Args:
+            largest: As for :meth:`receive`.
+
+        Raises:
+            TooLarge: It is larger than that.
+
+        """
         if largest is None:
             largest = min(self.connection.sizes.of_cluster, self.connection.largest_answer)
-        with waiting():
-            return self._receive(largest)
-
-    def _receive(self, largest: int) -> memoryview:
         size = self._begin_answer()
         if size > largest:
             raise TooLarge(
@@ -104,6 +118,10 @@ class Upstream:
                 f"cluster really needs more, raise {ANSWER_BYTES_PROPERTY} in the upstream properties, or "
                 "--max-decompressed-bytes for a batch"
             )
+        return size
+
+    def receive_rest(self, size: int) -> memoryview:
+        """Receive an answer that has begun; see :meth:`receive`."""
         # An idle client holds no buffer, and nobody's allocator keeps one.
         view = memoryview(mmap.mmap(-1, size) if size > PIECE_BYTES else bytearray(size))
         position = 0

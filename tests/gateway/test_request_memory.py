@@ -1,0 +1,93 @@
+"""What requests that have to be translated may take together."""
+
+from __future__ import annotations
+
+import gc
+import struct
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from shoal.broker import BrokerCluster
+from shoal.error_codes import ErrorCode
+from shoal.gateway.client_connection import Client, Incoming
+from tests.batches import message
+from tests.broker.wire import Wire
+from tests.gateway.behind import Behind, gateway_before, wait_until
+
+Connect = Callable[[str], Wire]
+
+MIB = 1024 * 1024
+BUDGET = 3 * MIB
+
+
+@pytest.fixture
+def limited(cluster: BrokerCluster) -> Iterator[Behind]:
+    with gateway_before(cluster, queued_request_bytes=BUDGET, largest_request_bytes=MIB) as behind:
+        yield behind
+
+
+def half_sent(behind: Behind, connect: Connect, topic: str) -> Wire:
+    """Send a Produce request of a MiB but for its last byte."""
+    fields = struct.pack(">hhih", 0, 2, 1, -1) + struct.pack(">hi", -1, 30_000)
+    fields += struct.pack(">ih", 1, len(topic)) + topic.encode() + struct.pack(">ii", 1, 0)
+    records = MIB - len(fields) - 4
+    wire = connect(behind.address(topic))
+    wire.send_bytes(struct.pack(">i", MIB) + fields + struct.pack(">i", records) + bytes(records - 1))
+    return wire
+
+
+def held_bytes() -> int:
+    gc.collect()
+    return sum(len(each._head) for each in gc.get_objects() if type(each) is Incoming)
+
+
+def test_half_sent_requests_take_no_more_than_the_budget_and_small_ones_are_served(
+    limited: Behind, connect: Connect
+) -> None:
+    topic = limited.new_topic()
+    for _ in range(5):
+        half_sent(limited, connect, topic)
+    budget = limited.gateway._memory._requests
+    wait_until(lambda: (len(budget._taken), len(budget._waiting)) == (3, 2), "they take another share")
+    wait_until(lambda: held_bytes() >= BUDGET - 3, "the first are not received")
+    with Wire(limited.address(topic)) as small:
+        assert small.produce(topic, message(1, b"small"), version=2).error_code == ErrorCode.NONE
+    assert held_bytes() < BUDGET + MIB // 2
+
+
+def test_large_request_is_served_when_half_sent_ones_hold_the_budget(
+    limited: Behind, connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("shoal.net.memory_budget._PATIENCE_S", 0.2)
+    topic = limited.new_topic()
+    budget = limited.gateway._memory._requests
+    oldest = half_sent(limited, connect, topic)
+    wait_until(lambda: len(budget._taken) == 1, "it takes no memory")
+    for _ in range(2):
+        half_sent(limited, connect, topic)
+    wait_until(lambda: len(budget._taken) == 3, "they take no memory")
+    with Wire(limited.address(topic)) as honest:
+        produced = honest.produce(topic, message(1, bytes(500_000)), version=2)
+        assert produced.error_code == ErrorCode.NONE
+        wait_until(lambda: len(budget._taken) == 2, "its memory is not given back")
+    assert oldest.receive_frame() is None
+    assert "a request of 1048576 bytes from 127.0.0.1 was not received while others waited" in caplog.text
+    assert "--max-queued-request-bytes is 3145728" in caplog.text
+
+
+def test_request_is_let_go_of_before_its_answer_is_sent(
+    limited: Behind, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_sending: list[tuple[int, int]] = []
+
+    def send(client: Client, data: bytes) -> None:
+        at_sending.append((len(limited.gateway._memory._requests._taken), held_bytes()))
+        original(client, data)
+
+    original = Client.send
+    monkeypatch.setattr(Client, "send", send)
+    topic = limited.new_topic()
+    wire = connect(limited.address(topic))
+    assert wire.produce(topic, message(1, bytes(500_000)), version=2).error_code == ErrorCode.NONE
+    assert at_sending == [(0, 0)]
