@@ -42,7 +42,7 @@ _TOKENS = st.one_of(
 def test_token_logs_nobody_in_and_is_answered_or_refused(
     users: UserFile, mechanism: str, tokens: list[bytes]
 ) -> None:
-    exchange = begin_exchange(mechanism, users)
+    exchange = begin_exchange(mechanism, users, lambda: None)
     with contextlib.suppress(LoginFailed):
         for token in tokens:
             exchange.receive(token)
