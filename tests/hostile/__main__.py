@@ -13,12 +13,11 @@ import sys
 import time
 from pathlib import Path
 
-from .client_campaign import ClientResult, Target, attack_server
+from .client_campaign import SERVERS, ClientResult, Target, attack_server
 from .cluster_campaign import ClusterResult, lie_to_all
 from .command_campaign import CommandResult, lie_to_commands
 from .report import client_table, cluster_line_of, cluster_table, command_line_of, line_of
 
-_SERVERS = ("broker", "gateway")
 _LINE_EVERY = 10
 
 
@@ -26,7 +25,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.hostile", description=__doc__)
     parser.add_argument("--seed", type=int, help="repeat a run; random and printed if it is not given")
     parser.add_argument(
-        "--only", choices=[*_SERVERS, "cluster", "commands"], help="only this part (default: all in turn)"
+        "--only", choices=[*SERVERS, "cluster", "commands"], help="only this part (default: all in turn)"
     )
     parser.add_argument("--requests", type=int, default=500_000, help="for each server (default: 500,000)")
     parser.add_argument("--lies", type=int, default=1_000, help="of a cluster (default: 1,000)")
@@ -56,7 +55,7 @@ def main() -> int:
     deadline = time.monotonic() + args.minutes * 60 if args.minutes else float("inf")
     clusters = [_lie(seed, args, deadline)] if args.only in (None, "cluster") else []
     commands = [_lie_to_commands(seed, args, deadline)] if args.only in (None, "commands") else []
-    clients = [_attack(each, seed, args, deadline) for each in _SERVERS if args.only in (None, each)]
+    clients = [_attack(each, seed, args, deadline) for each in SERVERS if args.only in (None, each)]
     tables = [client_table(clients, seed)] if clients else []
     tables += [cluster_table(each, seed) for each in clusters]
     tables += [command_line_of(each) + "\n" for each in commands]

@@ -21,7 +21,10 @@ from shoal.protocol.apis import ApiKey
 
 from .inputs import Input, Kind
 
-__all__ = ["HANG_S", "End", "Tally", "attack"]
+__all__ = ["HANG_S", "End", "LogIn", "Tally", "attack"]
+
+#: Logs in on a new socket.
+LogIn = Callable[[socket.socket], None]
 
 #: Answers to arrays of hundreds of partitions took 3 s. By the caller's clock, which may leave out what the
 #: machine did meanwhile.
@@ -80,9 +83,11 @@ class Tally:
 class _Connection:
     """One connection, and the request that is on it."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
+    def __init__(self, address: tuple[str, int], log_in: LogIn | None) -> None:
         self.socket = socket.create_connection(address, timeout=HANG_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if log_in is not None:
+            log_in(self.socket)
         self.socket.setblocking(False)
         self.sent: Input | None = None
         self.began = 0.0
@@ -148,8 +153,13 @@ def attack(
     inputs: Iterator[Input],
     connections: int,
     clock: Callable[[], float] = time.monotonic,
+    log_in: LogIn | None = None,
 ) -> Tally:
-    """Send all inputs, over so many connections at a time, and return what came of them by a clock."""
+    """
+    Send all inputs, over so many connections at a time, and return what came of them by a clock.
+
+    Each connection logs in first if it is told how.
+    """
     tally = Tally()
     selector = selectors.DefaultSelector()
     busy: set[_Connection] = set()
@@ -162,7 +172,7 @@ def attack(
                 connection.socket.close()
             return
         if connection is None:
-            connection = _Connection(address)
+            connection = _Connection(address, log_in)
         connection.begin(following, clock())
         busy.add(connection)
         selector.register(connection.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, connection)

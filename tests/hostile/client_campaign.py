@@ -9,6 +9,8 @@ and an honest client is served all the while. After each, these promises are che
   wait for a CPU;
 - the honest client was served each time, within :data:`SERVED_S`;
 - threads and sockets are back to what they were before the first step, within :data:`BACK_S`;
+- a gateway that asks for a login serves no stranger, hangs up on each, and never has more threads than its
+  connections may have;
 - the process never needed more memory than :data:`MOST_BYTES`.
 """
 
@@ -18,30 +20,34 @@ import contextlib
 import itertools
 import os
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 import psutil
 
 from rig.process import peak_rss_of
+from shoal.gateway.login.credential import HASHES, salted
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from tests.broker.wire import Wire
 from tests.integration.gateway_process import gateway_process
 from tests.server_process import ServerProcess
 
-from .attackers import End, Tally, attack
+from .attackers import End, LogIn, Tally, attack
 from .bombs import BOMBS, bomb
 from .crowd import Crowd
 from .fair_clock import FairClock
 from .inputs import TOPICS, Input, draw_input
 from .probe import Probe
+from .strangers import PASSWORD, USER, Stranger, flood, log_in, visit
 
-__all__ = ["MOST_BYTES", "SERVED_S", "ClientResult", "Target", "attack_server"]
+__all__ = ["MOST_BYTES", "SERVED_S", "SERVERS", "ClientResult", "Target", "attack_server"]
 
 _MEGABYTE = 1 << 20
 
@@ -50,7 +56,18 @@ SERVED_S = 30.0
 BACK_S = 30.0
 MOST_BYTES = 1024 * _MEGABYTE
 
+#: What can be attacked. Behind the last one is a gateway with users, which stands for a locked cluster.
+SERVERS = ("broker", "gateway", "gateway-users", "gateway-pass-through")
+_WITH_LOGIN = SERVERS[2:]
+
 _CONNECTIONS = 32
+#: Of a gateway that asks for a login: more than the campaign has at a time, but for a flood of strangers.
+_MOST_CONNECTIONS = 100
+_FLOOD = 500
+#: So many that a flood comes faster than its passwords can be looked at.
+_ITERATIONS = 40_000
+#: Its threads for other things, and for connections that just ended: they do not grow with a flood.
+_OTHER_THREADS = 250
 _BOMBS_IN_A_STEP = 2
 _FOREIGN = ("Traceback (most recent call last)", "Exception in thread", "a request failed", "unexpected ")
 
@@ -61,15 +78,15 @@ class Target:
     A server under attack.
 
     Attributes:
-        name: ``broker`` or ``gateway``.
+        name: One of :data:`SERVERS`.
         process: What is attacked.
-        behind: The gateway's cluster.
+        behind: What is behind a gateway; the broker comes last.
 
     """
 
     name: str
     process: ServerProcess
-    behind: ServerProcess | None = None
+    behind: tuple[ServerProcess, ...] = ()
 
     @property
     def address(self) -> tuple[str, int]:
@@ -78,7 +95,12 @@ class Target:
 
     @property
     def processes(self) -> list[ServerProcess]:
-        return [self.process] if self.behind is None else [self.process, self.behind]
+        return [self.process, *self.behind]
+
+    @property
+    def log_in(self) -> LogIn | None:
+        """How its clients log in, if they have to."""
+        return log_in if self.name in _WITH_LOGIN else None
 
     @classmethod
     @contextlib.contextmanager
@@ -95,10 +117,41 @@ class Target:
                     "shoal.multi.batch.produce=true",
                 ]
             broker = stack.enter_context(ServerProcess("broker", room / "broker.log", arguments).running())
-            if name == "broker":
-                yield cls(name, broker)
-            else:
-                yield cls(name, stack.enter_context(gateway_process(broker.address)), broker)
+            behind: tuple[ServerProcess, ...] = (broker,)
+            if name in _WITH_LOGIN:
+                limits = ("--max-connections", str(_MOST_CONNECTIONS))
+                options = (*_users(room), *(limits if name == "gateway-users" else ()))
+                locked = stack.enter_context(gateway_process(broker.address, *options))
+                behind = (locked, broker)
+            match name:
+                case "broker":
+                    yield cls(name, broker)
+                case "gateway":
+                    yield cls(name, stack.enter_context(gateway_process(broker.address)), behind)
+                case "gateway-users":
+                    yield cls(name, locked, (broker,))
+                case _:
+                    config = room / "upstream.properties"
+                    config.write_text("security.protocol=SASL_PLAINTEXT\n")
+                    passing = gateway_process(
+                        locked.address,
+                        "--upstream-config",
+                        str(config),
+                        "--sasl-pass-through",
+                        "--broker-ids",
+                        "1",
+                        *limits,
+                    )
+                    yield cls(name, stack.enter_context(passing), behind)
+
+
+def _users(room: Path) -> tuple[str, ...]:
+    """Write a file of users, and return the options by which a gateway asks for their login."""
+    file = room / "users.toml"
+    file.touch(mode=0o600)
+    secrets = {each: salted(each, PASSWORD.encode(), b"salt of 16 bytes", _ITERATIONS) for each in HASHES}
+    file.write_text("\n".join([f"[{USER}]", *(f'{name} = "{each}"' for name, each in secrets.items()), ""]))
+    return ("--users", str(file), "--sasl-mechanisms", "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512")
 
 
 @dataclass
@@ -107,6 +160,7 @@ class ClientResult:
     What a campaign against one server came to.
 
     Attributes:
+        strangers: How many of which kind came without a login.
         without_cpu_s: For how long the processes waited for a CPU of the machine.
         problems: The promises that were broken, each with the step.
 
@@ -116,6 +170,7 @@ class ClientResult:
     steps: int = 0
     ends: Counter[End] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
+    strangers: Counter[Stranger] = field(default_factory=Counter)
     bombs: int = 0
     crowd: int = 0
     longest_s: float = 0.0
@@ -175,21 +230,32 @@ class _Step:
     def run(self, numbers: list[int]) -> None:
         _begin_anew(self.target)
         with (
-            Probe(self.target.process.address) as probe,
+            Probe(self.target.process.address, self.target.log_in) as probe,
+            _Watch(self.target.process) as watch,
             Crowd(self.target.address, self.seed, self.result.steps) as crowd,
         ):
             clock = FairClock([os.getpid(), *(each.process_id for each in self.target.processes)])
             began = time.monotonic()
-            self.result.add(attack(self.target.address, self._inputs(numbers), _CONNECTIONS, clock.now))
+            if self.target.log_in is not None:
+                self._invite_strangers(len(numbers) // 4)
+            inputs = self._inputs(numbers)
+            self.result.add(attack(self.target.address, inputs, _CONNECTIONS, clock.now, self.target.log_in))
             self.result.without_cpu_s += time.monotonic() - began - clock.now()
-            threads = psutil.Process(self.target.process.process_id).num_threads()
-            self.result.most_threads = max(self.result.most_threads, threads)
+        self.result.most_threads = max(self.result.most_threads, watch.most_threads)
+        if self.target.log_in is not None and watch.most_threads > _MOST_CONNECTIONS + _OTHER_THREADS:
+            self._complain(f"it had {watch.most_threads} threads for {_MOST_CONNECTIONS} connections")
         self.result.crowd += crowd.clients
         self.result.served += probe.served
         self.result.longest_served_s = max(self.result.longest_served_s, probe.longest_s)
         self.result.problems += probe.problems
         if probe.longest_s > SERVED_S:
             self.result.problems.append(f"an honest client was served after {probe.longest_s:.1f} s only")
+
+    def _invite_strangers(self, count: int) -> None:
+        flood(self.target.address, self.seed, self.result.steps, _FLOOD)
+        visits = visit(self.target.address, self.seed, self.result.steps, count)
+        self.result.strangers += visits.kinds
+        self.result.problems += visits.problems
 
     def _inputs(self, numbers: list[int]) -> Iterator[Input]:
         """Put bombs among the step's inputs, each kind in its turn."""
@@ -228,6 +294,29 @@ class _Step:
         self.result.problems.append(f"{self.target.name}, step {self.result.steps}: {problem}")
 
 
+class _Watch:
+    """Sees the most threads that a process has meanwhile; use it as a context manager."""
+
+    def __init__(self, process: ServerProcess) -> None:
+        self._process = psutil.Process(process.process_id)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.most_threads = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):  # that it ended is found elsewhere
+            while not self._ended.wait(0.05):
+                self.most_threads = max(self.most_threads, self._process.num_threads())
+
+
 def _held(process: ServerProcess) -> tuple[int, int]:
     """Return how many threads and sockets a process has; its files are topics' segments, which may grow."""
     found = psutil.Process(process.process_id)
@@ -246,7 +335,7 @@ def _is_more(held: tuple[int, int], before: tuple[int, int]) -> bool:
 def _begin_anew(target: Target) -> None:
     """Delete the topics that requests write to, and create them again, so that logs stay short."""
     topic_state = request_class(ApiKey.DELETE_TOPICS).DeleteTopicState
-    with Wire((target.behind or target.process).address) as wire:
+    with Wire(target.processes[-1].address) as wire:
         wire.call(
             ApiKey.DELETE_TOPICS,
             6,

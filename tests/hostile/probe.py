@@ -12,6 +12,8 @@ from shoal.protocol.apis import ApiKey
 from tests.batches import batch
 from tests.broker.wire import Wire
 
+from .attackers import LogIn
+
 __all__ = ["Probe"]
 
 _TOPIC = "probe"
@@ -29,8 +31,9 @@ class Probe:
 
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, log_in: LogIn | None = None) -> None:
         self._address = address
+        self._log_in = log_in
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.served = 0
@@ -38,7 +41,7 @@ class Probe:
         self.problems: list[str] = []
 
     def __enter__(self) -> Self:
-        with Wire(self._address) as wire:
+        with self._connected() as wire:
             wire.create_topic(_TOPIC)
         self._thread.start()
         return self
@@ -52,8 +55,15 @@ class Probe:
         self._ended.set()
         self._thread.join()
 
+    def _connected(self) -> Wire:
+        wire = Wire(self._address, "honest")
+        if self._log_in is not None:
+            self._log_in(wire._socket)
+        return wire
+
     def _run(self) -> None:
-        while not self._ended.wait(_EVERY_S):
+        is_ended = False  # it comes once at least
+        while not is_ended:
             began = time.monotonic()
             try:
                 self._look()
@@ -63,9 +73,10 @@ class Probe:
             else:
                 self.served += 1
             self.longest_s = max(self.longest_s, time.monotonic() - began)
+            is_ended = self._ended.wait(_EVERY_S)
 
     def _look(self) -> None:
-        with Wire(self._address, "honest") as wire:
+        with self._connected() as wire:
             assert wire.call(ApiKey.METADATA, 1, topics=[]).brokers
             appended = wire.produce(_TOPIC, batch(1), version=9)
             assert appended.error_code == ErrorCode.NONE, ErrorCode(appended.error_code)
