@@ -52,7 +52,7 @@ NOT_LONG = {
 
 
 #: What clients say of error codes that came after them.
-REFUSED = re.compile("unexpected error|unsupported|unknown error", re.IGNORECASE)
+REFUSED = re.compile("unexpected error|unsupported|unknown error|unknown compression type", re.IGNORECASE)
 #: Kafka 3.9.1 sends null in the place of messages then, which Java 0.9 cannot read.
 REFUSED_BY_KAFKA_3 = re.compile(f"{REFUSED.pattern}|error reading field 'record_set'", re.IGNORECASE)
 
