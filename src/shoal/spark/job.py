@@ -700,7 +700,7 @@ def listening_host(options: MirrorOptions) -> str:
     """Where to listen for the tasks: those of a cluster come to where Spark's own driver listens."""
     if is_on_this_machine(options.master):
         return "127.0.0.1"
-    # As Spark itself; the token and the limits of control/driver.py guard it.
+    # As Spark itself; the token and the limits of control/server.py guard it.
     return dict(options.spark_conf).get("spark.driver.bindAddress", "0.0.0.0")  # noqa: S104
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar, cast
@@ -182,7 +182,10 @@ class SourceCompacted(Scenario):
         stage.task()
         for number, partition in enumerate(stage.partitions):
             if stage.dice.random() < 0.6:
-                _compact_source(stage, number, partition)
+                self.compact(stage, number, partition)
+
+    def compact(self, stage: Stage, number: int, partition: Partition) -> None:
+        partition.history.log = _compact(stage.source, stage, number, partition)
 
     def _update(self, partition: Partition, dice: random.Random) -> None:
         """Write updates of few keys with few values; some repeat an earlier one with its time."""
@@ -213,28 +216,17 @@ class DestinationCompacted(SourceCompacted):
     def copy(self, stage: Stage, number: int) -> list[Content]:
         return content_of(stage.destination.log(stage.topic, number), is_compacted=True)
 
-    def round(self, stage: Stage) -> None:
-        for partition in stage.partitions:
-            self._update(partition, stage.dice)
-        stage.task()
-        for number, partition in enumerate(stage.partitions):
-            if stage.dice.random() < 0.6:
-                shown = {record.value for record in partition.history.committed}
-                _compact(stage.destination, stage, number, shown)
+    def compact(self, stage: Stage, number: int, partition: Partition) -> None:
+        _compact(stage.destination, stage, number, partition)
 
 
-def _compact_source(stage: Stage, number: int, partition: Partition) -> None:
+def _compact(broker: Broker, stage: Stage, number: int, partition: Partition) -> Log:
     """
-    Let the log cleaner run: up to some offset only the last update of each key stays.
+    Let a broker's log cleaner run: up to some offset only the last update of each key stays.
 
-    As the cleaner does, drop aborted records, and let them replace nothing.
+    As the cleaner does, drop aborted records, and let them replace nothing. Returns the new log.
     """
     shown = {record.value for record in partition.history.committed}
-    partition.history.log = _compact(stage.source, stage, number, shown)
-
-
-def _compact(broker: Broker, stage: Stage, number: int, shown: Container[bytes | None]) -> Log:
-    """Let the log cleaner of a broker run over a partition, and return the new log."""
     before = broker.log(stage.topic, number)
     cleaned_up_to = stage.dice.randint(0, before.log_end_offset)
     last: dict[bytes | None, int] = {}
