@@ -1,4 +1,4 @@
-"""
+r"""
 What a mirror maker's own classes are derived from, and ready handlers (docs/from-mirrormaker.md).
 
 ``shoal mirror-maker --message.handler shoal.handlers:RenameTopics --message.handler.args '(.*)=west.\\1' …``

@@ -1,0 +1,1 @@
+"""The adapter to Spark: the data source, and a mirror's jobs. The only package that imports pyspark."""

@@ -29,7 +29,7 @@ from shoal.topic_partition import TopicPartition
 __all__ = ["mirror"]
 
 
-def mirror(
+def mirror(  # noqa: D417 (docs/cli.md describes its options, which are the command's)
     source: str | Mapping[str, str],
     destination: str | Mapping[str, str],
     topics: str,

@@ -1,4 +1,4 @@
-"""
+r"""
 ``sasl.jaas.config`` as Java reads it.
 
 One login module, a flag, options, a semicolon::

@@ -1,4 +1,4 @@
-"""
+r"""
 Which topics are mirrored, and what they are called at the destination.
 
 ``--topics`` is a comma-separated list. An entry that could be a topic's name

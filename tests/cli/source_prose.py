@@ -1,0 +1,99 @@
+"""Reads the prose of Python modules: docstrings, comments, and texts for users, for test_source_prose.py.
+
+A docstring's examples (`>>>`) and the names of its `Args` and `Attributes` are left out, and so are comments
+for tools (`# noqa`, `# type:`). A comment of several lines counts as one paragraph.
+"""
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.cli.prose import Sentence, read_sentences
+
+#: A comment for a tool: no prose.
+_FOR_TOOLS = re.compile(r"#!|#\s*(?:noqa|type:|pragma:|ruff:|mypy:|fmt:)")
+#: A line of an interactive example, and its output up to the next empty line.
+_EXAMPLE = re.compile(r"^\s*>>>.*?(?=\n\s*\n|\Z)", re.MULTILINE | re.DOTALL)
+#: A section's heading (`Raises:`), and an entry's name in one (`max_bytes:`), as Google's style has them.
+_SECTION = re.compile(
+    r"^\s*(?:Args|Attributes|Returns|Yields|Raises|Example|Examples|Note):\s*$", re.MULTILINE
+)
+_ENTRY = re.compile(r"^\s+\*{0,2}[A-Za-z_][\w.]*(?:, \*{0,2}[A-Za-z_][\w.]*)*: ", re.MULTILINE)
+#: Sphinx's literal blocks.
+_LITERAL_BLOCK = re.compile(r"::\n\n((?: {4,}.*\n|\n)+)", re.MULTILINE)
+#: A table, from its upper rule to its lower one.
+_TABLE = re.compile(r"^ *=+(?: +=+)+ *$.*^ *=+(?: +=+)+ *$", re.MULTILINE | re.DOTALL)
+#: A text of so many words is for a person, and not a name or a format.
+_FEWEST_WORDS_OF_A_TEXT = 4
+_WORDS = re.compile(r"[A-Za-z]+(?:'[a-z]+)?")
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text of a module.
+
+    Attributes:
+        line: The number of its first line, from 1.
+        prose: The text, as Markdown that `read_sentences` takes.
+    """
+
+    line: int
+    prose: str
+
+    def sentences(self) -> list[Sentence]:
+        return [
+            Sentence(self.line + each.line - 1, each.text, each.opens) for each in read_sentences(self.prose)
+        ]
+
+
+def read_docstrings(module: Path) -> Iterator[Text]:
+    """Yield the docstrings of a module, its classes and functions."""
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            docstring = ast.get_docstring(node)
+            if docstring is not None:
+                yield Text(node.body[0].lineno, _without_markup(docstring))
+
+
+def read_comments(module: Path) -> Iterator[Text]:
+    """Yield the comments of a module, those on consecutive lines as one."""
+    lines: list[str] = []
+    first = last = 0
+    source = io.StringIO(module.read_text(encoding="utf-8"))
+    for token in tokenize.generate_tokens(source.readline):
+        if token.type != tokenize.COMMENT or _FOR_TOOLS.match(token.string):
+            continue
+        if lines and token.start[0] != last + 1:
+            yield Text(first, "\n".join(lines))
+            lines = []
+        if not lines:
+            first = token.start[0]
+        lines.append(token.string.lstrip("#: "))
+        last = token.start[0]
+    if lines:
+        yield Text(first, "\n".join(lines))
+
+
+def read_messages(module: Path) -> Iterator[Text]:
+    """Yield the string literals of a module that people read: errors, warnings, help."""
+    tree = ast.parse(module.read_text(encoding="utf-8"))
+    # Docstrings are the only strings that are statements.
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            words = len(_WORDS.findall(node.value))
+            if words >= _FEWEST_WORDS_OF_A_TEXT:
+                yield Text(node.lineno, node.value)
+
+
+def _without_markup(docstring: str) -> str:
+    text = _EXAMPLE.sub(lambda match: "\n" * match.group().count("\n"), docstring)
+    text = _LITERAL_BLOCK.sub(lambda match: ".\n" + "\n" * (match.group().count("\n") - 1), text)
+    text = _TABLE.sub(lambda match: "\n" * match.group().count("\n"), text)
+    text = _SECTION.sub("", text)
+    # Each entry is a paragraph of its own, and its name no word of it.
+    return _ENTRY.sub("- ", text)

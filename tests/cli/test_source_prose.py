@@ -1,0 +1,163 @@
+"""Docstrings, comments and messages are in the same plain language as the documents (see test_prose.py).
+
+`python -m tests.cli.test_source_prose src/shoal/verify` lists the findings of a part, and its rates.
+"""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.prose import Sentence
+from tests.cli.source_prose import read_comments, read_docstrings, read_messages
+from tests.cli.test_prose import (
+    FORBIDDEN,
+    LEAST_PER_1000,
+    MOST_PER_1000,
+    MOST_WORDS_IN_A_SENTENCE,
+    has_no_actor,
+)
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "shoal"
+
+
+def packages() -> list[str]:
+    """Return the packages of `src`, as paths from `shoal`, which is `.`."""
+    return sorted({module.parent.relative_to(SOURCE).as_posix() for module in SOURCE.rglob("*.py")})
+
+
+#: Packages that still have to be rewritten. The list may only shrink.
+NOT_REWRITTEN = {
+    ".",
+    "broker",
+    "broker/apis",
+    "broker/coordination",
+    "broker/old_clients",
+    "broker/serving",
+    "broker/storage",
+    "cli",
+    "client",
+    "client/consumer",
+    "client/membership",
+    "client/producer",
+    "client/security",
+    "gateway",
+    "gateway/login",
+    "gateway/translation",
+    "mirroring",
+    "mirroring/control",
+    "mirroring/driver",
+    "mirroring/model",
+    "mirroring/monitoring",
+    "mirroring/monitoring/http_server",
+    "mirroring/monitoring/page",
+    "mirroring/prepare",
+    "mirroring/task",
+    "mirroring/task/resume",
+    "mirrormaker",
+    "net",
+    "protocol",
+    "records",
+    "records/down_conversion",
+    "spark",
+    "spark/launch",
+    "verify",
+}
+
+
+def modules_of(package: str) -> list[Path]:
+    """Return the modules of a package, without those of packages in it."""
+    return sorted((SOURCE / package).glob("*.py"))
+
+
+def prose_of(modules: Iterable[Path]) -> list[tuple[Path, Sentence]]:
+    """Return the sentences of docstrings and comments."""
+    return [
+        (module, sentence)
+        for module in modules
+        for read in (read_docstrings, read_comments)
+        for text in read(module)
+        for sentence in text.sentences()
+    ]
+
+
+def messages_of(modules: Iterable[Path]) -> list[tuple[Path, Sentence]]:
+    return [
+        (module, sentence)
+        for module in modules
+        for text in read_messages(module)
+        for sentence in text.sentences()
+    ]
+
+
+def findings(modules: list[Path]) -> list[str]:
+    """Return each broken rule as a line: file, line, rule, sentence."""
+    found = [
+        (module, each, "forbidden word")
+        for module, each in [*prose_of(modules), *messages_of(modules)]
+        if FORBIDDEN.search(each.text)
+    ]
+    for module, each in prose_of(modules):
+        if has_no_actor(each):
+            found.append((module, each, "no actor"))
+        if each.length > MOST_WORDS_IN_A_SENTENCE:
+            found.append((module, each, f"{each.length} words"))
+    return [f"{module}:{each.line}: {rule}: {each.text}" for module, each, rule in found]
+
+
+def rates(modules: Iterable[Path]) -> dict[str, float]:
+    """Return how often each counted word occurs in 1,000 words of docstrings and comments."""
+    words = [word for _, sentence in prose_of(modules) for word in sentence.words]
+    counted = [*MOST_PER_1000, *LEAST_PER_1000]
+    return {word: 1000 * words.count(word) / max(1, len(words)) for word in counted}
+
+
+REWRITTEN = [package for package in packages() if package not in NOT_REWRITTEN]
+
+
+@pytest.mark.parametrize("package", REWRITTEN)
+def test_source_has_plain_sentences(package: str) -> None:
+    assert findings(modules_of(package)) == []
+
+
+def test_rates_of_words_over_rewritten_source() -> None:
+    modules = [module for package in REWRITTEN for module in modules_of(package)]
+    found = rates(modules)
+    assert {word: found[word] for word, most in MOST_PER_1000.items() if found[word] > most} == {}
+    assert {word: found[word] for word, least in LEAST_PER_1000.items() if found[word] < least} == {}
+
+
+def test_excluded_packages_exist() -> None:
+    assert set(packages()) >= NOT_REWRITTEN
+
+
+def test_prose_of_a_module_is_its_docstrings_and_comments(tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    module.write_text(
+        '"""Open a log.\n\nExample::\n\n    whoever\n\n>>> nobody\n"""\n'
+        "# One reason,\n# on two lines.\n"
+        "def f(max_bytes):  # noqa: D103\n"
+        '    """Read.\n\n    Args:\n        max_bytes: The limit.\n    """\n'
+        '    raise ValueError(f"{max_bytes}: is too large for it")\n',
+        encoding="utf-8",
+    )
+    assert [(each.line, each.text) for _, each in prose_of([module])] == [
+        (1, "Open a log."),
+        (3, "Example."),
+        (12, "Read."),
+        (15, "The limit."),
+        (9, "One reason,\non two lines."),
+    ]
+    assert [each.text for _, each in messages_of([module])] == [": is too large for it"]
+
+
+if __name__ == "__main__":
+    chosen = [
+        module
+        for name in sys.argv[1:]
+        for module in ([Path(name)] if name.endswith(".py") else sorted(Path(name).rglob("*.py")))
+    ]
+    print("\n".join(findings(chosen)))
+    print({word: round(rate, 1) for word, rate in rates(chosen).items()}, len(findings(chosen)), "findings")
