@@ -20,9 +20,9 @@ _FOR_TOOLS = re.compile(r"#!|#\s*(?:noqa|type:|pragma:|ruff:|mypy:|fmt:)")
 _EXAMPLE = re.compile(r"^\s*>>>.*?(?=\n\s*\n|\Z)", re.MULTILINE | re.DOTALL)
 #: A section's heading (`Raises:`), and an entry's name in one (`max_bytes:`), as Google's style has them.
 _SECTION = re.compile(
-    r"^\s*(?:Args|Attributes|Returns|Yields|Raises|Example|Examples|Note):\s*$", re.MULTILINE
+    r"^[ ]*(?:Args|Attributes|Returns|Yields|Raises|Example|Examples|Note):[ ]*$", re.MULTILINE
 )
-_ENTRY = re.compile(r"^\s+\*{0,2}[A-Za-z_][\w.]*(?:, \*{0,2}[A-Za-z_][\w.]*)*: ", re.MULTILINE)
+_ENTRY = re.compile(r"^[ ]+\*{0,2}[A-Za-z_][\w.]*(?:, \*{0,2}[A-Za-z_][\w.]*)*: ", re.MULTILINE)
 #: Sphinx's literal blocks.
 _LITERAL_BLOCK = re.compile(r"::\n\n((?: {4,}.*\n|\n)+)", re.MULTILINE)
 #: A table, from its upper rule to its lower one.
