@@ -19,7 +19,8 @@ from typing import Any, NamedTuple, Self
 from aiokafka.record import MemoryRecords
 
 from shoal.broker import Broker
-from shoal.broker.apis.call import Call
+from shoal.broker.call import Call
+from shoal.broker.state import BrokerState
 from shoal.broker.storage.log import Log
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig, IsolationLevel
@@ -467,7 +468,7 @@ def leads_elsewhere(broker: Broker, topic: str, partition: int) -> None:
     _refusing.append(refusing)
     port = refusing.getsockname()[1]
 
-    def handle(broker: Broker, call: Call, request: Any) -> Any:
+    def handle(broker: BrokerState, call: Call, request: Any) -> Any:
         response = api.handle(broker, call, request)
         here = response.brokers[0]
         response.brokers.append(type(here)(node_id=99, host=here.host, port=port, rack=None))
@@ -485,7 +486,7 @@ def answers(broker: Broker, api: ApiKey, change: Callable[[Any], Any], times: in
     before = broker.apis[api]
     left = itertools.count(times, -1)
 
-    def handle(broker: Broker, call: Call, request: Any) -> Any:
+    def handle(broker: BrokerState, call: Call, request: Any) -> Any:
         response = before.handle(broker, call, request)
         return change(response) if next(left) > 0 else response
 
@@ -501,7 +502,7 @@ class Held:
         self._inside = 0
         before = broker.apis[api]
 
-        def handle(broker: Broker, call: Call, request: Any) -> Any:
+        def handle(broker: BrokerState, call: Call, request: Any) -> Any:
             if partition is not None and partition not in _partitions_named(request):
                 return before.handle(broker, call, request)
             with self._changed:

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from rig.proxy import Disturbance
 from shoal.broker import Broker
-from shoal.broker.apis.faults import Fault as BrokerFault
+from shoal.broker.faults import Fault as BrokerFault
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from shoal.broker import Broker
-from shoal.broker.apis.call import Call
+from shoal.broker.call import Call
+from shoal.broker.state import BrokerState
 from shoal.client import fetch
 from shoal.client.cluster import Cluster
 from shoal.client.config import IsolationLevel
@@ -76,7 +77,7 @@ def asked(broker: Broker) -> list[Asked]:
     seen: list[Asked] = []
     before = broker.apis[ApiKey.FETCH]
 
-    def handle(broker: Broker, call: Call, request: Any) -> Any:
+    def handle(broker: BrokerState, call: Call, request: Any) -> Any:
         seen.append(read(request))
         return before.handle(broker, call, request)
 
@@ -463,7 +464,7 @@ def test_a_request_can_wait_for_less_time_than_usual(new_fetcher: NewFetcher, br
     waits: list[int] = []
     before = broker.apis[ApiKey.FETCH]
 
-    def handle(broker: Broker, call: Call, request: Any) -> Any:
+    def handle(broker: BrokerState, call: Call, request: Any) -> Any:
         waits.append(request.max_wait_ms)
         return before.handle(broker, call, request)
 

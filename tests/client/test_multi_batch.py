@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from shoal.broker import Broker
-from shoal.broker.apis.call import Call
+from shoal.broker.call import Call
+from shoal.broker.state import BrokerState
 from shoal.client.cluster import Cluster
 from shoal.client.multi_batch import marked
 from shoal.client.produce import Producer
@@ -74,7 +75,7 @@ def test_a_client_that_is_not_marked_meets_a_stock_broker(broker: Broker) -> Non
 def test_a_broker_that_looks_at_acks_first_is_not_believed(broker: Broker) -> None:
     api = broker.apis[ApiKey.PRODUCE]
 
-    def handle(broker: Broker, call: Call, request: Any) -> Any:
+    def handle(broker: BrokerState, call: Call, request: Any) -> Any:
         response = api.handle(broker, call, request)
         if request.acks not in (-1, 0, 1):
             for each in response.responses[0].partition_responses:
@@ -119,7 +120,7 @@ def test_a_broker_that_took_any_acks_would_still_refuse_it(broker: Broker) -> No
     api = broker.apis[ApiKey.PRODUCE]
     codes = []
 
-    def handle(broker: Broker, call: Call, request: Any) -> Any:
+    def handle(broker: BrokerState, call: Call, request: Any) -> Any:
         response = api.handle(broker, call, replace(request, acks=-1))
         codes.append(response.responses[0].partition_responses[0].error_code)
         return response

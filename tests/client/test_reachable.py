@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from shoal.broker import Broker
-from shoal.broker.apis.call import Call
+from shoal.broker.call import Call
+from shoal.broker.state import BrokerState
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.reachable import check_advertised
@@ -64,7 +65,7 @@ def advertise(broker: Broker, *addresses: Address, also_itself: bool = False) ->
     """Let a broker advertise other addresses, the first of them as its own unless it is also there."""
     before = broker.apis[ApiKey.METADATA]
 
-    def handle(broker: Broker, call: Call, request: Any) -> Any:
+    def handle(broker: BrokerState, call: Call, request: Any) -> Any:
         response = before.handle(broker, call, request)
         (here,) = response.brokers
         others = [

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from shoal.broker import Broker
-from shoal.broker.apis.call import Call
+from shoal.broker.call import Call
+from shoal.broker.state import BrokerState
 from shoal.client.cluster import Cluster
 from shoal.client.config import IsolationLevel
 from shoal.client.fetch import Fetcher, FetchFrom
@@ -45,7 +46,7 @@ def versions(broker: Broker) -> list[tuple[ApiKey, int]]:
     def watched(key: ApiKey) -> Any:
         before = broker.apis[key]
 
-        def handle(broker: Broker, call: Call, request: Any) -> Any:
+        def handle(broker: BrokerState, call: Call, request: Any) -> Any:
             seen.append((key, call.version))
             return before.handle(broker, call, request)
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from shoal.broker import Broker
-from shoal.broker.apis.call import Call
-from shoal.broker.apis.table import Api
+from shoal.broker.call import Call
+from shoal.broker.state import Api, BrokerState
 from shoal.client.cluster import Cluster
 from shoal.client.coordinator import Membership
 from shoal.client.produce import Producer
@@ -32,7 +32,7 @@ _Partition = _Topic.PartitionData
 def with_quorum(broker: Broker, ahead_ms: float, *, error_code: int = 0, leader: int = 3) -> None:
     """Let a broker describe a quorum of two, whose leader's clock is ahead of ours."""
 
-    def handle(broker: Broker, call: Call, request: Any) -> Any:
+    def handle(broker: BrokerState, call: Call, request: Any) -> Any:
         now_ms = int(wall_clock_ms() + ahead_ms)
         voters = [
             _Partition.ReplicaState(

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from shoal.broker import Broker
-from shoal.broker.apis.call import Call
+from shoal.broker.call import Call
+from shoal.broker.state import BrokerState
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.protocol.apis import ApiKey
@@ -73,7 +74,7 @@ def forget_before_each_request(broker: Broker) -> None:
     """Let a broker forget its expired producers at the worst moments."""
     api = broker.apis[ApiKey.PRODUCE]
 
-    def handle(broker: Broker, call: Call, request: Any) -> Any:
+    def handle(broker: BrokerState, call: Call, request: Any) -> Any:
         for log in broker.topics.topic("topic").logs:
             log.forget_expired_producers(NOW_MS, DAY_MS)
         return api.handle(broker, call, request)
@@ -166,7 +167,7 @@ def test_a_first_request_that_is_refused_has_no_other_behind_it(
     brokers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
     api = brokers.destination.apis[ApiKey.PRODUCE]
 
-    def handle(broker: Broker, call: Call, request: Any) -> Any:
+    def handle(broker: BrokerState, call: Call, request: Any) -> Any:
         response = api.handle(broker, call, request)
         seen.append(len(requests.sent))
         return response

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from shoal.broker import Broker
-from shoal.broker.apis.call import Call
+from shoal.broker.call import Call
+from shoal.broker.state import BrokerState
 from shoal.client.cluster import Cluster
 from shoal.client.connection import Connection
 from shoal.client.multi_batch import marked
@@ -252,7 +253,7 @@ def test_a_broker_that_takes_them_no_more_gets_one_at_a_time_and_nothing_is_lost
     api = brokers.destination.apis[ApiKey.PRODUCE]
     seen = itertools.count(1)
 
-    def handle(broker: Broker, call: Call, request: Any) -> Any:
+    def handle(broker: BrokerState, call: Call, request: Any) -> Any:
         if next(seen) > QUESTIONS:
             broker.config.dynamic["shoal.multi.batch.produce"] = "false"
         return api.handle(broker, call, request)
@@ -422,8 +423,8 @@ def test_a_request_arrives_late_at_any_moment_of_the_next_lane(
 def _forget_before_each_request(broker: Broker) -> None:
     api = broker.apis[ApiKey.PRODUCE]
 
-    def handle(broker: Broker, call: Call, request: Any) -> Any:
-        broker.log("topic").forget_expired_producers(NOW_MS, DAY_MS)
+    def handle(broker: BrokerState, call: Call, request: Any) -> Any:
+        broker.topics.log("topic", 0).forget_expired_producers(NOW_MS, DAY_MS)
         return api.handle(broker, call, request)
 
     broker.apis = {**broker.apis, ApiKey.PRODUCE: replace(api, handle=handle)}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shoal.broker.apis.call import Call
+from shoal.broker.call import Call
 from shoal.client import fetch
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange

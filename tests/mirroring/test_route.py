@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from shoal.broker import Broker
-from shoal.broker.apis.call import Call
 from shoal.broker.apis.table import APIS
+from shoal.broker.call import Call
+from shoal.broker.state import BrokerState
 from shoal.client.connection import Connection
 from shoal.client.produce import Producer
 from shoal.error_codes import ErrorCode
@@ -455,7 +456,7 @@ def local_log_begins_at(broker: Broker, offset: int) -> None:
     before = broker.apis[ApiKey.LIST_OFFSETS]
     earliest_local = -4
 
-    def handle(broker: Broker, call: Call, request: Any) -> Any:
+    def handle(broker: BrokerState, call: Call, request: Any) -> Any:
         response = before.handle(broker, call, request)
         if request.topics[0].partitions[0].timestamp == earliest_local:
             response.topics[0].partitions[0].offset = offset

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from shoal.broker import Broker
-from shoal.broker.apis.call import Call
+from shoal.broker.call import Call
+from shoal.broker.state import BrokerState
 from shoal.client.cluster import Cluster
 from shoal.client.coordinator import fetch_offsets
 from shoal.error_codes import ErrorCode
@@ -35,7 +36,7 @@ def led_by_a_second(first: Broker, partition: int) -> Iterator[Broker]:
     with second_node(first) as second:
         api = first.apis[ApiKey.METADATA]
 
-        def handle(broker: Broker, call: Call, request: Any) -> Any:
+        def handle(broker: BrokerState, call: Call, request: Any) -> Any:
             response = api.handle(first, call, request)
             here = response.brokers[0]
             response.brokers.append(

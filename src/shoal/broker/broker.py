@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import threading
-import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -14,27 +12,21 @@ from typing import Self
 from ..errors import ConfigError
 from ..net.listener import addresses_of
 from ..net.memory_budget import MemoryBudget
-from ..net.turns import Turns
 from ..printable import logger
 from .api_error import ApiError
-from .apis.call import Call
-from .apis.faults import Faults
 from .apis.table import APIS, APIS_WITH_OLD_VERSIONS
 from .clock import now_ms
 from .config import BrokerConfig
-from .coordination.fetch_sessions import FetchSessions
-from .coordination.groups import Groups
-from .coordination.leaders import Leaders, Node
-from .coordination.purgatory import NobodyWaits, Purgatory
-from .coordination.transactions import ProducerIds, Transactions
+from .coordination.leaders import Node
+from .coordination.purgatory import NobodyWaits
 from .serving.connection_quotas import ConnectionQuotas
 from .serving.dispatch import answer
 from .serving.housekeeping import Chore, Housekeeper
 from .serving.server import Server
+from .state import BrokerState
 from .storage.data_directory import DataDirectory
-from .storage.journal import Journal
 from .storage.log import Log
-from .topics import Topic, Topics
+from .topics import Topic
 
 __all__ = ["Broker"]
 
@@ -53,39 +45,17 @@ _LAST_ANSWERS_S = 1.0
 _TIMEOUT_CHECK_S = 0.1
 
 
-class Broker:
+class Broker(BrokerState):
     """
     A Kafka cluster of one broker, in threads of this process.
 
-    For demos, tests and development; it listens on the loopback interface
-    only, unless it is told otherwise, since it asks nobody who they are. Use
-    it as a context manager, or call :meth:`start` and :meth:`stop`.
+    For demos, tests and development. A broker has no authentication, so by default it listens on the
+    loopback interface only. Use it as a context manager, or call :meth:`start` and :meth:`stop`.
 
     Attributes:
-        host: What it listens on, and tells clients to connect to.
-        node_id: Its id in the cluster.
-        cluster_id: The cluster's.
-        config: The broker's settings by Kafka's names, as text, defaults included.
-        topics: The topics with their logs.
-        groups: The consumer groups with their offsets.
-        transactions: The transactional ids.
-        leaders: Who leads which partition; alone, this broker leads all of them.
-        journal: Where they and the settings are kept.
-        producer_ids: Where new producer ids come from.
-        fetch_sessions: What clients want to fetch.
-        large_requests: The turns at requests that take much memory.
-        faults: What shall go wrong (see :class:`~shoal.broker.apis.faults.Faults`).
+        host: The address that it listens on and advertises.
 
     """
-
-    config: BrokerConfig
-    cluster_id: str
-    journal: Journal
-    producer_ids: ProducerIds
-    topics: Topics
-    groups: Groups
-    transactions: Transactions
-    leaders: Leaders
 
     def __init__(
         self,
@@ -100,40 +70,35 @@ class Broker:
         beside: Broker | None = None,
     ) -> None:
         """
-        Make a broker; it listens once it is started.
+        Read the state; :meth:`start` listens.
 
         Args:
-            host: An address of this machine, or a name for one; clients are told to connect to it.
+            host: An address of this machine, or a name for one, which the broker also advertises.
             port: 0 for a free one.
-            cluster_id: A random one if it is not given.
-            config: Broker settings that are not the defaults, as text.
-            node_id: Its id in the cluster.
-            data: The directory where everything is kept; what is in it is
-                read now. None keeps everything in memory.
-            allow_any_address: Listen also where other machines can connect.
-            beside: Another node of the same cluster, whose settings and data
-                this one shares (see :class:`~shoal.broker.cluster.BrokerCluster`).
+            cluster_id: By default the data directory's, or a random one.
+            config: Broker settings that differ from the defaults, as text.
+            node_id: The broker's id in the cluster.
+            data: The directory for logs and state; None keeps everything in memory.
+            allow_any_address: Listen also on addresses that other machines can connect to.
+            beside: Another node of the same cluster, whose settings and data this one shares
+                (see :class:`~shoal.broker.cluster.BrokerCluster`).
 
         Raises:
-            ConfigError: A setting is unknown or wrong, the address is not a
-                loopback one, or the directory is another broker's or damaged.
+            ConfigError: A setting is unknown or invalid, the address is not a loopback address, or
+                the directory belongs to another broker or is damaged.
 
         """
         _check_address(host, allow_any_address)
+        self.host = host
         try:
-            self.config = beside.config if beside is not None else BrokerConfig(config or {})
+            settings = beside.config if beside is not None else BrokerConfig(config or {})
         except ApiError as refused:
             raise ConfigError(f"broker: {refused.message}") from refused
-        self.host = host
-        self.node_id = node_id
-        self.apis = APIS_WITH_OLD_VERSIONS if self.config["shoal.old.versions"].lower() == "true" else APIS
-        self.faults = Faults()
+        old_versions = settings["shoal.old.versions"].lower() == "true"
+        apis = APIS_WITH_OLD_VERSIONS if old_versions else APIS
         self._data = DataDirectory(data) if data is not None else None
         try:
-            if beside is not None:
-                self._share_data(beside)
-            else:
-                self._read_data(cluster_id)
+            super().__init__(node_id, apis, settings, cluster_id=cluster_id, data=self._data, beside=beside)
         except BaseException as error:
             if self._data is not None:
                 self._data.release()
@@ -142,8 +107,6 @@ class Broker:
             if isinstance(error, OSError) and data is not None:
                 raise ConfigError(f"{data}: it cannot be read: {error.strerror}") from error
             raise
-        self.fetch_sessions = FetchSessions(int(self.config["max.incremental.fetch.session.cache.slots"]))
-        self.purgatory = Purgatory()
         self._halted: list[Callable[[], None]] = []
         self.topics.failure.when_failed(self._begin_to_halt)
         self._server = Server(
@@ -155,7 +118,6 @@ class Broker:
             memory=MemoryBudget(int(self.config["queued.max.request.bytes"]), _log.warning, _TOO_SLOW),
             quotas=ConnectionQuotas(self.config),
         )
-        self.large_requests = Turns(1)
         self._housekeeper = Housekeeper(
             [
                 Chore(_TIMEOUT_CHECK_S, self.groups.expire),
@@ -165,40 +127,13 @@ class Broker:
                     self.transactions.forget_unused,
                 ),
                 Chore(
-                    self._seconds("producer.id.expiration.check.interval.ms"), self._forget_expired_producers
+                    self._seconds("producer.id.expiration.check.interval.ms"), self.forget_expired_producers
                 ),
                 Chore(self._seconds("log.retention.check.interval.ms"), self._delete_old_segments),
                 Chore(self._seconds("offsets.retention.check.interval.ms"), self.groups.forget_old_offsets),
             ]
         )
         self._was_started = False
-
-    def _share_data(self, other: Broker) -> None:
-        self.cluster_id = other.cluster_id
-        self.journal = other.journal
-        self.producer_ids = other.producer_ids
-        self.topics = other.topics
-        self.groups = other.groups
-        self.transactions = other.transactions
-        self.leaders = other.leaders
-
-    def _read_data(self, cluster_id: str | None) -> None:
-        """Begin with what the directory holds, or with nothing."""
-        data = self._data
-        self.cluster_id = cluster_id or _random_cluster_id()
-        if data is not None:
-            self.cluster_id = data.check_identity(cluster_id, self.node_id, self.cluster_id)
-        self.journal = data.journal if data is not None else Journal()
-        for _, dynamic in self.journal.facts("broker_config"):
-            self.config.alter(dynamic)
-        self.leaders = Leaders()
-        self.producer_ids = ProducerIds(self.journal)
-        self.topics = Topics(self.config, data)
-        self.groups = Groups(self.config, self.journal)
-        self.transactions = Transactions(
-            self.config, self.topics, self.groups, self.producer_ids, self.journal
-        )
-        self._forget_expired_producers()
 
     @property
     def port(self) -> int:
@@ -247,7 +182,7 @@ class Broker:
             self._data.set_clean(False)
         if self._was_started:
             self.topics.begin_leader_epoch()
-            self._forget_expired_producers()
+            self.forget_expired_producers()
         self._was_started = True
         self.topics.closing = False
         self.groups.open()
@@ -303,11 +238,6 @@ class Broker:
     def __exit__(self, *exc_info: object) -> None:
         self.stop()
 
-    @property
-    def failure(self) -> str | None:
-        """Why its log directory is off line, as a sentence; None while it is not."""
-        return self.topics.failure.reason
-
     def when_halted(self, call: Callable[[], None]) -> None:
         """Have something called, in another thread, once it stopped by itself: see :attr:`failure`."""
         self._halted.append(call)
@@ -342,33 +272,6 @@ class Broker:
         """
         return self.topics.log(topic, partition)
 
-    def led_log(self, topic: str, partition: int) -> Log:
-        """
-        Return the log of a partition that this node leads.
-
-        Raises:
-            ApiError: With UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR.
-
-        """
-        log = self.topics.log(topic, partition)
-        self.check_leads(topic, partition)
-        return log
-
-    def check_leads(self, topic: str, partition: int) -> None:
-        """
-        Say whether this node leads a partition, and has it.
-
-        Raises:
-            ApiError: With NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR.
-
-        """
-        self.topics.failure.check()
-        self.leaders.check(self.node_id, topic, partition)
-
-    def gave_up(self, call: Call) -> bool:
-        """Whether nobody waits for a request's answer any more: the broker stopped, or its client hung up."""
-        return self.purgatory.is_closed or call.has_hung_up()
-
     def _seconds(self, setting: str) -> float:
         return int(self.config[setting]) / 1000
 
@@ -380,12 +283,6 @@ class Broker:
                 except OSError as error:
                     _log.warning("%s", self.topics.failure.refused(log.name, error).message)
 
-    def _forget_expired_producers(self) -> None:
-        expiration_ms = int(self.config["producer.id.expiration.ms"])
-        for topic in self.topics:
-            for log in topic.logs:
-                log.forget_expired_producers(now_ms(), expiration_ms)
-
 
 def _check_address(host: str, allow_any_address: bool) -> None:
     addresses = addresses_of(host)
@@ -393,8 +290,3 @@ def _check_address(host: str, allow_any_address: bool) -> None:
         raise ConfigError(f"the embedded broker listens on loopback addresses only, not on {host!r}")
     if any(address.is_unspecified for address in addresses):
         raise ConfigError(f"the broker would advertise {host!r}, which clients cannot connect to")
-
-
-def _random_cluster_id() -> str:
-    """22 characters of URL-safe base64, as Kafka makes them."""
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

@@ -7,16 +7,14 @@ OPERATION_NOT_ATTEMPTED. v4 and later are between brokers (KIP-890).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
 from ..api_error import ApiError
-from .call import Call
-
-if TYPE_CHECKING:
-    from ..broker import Broker
+from ..call import Call
+from ..state import BrokerState
 
 __all__ = ["handle"]
 
@@ -27,30 +25,30 @@ _Partition = _Topic.AddPartitionsToTxnPartitionResult
 _FENCED_FROM = 2
 
 
-def handle(broker: Broker, call: Call, request: Any) -> Any:
+def handle(state: BrokerState, call: Call, request: Any) -> Any:
     partitions = [
         (topic.name, partition) for topic in request.v3_and_below_topics for partition in topic.partitions
     ]
-    errors = {each: _error(broker, call, *each) for each in partitions}
+    errors = {each: _error(state, call, *each) for each in partitions}
     if any(errors.values()):
         errors = {each: error or ErrorCode.OPERATION_NOT_ATTEMPTED for each, error in errors.items()}
     else:
-        errors = dict.fromkeys(partitions, _add(broker, call, request, partitions))
+        errors = dict.fromkeys(partitions, _add(state, call, request, partitions))
     return _response(call, errors)
 
 
-def _error(broker: Broker, call: Call, topic: str, partition: int) -> ErrorCode:
+def _error(state: BrokerState, call: Call, topic: str, partition: int) -> ErrorCode:
     try:
         call.check_before(topic, partition)
-        broker.topics.log(topic, partition)
+        state.topics.log(topic, partition)
     except ApiError as refused:
         return refused.code
     return ErrorCode.NONE
 
 
-def _add(broker: Broker, call: Call, request: Any, partitions: list[tuple[str, int]]) -> ErrorCode:
+def _add(state: BrokerState, call: Call, request: Any, partitions: list[tuple[str, int]]) -> ErrorCode:
     try:
-        broker.transactions.add_partitions(
+        state.transactions.add_partitions(
             request.v3_and_below_transactional_id,
             request.v3_and_below_producer_id,
             request.v3_and_below_producer_epoch,

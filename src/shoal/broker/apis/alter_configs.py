@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
 from ..api_error import ApiError
+from ..call import Call
 from ..config import BROKER_SETTINGS, TOPIC_SETTINGS, check_settings
-from .call import Call
+from ..state import BrokerState
 from .describe_configs import ResourceType, check_broker
-
-if TYPE_CHECKING:
-    from ..broker import Broker
 
 __all__ = ["alter_or_refuse", "current_settings", "handle"]
 
@@ -22,22 +20,22 @@ _Response = response_class(ApiKey.ALTER_CONFIGS)
 _Result = _Response.AlterConfigsResourceResponse
 
 
-def handle(broker: Broker, call: Call, request: Any) -> Any:
+def handle(state: BrokerState, call: Call, request: Any) -> Any:
     return _Response(
         version=call.version,
         responses=[
-            _Result(**alter_or_refuse(broker, call, wanted, _replaced, request.validate_only))
+            _Result(**alter_or_refuse(state, call, wanted, _replaced, request.validate_only))
             for wanted in request.resources
         ],
     )
 
 
-def _replaced(broker: Broker, wanted: Any) -> Mapping[str, str]:
-    current_settings(broker, wanted)  # for its refusals
+def _replaced(state: BrokerState, wanted: Any) -> Mapping[str, str]:
+    current_settings(state, wanted)  # for its refusals
     return {config.name: config.value for config in wanted.configs}
 
 
-def current_settings(broker: Broker, wanted: Any) -> Mapping[str, str]:
+def current_settings(state: BrokerState, wanted: Any) -> Mapping[str, str]:
     """
     Return the settings that a resource has of its own.
 
@@ -46,25 +44,25 @@ def current_settings(broker: Broker, wanted: Any) -> Mapping[str, str]:
 
     """
     if wanted.resource_type == ResourceType.TOPIC:
-        return broker.topics.topic(wanted.resource_name).overrides
+        return state.topics.topic(wanted.resource_name).overrides
     if wanted.resource_type == ResourceType.BROKER:
-        check_broker(broker, wanted.resource_name)
-        return broker.config.dynamic
+        check_broker(state, wanted.resource_name)
+        return state.config.dynamic
     raise ApiError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {wanted.resource_type}")
 
 
 def alter_or_refuse(
-    broker: Broker,
+    state: BrokerState,
     call: Call,
     wanted: Any,
-    altered: Callable[[Broker, Any], Mapping[str, str]],
+    altered: Callable[[BrokerState, Any], Mapping[str, str]],
     validate_only: bool,
 ) -> dict[str, Any]:
     """
     Give a resource new settings of its own, and return the fields of the answer.
 
     Args:
-        broker: The broker.
+        state: The state of the broker.
         call: The request's.
         wanted: The request's part for the resource.
         altered: Makes the new settings; may refuse.
@@ -74,7 +72,7 @@ def alter_or_refuse(
     error, message = ErrorCode.NONE, None
     try:
         call.check_before()
-        _alter(broker, wanted, altered(broker, wanted), validate_only)
+        _alter(state, wanted, altered(state, wanted), validate_only)
         call.check_after()
     except ApiError as refused:
         error, message = refused.code, refused.message
@@ -86,14 +84,14 @@ def alter_or_refuse(
     }
 
 
-def _alter(broker: Broker, wanted: Any, settings: Mapping[str, str], validate_only: bool) -> None:
+def _alter(state: BrokerState, wanted: Any, settings: Mapping[str, str], validate_only: bool) -> None:
     is_topic = wanted.resource_type == ResourceType.TOPIC
     check_settings(TOPIC_SETTINGS if is_topic else BROKER_SETTINGS, settings)
     if validate_only:
         return
     if is_topic:
-        broker.topics.alter(broker.topics.topic(wanted.resource_name), settings)
+        state.topics.alter(state.topics.topic(wanted.resource_name), settings)
     else:
-        broker.config.alter(settings)
-        broker.journal.put("broker_config", value=settings)
-        broker.topics.broker_config_changed()
+        state.config.alter(settings)
+        state.journal.put("broker_config", value=settings)
+        state.topics.broker_config_changed()

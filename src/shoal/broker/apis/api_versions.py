@@ -11,15 +11,13 @@ the compression codecs for unsupported otherwise (KAFKA-18659, as in Kafka 4).
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from .call import Call
-
-if TYPE_CHECKING:
-    from ..broker import Broker
+from ..call import Call
+from ..state import BrokerState
 
 __all__ = ["handle", "unsupported_version"]
 
@@ -32,7 +30,7 @@ _ANNOUNCED_OLDEST = {ApiKey.PRODUCE: 0}
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def handle(broker: Broker, call: Call, request: Any) -> Any:
+def handle(state: BrokerState, call: Call, request: Any) -> Any:
     if call.version >= 3 and not (
         _SOFTWARE.fullmatch(request.client_software_name)
         and _SOFTWARE.fullmatch(request.client_software_version)
@@ -47,14 +45,14 @@ def handle(broker: Broker, call: Call, request: Any) -> Any:
                 min_version=_ANNOUNCED_OLDEST.get(api.key, api.oldest),
                 max_version=api.newest,
             )
-            for api in broker.apis.values()
+            for api in state.apis.values()
         ],
     )
 
 
-def unsupported_version(broker: Broker) -> Any:
+def unsupported_version(state: BrokerState) -> Any:
     """Return the answer to a version that this broker does not know."""
-    api = broker.apis[ApiKey.API_VERSIONS]
+    api = state.apis[ApiKey.API_VERSIONS]
     return _Response(
         version=0,
         error_code=ErrorCode.UNSUPPORTED_VERSION,

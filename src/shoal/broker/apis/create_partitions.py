@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
 from ..api_error import ApiError
+from ..call import Call
+from ..state import BrokerState
 from ..topics import check_partitions
-from .call import Call
 from .create_topics import check_assignment
-
-if TYPE_CHECKING:
-    from ..broker import Broker
 
 __all__ = ["handle"]
 
@@ -21,15 +19,15 @@ _Response = response_class(ApiKey.CREATE_PARTITIONS)
 _Result = _Response.CreatePartitionsTopicResult
 
 
-def handle(broker: Broker, call: Call, request: Any) -> Any:
-    results = [_grow(broker, call, wanted, request.validate_only) for wanted in request.topics]
+def handle(state: BrokerState, call: Call, request: Any) -> Any:
+    results = [_grow(state, call, wanted, request.validate_only) for wanted in request.topics]
     return _Response(version=call.version, results=results)
 
 
-def _grow(broker: Broker, call: Call, wanted: Any, validate_only: bool) -> Any:
+def _grow(state: BrokerState, call: Call, wanted: Any, validate_only: bool) -> Any:
     try:
         call.check_before(wanted.name)
-        topic = broker.topics.topic(wanted.name)
+        topic = state.topics.topic(wanted.name)
         added = wanted.count - len(topic.logs)
         if added <= 0:
             raise ApiError(
@@ -43,9 +41,9 @@ def _grow(broker: Broker, call: Call, wanted: Any, validate_only: bool) -> Any:
                     f"{len(wanted.assignments)} assignments for {added} new partitions",
                 )
             for assignment in wanted.assignments:
-                check_assignment(broker, assignment.broker_ids)
+                check_assignment(state, assignment.broker_ids)
         if not validate_only:
-            broker.topics.grow(topic, wanted.count)
+            state.topics.grow(topic, wanted.count)
         call.check_after(wanted.name)
     except ApiError as refused:
         return _Result(name=wanted.name, error_code=refused.code, error_message=refused.message)

@@ -9,18 +9,16 @@ is, up to the number of nodes, every node is a replica.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
 from ..api_error import ApiError
+from ..call import Call
+from ..state import BrokerState
 from ..topics import check_partitions
-from .call import Call
 from .describe_configs import describe_topic_settings
-
-if TYPE_CHECKING:
-    from ..broker import Broker
 
 __all__ = ["check_assignment", "handle"]
 
@@ -31,28 +29,28 @@ _Config = _Result.CreatableTopicConfigs
 _BROKERS_DEFAULT = -1
 
 
-def handle(broker: Broker, call: Call, request: Any) -> Any:
+def handle(state: BrokerState, call: Call, request: Any) -> Any:
     counts = Counter(wanted.name for wanted in request.topics)
     unique = {wanted.name: wanted for wanted in request.topics}.values()
     return _Response(
         version=call.version,
-        topics=[_create(broker, call, request, wanted, counts[wanted.name]) for wanted in unique],
+        topics=[_create(state, call, request, wanted, counts[wanted.name]) for wanted in unique],
     )
 
 
-def _create(broker: Broker, call: Call, request: Any, wanted: Any, count: int) -> Any:
+def _create(state: BrokerState, call: Call, request: Any, wanted: Any, count: int) -> Any:
     overrides = {config.name: config.value for config in wanted.configs}
     try:
         call.check_before(wanted.name)
         if count > 1:
             raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-        broker.topics.check_new(wanted.name, overrides)
-        partitions = _check_placement(broker, wanted)
+        state.topics.check_new(wanted.name, overrides)
+        partitions = _check_placement(state, wanted)
         topic_id = None
         if not request.validate_only:
-            topic_id = broker.topics.create(wanted.name, partitions, overrides).topic_id
+            topic_id = state.topics.create(wanted.name, partitions, overrides).topic_id
             for assignment in wanted.assignments:
-                broker.leaders.assign(wanted.name, assignment.partition_index, assignment.broker_ids[0])
+                state.leaders.assign(wanted.name, assignment.partition_index, assignment.broker_ids[0])
         call.check_after(wanted.name)
     except ApiError as refused:
         return _Result(
@@ -68,7 +66,7 @@ def _create(broker: Broker, call: Call, request: Any, wanted: Any, count: int) -
         error_code=ErrorCode.NONE,
         error_message=None,
         num_partitions=partitions,
-        replication_factor=len(broker.leaders.nodes),
+        replication_factor=len(state.leaders.nodes),
         configs=[
             _Config(
                 name=described.name,
@@ -77,12 +75,12 @@ def _create(broker: Broker, call: Call, request: Any, wanted: Any, count: int) -
                 config_source=described.source,
                 is_sensitive=False,
             )
-            for described in describe_topic_settings(overrides, broker.config)
+            for described in describe_topic_settings(overrides, state.config)
         ],
     )
 
 
-def _check_placement(broker: Broker, wanted: Any) -> int:
+def _check_placement(state: BrokerState, wanted: Any) -> int:
     """Check replication factor, partitions and assignment; return the number of partitions."""
     if wanted.assignments:
         if wanted.replication_factor != _BROKERS_DEFAULT or wanted.num_partitions != _BROKERS_DEFAULT:
@@ -94,10 +92,10 @@ def _check_placement(broker: Broker, wanted: Any) -> int:
         if numbers != list(range(len(numbers))):
             raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partitions {numbers} have gaps")
         for assignment in wanted.assignments:
-            check_assignment(broker, assignment.broker_ids)
+            check_assignment(state, assignment.broker_ids)
         partitions = len(numbers)
     else:
-        nodes = len(broker.leaders.nodes)
+        nodes = len(state.leaders.nodes)
         if wanted.replication_factor != _BROKERS_DEFAULT and not 1 <= wanted.replication_factor <= nodes:
             raise ApiError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -105,12 +103,12 @@ def _check_placement(broker: Broker, wanted: Any) -> int:
             )
         partitions = wanted.num_partitions
         if partitions == _BROKERS_DEFAULT:
-            partitions = int(broker.config["num.partitions"])
+            partitions = int(state.config["num.partitions"])
     check_partitions(partitions)
     return partitions
 
 
-def check_assignment(broker: Broker, broker_ids: list[int]) -> None:
+def check_assignment(state: BrokerState, broker_ids: list[int]) -> None:
     """
     Check the replicas that a client assigned to a partition.
 
@@ -118,7 +116,7 @@ def check_assignment(broker: Broker, broker_ids: list[int]) -> None:
         ApiError: With INVALID_REPLICA_ASSIGNMENT.
 
     """
-    known = [node.node_id for node in broker.leaders.nodes]
+    known = [node.node_id for node in state.leaders.nodes]
     if not broker_ids or len(set(broker_ids)) < len(broker_ids) or not set(broker_ids) <= set(known):
         raise ApiError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,

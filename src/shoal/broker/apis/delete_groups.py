@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
 from ..api_error import ApiError
-from .call import Call
-
-if TYPE_CHECKING:
-    from ..broker import Broker
+from ..call import Call
+from ..state import BrokerState
 
 __all__ = ["handle"]
 
@@ -19,18 +17,18 @@ _Response = response_class(ApiKey.DELETE_GROUPS)
 _Result = _Response.DeletableGroupResult
 
 
-def handle(broker: Broker, call: Call, request: Any) -> Any:
+def handle(state: BrokerState, call: Call, request: Any) -> Any:
     results = [
-        _Result(group_id=group_id, error_code=_delete(broker, call, group_id))
+        _Result(group_id=group_id, error_code=_delete(state, call, group_id))
         for group_id in request.groups_names
     ]
     return _Response(version=call.version, results=results)
 
 
-def _delete(broker: Broker, call: Call, group_id: str) -> ErrorCode:
+def _delete(state: BrokerState, call: Call, group_id: str) -> ErrorCode:
     try:
         call.check_before()
-        broker.groups.delete(group_id)
+        state.groups.delete(group_id)
         call.check_after()
     except ApiError as refused:
         return refused.code

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
 from ..api_error import ApiError
-from .call import Call
-
-if TYPE_CHECKING:
-    from ..broker import Broker
+from ..call import Call
+from ..state import BrokerState
 
 __all__ = ["handle"]
 
@@ -20,14 +18,14 @@ _Topic = _Response.DeleteRecordsTopicResult
 _Partition = _Topic.DeleteRecordsPartitionResult
 
 
-def handle(broker: Broker, call: Call, request: Any) -> Any:
+def handle(state: BrokerState, call: Call, request: Any) -> Any:
     return _Response(
         version=call.version,
         topics=[
             _Topic(
                 name=topic.name,
                 partitions=[
-                    _delete(broker, call, topic.name, each.partition_index, each.offset)
+                    _delete(state, call, topic.name, each.partition_index, each.offset)
                     for each in topic.partitions
                 ],
             )
@@ -36,11 +34,11 @@ def handle(broker: Broker, call: Call, request: Any) -> Any:
     )
 
 
-def _delete(broker: Broker, call: Call, topic: str, partition: int, offset: int) -> Any:
+def _delete(state: BrokerState, call: Call, topic: str, partition: int, offset: int) -> Any:
     try:
         call.check_before(topic, partition)
-        broker.led_log(topic, partition)
-        low_watermark = broker.topics.delete_records(topic, partition, offset)
+        state.led_log(topic, partition)
+        low_watermark = state.topics.delete_records(topic, partition, offset)
         call.check_after(topic, partition)
     except ApiError as refused:
         return _Partition(partition_index=partition, low_watermark=-1, error_code=refused.code)

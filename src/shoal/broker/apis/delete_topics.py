@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
 from ..api_error import ApiError
+from ..call import Call
+from ..state import BrokerState
 from ..topics import Topic
-from .call import Call
-
-if TYPE_CHECKING:
-    from ..broker import Broker
 
 __all__ = ["handle"]
 
@@ -24,35 +22,35 @@ _Result = _Response.DeletableTopicResult
 _BY_ID_FROM = 6
 
 
-def handle(broker: Broker, call: Call, request: Any) -> Any:
+def handle(state: BrokerState, call: Call, request: Any) -> Any:
     if call.version >= _BY_ID_FROM:
         wanted = [(topic.name, topic.topic_id) for topic in request.topics]
     else:
         wanted = [(name, None) for name in request.topic_names]
     return _Response(
-        version=call.version, responses=[_delete(broker, call, name, topic_id) for name, topic_id in wanted]
+        version=call.version, responses=[_delete(state, call, name, topic_id) for name, topic_id in wanted]
     )
 
 
-def _delete(broker: Broker, call: Call, name: str | None, topic_id: uuid.UUID | None) -> Any:
+def _delete(state: BrokerState, call: Call, name: str | None, topic_id: uuid.UUID | None) -> Any:
     try:
         call.check_before(name or "")
-        topic = _find(broker, name, topic_id)
-        broker.topics.delete(topic)
-        broker.groups.forget_topic(topic.name)
-        broker.leaders.forget(topic.name)
+        topic = _find(state, name, topic_id)
+        state.topics.delete(topic)
+        state.groups.forget_topic(topic.name)
+        state.leaders.forget(topic.name)
         call.check_after(topic.name)
     except ApiError as refused:
         return _Result(name=name, topic_id=topic_id, error_code=refused.code, error_message=refused.message)
     return _Result(name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE, error_message=None)
 
 
-def _find(broker: Broker, name: str | None, topic_id: uuid.UUID | None) -> Topic:
+def _find(state: BrokerState, name: str | None, topic_id: uuid.UUID | None) -> Topic:
     if name is not None:
         if topic_id is not None:
             raise ApiError(ErrorCode.INVALID_REQUEST, "a topic is named by name or by id, not by both")
-        return broker.topics.topic(name)
-    topic = None if topic_id is None else broker.topics.with_id(topic_id)
+        return state.topics.topic(name)
+    topic = None if topic_id is None else state.topics.with_id(topic_id)
     if topic is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id}")
     return topic

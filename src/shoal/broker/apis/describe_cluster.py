@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
 from ..api_error import ApiError
-from .call import Call
-
-if TYPE_CHECKING:
-    from ..broker import Broker
+from ..call import Call
+from ..state import BrokerState
 
 __all__ = ["handle"]
 
@@ -21,7 +19,7 @@ _Broker = _Response.DescribeClusterBroker
 _BROKERS = 1
 
 
-def handle(broker: Broker, call: Call, request: Any) -> Any:
+def handle(state: BrokerState, call: Call, request: Any) -> Any:
     error, message = ErrorCode.NONE, None
     try:
         call.check_before()
@@ -33,10 +31,10 @@ def handle(broker: Broker, call: Call, request: Any) -> Any:
         version=call.version,
         error_code=error,
         error_message=message,
-        cluster_id=broker.cluster_id,
-        controller_id=broker.leaders.nodes[0].node_id,
+        cluster_id=state.cluster_id,
+        controller_id=state.leaders.nodes[0].node_id,
         brokers=[
             _Broker(broker_id=node.node_id, host=node.host, port=node.port, rack=None)
-            for node in broker.leaders.nodes
+            for node in state.leaders.nodes
         ],
     )

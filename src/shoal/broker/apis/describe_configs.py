@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
 from ..api_error import ApiError
+from ..call import Call
 from ..config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, SettingType
+from ..state import BrokerState
 from ..topics import check_topic_name
-from .call import Call
-
-if TYPE_CHECKING:
-    from ..broker import Broker
 
 __all__ = ["DescribedSetting", "ResourceType", "check_broker", "describe_topic_settings", "handle"]
 
@@ -69,16 +67,16 @@ class DescribedSetting(NamedTuple):
         return self.origins[0].source
 
 
-def handle(broker: Broker, call: Call, request: Any) -> Any:
-    results = [_describe(broker, call, wanted, request.include_synonyms) for wanted in request.resources]
+def handle(state: BrokerState, call: Call, request: Any) -> Any:
+    results = [_describe(state, call, wanted, request.include_synonyms) for wanted in request.resources]
     return _Response(version=call.version, results=results)
 
 
-def _describe(broker: Broker, call: Call, wanted: Any, include_synonyms: bool) -> Any:
+def _describe(state: BrokerState, call: Call, wanted: Any, include_synonyms: bool) -> Any:
     error, message, settings = ErrorCode.NONE, None, list[DescribedSetting]()
     try:
         call.check_before()
-        settings = _settings(broker, wanted.resource_type, wanted.resource_name)
+        settings = _settings(state, wanted.resource_type, wanted.resource_name)
     except ApiError as refused:
         error, message = refused.code, refused.message
     keys = wanted.configuration_keys
@@ -93,20 +91,20 @@ def _describe(broker: Broker, call: Call, wanted: Any, include_synonyms: bool) -
     )
 
 
-def _settings(broker: Broker, resource_type: int, name: str) -> list[DescribedSetting]:
+def _settings(state: BrokerState, resource_type: int, name: str) -> list[DescribedSetting]:
     if resource_type == ResourceType.TOPIC:
         check_topic_name(name)
-        return describe_topic_settings(broker.topics.topic(name).overrides, broker.config)
+        return describe_topic_settings(state.topics.topic(name).overrides, state.config)
     if resource_type == ResourceType.BROKER:
-        check_broker(broker, name)
+        check_broker(state, name)
         return [
-            DescribedSetting(setting.name, setting.type, _broker_origins(setting.name, broker.config))
+            DescribedSetting(setting.name, setting.type, _broker_origins(setting.name, state.config))
             for setting in BROKER_SETTINGS.values()
         ]
     raise ApiError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource_type}")
 
 
-def check_broker(broker: Broker, name: str) -> None:
+def check_broker(state: BrokerState, name: str) -> None:
     """
     Check that a resource's name is this broker's id, or empty for all brokers.
 
@@ -114,8 +112,8 @@ def check_broker(broker: Broker, name: str) -> None:
         ApiError: With INVALID_REQUEST.
 
     """
-    if name not in ("", str(broker.node_id)):
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"the broker is {broker.node_id}, not {name!r}")
+    if name not in ("", str(state.node_id)):
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"the broker is {state.node_id}, not {name!r}")
 
 
 def describe_topic_settings(overrides: Mapping[str, str], broker: BrokerConfig) -> list[DescribedSetting]:

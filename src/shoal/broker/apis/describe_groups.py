@@ -7,17 +7,15 @@ that is not there is "Dead"; from v6 on it is GROUP_ID_NOT_FOUND as well.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
 from ..api_error import ApiError
+from ..call import Call
 from ..coordination.group import Group, GroupState, Member
-from .call import Call
-
-if TYPE_CHECKING:
-    from ..broker import Broker
+from ..state import BrokerState
 
 __all__ = ["handle"]
 
@@ -28,18 +26,18 @@ _Member = _Group.DescribedGroupMember
 _NOT_FOUND_FROM = 6
 
 
-def handle(broker: Broker, call: Call, request: Any) -> Any:
+def handle(state: BrokerState, call: Call, request: Any) -> Any:
     return _Response(
-        version=call.version, groups=[_describe(broker, call, group_id) for group_id in request.groups]
+        version=call.version, groups=[_describe(state, call, group_id) for group_id in request.groups]
     )
 
 
-def _describe(broker: Broker, call: Call, group_id: str) -> Any:
+def _describe(state: BrokerState, call: Call, group_id: str) -> Any:
     try:
         call.check_before()
     except ApiError as refused:
         return _empty(group_id, GroupState.DEAD, refused.code)
-    described = broker.groups.read(group_id, _described)
+    described = state.groups.read(group_id, _described)
     if described.group_state == GroupState.DEAD.value and call.version >= _NOT_FOUND_FROM:
         return _empty(group_id, GroupState.DEAD, ErrorCode.GROUP_ID_NOT_FOUND)
     return described

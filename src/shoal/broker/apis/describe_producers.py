@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
 from ..api_error import ApiError
+from ..call import Call
+from ..state import BrokerState
 from ..storage.log import ProducerSnapshot
-from .call import Call
-
-if TYPE_CHECKING:
-    from ..broker import Broker
 
 __all__ = ["handle"]
 
@@ -22,23 +20,23 @@ _Partition = _Topic.PartitionResponse
 _Producer = _Partition.ProducerState
 
 
-def handle(broker: Broker, call: Call, request: Any) -> Any:
+def handle(state: BrokerState, call: Call, request: Any) -> Any:
     return _Response(
         version=call.version,
         topics=[
             _Topic(
                 name=topic.name,
-                partitions=[_answer(broker, call, topic.name, each) for each in topic.partition_indexes],
+                partitions=[_answer(state, call, topic.name, each) for each in topic.partition_indexes],
             )
             for topic in request.topics
         ],
     )
 
 
-def _answer(broker: Broker, call: Call, topic: str, partition: int) -> Any:
+def _answer(state: BrokerState, call: Call, topic: str, partition: int) -> Any:
     try:
         call.check_before(topic, partition)
-        producers = broker.led_log(topic, partition).producers()
+        producers = state.led_log(topic, partition).producers()
     except ApiError as refused:
         return _Partition(
             partition_index=partition,

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
 from ..api_error import ApiError
+from ..call import Call
 from ..coordination.transactions import Transaction
-from .call import Call
-
-if TYPE_CHECKING:
-    from ..broker import Broker
+from ..state import BrokerState
 
 __all__ = ["handle"]
 
@@ -21,17 +19,17 @@ _State = _Response.TransactionState
 _Topic = _State.TopicData
 
 
-def handle(broker: Broker, call: Call, request: Any) -> Any:
+def handle(state: BrokerState, call: Call, request: Any) -> Any:
     return _Response(
         version=call.version,
-        transaction_states=[_answer(broker, call, each) for each in request.transactional_ids],
+        transaction_states=[_answer(state, call, each) for each in request.transactional_ids],
     )
 
 
-def _answer(broker: Broker, call: Call, transactional_id: str) -> Any:
+def _answer(state: BrokerState, call: Call, transactional_id: str) -> Any:
     try:
         call.check_before()
-        found = broker.transactions.read_all(
+        found = state.transactions.read_all(
             lambda each: _described(each) if each.transactional_id == transactional_id else None
         )
         if not found:

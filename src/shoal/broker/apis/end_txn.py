@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
 from ..api_error import ApiError
-from .call import Call
-
-if TYPE_CHECKING:
-    from ..broker import Broker
+from ..call import Call
+from ..state import BrokerState
 
 __all__ = ["handle"]
 
@@ -20,11 +18,11 @@ _Response = response_class(ApiKey.END_TXN)
 _FENCED_FROM = 2
 
 
-def handle(broker: Broker, call: Call, request: Any) -> Any:
+def handle(state: BrokerState, call: Call, request: Any) -> Any:
     error = ErrorCode.NONE
     try:
         call.check_before()
-        broker.transactions.end(
+        state.transactions.end(
             request.transactional_id,
             request.producer_id,
             request.producer_epoch,

@@ -31,22 +31,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from ...error_codes import ErrorCode
 from ...protocol.fetch import LIMITED_FROM, MAGIC_1_FROM, MAGIC_2_FROM, FetchedPartition, FetchResponse
 from ...protocol.topic_ids import TOPIC_IDS_FROM
 from ...records import Codec
 from ..api_error import ApiError
+from ..call import Call
 from ..coordination.fetch_sessions import Wanted
 from ..old_clients.down_converted import DownConverted
+from ..state import BrokerState
 from ..storage.file_segment import FileRange
 from ..storage.log import Log, ReadInfo
 from ..topics import Topic
-from .call import Call
-
-if TYPE_CHECKING:
-    from ..broker import Broker
 
 __all__ = ["handle"]
 
@@ -60,25 +58,25 @@ _ZSTD_FROM = 10
 _NOT_THERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
-def handle(broker: Broker, call: Call, request: Any) -> FetchResponse:
+def handle(state: BrokerState, call: Call, request: Any) -> FetchResponse:
     try:
-        names = broker.topics.names if call.version >= TOPIC_IDS_FROM else None
-        context = broker.fetch_sessions.begin(request, names)
+        names = state.topics.names if call.version >= TOPIC_IDS_FROM else None
+        context = state.fetch_sessions.begin(request, names)
     except ApiError as refused:
         return FetchResponse(0, refused.code, 0, [])
-    wanted = [(each, broker.topics.get(each.topic)) for each in context.wanted]
+    wanted = [(each, state.topics.get(each.topic)) for each in context.wanted]
     committed = request.isolation_level == _READ_COMMITTED or call.version < MAGIC_2_FROM
-    max_bytes = min(request.max_bytes, int(broker.config["fetch.max.bytes"]))
+    max_bytes = min(request.max_bytes, int(state.config["fetch.max.bytes"]))
     partitions: list[FetchedPartition] = []
 
     def satisfied() -> bool:
         partitions.clear()
-        partitions.extend(_read_all(broker, call, wanted, max_bytes, committed))
+        partitions.extend(_read_all(state, call, wanted, max_bytes, committed))
         return _is_enough(partitions, request.min_bytes)
 
     logs = [log for each, topic in wanted if (log := _log(each, topic)) is not None]
     timeout_s = max(request.max_wait_ms, 0) / 1000 if logs and call.may_wait else 0
-    broker.purgatory.wait_for(satisfied, logs, timeout_s, call.has_hung_up)
+    state.purgatory.wait_for(satisfied, logs, timeout_s, call.has_hung_up)
     return context.answer(partitions)
 
 
@@ -96,7 +94,7 @@ def _is_enough(partitions: list[FetchedPartition], min_bytes: int) -> bool:
 
 
 def _read_all(
-    broker: Broker,
+    state: BrokerState,
     call: Call,
     wanted: Sequence[tuple[Wanted, Topic | None]],
     max_bytes: int,
@@ -108,7 +106,7 @@ def _read_all(
         limits = _Limits(
             min(each.max_bytes, left), committed, nothing_yet, call.version < LIMITED_FROM and left > 0
         )
-        fetched = _read(broker, call, each, topic, limits)
+        fetched = _read(state, call, each, topic, limits)
         size = len(fetched.record_set)
         left = max(left - size, 0)
         nothing_yet = nothing_yet and size == 0
@@ -143,16 +141,16 @@ class _Limits:
 
 
 def _read(
-    broker: Broker, call: Call, wanted: Wanted, topic: Topic | None, limits: _Limits
+    state: BrokerState, call: Call, wanted: Wanted, topic: Topic | None, limits: _Limits
 ) -> FetchedPartition:
     try:
         call.check_before(wanted.topic, wanted.partition)
-        log = _wanted_log(broker, wanted, topic)
-        broker.check_leads(wanted.topic, wanted.partition)
+        log = _wanted_log(state, wanted, topic)
+        state.check_leads(wanted.topic, wanted.partition)
         log.check_leader_epoch(wanted.leader_epoch)
         _check_version(call.version, log)
         if call.version < MAGIC_2_FROM:
-            read, record_set = _read_converted(broker, call, wanted, log, limits)
+            read, record_set = _read_converted(state, call, wanted, log, limits)
         else:
             read = limits.read(log, wanted.fetch_offset)
             record_set = read.record_set
@@ -182,12 +180,12 @@ def _read(
     )
 
 
-def _wanted_log(broker: Broker, wanted: Wanted, topic: Topic | None) -> Log:
+def _wanted_log(state: BrokerState, wanted: Wanted, topic: Topic | None) -> Log:
     """
     Return the log of the topic that is wanted, not of another one of its name.
 
     Args:
-        broker: Who is asked.
+        state: The state of the broker.
         wanted: The partition.
         topic: The one that had the name when the request came: it may be deleted while a fetch waits.
 
@@ -198,7 +196,7 @@ def _wanted_log(broker: Broker, wanted: Wanted, topic: Topic | None) -> Log:
     if not wanted.topic:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {wanted.topic_id}")
     log = _log(wanted, topic)
-    if topic is None or log is None or broker.topics.get(wanted.topic) is not topic:
+    if topic is None or log is None or state.topics.get(wanted.topic) is not topic:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
     if wanted.topic_id not in (None, topic.topic_id):
         raise ApiError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{wanted.topic} has another id")
@@ -220,7 +218,7 @@ def _check_version(version: int, log: Log) -> None:
 
 
 def _read_converted(
-    broker: Broker, call: Call, wanted: Wanted, log: Log, limits: _Limits
+    state: BrokerState, call: Call, wanted: Wanted, log: Log, limits: _Limits
 ) -> tuple[ReadInfo, memoryview | FileRange | DownConverted]:
     offset = wanted.fetch_offset
     while True:
@@ -232,7 +230,7 @@ def _read_converted(
             read.aborted_transactions,
             magic=1 if call.version >= MAGIC_1_FROM else 0,
             fetch_offset=wanted.fetch_offset,
-            chunk_bytes=int(broker.config["shoal.down.conversion.chunk.bytes"]),
+            chunk_bytes=int(state.config["shoal.down.conversion.chunk.bytes"]),
             keep_first=limits.is_first,
         )
         if len(converted):

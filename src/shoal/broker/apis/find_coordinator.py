@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
 from ..api_error import ApiError
-from .call import Call
-
-if TYPE_CHECKING:
-    from ..broker import Broker
+from ..call import Call
+from ..state import BrokerState
 
 __all__ = ["handle"]
 
@@ -24,17 +22,17 @@ _GROUP, _TRANSACTION = 0, 1
 _BATCHED_FROM = 4
 
 
-def handle(broker: Broker, call: Call, request: Any) -> Any:
+def handle(state: BrokerState, call: Call, request: Any) -> Any:
     if call.version >= _BATCHED_FROM:
         coordinators = [
-            _Coordinator(key=key, **_answer(broker, call, request.key_type, key))
+            _Coordinator(key=key, **_answer(state, call, request.key_type, key))
             for key in request.coordinator_keys
         ]
         return _Response(version=call.version, coordinators=coordinators)
-    return _Response(version=call.version, **_answer(broker, call, request.key_type, request.key))
+    return _Response(version=call.version, **_answer(state, call, request.key_type, request.key))
 
 
-def _answer(broker: Broker, call: Call, key_type: int, key: str) -> dict[str, Any]:
+def _answer(state: BrokerState, call: Call, key_type: int, key: str) -> dict[str, Any]:
     try:
         call.check_before()
         if key_type not in (_GROUP, _TRANSACTION):
@@ -47,7 +45,7 @@ def _answer(broker: Broker, call: Call, key_type: int, key: str) -> dict[str, An
             "error_code": refused.code,
             "error_message": refused.message,
         }
-    coordinator = broker.leaders.coordinator_of(key)
+    coordinator = state.leaders.coordinator_of(key)
     return {
         "node_id": coordinator.node_id,
         "host": coordinator.host,

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
 from ..api_error import ApiError
-from .call import Call
-
-if TYPE_CHECKING:
-    from ..broker import Broker
+from ..call import Call
+from ..state import BrokerState
 
 __all__ = ["handle"]
 
 _Response = response_class(ApiKey.HEARTBEAT)
 
 
-def handle(broker: Broker, call: Call, request: Any) -> Any:
+def handle(state: BrokerState, call: Call, request: Any) -> Any:
     error = ErrorCode.NONE
     try:
         call.check_before()
-        broker.groups.heartbeat(
+        state.groups.heartbeat(
             request.group_id, request.member_id, request.group_instance_id, request.generation_id
         )
         call.check_after()

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
 from ..api_error import ApiError
+from ..call import Call
 from ..config import BROKER_SETTINGS, TOPIC_SETTINGS, Setting, SettingType
+from ..state import BrokerState
 from .alter_configs import alter_or_refuse, current_settings
-from .call import Call
 from .describe_configs import ResourceType
-
-if TYPE_CHECKING:
-    from ..broker import Broker
 
 __all__ = ["handle"]
 
@@ -33,22 +31,22 @@ class Operation(enum.IntEnum):
     SUBTRACT = 3
 
 
-def handle(broker: Broker, call: Call, request: Any) -> Any:
+def handle(state: BrokerState, call: Call, request: Any) -> Any:
     return _Response(
         version=call.version,
         responses=[
-            _Result(**alter_or_refuse(broker, call, wanted, _altered, request.validate_only))
+            _Result(**alter_or_refuse(state, call, wanted, _altered, request.validate_only))
             for wanted in request.resources
         ],
     )
 
 
-def _altered(broker: Broker, wanted: Any) -> Mapping[str, str]:
+def _altered(state: BrokerState, wanted: Any) -> Mapping[str, str]:
     names = [config.name for config in wanted.configs]
     if len(set(names)) < len(names):
         raise ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     settings = TOPIC_SETTINGS if wanted.resource_type == ResourceType.TOPIC else BROKER_SETTINGS
-    altered = dict(current_settings(broker, wanted))
+    altered = dict(current_settings(state, wanted))
     for config in wanted.configs:
         if config.name not in settings:
             raise ApiError(ErrorCode.INVALID_CONFIG, f"Unknown configuration {config.name}")

@@ -7,16 +7,14 @@ A fenced producer is told INVALID_PRODUCER_EPOCH before v4, PRODUCER_FENCED from
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
 from ..api_error import ApiError
-from .call import Call
-
-if TYPE_CHECKING:
-    from ..broker import Broker
+from ..call import Call
+from ..state import BrokerState
 
 __all__ = ["handle"]
 
@@ -25,10 +23,10 @@ _Response = response_class(ApiKey.INIT_PRODUCER_ID)
 _FENCED_FROM = 4
 
 
-def handle(broker: Broker, call: Call, request: Any) -> Any:
+def handle(state: BrokerState, call: Call, request: Any) -> Any:
     try:
         call.check_before()
-        producer_id, epoch = _identity(broker, request)
+        producer_id, epoch = _identity(state, request)
         call.check_after()
     except ApiError as refused:
         error = call.code_of(refused, fenced_from=_FENCED_FROM)
@@ -38,11 +36,11 @@ def handle(broker: Broker, call: Call, request: Any) -> Any:
     )
 
 
-def _identity(broker: Broker, request: Any) -> tuple[int, int]:
+def _identity(state: BrokerState, request: Any) -> tuple[int, int]:
     if (request.producer_id == -1) != (request.producer_epoch == -1):
         raise ApiError(ErrorCode.INVALID_REQUEST, "a producer id without an epoch, or the reverse")
     if request.transactional_id is None:
-        return broker.producer_ids.new(), 0
-    return broker.transactions.init(
+        return state.producer_ids.new(), 0
+    return state.transactions.init(
         request.transactional_id, request.transaction_timeout_ms, request.producer_id, request.producer_epoch
     )

@@ -8,17 +8,15 @@ type in the answer from v7; skip_assignment from v9 (KIP-814).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
 from ..api_error import ApiError
+from ..call import Call
 from ..coordination.groups import Join, MemberIdRequired
-from .call import Call
-
-if TYPE_CHECKING:
-    from ..broker import Broker
+from ..state import BrokerState
 
 __all__ = ["handle"]
 
@@ -29,10 +27,10 @@ _Member = _Response.JoinGroupResponseMember
 _NULL_PROTOCOL_FROM = 7
 
 
-def handle(broker: Broker, call: Call, request: Any) -> Any:
+def handle(state: BrokerState, call: Call, request: Any) -> Any:
     try:
         call.check_before()
-        result = broker.groups.join(_join(call, request), gave_up=lambda: broker.gave_up(call))
+        result = state.groups.join(_join(call, request), gave_up=lambda: state.gave_up(call))
         call.check_after()
     except ApiError as refused:
         member_id = refused.member_id if isinstance(refused, MemberIdRequired) else request.member_id

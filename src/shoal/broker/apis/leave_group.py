@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
 from ..api_error import ApiError
-from .call import Call
-
-if TYPE_CHECKING:
-    from ..broker import Broker
+from ..call import Call
+from ..state import BrokerState
 
 __all__ = ["handle"]
 
@@ -22,9 +20,9 @@ _Member = _Response.MemberResponse
 _SEVERAL_FROM = 3
 
 
-def handle(broker: Broker, call: Call, request: Any) -> Any:
+def handle(state: BrokerState, call: Call, request: Any) -> Any:
     if call.version < _SEVERAL_FROM:
-        error = _leave(broker, call, request.group_id, request.member_id, None)
+        error = _leave(state, call, request.group_id, request.member_id, None)
         return _Response(version=call.version, error_code=error)
     return _Response(
         version=call.version,
@@ -33,17 +31,19 @@ def handle(broker: Broker, call: Call, request: Any) -> Any:
             _Member(
                 member_id=member.member_id,
                 group_instance_id=member.group_instance_id,
-                error_code=_leave(broker, call, request.group_id, member.member_id, member.group_instance_id),
+                error_code=_leave(state, call, request.group_id, member.member_id, member.group_instance_id),
             )
             for member in request.members
         ],
     )
 
 
-def _leave(broker: Broker, call: Call, group_id: str, member_id: str, instance_id: str | None) -> ErrorCode:
+def _leave(
+    state: BrokerState, call: Call, group_id: str, member_id: str, instance_id: str | None
+) -> ErrorCode:
     try:
         call.check_before()
-        broker.groups.leave(group_id, member_id, instance_id)
+        state.groups.leave(group_id, member_id, instance_id)
         call.check_after()
     except ApiError as refused:
         return refused.code

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
 from ..api_error import ApiError
+from ..call import Call
 from ..coordination.group import Group
-from .call import Call
-
-if TYPE_CHECKING:
-    from ..broker import Broker
+from ..state import BrokerState
 
 __all__ = ["handle"]
 
@@ -22,7 +20,7 @@ _Group = _Response.ListedGroup
 _TYPE = "classic"
 
 
-def handle(broker: Broker, call: Call, request: Any) -> Any:
+def handle(state: BrokerState, call: Call, request: Any) -> Any:
     try:
         call.check_before()
     except ApiError as refused:
@@ -34,7 +32,7 @@ def handle(broker: Broker, call: Call, request: Any) -> Any:
         error_code=ErrorCode.NONE,
         groups=[
             group
-            for group in broker.groups.read_all(_listed)
+            for group in state.groups.read_all(_listed)
             if (not states or group.group_state.lower() in states) and (not types or _TYPE in types)
         ],
     )

@@ -13,17 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
 from ..api_error import ApiError
+from ..call import Call
+from ..state import BrokerState
 from ..storage.log import Log, TimestampAndOffset
-from .call import Call
-
-if TYPE_CHECKING:
-    from ..broker import Broker
 
 __all__ = ["handle"]
 
@@ -41,7 +39,7 @@ _READ_COMMITTED = 1
 _RECORDS_FROM = 1
 
 
-def handle(broker: Broker, call: Call, request: Any) -> Any:
+def handle(state: BrokerState, call: Call, request: Any) -> Any:
     if call.version < _RECORDS_FROM:
         answer = _answer_with_segments
     else:
@@ -51,14 +49,14 @@ def handle(broker: Broker, call: Call, request: Any) -> Any:
         topics=[
             _Topic(
                 name=topic.name,
-                partitions=[answer(broker, call, topic.name, each) for each in topic.partitions],
+                partitions=[answer(state, call, topic.name, each) for each in topic.partitions],
             )
             for topic in request.topics
         ],
     )
 
 
-def _answer_with_segments(broker: Broker, call: Call, topic: str, wanted: Any) -> Any:
+def _answer_with_segments(state: BrokerState, call: Call, topic: str, wanted: Any) -> Any:
     partition = wanted.partition_index
     offsets: Sequence[int] = ()
     code = ErrorCode.NONE
@@ -66,7 +64,7 @@ def _answer_with_segments(broker: Broker, call: Call, topic: str, wanted: Any) -
         call.check_before(topic, partition)
         if wanted.timestamp < _EARLIEST:
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {wanted.timestamp} in v0")
-        log = broker.led_log(topic, partition)
+        log = state.led_log(topic, partition)
         if wanted.max_num_offsets < 0:
             # A NegativeArraySizeException, which has no code of its own.
             raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"at most {wanted.max_num_offsets} offsets")
@@ -89,11 +87,11 @@ def _find_segments(log: Log, timestamp: int) -> Sequence[int]:
     return [each.offset for each in reversed(found)]
 
 
-def _answer(broker: Broker, call: Call, topic: str, wanted: Any, *, committed: bool) -> Any:
+def _answer(state: BrokerState, call: Call, topic: str, wanted: Any, *, committed: bool) -> Any:
     partition = wanted.partition_index
     try:
         call.check_before(topic, partition)
-        log = broker.led_log(topic, partition)
+        log = state.led_log(topic, partition)
         log.check_leader_epoch(wanted.current_leader_epoch)
         found = _find(log, wanted.timestamp, committed)
     except ApiError as refused:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
 from ..api_error import ApiError
+from ..call import Call
 from ..clock import now_ms
 from ..coordination.transactions import Transaction, TransactionState
-from .call import Call
-
-if TYPE_CHECKING:
-    from ..broker import Broker
+from ..state import BrokerState
 
 __all__ = ["handle"]
 
@@ -25,7 +23,7 @@ _AGE_FROM = 1
 _NAMES = {state.value for state in TransactionState}
 
 
-def handle(broker: Broker, call: Call, request: Any) -> Any:
+def handle(state: BrokerState, call: Call, request: Any) -> Any:
     try:
         call.check_before()
     except ApiError as refused:
@@ -47,7 +45,7 @@ def handle(broker: Broker, call: Call, request: Any) -> Any:
         version=call.version,
         error_code=ErrorCode.NONE,
         unknown_state_filters=sorted(states - _NAMES),
-        transaction_states=broker.transactions.read_all(
+        transaction_states=state.transactions.read_all(
             lambda transaction: _listed(transaction) if is_wanted(transaction) else None
         ),
     )

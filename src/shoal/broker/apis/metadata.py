@@ -9,18 +9,16 @@ asked for by id from v10 on. A topic that is not there is created if
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
 from ..api_error import ApiError
+from ..call import Call
+from ..state import BrokerState
 from ..storage.log import Log
 from ..topics import Topic, check_topic_name
-from .call import Call
-
-if TYPE_CHECKING:
-    from ..broker import Broker
 
 __all__ = ["handle"]
 
@@ -30,66 +28,66 @@ _Topic = _Response.MetadataResponseTopic
 _Partition = _Topic.MetadataResponsePartition
 
 
-def handle(broker: Broker, call: Call, request: Any) -> Any:
+def handle(state: BrokerState, call: Call, request: Any) -> Any:
     if request.topics is None or (call.version == 0 and not request.topics):
-        topics = [_described(broker, topic) for topic in broker.topics]
+        topics = [_described(state, topic) for topic in state.topics]
     else:
         # A set in Kafka too: ten bytes of a request may stand for ten thousand partitions, but once only.
         unique = {(wanted.name, wanted.topic_id): wanted for wanted in request.topics}.values()
-        topics = [_answer(broker, call, request, wanted) for wanted in unique]
+        topics = [_answer(state, call, request, wanted) for wanted in unique]
     return _Response(
         version=call.version,
         brokers=[
             _Broker(node_id=node.node_id, host=node.host, port=node.port, rack=None)
-            for node in broker.leaders.nodes
+            for node in state.leaders.nodes
         ],
-        cluster_id=broker.cluster_id,
-        controller_id=broker.leaders.nodes[0].node_id,
+        cluster_id=state.cluster_id,
+        controller_id=state.leaders.nodes[0].node_id,
         topics=topics,
     )
 
 
-def _answer(broker: Broker, call: Call, request: Any, wanted: Any) -> Any:
+def _answer(state: BrokerState, call: Call, request: Any, wanted: Any) -> Any:
     name = wanted.name
     try:
         call.check_before(name or "")
         if name is None:
-            topic = broker.topics.with_id(wanted.topic_id) if wanted.topic_id is not None else None
+            topic = state.topics.with_id(wanted.topic_id) if wanted.topic_id is not None else None
             if topic is None:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {wanted.topic_id}")
         else:
-            topic = broker.topics.get(name) or _created(broker, request, name)
+            topic = state.topics.get(name) or _created(state, request, name)
     except ApiError as refused:
         return _Topic(error_code=refused.code, name=name, topic_id=wanted.topic_id, partitions=[])
-    return _described(broker, topic)
+    return _described(state, topic)
 
 
-def _created(broker: Broker, request: Any, name: str) -> Topic:
+def _created(state: BrokerState, request: Any, name: str) -> Topic:
     check_topic_name(name)
     if not (
-        request.allow_auto_topic_creation and broker.config["auto.create.topics.enable"].lower() == "true"
+        request.allow_auto_topic_creation and state.config["auto.create.topics.enable"].lower() == "true"
     ):
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
     try:
-        return broker.topics.create(name, int(broker.config["num.partitions"]), {})
+        return state.topics.create(name, int(state.config["num.partitions"]), {})
     except ApiError as refused:
         # Another connection may have been quicker.
-        topic = broker.topics.get(name)
+        topic = state.topics.get(name)
         if topic is None:
             raise refused
         return topic
 
 
-def _described(broker: Broker, topic: Topic) -> Any:
-    replicas = [node.node_id for node in broker.leaders.nodes]
-    is_offline = broker.failure is not None
+def _described(state: BrokerState, topic: Topic) -> Any:
+    replicas = [node.node_id for node in state.leaders.nodes]
+    is_offline = state.failure is not None
     return _Topic(
         error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.topic_id,
         partitions=[
             _partition(
-                -1 if is_offline else broker.leaders.of(topic.name, number),
+                -1 if is_offline else state.leaders.of(topic.name, number),
                 number,
                 log,
                 replicas,

@@ -12,18 +12,16 @@ versions' are, and refused while it has members.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
 from ..api_error import ApiError
+from ..call import Call
 from ..clock import now_ms
 from ..coordination.group import CommittedOffset
-from .call import Call
-
-if TYPE_CHECKING:
-    from ..broker import Broker
+from ..state import BrokerState
 
 __all__ = ["committed_offset", "handle"]
 
@@ -36,7 +34,7 @@ _Partition = _Topic.OffsetCommitResponsePartition
 _NOW = -1
 
 
-def handle(broker: Broker, call: Call, request: Any) -> Any:
+def handle(state: BrokerState, call: Call, request: Any) -> Any:
     errors: dict[tuple[str, int], ErrorCode] = {}
     offsets: dict[tuple[str, int], CommittedOffset] = {}
     for topic, partition in _partitions(request):
@@ -44,29 +42,29 @@ def handle(broker: Broker, call: Call, request: Any) -> Any:
         errors[key] = ErrorCode.NONE
         try:
             call.check_before(*key)
-            broker.topics.log(*key)
-            offset = committed_offset(broker, partition)
+            state.topics.log(*key)
+            offset = committed_offset(state, partition)
             if call.version == 1 and partition.commit_timestamp != _NOW:
                 offset = offset._replace(committed_at_ms=partition.commit_timestamp)
             offsets[key] = offset
         except ApiError as refused:
             errors[key] = refused.code
     try:
-        broker.groups.check_commit(
+        state.groups.check_commit(
             request.group_id,
             request.member_id,
             request.group_instance_id,
             request.generation_id_or_member_epoch,
             call.version,
         )
-        broker.groups.commit(request.group_id, offsets)
+        state.groups.commit(request.group_id, offsets)
         call.check_after()
     except ApiError as refused:
         errors |= dict.fromkeys(offsets, refused.code)
     return _response(call, request, errors)
 
 
-def committed_offset(broker: Broker, partition: Any) -> CommittedOffset:
+def committed_offset(state: BrokerState, partition: Any) -> CommittedOffset:
     """
     Return a partition's position as it is kept; for transactional commits too.
 
@@ -75,7 +73,7 @@ def committed_offset(broker: Broker, partition: Any) -> CommittedOffset:
 
     """
     metadata = partition.committed_metadata or ""
-    if len(metadata) > int(broker.config["offset.metadata.max.bytes"]):
+    if len(metadata) > int(state.config["offset.metadata.max.bytes"]):
         raise ApiError(ErrorCode.OFFSET_METADATA_TOO_LARGE, f"metadata of {len(metadata)} characters")
     return CommittedOffset(partition.committed_offset, partition.committed_leader_epoch, metadata, now_ms())
 

@@ -12,17 +12,15 @@ several groups.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
 from ..api_error import ApiError
+from ..call import Call
 from ..coordination.group import CommittedOffset, Group
-from .call import Call
-
-if TYPE_CHECKING:
-    from ..broker import Broker
+from ..state import BrokerState
 
 __all__ = ["handle"]
 
@@ -42,12 +40,12 @@ _Answer = tuple[int, ErrorCode, CommittedOffset]
 _Found = Mapping[str, Sequence[_Answer]]
 
 
-def handle(broker: Broker, call: Call, request: Any) -> Any:
+def handle(state: BrokerState, call: Call, request: Any) -> Any:
     if call.version >= _SEVERAL_GROUPS_FROM:
-        groups = [_group_response(broker, call, request, group) for group in request.groups]
+        groups = [_group_response(state, call, request, group) for group in request.groups]
         return _Response(version=call.version, groups=groups)
     try:
-        found = _find(broker, call, request.group_id, request.topics, request.require_stable)
+        found = _find(state, call, request.group_id, request.topics, request.require_stable)
     except ApiError as refused:
         found = {} if call.version >= _GROUP_ERROR_FROM else _at_each_partition(request.topics, refused.code)
         return _Response(
@@ -71,9 +69,9 @@ def _without_position(answer: _Answer) -> _Answer:
     return partition, error, committed
 
 
-def _group_response(broker: Broker, call: Call, request: Any, wanted: Any) -> Any:
+def _group_response(state: BrokerState, call: Call, request: Any, wanted: Any) -> Any:
     try:
-        found = _find(broker, call, wanted.group_id, wanted.topics, request.require_stable)
+        found = _find(state, call, wanted.group_id, wanted.topics, request.require_stable)
     except ApiError as refused:
         return _Group(group_id=wanted.group_id, error_code=refused.code, topics=[])
     return _Group(
@@ -84,11 +82,11 @@ def _group_response(broker: Broker, call: Call, request: Any, wanted: Any) -> An
 
 
 def _find(
-    broker: Broker, call: Call, group_id: str, topics: Iterable[Any] | None, require_stable: bool
+    state: BrokerState, call: Call, group_id: str, topics: Iterable[Any] | None, require_stable: bool
 ) -> _Found:
     call.check_before()
     wanted = None if topics is None else [(topic.name, topic.partition_indexes) for topic in topics]
-    return broker.groups.read(group_id, lambda group: _read(group, wanted, require_stable))
+    return state.groups.read(group_id, lambda group: _read(group, wanted, require_stable))
 
 
 def _read(group: Group, wanted: _Wanted | None, require_stable: bool) -> _Found:

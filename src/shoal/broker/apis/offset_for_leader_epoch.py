@@ -7,16 +7,14 @@ with it learns what the leader has, acknowledged or not.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
 from ..api_error import ApiError
-from .call import Call
-
-if TYPE_CHECKING:
-    from ..broker import Broker
+from ..call import Call
+from ..state import BrokerState
 
 __all__ = ["handle"]
 
@@ -25,23 +23,23 @@ _Topic = _Response.OffsetForLeaderTopicResult
 _Partition = _Topic.EpochEndOffset
 
 
-def handle(broker: Broker, call: Call, request: Any) -> Any:
+def handle(state: BrokerState, call: Call, request: Any) -> Any:
     return _Response(
         version=call.version,
         topics=[
             _Topic(
                 topic=topic.topic,
-                partitions=[_answer(broker, call, topic.topic, wanted) for wanted in topic.partitions],
+                partitions=[_answer(state, call, topic.topic, wanted) for wanted in topic.partitions],
             )
             for topic in request.topics
         ],
     )
 
 
-def _answer(broker: Broker, call: Call, topic: str, wanted: Any) -> Any:
+def _answer(state: BrokerState, call: Call, topic: str, wanted: Any) -> Any:
     try:
         call.check_before(topic, wanted.partition)
-        log = broker.led_log(topic, wanted.partition)
+        log = state.led_log(topic, wanted.partition)
         log.check_leader_epoch(wanted.current_leader_epoch)
         leader_epoch, end_offset = log.end_of_leader_epoch(wanted.leader_epoch)
     except ApiError as refused:

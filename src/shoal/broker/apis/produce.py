@@ -25,7 +25,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
@@ -34,15 +34,13 @@ from ...protocol.produce import ProduceRequest
 from ...protocol.topic_ids import NO_TOPIC_ID, TOPIC_IDS_FROM
 from ...records import BatchHeader, RecordBatch
 from ..api_error import ApiError
+from ..call import Call
 from ..clock import now_ms
 from ..old_clients.message_sets import is_message_set, validated_message_set
+from ..state import BrokerState
 from ..storage.log import AppendInfo, Log
 from ..storage.multi_batch import admitted_batches, is_asked_for, plain_batches
 from ..storage.validate import HeaderChange, check_batch, sole_batch, validate
-from .call import Call
-
-if TYPE_CHECKING:
-    from ..broker import Broker
 
 __all__ = ["handle"]
 
@@ -81,7 +79,7 @@ class _Outcome:
     refused: ApiError | None = None
 
 
-def handle(broker: Broker, call: Call, request: ProduceRequest) -> Any:
+def handle(state: BrokerState, call: Call, request: ProduceRequest) -> Any:
     # A dict keeps the last of two entries, like the map in Kafka.
     record_sets = {
         _Place(entry.topic, entry.partition, entry.topic_id): entry.record_set for entry in request.partitions
@@ -94,7 +92,7 @@ def handle(broker: Broker, call: Call, request: ProduceRequest) -> Any:
         outcomes = [_Outcome(place, refused=refused) for place in record_sets]
     else:
         outcomes = [
-            _append_or_refuse(broker, call, request, place, record_set)
+            _append_or_refuse(state, call, request, place, record_set)
             for place, record_set in record_sets.items()
         ]
     return _response(call, outcomes)
@@ -110,19 +108,19 @@ def _is_transactional(record_set: memoryview) -> bool:
 
 
 def _append_or_refuse(
-    broker: Broker, call: Call, request: ProduceRequest, place: _Place, record_set: memoryview
+    state: BrokerState, call: Call, request: ProduceRequest, place: _Place, record_set: memoryview
 ) -> _Outcome:
     topic, partition, topic_id = place
     try:
         call.check_before(topic, partition)
-        if call.version >= TOPIC_IDS_FROM and broker.topics.with_id(topic_id or NO_TOPIC_ID) is None:
+        if call.version >= TOPIC_IDS_FROM and state.topics.with_id(topic_id or NO_TOPIC_ID) is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id}")
-        log = broker.led_log(topic, partition)
+        log = state.led_log(topic, partition)
         if call.version < _MAGIC_2_FROM and is_message_set(record_set):
             _check_acks(request)
             info = _append_message_set(log, record_set)
         else:
-            info = _append_batches(broker, call, request, topic, partition, record_set)
+            info = _append_batches(state, call, request, topic, partition, record_set)
         call.check_after(topic, partition)
     except ApiError as refused:
         return _Outcome(place, refused=refused.without_origin())
@@ -140,22 +138,27 @@ def _append_message_set(log: Log, record_set: memoryview) -> AppendInfo:
 
 
 def _append_batches(
-    broker: Broker, call: Call, request: ProduceRequest, topic: str, partition: int, record_set: memoryview
+    state: BrokerState,
+    call: Call,
+    request: ProduceRequest,
+    topic: str,
+    partition: int,
+    record_set: memoryview,
 ) -> AppendInfo:
-    log = broker.topics.log(topic, partition)
-    append_several = _several(broker, call, request, log, record_set)
+    log = state.topics.log(topic, partition)
+    append_several = _several(state, call, request, log, record_set)
     if append_several is None:
         # What v3 to v6 refuse for their version, no version before did.
         version = call.version if call.version >= _MAGIC_2_FROM else _ANY_CODEC_FROM
         batch = sole_batch(record_set, version)
         _check_acks(request)
-        return _append(broker, call, request, topic, partition, batch)
+        return _append(state, call, request, topic, partition, batch)
     _check_acks(request)
     return append_several()
 
 
 def _several(
-    broker: Broker, call: Call, request: ProduceRequest, log: Log, record_set: memoryview
+    state: BrokerState, call: Call, request: ProduceRequest, log: Log, record_set: memoryview
 ) -> Callable[[], AppendInfo] | None:
     """Return how to append what :mod:`..storage.multi_batch` admits; None for stock Kafka's way."""
     if request.transactional_id is not None:
@@ -165,7 +168,7 @@ def _several(
     def validated(batch: RecordBatch) -> tuple[RecordBatch, HeaderChange | None]:
         return _validated(batch, log, now)
 
-    if is_asked_for(broker.config, call.client_id):
+    if is_asked_for(state.config, call.client_id):
         batches = admitted_batches(record_set, call.version)
         if batches is not None:
             return partial(log.compare_and_append, batches, validated)
@@ -177,13 +180,13 @@ def _several(
 
 
 def _append(
-    broker: Broker, call: Call, request: ProduceRequest, topic: str, partition: int, batch: RecordBatch
+    state: BrokerState, call: Call, request: ProduceRequest, topic: str, partition: int, batch: RecordBatch
 ) -> AppendInfo:
-    log = broker.topics.log(topic, partition)
+    log = state.topics.log(topic, partition)
     header, transactional_id = batch.header, request.transactional_id
     if header.is_transactional and not log.has_open_transaction(header.producer_id):
         assert transactional_id is not None, "handle refuses the request without it"
-        _check_transaction(broker, call, transactional_id, topic, partition, header)
+        _check_transaction(state, call, transactional_id, topic, partition, header)
     return log.append(*_validated(batch, log, now_ms()))
 
 
@@ -193,16 +196,16 @@ def _validated(batch: RecordBatch, log: Log, now: int) -> tuple[RecordBatch, Hea
 
 
 def _check_transaction(
-    broker: Broker, call: Call, transactional_id: str, topic: str, partition: int, header: BatchHeader
+    state: BrokerState, call: Call, transactional_id: str, topic: str, partition: int, header: BatchHeader
 ) -> None:
     """Have the coordinator confirm that the partition is part of the transaction, or make it so (KIP-890)."""
     producer_id, epoch = header.producer_id, header.producer_epoch
     key = (topic, partition)
     try:
         if call.version >= _ADDS_PARTITION_FROM:
-            broker.transactions.add_partitions(transactional_id, producer_id, epoch, [key])
+            state.transactions.add_partitions(transactional_id, producer_id, epoch, [key])
         else:
-            broker.transactions.check_partition(transactional_id, producer_id, epoch, key)
+            state.transactions.check_partition(transactional_id, producer_id, epoch, key)
     except ApiError as refused:
         code = _TO_PRODUCERS.get(refused.code, refused.code)
         if code is ErrorCode.TRANSACTION_ABORTABLE and call.version < _ABORTABLE_FROM:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
 from ..api_error import ApiError
+from ..call import Call
 from ..coordination.groups import Sync
-from .call import Call
-
-if TYPE_CHECKING:
-    from ..broker import Broker
+from ..state import BrokerState
 
 __all__ = ["handle"]
 
 _Response = response_class(ApiKey.SYNC_GROUP)
 
 
-def handle(broker: Broker, call: Call, request: Any) -> Any:
+def handle(state: BrokerState, call: Call, request: Any) -> Any:
     sync = Sync(
         request.group_id,
         request.member_id,
@@ -31,7 +29,7 @@ def handle(broker: Broker, call: Call, request: Any) -> Any:
     )
     try:
         call.check_before()
-        result = broker.groups.sync(sync, gave_up=lambda: broker.gave_up(call))
+        result = state.groups.sync(sync, gave_up=lambda: state.gave_up(call))
         call.check_after()
     except ApiError as refused:
         return _Response(version=call.version, error_code=refused.code, assignment=b"")

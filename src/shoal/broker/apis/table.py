@@ -9,10 +9,10 @@ tests a client against the broker wants to be told that it is too old.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import replace
 
 from ...protocol.apis import ApiKey
+from ..state import Api
 from . import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -47,44 +47,8 @@ from . import (
     sync_group,
     txn_offset_commit,
 )
-from .call import Call
 
-if TYPE_CHECKING:
-    from ..broker import Broker
-
-__all__ = ["APIS", "APIS_WITH_OLD_VERSIONS", "Api"]
-
-
-class Handler(Protocol):
-    """
-    Does what a request asks.
-
-    The request and the response are messages of ``shoal.protocol``: for
-    Produce and Fetch the dataclasses there, else the classes of its codec. It
-    raises nothing but :class:`~shoal.broker.coordination.purgatory.BrokerStopped`.
-
-    """
-
-    def __call__(self, broker: Broker, call: Call, request: Any) -> Any: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Api:
-    """
-    One API.
-
-    Attributes:
-        key: Its number.
-        oldest: The oldest version that is served.
-        newest: The newest.
-        handle: What serves it.
-
-    """
-
-    key: ApiKey
-    oldest: int
-    newest: int
-    handle: Handler
+__all__ = ["APIS", "APIS_WITH_OLD_VERSIONS"]
 
 
 def _table(*apis: Api) -> Mapping[ApiKey, Api]:

@@ -7,18 +7,16 @@ it as OffsetCommit would (KIP-447).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
 from ..api_error import ApiError
+from ..call import Call
 from ..coordination.group import CommittedOffset
-from .call import Call
+from ..state import BrokerState
 from .offset_commit import committed_offset
-
-if TYPE_CHECKING:
-    from ..broker import Broker
 
 __all__ = ["handle"]
 
@@ -27,7 +25,7 @@ _Topic = _Response.TxnOffsetCommitResponseTopic
 _Partition = _Topic.TxnOffsetCommitResponsePartition
 
 
-def handle(broker: Broker, call: Call, request: Any) -> Any:
+def handle(state: BrokerState, call: Call, request: Any) -> Any:
     errors: dict[tuple[str, int], ErrorCode] = {}
     offsets: dict[tuple[str, int], CommittedOffset] = {}
     for topic in request.topics:
@@ -36,26 +34,26 @@ def handle(broker: Broker, call: Call, request: Any) -> Any:
             errors[key] = ErrorCode.NONE
             try:
                 call.check_before(*key)
-                broker.topics.log(*key)
-                offsets[key] = committed_offset(broker, partition)
+                state.topics.log(*key)
+                offsets[key] = committed_offset(state, partition)
             except ApiError as refused:
                 errors[key] = refused.code
     try:
-        _commit(broker, request, offsets)
+        _commit(state, request, offsets)
         call.check_after()
     except ApiError as refused:
         errors |= dict.fromkeys(offsets, _as_told(refused))
     return _response(call, request, errors)
 
 
-def _commit(broker: Broker, request: Any, offsets: dict[tuple[str, int], CommittedOffset]) -> None:
-    broker.transactions.check_group(
+def _commit(state: BrokerState, request: Any, offsets: dict[tuple[str, int], CommittedOffset]) -> None:
+    state.transactions.check_group(
         request.transactional_id, request.producer_id, request.producer_epoch, request.group_id
     )
-    broker.groups.check_transactional_commit(
+    state.groups.check_transactional_commit(
         request.group_id, request.member_id, request.group_instance_id, request.generation_id
     )
-    broker.groups.commit(request.group_id, offsets, request.producer_id)
+    state.groups.commit(request.group_id, offsets, request.producer_id)
 
 
 def _as_told(refused: ApiError) -> ErrorCode:

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...errors import ProtocolError
+from ...printable import logger
 from ...protocol.apis import ApiKey
 from ...protocol.codec import RequestHeader, decode_request, encode_response, read_request_header
 from ...protocol.fetch import FetchResponse, encode_fetch_response
 from ...protocol.produce import ProduceRequest, decode_produce_request
 from ..apis.api_versions import unsupported_version
-from ..apis.call import Call
-from ..apis.faults import Fault
-from ..apis.table import Api
+from ..call import Call
 from ..coordination.purgatory import NobodyWaits
-
-if TYPE_CHECKING:
-    from ..broker import Broker
-from ...printable import logger
+from ..faults import Fault
+from ..state import Api, BrokerState
 
 __all__ = ["CloseConnection", "answer"]
 
@@ -56,13 +53,13 @@ _MOST_PRODUCED_PARTITIONS = 100_000
 
 
 def answer(
-    broker: Broker, frame: memoryview, client_host: str, has_hung_up: Callable[[], bool] = lambda: False
+    state: BrokerState, frame: memoryview, client_host: str, has_hung_up: Callable[[], bool] = lambda: False
 ) -> Sequence[bytes | memoryview]:
     """
     Serve one request.
 
     Args:
-        broker: Whose state it reads and changes.
+        state: The state that it reads and changes.
         frame: The request without its size. May be reused afterwards.
         client_host: Where it came from.
         has_hung_up: Tells whether the client did.
@@ -78,16 +75,16 @@ def answer(
     """
     try:
         header = read_request_header(frame)
-        api = broker.apis.get(header.api_key)  # type: ignore[call-overload]
+        api = state.apis.get(header.api_key)  # type: ignore[call-overload]
         if api is None or not api.oldest <= header.api_version <= api.newest:
-            return _without_api(broker, header)
-        serve = partial(_serve, broker, api, header, client_host, has_hung_up)
+            return _without_api(state, header)
+        serve = partial(_serve, state, api, header, client_host, has_hung_up)
         if api.key == ApiKey.PRODUCE or len(frame) <= _LARGE_BYTES:
-            return serve(_decode(broker, header, frame), may_wait=True)
+            return serve(_decode(state, header, frame), may_wait=True)
         if len(frame) > _LARGEST_WITHOUT_RECORDS:
             raise CloseConnection(f"a request of {len(frame)} bytes without records")
-        with broker.large_requests.turn(client_host):
-            request = _decode(broker, header, frame)
+        with state.large_requests.turn(client_host):
+            request = _decode(state, header, frame)
             if api.key not in _WAITING:
                 return serve(request, may_wait=False)
         return serve(request, may_wait=True)
@@ -95,23 +92,23 @@ def answer(
         raise CloseConnection(str(error)) from error
 
 
-def _without_api(broker: Broker, header: RequestHeader) -> Sequence[bytes | memoryview]:
+def _without_api(state: BrokerState, header: RequestHeader) -> Sequence[bytes | memoryview]:
     if header.api_key != ApiKey.API_VERSIONS:
         # Kafka has no answer to this either: it could not know how to encode it.
         raise CloseConnection(f"API {header.api_key} is not served in version {header.api_version}")
-    return [encode_response(unsupported_version(broker), header.correlation_id)]
+    return [encode_response(unsupported_version(state), header.correlation_id)]
 
 
-def _decode(broker: Broker, header: RequestHeader, frame: memoryview) -> Any:
+def _decode(state: BrokerState, header: RequestHeader, frame: memoryview) -> Any:
     if header.api_key == ApiKey.PRODUCE:
         return decode_produce_request(
-            frame, header.api_version, _MOST_PRODUCED_PARTITIONS, names=broker.topics.names
+            frame, header.api_version, _MOST_PRODUCED_PARTITIONS, names=state.topics.names
         )
     return decode_request(header, frame)
 
 
 def _serve(
-    broker: Broker,
+    state: BrokerState,
     api: Api,
     header: RequestHeader,
     client_host: str,
@@ -121,12 +118,12 @@ def _serve(
     may_wait: bool,
 ) -> Sequence[bytes | memoryview]:
     client_id = header.client_id or ""
-    fault = broker.faults.take(api.key, _partitions_of(broker, request), client_id) if broker.faults else None
+    fault = state.faults.take(api.key, _partitions_of(state, request), client_id) if state.faults else None
     call = Call(api.key, header.api_version, client_id, client_host, fault, has_hung_up, may_wait)
     try:
         if fault is not None:
-            _before(broker, call, fault)
-        response = api.handle(broker, call, request)
+            _before(state, call, fault)
+        response = api.handle(state, call, request)
     except CloseConnection:
         raise
     except NobodyWaits:
@@ -134,7 +131,7 @@ def _serve(
     except OSError as error:
         # Of a directory: nothing else is opened or written here. What is sent is the server's.
         _log.warning(
-            "%s v%d: %s", api.key.name, header.api_version, broker.topics.failure.refused("it", error).message
+            "%s v%d: %s", api.key.name, header.api_version, state.topics.failure.refused("it", error).message
         )
         raise CloseConnection("the request failed") from error
     except Exception as error:
@@ -149,9 +146,9 @@ def _serve(
     return parts
 
 
-def _before(broker: Broker, call: Call, fault: Fault) -> None:
+def _before(state: BrokerState, call: Call, fault: Fault) -> None:
     # Whoever hung up meanwhile: a broker that was paused has the request still, and serves it late.
-    broker.purgatory.pause(fault.delay_s)
+    state.purgatory.pause(fault.delay_s)
     if fault.drop == "before":
         raise CloseConnection("a fault that a test asked for")
 
@@ -167,13 +164,13 @@ def _encode(header: RequestHeader, request: Any, response: Any) -> Sequence[byte
     return [encode_response(response, header.correlation_id)]
 
 
-def _partitions_of(broker: Broker, request: Any) -> set[tuple[str, int]]:
+def _partitions_of(state: BrokerState, request: Any) -> set[tuple[str, int]]:
     """Return the partitions that a request or its session names, for faults; a topic without any has -1."""
     if isinstance(request, ProduceRequest):
         return {(entry.topic, entry.partition) for entry in request.partitions}
-    found = broker.fetch_sessions.partitions(getattr(request, "session_id", 0) or 0)
+    found = state.fetch_sessions.partitions(getattr(request, "session_id", 0) or 0)
     for topic in _field(request, "topics") or ():
-        name = topic if isinstance(topic, str) else _name_of(broker, topic)
+        name = topic if isinstance(topic, str) else _name_of(state, topic)
         for partition in _field(topic, "partitions", "partition_indexes") or (-1,):
             number = (
                 partition if isinstance(partition, int) else _field(partition, "partition_index", "partition")
@@ -182,8 +179,8 @@ def _partitions_of(broker: Broker, request: Any) -> set[tuple[str, int]]:
     return found
 
 
-def _name_of(broker: Broker, topic: Any) -> str:
-    return _field(topic, "name", "topic") or broker.topics.names.get(_field(topic, "topic_id"), "")
+def _name_of(state: BrokerState, topic: Any) -> str:
+    return _field(topic, "name", "topic") or state.topics.names.get(_field(topic, "topic_id"), "")
 
 
 def _field(message: Any, *names: str) -> Any:

@@ -12,8 +12,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ...error_codes import ErrorCode
-from ...protocol.apis import ApiKey
+from ..error_codes import ErrorCode
+from ..protocol.apis import ApiKey
 
 __all__ = ["Fault", "Faults"]
 

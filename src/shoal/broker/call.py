@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...error_codes import ErrorCode
-from ...protocol.apis import ApiKey
-from ..api_error import ApiError
+from ..error_codes import ErrorCode
+from ..protocol.apis import ApiKey
+from .api_error import ApiError
 from .faults import Fault
 
 __all__ = ["Call"]
