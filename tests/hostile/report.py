@@ -22,7 +22,8 @@ def line_of(result: ClientResult) -> str:
         f"{result.target} step {result.steps}: {result.requests:,} requests "
         f"({result.requests / max(result.seconds, 0.001):.0f}/s; {ends}), {result.bombs} bombs, "
         f"longest answer {result.longest_s:.1f} s, honest client {result.served} times in at most "
-        f"{result.longest_served_s:.1f} s, peak {result.peak_bytes // _MEGABYTE} MB, without a CPU "
+        f"{result.longest_served_s:.1f} s, peak {result.peak_bytes // _MEGABYTE} MB, "
+        f"{result.most_threads} threads and {result.most_sockets} sockets, without a CPU "
         f"for {result.without_cpu_s:.0f} of {result.seconds:.0f} s, {len(result.problems)} problems"
     )
 
@@ -31,14 +32,15 @@ def client_table(results: Sequence[ClientResult], seed: int) -> str:
     """Return a table of hostile clients, in Markdown."""
     lines = [
         "| server | seed | requests | answered | refused | left waiting | bombs | other clients | hung "
-        "| honest client, longest | peak | problems |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+        "| honest client, longest | peak | threads, sockets | problems |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     lines += [
         f"| {each.target} | {seed} | {each.requests:,} | {each.ends[End.ANSWERED]:,} "
         f"| {each.ends[End.HUNG_UP]:,} | {each.ends[End.WAITED]:,} | {each.bombs:,} | {each.crowd:,} "
         f"| {each.ends[End.HUNG]:,} | {each.served:,} times, {each.longest_served_s:.1f} s "
-        f"| {each.peak_bytes // _MEGABYTE} MB | {len(each.problems)} |"
+        f"| {each.peak_bytes // _MEGABYTE} MB | {each.most_threads}, {each.most_sockets} "
+        f"| {len(each.problems)} |"
         for each in results
     ]
     return "\n".join(lines) + "\n"
