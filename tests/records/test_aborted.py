@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kafka.record.default_records import ControlRecord, DefaultRecordBatch
 
 from shoal.errors import CorruptBatch
-from shoal.records import AbortedTransactions, Codec, Decision, RecordBatch, decide, split
+from shoal.records import AbortedTransactions, Codec, Decision, RecordBatch, scan
 from shoal.records.aborted import Marker, read_marker
 from tests.batches import CONTROL, TRANSACTIONAL, Record, batch, marker, patched, payload, raw_batch, view
 from tests.strategies import damaged
@@ -26,15 +26,12 @@ def data(producer_id: int, base_offset: int, count: int = 1) -> bytearray:
 
 def kept(log: list[bytearray], aborted: list[tuple[int, int]]) -> list[int]:
     """Base offsets of the batches that a mirror would copy."""
-    transactions = AbortedTransactions(aborted)
-    offsets = []
-    for found in split(memoryview(bytearray().join(log))):
-        decision = decide(found.header, 0, transactions)
-        if decision is Decision.DROP_CONTROL:
-            transactions.see_marker(found)
-        elif decision is Decision.COPY:
-            offsets.append(found.header.base_offset)
-    return offsets
+    record_set = memoryview(bytearray().join(log))
+    return [
+        found.header.base_offset
+        for decision, found in scan(record_set, 0, aborted)
+        if decision is Decision.COPY
+    ]
 
 
 def test_an_aborted_transaction_is_left_out() -> None:

@@ -1,13 +1,19 @@
-"""Read one partition's batches in order; for what looks before it copies."""
+"""
+Read one partition from its leader, response by response or batch by batch.
+
+:func:`read_decided` is the reader for everything that examines a log and does
+not copy it: resuming, the data source, the dry run. Verify fetches ahead and
+accepts damaged batches, so it takes the responses from :class:`PartitionReader`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, CorruptBatch, ProtocolError, ShoalError
-from ..protocol.fetch import FetchedPartition, FetchResponse
-from ..records import AbortedTransactions, Decision, RecordBatch, decide, split, verify_crc
+from ..protocol.fetch import FetchedPartition
+from ..records import Decision, RecordBatch, scan
 from ..topic_partition import TopicPartition
 from .cluster import Cluster
 from .config import IsolationLevel
@@ -15,15 +21,89 @@ from .connection import raise_for
 from .fetch import Fetcher, FetchFrom
 from .offsets import local_log_start_offset
 
-__all__ = ["is_gap", "read_batches", "read_decided"]
+__all__ = ["PartitionReader", "is_gap", "read_batches", "read_decided"]
 
+_BUFFER_BYTES = 4 * 1024 * 1024
 _MAX_WAIT_MS = 200
 
-#: So often in a row a broker may answer that we are over the quota, and send nothing.
+#: The most throttled answers in a row: over the quota, and without any data.
 _MOST_THROTTLED = 100
 
-#: So often a source has to say that a part of its log is empty.
+#: The number of empty answers in a row after which :func:`is_gap` believes the source.
 ANSWERS_OF_A_GAP = 5
+
+
+class PartitionReader:
+    """
+    Fetches one partition from its leader.
+
+    :meth:`ask` and :meth:`receive` alternate. A record set is a view of the
+    reader's buffer, and valid until the next :meth:`receive`.
+
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        partition: TopicPartition,
+        isolation_level: IsolationLevel,
+        buffer_bytes: int = _BUFFER_BYTES,
+    ) -> None:
+        """
+        Connect to the leader that the cluster's metadata name.
+
+        Raises:
+            BrokerError: The partition has no leader, or its topic does not exist.
+
+        """
+        self._partition = partition
+        self._cluster = cluster
+        self._topic_id = cluster.topic_id(partition.topic)
+        self._where = ""
+        self._fetcher = Fetcher(
+            cluster.connect(cluster.partition(partition).leader),
+            buffer_bytes=buffer_bytes,
+            isolation_level=isolation_level,
+            max_wait_ms=_MAX_WAIT_MS,
+            in_session=False,
+        )
+
+    def ask(self, offset: int) -> None:
+        """Send the request for the batches from an offset on."""
+        self._where = f"fetching {self._partition} at offset {offset} from {self._cluster}"
+        self._fetcher.ask(FetchFrom(self._partition, offset, topic_id=self._topic_id))
+        self._fetcher.send()
+
+    def receive(self) -> FetchedPartition:
+        """
+        Receive the answer; repeat the request while the broker throttles it.
+
+        Raises:
+            BrokerError: The leader refuses the request, or refers to a follower.
+            ProtocolError: The answer is not for this partition alone.
+
+        """
+        for _ in range(_MOST_THROTTLED):
+            response = self._fetcher.receive()
+            raise_for(response.error_code, self._where)
+            if response.partitions or not response.throttle_time_ms:
+                break
+            # Over the quota; the broker itself delays its next answer.
+            self._fetcher.send()
+        else:
+            raise BrokerError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, self._where)
+        if len(response.partitions) != 1:
+            raise ProtocolError(f"{self._where}: an answer for {len(response.partitions)} partitions")
+        fetched = response.partitions[0]
+        raise_for(fetched.error_code, self._where)
+        if fetched.preferred_read_replica >= 0:
+            referred = f"it refers to node {fetched.preferred_read_replica}"
+            raise BrokerError(ErrorCode.REPLICA_NOT_AVAILABLE, self._where, referred)
+        return fetched
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._fetcher.close()
 
 
 def read_decided(
@@ -31,64 +111,40 @@ def read_decided(
     partition: TopicPartition,
     offset: int,
     isolation_level: IsolationLevel,
-    buffer_bytes: int = 4 * 1024 * 1024,
+    buffer_bytes: int = _BUFFER_BYTES,
     *,
     keep_append_time: bool = False,
 ) -> Generator[tuple[Decision, RecordBatch]]:
     """
-    Yield each batch from an offset to the end of what may be read, and what becomes of it.
+    Yield each batch from an offset to the end of the readable log, and the decision about it.
 
     Args:
-        cluster: With metadata of the partition.
-        partition: Which one.
-        offset: Where to begin; the first batch may begin before it.
-        isolation_level: What may be read, and what counts as aborted.
-        buffer_bytes: For the responses. A batch is a view into the buffer:
-            valid until the next one is asked for.
+        cluster: The cluster, with metadata of the partition.
+        partition: The partition to read.
+        offset: The first wanted offset; the first batch may begin before it.
+        isolation_level: With ``read_committed``, batches of aborted transactions are to be dropped.
+        buffer_bytes: The size of the response buffer. A batch is a view of
+            the buffer, and valid until the generator continues.
         keep_append_time: See :func:`~shoal.records.decide`.
 
     Raises:
-        BrokerError: The leader refuses.
-        CorruptBatch: It sends what no broker should, or drops a batch whose CRC is wrong.
+        BrokerError: The leader refuses the request.
+        CorruptBatch: A header that no broker sends, or a dropped batch with a wrong CRC.
 
     """
-    where = f"fetching {partition} at offset {offset} from {cluster}"
-    empty_answers = throttled = 0
-    connection = cluster.connect(cluster.partition(partition).leader)
-    topic_id = cluster.topic_id(partition.topic)
-    fetcher = Fetcher(
-        connection,
-        buffer_bytes=buffer_bytes,
-        isolation_level=isolation_level,
-        max_wait_ms=_MAX_WAIT_MS,
-        in_session=False,
-    )
+    committed = isolation_level is IsolationLevel.READ_COMMITTED
+    empty_answers = 0
+    reader = PartitionReader(cluster, partition, isolation_level, buffer_bytes)
     try:
         while True:
-            fetcher.ask(FetchFrom(partition, offset, topic_id=topic_id))
-            fetcher.send()
-            response = fetcher.receive()
-            raise_for(response.error_code, where)
-            if response.throttle_time_ms and not response.partitions:
-                # Over the quota; the broker itself holds back its next answer.
-                throttled += 1
-                if throttled > _MOST_THROTTLED:
-                    raise BrokerError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, where)
-                continue
-            throttled = 0
-            fetched = _only_partition(response, where)
-            committed = isolation_level is IsolationLevel.READ_COMMITTED
-            aborted = AbortedTransactions(fetched.aborted_transactions) if committed else None
+            reader.ask(offset)
+            fetched = reader.receive()
             started_at = offset
-            for batch in split(fetched.record_set):
-                decision = decide(batch.header, offset, aborted, keep_append_time=keep_append_time)
-                if decision.is_drop:
-                    verify_crc(batch)
-                if decision is Decision.DROP_CONTROL and aborted is not None:
-                    aborted.see_marker(batch)
-                if batch.header.last_offset >= offset:
-                    yield decision, batch
-                    offset = batch.header.next_offset
+            transactions = fetched.aborted_transactions if committed else None
+            decided = scan(fetched.record_set, offset, transactions, keep_append_time=keep_append_time)
+            for decision, batch in decided:
+                yield decision, batch
+                offset = batch.header.next_offset
             if offset >= fetched.end_offset(committed=committed):
                 return
             if offset > started_at:
@@ -100,38 +156,27 @@ def read_decided(
                 if is_gap(cluster, partition, offset, empty_answers):
                     return
                 if empty_answers > ANSWERS_OF_A_GAP:
+                    where = f"fetching {partition} at offset {offset} from {cluster}"
                     raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, where, "it answers with nothing")
     finally:
-        fetcher.close()
+        reader.close()
 
 
-def _only_partition(response: FetchResponse, where: str) -> FetchedPartition:
-    if len(response.partitions) != 1:
-        raise ProtocolError(f"{where}: an answer for {len(response.partitions)} partitions")
-    fetched = response.partitions[0]
-    raise_for(fetched.error_code, where)
-    if fetched.preferred_read_replica >= 0:
-        raise BrokerError(
-            ErrorCode.REPLICA_NOT_AVAILABLE, where, f"it refers to node {fetched.preferred_read_replica}"
-        )
-    return fetched
+def read_batches(cluster: Cluster, partition: TopicPartition, offset: int) -> Generator[RecordBatch]:
+    """Yield each batch from an offset on, control batches included; see :func:`read_decided`."""
+    for _, batch in read_decided(cluster, partition, offset, IsolationLevel.READ_UNCOMMITTED):
+        yield batch
 
 
 def is_gap(cluster: Cluster, partition: TopicPartition, offset: int, empty_answers: int) -> bool:
     """
-    Whether to believe that there is nothing from an offset to the end: compaction took it.
+    Whether the log has no records from an offset to its end, because compaction removed them.
 
-    Only where the source said so again and again, and not where the offset
-    may lie in remote storage: such a fetch is answered with nothing when it
-    takes too long (DelayedRemoteFetch).
+    One empty answer is no proof: a fetch from remote storage that takes too
+    long is answered with nothing (DelayedRemoteFetch). So the source must
+    repeat it, and the offset must lie in the leader's local log.
     """
     if empty_answers < ANSWERS_OF_A_GAP:
         return False
     local_start = local_log_start_offset(cluster, partition)
     return not isinstance(local_start, ShoalError) and local_start <= offset
-
-
-def read_batches(cluster: Cluster, partition: TopicPartition, offset: int) -> Iterator[RecordBatch]:
-    """Yield each batch from an offset on, whatever it is; see :func:`read_decided`."""
-    for _, batch in read_decided(cluster, partition, offset, IsolationLevel.READ_UNCOMMITTED):
-        yield batch

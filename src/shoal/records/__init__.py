@@ -15,18 +15,21 @@ from .decide import Decision, decide
 from .fingerprint import Fingerprint, fingerprint
 from .rebuild import write_batch, write_batches
 from .record import Record, read_key_value_headers, read_records, write_body
+from .scan import CheckedCrcs, check_dropped, scan
 from .stamp import Run, stamp, stamp_run, stamped_header
 
 __all__ = [
     "HEADER_SIZE",
     "AbortedTransactions",
     "BatchHeader",
+    "CheckedCrcs",
     "Codec",
     "Decision",
     "Fingerprint",
     "Record",
     "RecordBatch",
     "Run",
+    "check_dropped",
     "compress",
     "crc32c",
     "decide",
@@ -37,6 +40,7 @@ __all__ = [
     "read_header",
     "read_key_value_headers",
     "read_records",
+    "scan",
     "split",
     "stamp",
     "stamp_run",

@@ -9,16 +9,15 @@ from dataclasses import dataclass
 from ...errors import CorruptBatch, UnsupportedBatch
 from ...protocol.fetch import FetchedPartition
 from ...records import (
-    AbortedTransactions,
     BatchHeader,
+    CheckedCrcs,
     Codec,
     Decision,
     Record,
     RecordBatch,
-    decide,
     read_key_value_headers,
     read_records,
-    split,
+    scan,
     verify_crc,
     write_batch,
 )
@@ -173,24 +172,17 @@ def read_fetched(
 
     """
     committed = settings.client.isolation_level is IsolationLevel.READ_COMMITTED
-    aborted = AbortedTransactions(fetched.aborted_transactions) if committed else None
+    transactions = fetched.aborted_transactions if committed else None
+    crcs = CheckedCrcs.ALL if settings.check_crcs else CheckedCrcs.NONE
     read = _read_raw if settings.fetch_raw_bytes else _read_deep
     try:
-        for batch in split(fetched.record_set):
-            header = batch.header
-            decision = decide(header, position, aborted)
-            if settings.check_crcs:
-                verify_crc(batch)
-            if decision is Decision.DROP_CONTROL and aborted is not None:
-                aborted.see_marker(batch)
-            if header.next_offset <= position:
-                continue
+        for decision, batch in scan(fetched.record_set, position, transactions, crcs=crcs):
             if not decision.is_drop:
                 for record in read(partition, batch, decision, position, settings):
                     position = record.next_offset
                     yield record, position
-            if position < header.next_offset:
-                position = header.next_offset
+            if position < batch.header.next_offset:
+                position = batch.header.next_offset
                 yield None, position
     except CorruptBatch as error:
         raise CorruptBatch(

@@ -21,12 +21,12 @@ from ...records import (
     Decision,
     RecordBatch,
     Run,
+    check_dropped,
     decide,
     fingerprint,
     split,
     stamp,
     stamp_run,
-    verify_crc,
 )
 from ..control.handover import InheritedPosition
 from ..model.copy_options import CopyOptions
@@ -431,9 +431,7 @@ class PartitionCopy:
             self._queue_gathered()
             self._queue(copy_of(batch))
         elif decision.is_drop:
-            verify_crc(batch)  # a flipped attribute bit must not become a silent loss
-            if decision is Decision.DROP_CONTROL and aborted is not None:
-                aborted.see_marker(batch)
+            check_dropped(decision, batch, aborted)
             if header.last_offset < self.fetch_offset:
                 return  # all of it lies before the range
             self._dropped[decision] += 1

@@ -20,7 +20,8 @@ from ...error_codes import ErrorCode
 from ...errors import CorruptBatch, NotConvertible, UnsupportedBatch, UnsupportedCompression
 from ..aborted import AbortedTransactions
 from ..batch import HEADER_SIZE, RecordBatch, split
-from ..checksum import verify_crc
+from ..decide import Decision, decide
+from ..scan import check_dropped
 from .messages import convert
 
 __all__ = ["DEFAULT_CHUNK_BYTES", "DEFAULT_LIMIT_BYTES", "ConvertedCounts", "DownConversion"]
@@ -214,20 +215,11 @@ class DownConversion:
         return converted
 
     def _is_left_out(self, batch: RecordBatch) -> bool:
-        """
-        Whether a batch is a marker, or part of an aborted transaction; to be asked of each in order.
-
-        Its CRC is verified then: a flipped bit must not become a silent loss.
-        """
-        header = batch.header
-        if header.magic != 2:
+        """Whether a batch is a marker, or part of an aborted transaction; to be asked of each in order."""
+        decision = decide(batch.header, self._fetch_offset, self._aborted)
+        if decision not in (Decision.DROP_CONTROL, Decision.DROP_ABORTED):
             return False
-        aborted = self._aborted
-        if not header.is_control and (aborted is None or not aborted.covers(header)):
-            return False
-        verify_crc(batch)
-        if header.is_control and aborted is not None:
-            aborted.see_marker(batch)
+        check_dropped(decision, batch, self._aborted)
         return True
 
     def _overflow(self, remaining: int) -> bytearray:

@@ -1,0 +1,69 @@
+"""Record sets as every reader of a log sees them; which batches are aborted is in test_aborted."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal.errors import CorruptBatch
+from shoal.records import CheckedCrcs, Decision, scan
+from tests.batches import TRANSACTIONAL, batch, marker
+
+ABORT = 0
+
+
+def damaged(written: bytearray) -> bytearray:
+    """Flip a bit that the CRC covers, and that the decision does not depend on."""
+    written[-1] ^= 1
+    return written
+
+
+def scanned(*written: bytearray, start_offset: int = 0, crcs: CheckedCrcs) -> list[tuple[Decision, int]]:
+    record_set = memoryview(bytearray().join(written))
+    return [
+        (decision, found.header.base_offset)
+        for decision, found in scan(record_set, start_offset, [(1, 0)], crcs=crcs)
+    ]
+
+
+def aborted() -> bytearray:
+    return batch(1, base_offset=0, flags=TRANSACTIONAL, producer_id=1)
+
+
+def test_scan_decides_about_each_batch_that_ends_behind_the_start() -> None:
+    log = [aborted(), marker(ABORT, 1, base_offset=1), batch(2, base_offset=2), batch(1, base_offset=4)]
+    assert scanned(*log, crcs=CheckedCrcs.ALL) == [
+        (Decision.DROP_ABORTED, 0),
+        (Decision.DROP_CONTROL, 1),
+        (Decision.COPY, 2),
+        (Decision.COPY, 4),
+    ]
+    assert scanned(*log, start_offset=3, crcs=CheckedCrcs.ALL) == [(Decision.CROP, 2), (Decision.COPY, 4)]
+
+
+def test_scan_crops_a_batch_that_overlaps_the_one_before() -> None:
+    log = [batch(3, base_offset=0), batch(3, base_offset=2), batch(2, base_offset=3)]
+    assert scanned(*log, crcs=CheckedCrcs.ALL) == [(Decision.COPY, 0), (Decision.CROP, 2)]
+
+
+def test_scan_skips_a_marker_before_the_start_and_still_ends_its_transaction() -> None:
+    log = [marker(ABORT, 1, base_offset=1), batch(1, base_offset=2, flags=TRANSACTIONAL, producer_id=1)]
+    assert scanned(*log, start_offset=2, crcs=CheckedCrcs.DROPPED) == [(Decision.COPY, 2)]
+
+
+@pytest.mark.parametrize(
+    ("crcs", "is_copied_refused", "is_dropped_refused"),
+    [
+        (CheckedCrcs.NONE, False, False),
+        (CheckedCrcs.DROPPED, False, True),
+        (CheckedCrcs.ALL, True, True),
+    ],
+)
+def test_scan_refuses_a_wrong_crc_of_the_batches_it_checks(
+    crcs: CheckedCrcs, is_copied_refused: bool, is_dropped_refused: bool
+) -> None:
+    for written, is_refused in ((batch(1), is_copied_refused), (aborted(), is_dropped_refused)):
+        if is_refused:
+            with pytest.raises(CorruptBatch, match="CRC"):
+                scanned(damaged(written), crcs=crcs)
+        else:
+            assert len(scanned(damaged(written), crcs=crcs)) == 1
