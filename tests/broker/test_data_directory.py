@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 from shoal.broker import ApiError, Broker
 from shoal.broker.clock import now_ms
 from shoal.broker.storage import journal
-from shoal.broker.storage.file_segment import FileRange
 from shoal.broker.storage.journal import Journal
 from shoal.broker.storage.log_dir_failure import LogDirFailure
+from shoal.broker.storage.ranges import FileRange
 from shoal.error_codes import ErrorCode
 from shoal.errors import ConfigError
 from shoal.protocol.apis import ApiKey

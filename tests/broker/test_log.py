@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from shoal.broker import ApiError
 from shoal.broker.config import BrokerConfig, TopicConfig
-from shoal.broker.storage.file_segment import FileRange
 from shoal.broker.storage.log import Log
+from shoal.broker.storage.ranges import FileRange
 from shoal.error_codes import ErrorCode
 from shoal.records import Codec, RecordBatch, read_header, split
 from tests.batches import TIMESTAMP, batch, marker, message

@@ -42,8 +42,8 @@ from ..call import Call
 from ..coordination.fetch_sessions import Wanted
 from ..old_clients.down_converted import DownConverted
 from ..state import BrokerState
-from ..storage.file_segment import FileRange
 from ..storage.log import Log, ReadInfo
+from ..storage.ranges import FileRange
 from ..topics import Topic
 
 __all__ = ["handle"]

@@ -17,7 +17,7 @@ from ...errors import NotConvertible
 from ...net.converting import begin, chunks
 from ...records.down_conversion import DownConversion
 from ..api_error import ApiError
-from ..storage.file_segment import FileRange
+from ..storage.ranges import FileRange
 
 __all__ = ["DownConverted"]
 

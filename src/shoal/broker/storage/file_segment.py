@@ -21,26 +21,23 @@ from __future__ import annotations
 
 import mmap
 import os
-import socket
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ...errors import CorruptBatch
 from ...printable import logger
 from ...records import BatchHeader, RecordBatch, split, verify_crc
 from .log_dir_failure import flush_data, flush_directory
-from .segment import Bytes, Segment
+from .ranges import Bytes, FileRange, OpenFile
+from .segment import Segment
 
-__all__ = ["FileRange", "FileSegment", "file_names"]
+__all__ = ["FileSegment", "file_names"]
 
 _log = logger("shoal.broker")
 
 _INDEX_ENTRY = struct.Struct(">ii")
 _TIME_INDEX_ENTRY = struct.Struct(">qi")
-#: A batch's base offset, and its length from there on.
-_BATCH_OVERHEAD = struct.Struct(">qi")
-
 #: Offsets in an index are relative and of 32 bits.
 _MOST_OFFSETS = 2**31 - 1
 
@@ -50,24 +47,10 @@ _MAX_PARTS = 1024
 _NAME_DIGITS = 20
 _SUFFIXES = (".log", ".index", ".timeindex")
 
-#: How much :meth:`FileRange.batches` reads at a time, or one batch that is larger.
-_PIECE_BYTES = 16 * 1024
-
 
 def file_names(base_offset: int) -> list[str]:
     """Return the names of a segment's files, the log's first."""
     return [f"{base_offset:0{_NAME_DIGITS}}{suffix}" for suffix in _SUFFIXES]
-
-
-class _File:
-    """An open file that closes itself when nobody holds it any more, also one that is deleted meanwhile."""
-
-    def __init__(self, path: Path) -> None:
-        self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-
-    def __del__(self) -> None:
-        if hasattr(self, "descriptor"):
-            os.close(self.descriptor)
 
 
 class _IndexFile:
@@ -105,78 +88,6 @@ class _IndexFile:
                 del self._noted[:count]
 
 
-class FileRange:
-    """
-    Bytes of a file that are on their way to a client.
-
-    Its length is their number; ``bytes()`` reads them.
-    """
-
-    def __init__(self, file: _File, start: int, end: int) -> None:
-        self._file = file
-        self._start = start
-        self._end = end
-
-    def __len__(self) -> int:
-        return self._end - self._start
-
-    def __bytes__(self) -> bytes:
-        return os.pread(self._file.descriptor, len(self), self._start)
-
-    def batches(self) -> Iterator[memoryview]:
-        """
-        Read the batches, piece by piece; one that is cut at the end is left out.
-
-        Yields:
-            A view of one or more batches, valid until the next is asked for.
-
-        Raises:
-            OSError: The file ends before the range does.
-
-        """
-        buffer = bytearray(_PIECE_BYTES)
-        position = self._start
-        while position < self._end:
-            piece = memoryview(buffer)[: self._end - position]
-            if os.preadv(self._file.descriptor, [piece], position) < len(piece):
-                raise OSError(f"a segment ends before {self._end}")
-            size = _batch_size(piece, 0)
-            if size is None or size > self._end - position:
-                return
-            if size > len(piece):
-                buffer = bytearray(size)
-                continue
-            whole = 0
-            while size is not None and size <= len(piece) - whole:
-                whole += size
-                size = _batch_size(piece, whole)
-            yield piece[:whole]
-            position += whole
-
-    def send_to(self, sock: socket.socket) -> None:
-        """
-        Have the system copy them from the file to the socket (``sendfile``).
-
-        Raises:
-            OSError: The connection broke.
-
-        """
-        position = self._start
-        while position < self._end:
-            sent = os.sendfile(sock.fileno(), self._file.descriptor, position, self._end - position)
-            if sent == 0:
-                raise OSError(f"a segment ends at {position}, not at {self._end}")
-            position += sent
-
-
-def _batch_size(piece: memoryview, position: int) -> int | None:
-    """Return what the batch at a position takes; None where its length is not there, or is none."""
-    if len(piece) - position < _BATCH_OVERHEAD.size:
-        return None
-    length: int = _BATCH_OVERHEAD.unpack_from(piece, position)[1]
-    return length + _BATCH_OVERHEAD.size if length > 0 else None
-
-
 class FileSegment(Segment):
     """A segment whose bytes are in a directory of its partition."""
 
@@ -189,7 +100,7 @@ class FileSegment(Segment):
         """
         super().__init__(base_offset, capacity)
         self._path = directory / file_names(base_offset)[0]
-        self._file = _File(self._path)
+        self._file = OpenFile(self._path)
         self._index_interval_bytes = index_interval_bytes
         self._name_is_flushed = False
         self._bytes_since_entry = 0

@@ -30,11 +30,12 @@ from ...records.aborted import Marker, read_marker
 from ..api_error import ApiError
 from ..clock import now_ms
 from ..config import TopicConfig
-from .file_segment import FileRange, FileSegment
+from .file_segment import FileSegment
 from .log_dir_failure import LogDirFailure
 from .marker import end_transaction_marker
 from .producers import SEQUENCE_COUNT, Producers
-from .segment import Bytes, MemorySegment, Segment
+from .ranges import Bytes, FileRange
+from .segment import MemorySegment, Segment
 from .transaction_index import TransactionIndex
 from .validate import HeaderChange, check_crc, decompressed
 from .walk import walk

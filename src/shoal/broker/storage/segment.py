@@ -12,18 +12,13 @@ from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ...records import HEADER_SIZE, BatchHeader, read_header
 from ...records.batch import MAGIC_OFFSET
 from ..clock import now_ms
+from .ranges import Bytes, FileRange
 
-if TYPE_CHECKING:
-    from .file_segment import FileRange
-
-__all__ = ["Bytes", "MemorySegment", "Segment"]
-
-Bytes = bytes | bytearray | memoryview
+__all__ = ["MemorySegment", "Segment"]
 
 
 class Segment(ABC):
