@@ -51,6 +51,7 @@ __all__ = [
     "UnsupportedBatch",
     "UnsupportedCompression",
     "named_code",
+    "raise_for",
 ]
 
 
@@ -244,6 +245,12 @@ class BrokerError(ShoalError):
         words = f" ({self.detail})" if self.detail else ""
         advice = _MISSING_ACL.get(self.code)
         return f"{self.where}: {named_code(self.raw_code)}{words}" + (f": {advice}" if advice else "")
+
+
+def raise_for(code: int, where: str, detail: str | None = None) -> None:
+    """Raise the :class:`BrokerError` of a response's error code, unless the code is 0."""
+    if code != ErrorCode.NONE:
+        raise BrokerError(code, where, detail)
 
 
 class GroupHeld(ShoalError):

@@ -15,9 +15,10 @@ import pytest
 
 from shoal.broker import Broker
 from shoal.client.answer_sizes import AnswerSizes
-from shoal.client.connection import Connection, ReceiveBuffer, raise_for
+from shoal.client.buffers import ReceiveBuffer
+from shoal.client.connection import Connection
 from shoal.error_codes import ErrorCode
-from shoal.errors import AccessRefused, BrokerError, Disconnected, ProtocolError
+from shoal.errors import AccessRefused, BrokerError, Disconnected, ProtocolError, raise_for
 from shoal.net.address import Address, parse_bootstrap
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import (
@@ -264,7 +265,7 @@ def test_who_is_interrupted_in_the_middle_of_sending_sends_nothing_more(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with to(broker) as connection:
-        monkeypatch.setattr(connection, "_send_all", interrupted)
+        monkeypatch.setattr("shoal.client.connection.send_gathered", interrupted)
         with pytest.raises(KeyboardInterrupt):
             connection.send(ApiKey.METADATA, topics=[])
         assert connection.closed

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from shoal.client.connection import FetchedBytes
+from shoal.client.buffers import FetchedBytes
 from shoal.client.consumer import RawRecord, TimestampType
 from shoal.errors import ConfigError
 from shoal.handlers import Filter, MirrorMakerMessageHandler

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..error_codes import ErrorCode
-from ..errors import ProtocolError
+from ..errors import ProtocolError, raise_for
 from ..protocol.apis import ApiKey
 from ..protocol.codec import request_class
 from .cluster import Cluster
-from .connection import raise_for
 
 __all__ = [
     "ConfigEntry",

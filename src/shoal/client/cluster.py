@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from ..error_codes import ErrorCode
-from ..errors import BrokerError, Disconnected, ProtocolError, ShoalError, Unreachable
+from ..errors import BrokerError, Disconnected, ProtocolError, ShoalError, Unreachable, raise_for
 from ..net.address import Address
 from ..protocol.apis import ApiKey
 from ..protocol.codec import request_class
@@ -16,7 +16,7 @@ from ..topic_partition import TopicPartition
 from .advertised import with_advertiser
 from .backoff import Backoff
 from .config import ClientConfig
-from .connection import Connection, raise_for
+from .connection import Connection
 from .metadata import Metadata, PartitionMetadata, read_metadata
 from .refused_logins import logins
 

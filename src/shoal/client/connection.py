@@ -1,142 +1,56 @@
 """
 One blocking connection to one broker.
 
-Requests may be pipelined: a broker answers those of a connection in the order
-they were sent. Any failure closes the connection, and what was in flight then
-has an unknown outcome.
+Requests may be pipelined: a broker answers the requests of a connection in the order in which they were sent.
+Any failure closes the connection, and the outcome of the requests in flight is unknown then.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import mmap
 import socket
 import ssl
-import struct
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..error_codes import ErrorCode
-from ..errors import AccessRefused, BrokerError, Disconnected, ProtocolError, Unreachable
+from ..errors import AccessRefused, BrokerError, Disconnected, ProtocolError
 from ..net.address import Address
+from ..net.gathered import send_gathered
 from ..protocol import codec
 from ..protocol.apis import ApiKey, pick_version
 from ..protocol.primitives import INT32
 from .answer_sizes import ANSWER_BYTES_PROPERTY, BATCH_BYTES_PROPERTY, LARGEST_FRAME, AnswerSizes
-from .security import TLS_ADVICE, SaslExchange, Security, connect_tls, tls_refusal
+from .buffers import FreshMemory, ReceiveBuffer
+from .opening import CONNECT_S, broken, log_in, open_socket, open_tls, prepare_socket
+from .security import TLS_ADVICE, Security
 
-__all__ = [
-    "Connection",
-    "FetchedBytes",
-    "FreshMemory",
-    "ReceiveBuffer",
-    "open_socket",
-]
+__all__ = ["Connection", "version_or_close"]
 
-#: More parts than this a kernel refuses in one sendmsg (IOV_MAX on Linux).
-_MOST_PARTS = 1024
-
-#: An answer of which less than this comes in a second is given up when it is overdue: each
-#: byte by itself would come in time, and together they would take years.
+#: The slowest response that is still received after its timeout. Without this bound, a broker that sends one
+#: byte for each wait would hold a request for years.
 _SLOWEST_BYTES_PER_S = 64 * 1024
 
-#: For answers that are handed on as they come: no memory is at stake.
+#: The bound of responses that are passed on piece by piece: they take no memory.
 _LARGEST_SIZE = 2**31 - 1
 
-#: Answers without batches come in one piece of at most this, often several at once.
+#: The size of a recv for responses without batches, often several at once.
 _SMALL_RECEIVE = 64 * 1024
 
-#: With TLS, parts are gathered up to a record of it before they are sent.
+#: The size of a TLS record: smaller parts are joined up to it before they are sent.
 _TLS_RECORD = 16 * 1024
 
-#: How a broker's TLS alert looks when it is read as a size: 0x15, and version 3.x.
+#: A TLS alert read as the size of a response: 0x15, and version 3.x.
 _ALERTS = range(0x15030000, 0x15040000)
 
-#: What comes of a TLS handshake where the broker hangs up: the versions of OpenSSL differ.
-_HANGS_UP = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionResetError, BrokenPipeError)
-
-#: A session is renewed when so much of the time that the broker gave it is over;
-#: Java's clients draw a number from 0.85 to 0.95.
+#: The part of a login's lifetime after which it is renewed. Java's clients draw a number from 0.85 to 0.95.
 _SESSION_USED = 0.85
-
-#: The longest a connection may take, like Java's socket.connection.setup.timeout.ms, but shorter: an operator
-#: who starts a mirror waits for it. SYNs go out at 0, 1 and 3 s; those who connect try again.
-_CONNECT_S = 4.0
-
-_TIMEVAL = struct.Struct("@ll")
-_LINGER = struct.Struct("@ii")
-
-
-class ReceiveBuffer:
-    """
-    A buffer that frames are received into, and received into again.
-
-    Views of one frame are valid until the next is received.
-
-    Its memory is the system's own and goes back to it: that of a malloc would stay with
-    the thread that asked for it, and a mirror of months makes many.
-
-    """
-
-    def __init__(self, size: int) -> None:
-        self._bytes = mmap.mmap(-1, size)
-        self._size = size
-
-    def reserve(self, size: int) -> memoryview:
-        """Return a writable view of ``size`` bytes; grows for one frame where a single batch is larger."""
-        if size > len(self._bytes):
-            self._bytes = mmap.mmap(-1, size)
-        elif len(self._bytes) > self._size >= size:
-            self._bytes = mmap.mmap(-1, self._size)
-        return memoryview(self._bytes)[:size]
-
-
-class FetchedBytes(bytearray):
-    """Memory that one answer was received into; views of it keep it alive."""
-
-
-class FreshMemory:
-    """
-    New memory for each frame, so that views of it stay valid for as long as anybody has them.
-
-    Who keeps one view keeps the whole frame.
-
-    """
-
-    def reserve(self, size: int) -> memoryview:
-        """Return a writable view of ``size`` bytes that nobody else has."""
-        return memoryview(FetchedBytes(size))
-
-
-def open_socket(address: Address, timeout_s: float) -> socket.socket:
-    """
-    Connect to an address.
-
-    Raises:
-        Unreachable: Its name does not resolve, it refuses, or it does not answer in time.
-        Disconnected: It is no address.
-
-    """
-    try:
-        return socket.create_connection(address, timeout_s)
-    except (ValueError, OverflowError) as error:
-        # Metadata may name anything: labels too long for DNS, a NUL, ports that there are not.
-        raise Disconnected(str(address), "that is no host's name and port") from error
-    except socket.gaierror as error:
-        here = socket.gethostname()
-        reason = f"the name {address.host!r} does not resolve on host {here} ({error.strerror})"
-        raise Unreachable(str(address), reason, unresolved=True) from error
-    except OSError as error:
-        too_late = isinstance(error, TimeoutError) and error.errno is None
-        reason = f"no answer in {timeout_s:g} s" if too_late else error.strerror or str(error)
-        raise Unreachable(str(address), reason) from error
 
 
 class _Expected(NamedTuple):
-    """The answer to a request: which, for errors, and at most how many bytes."""
+    """A response that is awaited: its id, its API's name for errors, and its largest size in bytes."""
 
     correlation_id: int
     name: str
@@ -145,14 +59,20 @@ class _Expected(NamedTuple):
 
 class Connection:
     """
-    A TCP connection that speaks Kafka's protocol, handshakes and login done.
+    An open connection to a broker, handshakes and login done.
 
-    Where the broker limits a login (KIP-368), it is renewed in time, before the next request.
+    If the broker limits the lifetime of a login (KIP-368), a request renews the login in time.
 
-    Not for sharing between threads. All methods raise
-    :class:`~shoal.errors.Disconnected` where the socket fails or
-    ``timeout_s`` passes, and :class:`~shoal.errors.ProtocolError` where an
-    answer makes no sense; the connection is closed then.
+    Only one thread may use a connection, except for :meth:`abort`. All methods raise
+    :class:`~shoal.errors.Disconnected` if the socket fails or ``timeout_s`` passes, and
+    :class:`~shoal.errors.ProtocolError` if a response is malformed; the connection is closed then.
+
+    Attributes:
+        address: The broker's address.
+        client_id: The client id of all requests.
+        sizes: The bounds of responses.
+        versions: The oldest and newest version of each API that the broker supports.
+        heard_at: The time of the last response, or of the connection itself, by the monotonic clock.
 
     """
 
@@ -168,50 +88,49 @@ class Connection:
         sizes: AnswerSizes | None = None,
     ) -> None:
         """
-        Connect, ask which versions the broker speaks, and log in.
+        Connect, ask for the supported versions, and log in.
 
         Args:
-            address: The broker's.
-            client_id: Shown in the broker's logs, metrics and quotas.
-            timeout_s: For the connection (at most 4 s of it), and for each wait on it; an answer
-                that comes in pieces gets a second more for each 64 KiB.
-            abort_on_close: Throw away what is still to be sent when the
-                socket is closed, also by the death of the process: a produce
-                request must not arrive after its sender is gone.
-            security: For a listener that is not PLAINTEXT.
-            on_begun: Given this connection before the broker is asked anything: another thread may
-                :meth:`abort` it from then on.
-            sizes: The bounds of answers; by default those of :class:`AnswerSizes`.
+            address: The broker's address.
+            client_id: The name in the broker's logs, metrics and quotas.
+            timeout_s: The limit of the connection (at most 4 s), and of each wait on it. A response that
+                comes in pieces gets a second more for each 64 KiB.
+            abort_on_close: Discard unsent data if the socket is closed, also by the death of the process: a
+                produce request must not arrive after its sender is gone.
+            security: TLS and SASL; None for a PLAINTEXT listener.
+            on_begun: Called with this connection before the first request: from then on another thread may
+                :meth:`abort` it.
+            sizes: The bounds of responses; by default those of :class:`AnswerSizes`.
 
         Raises:
-            AccessRefused: A certificate or a password is not accepted, by the broker or by us.
+            AccessRefused: The broker, or this client, refuses a certificate or a password.
 
         """
         self.address = address
         self.client_id = client_id
-        self._correlation_ids = itertools.count()
-        #: The answers that are missing, oldest first.
-        self._in_flight: deque[_Expected] = deque()
         self.sizes = sizes or AnswerSizes()
-        self._received = bytearray()
         self._timeout_s = timeout_s
-        self._prepared: list[bytes | memoryview] = []
-        #: Frames that came while the login was renewed, oldest first.
-        self._early: deque[memoryview] = deque()
         self._security = security
         self._is_tls = security is not None and security.tls
         self._renew_at: float | None = None
+        self._correlation_ids = itertools.count()
+        self._prepared: list[bytes | memoryview] = []
+        #: Requests without a response, oldest first.
+        self._in_flight: deque[_Expected] = deque()
+        #: Bytes that came with the last response, and belong to the next ones.
+        self._received = bytearray()
+        #: Responses that came while the login was renewed, oldest first.
+        self._early: deque[memoryview] = deque()
         self._responses = 0
-        #: When the broker answered last, or was connected to; of the monotonic clock.
         self.heard_at = time.monotonic()
         self._socket: socket.socket
-        self._socket = open_socket(address, min(timeout_s, _CONNECT_S))
-        self._prepare_socket(timeout_s, abort_on_close)
+        self._socket = open_socket(address, min(timeout_s, CONNECT_S))
+        prepare_socket(self._socket, timeout_s, abort_on_close=abort_on_close)
         if on_begun is not None:
             on_begun(self)
         try:
             if security is not None and security.tls:
-                self._begin_tls(security)
+                self._socket = open_tls(self._socket, address, security, timeout_s)
             self.versions = self._ask_versions()
             if security is not None and security.mechanism:
                 self._log_in(security)
@@ -219,65 +138,8 @@ class Connection:
             self.close()
             raise
 
-    def _prepare_socket(self, timeout_s: float, abort_on_close: bool) -> None:
-        # Blocking, with the kernel's own time-outs: a frame of megabytes is
-        # then one recv (MSG_WAITALL) instead of one for each segment.
-        self._socket.settimeout(None)
-        timeval = _TIMEVAL.pack(int(timeout_s), int(timeout_s % 1 * 1e6))
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeval)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if abort_on_close:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER.pack(1, 0))
-
-    def _begin_tls(self, security: Security) -> None:
-        try:
-            self._socket = connect_tls(self._socket, self.address.host, security, self._timeout_s)
-        except _HANGS_UP as error:
-            reason = f"the broker closed the connection instead of a TLS handshake; {TLS_ADVICE}"
-            raise Disconnected(str(self.address), reason) from error
-        except OSError as error:
-            raise self._broken(error) from error
-        except ValueError as error:
-            # A name that no certificate can have, such as one that begins with a dot.
-            raise Disconnected(str(self.address), f"that is no host's name: {error}") from error
-
     def _log_in(self, security: Security) -> None:
-        """Exchange what the mechanism asks for; nothing else may be in flight."""
-        where = str(self.address)
-        handshake = self._request(
-            ApiKey.SASL_HANDSHAKE, self.version(ApiKey.SASL_HANDSHAKE), mechanism=security.mechanism
-        )
-        if handshake.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
-            offered = ", ".join(handshake.mechanisms) or "none"
-            reason = f"it does not offer {security.mechanism}, but {offered}; set sasl.mechanism"
-            raise AccessRefused(where, reason)
-        if handshake.error_code == ErrorCode.ILLEGAL_SASL_STATE:
-            without = "SSL" if security.tls else "PLAINTEXT"
-            raise AccessRefused(where, f"its listener has no SASL; set security.protocol={without}")
-        raise_for(handshake.error_code, f"SaslHandshake at {where}")
-        exchange = SaslExchange(security)
-        lifetime_ms = 0
-        while not exchange.is_done:
-            answer = self._request(
-                ApiKey.SASL_AUTHENTICATE,
-                self.version(ApiKey.SASL_AUTHENTICATE),
-                auth_bytes=exchange.next_token(),
-            )
-            if answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED:
-                # Not the broker's own words: what a server puts into them is not ours to print.
-                reason = (
-                    f"the login of {security.username!r} by {security.mechanism} failed; "
-                    "check username and password in sasl.jaas.config"
-                )
-                raise AccessRefused(where, reason, is_login=True)
-            raise_for(answer.error_code, f"SaslAuthenticate at {where}")
-            try:
-                exchange.receive(answer.auth_bytes)
-            except ValueError as error:
-                raise AccessRefused(where, f"{security.mechanism}: {error}") from error
-            lifetime_ms = getattr(answer, "session_lifetime_ms", 0) or 0
+        lifetime_ms = log_in(self.request, self.address, security)
         self._renew_at = time.monotonic() + lifetime_ms / 1000 * _SESSION_USED if lifetime_ms > 0 else None
 
     def _renew_login_in_time(self) -> None:
@@ -288,7 +150,7 @@ class Connection:
         """
         Log in again on the same connection (KIP-368): the broker would close it at the next request.
 
-        What is in flight is received before, and waits for :meth:`receive`.
+        The responses in flight are received before, and wait for :meth:`receive`.
 
         """
         assert self._security is not None
@@ -299,7 +161,7 @@ class Connection:
             self._log_in(self._security)
         except AccessRefused as error:
             self.close()
-            # It was accepted on this connection before: a login service may be away.
+            # The broker accepted this login before: its login service may be unavailable.
             raise Disconnected(error.where, error.reason) from error
         except BaseException:
             self.close()
@@ -307,21 +169,28 @@ class Connection:
         self._early = kept + early
 
     def _ask_versions(self) -> Mapping[int, tuple[int, int]]:
+        # Version 0: any broker answers it.
         response = self._request(ApiKey.API_VERSIONS, 0)
         if response.error_code:
             raise BrokerError(response.error_code, f"ApiVersions at {self.address}")
         versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
-        # KAFKA-18659: 4.x brokers announce Produce from 0 and refuse 0 to 2.
+        # KAFKA-18659: brokers 4.x announce Produce from version 0, and refuse 0 to 2.
         oldest, newest = versions.get(ApiKey.PRODUCE, (0, 0))
         versions[ApiKey.PRODUCE] = (max(oldest, 3), newest)
         return versions
 
     def version(self, api_key: ApiKey) -> int:
-        """Return the version of an API that is spoken on this connection."""
+        """
+        Return the newest version of an API that both sides support.
+
+        Raises:
+            ProtocolError: There is none.
+
+        """
         return pick_version(api_key, self.versions, str(self.address))
 
     def speaks(self, api_key: ApiKey) -> bool:
-        """Whether there is a version of an API that both sides speak."""
+        """Return whether both sides support a version of an API."""
         try:
             self.version(api_key)
         except ProtocolError:
@@ -330,16 +199,16 @@ class Connection:
 
     @property
     def in_flight(self) -> int:
-        """Requests whose answers are not handed out yet."""
+        """The number of requests whose responses were not received yet."""
         return len(self._in_flight) + len(self._early)
 
     @property
     def largest_answer(self) -> int:
-        """The most bytes that the oldest answer in flight may have, or any frame if there is none."""
+        """The largest size in bytes of the oldest response in flight, or of any response if there is none."""
         return self._in_flight[0].largest if self._in_flight else LARGEST_FRAME
 
     def request(self, api_key: ApiKey, **fields: Any) -> Any:
-        """Send a request in the version that is spoken, and return its response."""
+        """Send a request in the newest version that both sides support, and return its response."""
         return self._request(api_key, self.version(api_key), **fields)
 
     def _request(self, api_key: ApiKey, version: int, **fields: Any) -> Any:
@@ -347,18 +216,18 @@ class Connection:
             self._send(api_key, version, fields)
             return codec.decode_response(api_key, version, self.receive(), self.sizes.values)
         except BaseException:
-            # Also of Ctrl-C in between: the next request would be given this one's answer.
+            # Also after Ctrl-C in between: the next request would receive this one's response.
             self.close()
             raise
 
     def send(self, api_key: ApiKey, version: int | None = None, /, **fields: Any) -> None:
         """
-        Send a request; :meth:`receive` returns its response after those before it.
+        Send a request; :meth:`receive` returns the responses in the order of the requests.
 
         Args:
             api_key: The API.
-            version: By default the newest that both sides support.
-            **fields: The request's.
+            version: By default the newest version that both sides support.
+            **fields: The fields of the request.
 
         """
         self._send(api_key, self.version(api_key) if version is None else version, fields)
@@ -372,7 +241,7 @@ class Connection:
         self.send_prepared()
 
     def next_correlation_id(self) -> int:
-        """Return the id for a request that the caller encodes."""
+        """Return a correlation id for a request that the caller encodes."""
         return next(self._correlation_ids)
 
     def send_parts(
@@ -383,7 +252,7 @@ class Connection:
         correlation_id: int,
         fields: Mapping[str, Any] | None = None,
     ) -> None:
-        """Send an encoded request, gathered from its parts by the kernel; see :meth:`prepare_parts`."""
+        """Send an encoded request; see :meth:`prepare_parts`."""
         self.prepare_parts(parts, api_key, version, correlation_id, fields)
         self.send_prepared()
 
@@ -398,15 +267,15 @@ class Connection:
         is_answered: bool = True,
     ) -> None:
         """
-        Queue an encoded request; it goes out with :meth:`send_prepared`, before any answer is awaited.
+        Queue an encoded request for :meth:`send_prepared`.
 
         Args:
-            parts: The size first.
+            parts: The bytes of the request, its size first. They are not copied.
             api_key: The API.
-            version: Of the request.
-            correlation_id: As it stands in the request.
-            fields: What was encoded, if it bounds the answer; see :class:`AnswerSizes`.
-            is_answered: Produce with acks=0 is the one request that is not answered.
+            version: The version of the request.
+            correlation_id: The id in the request.
+            fields: The encoded fields, if they bound the response; see :class:`AnswerSizes`.
+            is_answered: False for Produce with acks=0, the one request without a response.
 
         """
         largest = self.sizes.largest(api_key, sum(map(len, parts)), fields)
@@ -420,28 +289,31 @@ class Connection:
         self._prepared += parts
 
     def send_prepared(self) -> None:
-        """Send all queued requests, gathered from their parts by the kernel."""
+        """Send all queued requests; the kernel gathers their parts without a copy."""
         parts, self._prepared = self._prepared, []
         try:
-            for first in range(0, len(parts), _MOST_PARTS):
-                self._send_all(parts[first : first + _MOST_PARTS])
+            if self._is_tls:
+                self._send_by_tls(parts)
+            else:
+                send_gathered(self._socket, parts)
         except OSError as error:
             raise self._broken(error) from error
         except BaseException:
-            self.close()  # Ctrl-C, say: nobody knows how much of it was sent
+            self.close()  # Ctrl-C: an unknown part of the request was sent
             raise
 
     def stream_parts(
         self, parts: Iterable[bytes | memoryview], name: str, correlation_id: int, *, answered: bool = True
     ) -> None:
         """
-        Send a request that somebody else encoded, each part before the next is asked for.
+        Send an encoded request part by part; each part is sent before the next one is taken.
 
         Args:
-            parts: The size first. Where they raise, the connection is closed: the request is cut short.
-            name: Of the API, for errors.
-            correlation_id: As it stands in the request.
-            answered: Whether there will be an answer.
+            parts: The bytes of the request, its size first. If the iterable raises, the connection is closed,
+                since the request is incomplete.
+            name: The API's name, for errors.
+            correlation_id: The id in the request.
+            answered: Whether the request has a response.
 
         """
         self._renew_login_in_time()
@@ -457,20 +329,8 @@ class Connection:
         if answered:
             self._in_flight.append(_Expected(correlation_id, name, LARGEST_FRAME))
 
-    def _send_all(self, parts: Sequence[bytes | memoryview]) -> None:
-        if self._is_tls:
-            self._send_by_tls(parts)
-            return
-        sent = self._socket.sendmsg(parts)
-        if sent == sum(map(len, parts)):
-            return
-        for part in parts:
-            if sent < len(part):
-                self._socket.sendall(memoryview(part)[sent:])
-            sent = max(0, sent - len(part))
-
     def _send_by_tls(self, parts: Sequence[bytes | memoryview]) -> None:
-        """Send parts one by one, small ones together: there is no sendmsg, and each send is a record."""
+        """Send parts one by one, small ones joined: TLS has no sendmsg, and each send is a record."""
         small = bytearray()
         for part in parts:
             if len(small) + len(part) <= _TLS_RECORD:
@@ -485,10 +345,10 @@ class Connection:
 
     def receive(self, buffer: ReceiveBuffer | FreshMemory | None = None) -> memoryview:
         """
-        Receive the frame of the oldest request in flight, without its size.
+        Receive the response to the oldest request in flight, without its size.
 
         Args:
-            buffer: Where to; by default, fresh memory.
+            buffer: The memory for the response; by default, new memory.
 
         """
         if self._early:
@@ -503,11 +363,11 @@ class Connection:
 
     def begin_frame(self) -> int:
         """
-        Receive the beginning of the oldest answer.
+        Receive the beginning of the oldest response; :meth:`read_into` returns the rest.
 
         Returns:
-            Its size, that of its correlation id included. It is read by :meth:`read_into`, from the
-            correlation id on and all of it, before anything else is done with this connection.
+            The size, with the correlation id. The caller must read all of it, from the correlation id on,
+            before any other use of this connection.
 
         """
         size = self._receive_size(_LARGEST_SIZE)
@@ -517,7 +377,7 @@ class Connection:
         return size
 
     def read_into(self, view: memoryview) -> int:
-        """Receive up to so many bytes as fit, at least one, of the answer that was begun."""
+        """Receive at least one byte, and at most the size of the view, after :meth:`begin_frame`."""
         if self._received:
             count = min(len(self._received), len(view))
             view[:count] = self._received[:count]
@@ -533,10 +393,10 @@ class Connection:
 
     def has_hung_up(self) -> bool:
         """
-        Whether the broker closed the connection, or sends what nobody asked for; does not wait.
+        Return, without waiting, whether the broker closed the connection or sends an unexpected response.
 
-        To be asked while nothing is in flight, when the socket is readable: with TLS that may also be
-        nothing that concerns us.
+        Call it if the socket is readable while nothing is in flight. With TLS, that may also be a record
+        without data.
 
         """
         timeout_s = self._socket.gettimeout()
@@ -554,22 +414,22 @@ class Connection:
 
     def fileno(self) -> int:
         """
-        Return the socket's, to wait on; -1 once it is closed.
+        Return the socket's file descriptor for a poll; -1 if it is closed.
 
-        :attr:`is_readable` first, since what came already is not seen by it.
+        Check :attr:`is_readable` first: a poll does not see bytes that are received already.
 
         """
         return self._socket.fileno()
 
     @property
     def is_readable(self) -> bool:
-        """Whether bytes came that nobody has asked for yet, as far as this is known without a system call."""
+        """Whether there are received bytes, as far as that is known without a system call."""
         if self._early or self._received:
             return True
         return isinstance(self._socket, ssl.SSLSocket) and not self.closed and self._socket.pending() > 0
 
     def _receive_size(self, largest: int | None = None) -> int:
-        """Receive the size of the oldest answer: at most ``largest``, or what its request allows."""
+        """Receive the size of the oldest response: at most ``largest``, or the bound of its request."""
         if not self._in_flight:
             raise ProtocolError(f"nothing was asked of {self.address}")
         expected = self._in_flight[0]
@@ -595,7 +455,7 @@ class Connection:
         return size
 
     def _expect_answer(self, frame: memoryview) -> None:
-        """Check that a frame answers the oldest request, which is in flight no more."""
+        """Check that a frame answers the oldest request, and take that out of those in flight."""
         self._responses += 1
         self.heard_at = time.monotonic()
         expected, name, _ = self._in_flight.popleft()
@@ -604,7 +464,7 @@ class Connection:
             raise ProtocolError(f"{self.address} answered another request than {name} {expected}")
 
     def _receive_small(self, size: int) -> memoryview:
-        """Receive so many bytes into fresh memory; what came with them waits for the next call."""
+        """Receive ``size`` bytes into new memory; bytes behind them wait for the next call."""
         deadline = self._deadline(size)
         while len(self._received) < size:
             try:
@@ -620,7 +480,7 @@ class Connection:
         return memoryview(result)
 
     def _receive_into(self, view: memoryview) -> memoryview:
-        """Fill a view, mostly by one system call."""
+        """Fill a view, usually by one system call."""
         received = len(self._received)
         if received:
             received = min(received, len(view))
@@ -638,7 +498,7 @@ class Connection:
         except OSError as error:
             raise self._broken(error) from error
         except BaseException:
-            self.close()  # likewise: what came of the frame is lost
+            self.close()  # likewise: the received part of the frame is lost
             raise
         return view
 
@@ -659,31 +519,21 @@ class Connection:
 
     def _broken(self, error: OSError) -> Disconnected | AccessRefused:
         self.close()
-        # Only at the beginning: later, the same words of OpenSSL's mean bytes that were damaged on the way.
-        begins = self._is_tls and self._responses == 0
-        refusal = tls_refusal(error, self.address.host) if begins else None
-        if refusal:
-            return AccessRefused(str(self.address), refusal)
-        # A time-out of Python's own has no errno.
-        too_late = isinstance(error, BlockingIOError) or (
-            isinstance(error, TimeoutError) and error.errno is None
-        )
-        return Disconnected(
-            str(self.address), "no answer in time" if too_late else str(error.strerror or error)
-        )
+        return broken(self.address, error, is_tls_opening=self._is_tls and self._responses == 0)
 
     @property
     def closed(self) -> bool:
+        """Whether the socket is closed, here or by an error."""
         return self._socket.fileno() < 0
 
     def close(self) -> None:
-        """Close the socket; harmless when it is closed already."""
+        """Close the socket, unless it is closed already."""
         self._socket.close()
 
     def abort(self) -> None:
-        """Let another thread that waits on this connection fail with :class:`Disconnected` at once."""
+        """End the wait of the thread that uses this connection: it raises :class:`Disconnected`."""
         with contextlib.suppress(OSError):
-            # Not TLS's own, which says goodbye first, and is not for two threads.
+            # Not that of SSLSocket, which sends an alert first and is not for two threads.
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def __enter__(self) -> Connection:
@@ -694,15 +544,9 @@ class Connection:
 
 
 def version_or_close(connection: Connection, api_key: ApiKey) -> int:
-    """Return the version of an API that is spoken; who takes a connection over closes it if there is none."""
+    """Return :meth:`Connection.version`; close the connection if the broker supports none."""
     try:
         return connection.version(api_key)
     except ProtocolError:
         connection.close()
         raise
-
-
-def raise_for(code: int, where: str, detail: str | None = None) -> None:
-    """Raise the error of a response's code, if it is one."""
-    if code != ErrorCode.NONE:
-        raise BrokerError(code, where, detail)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..error_codes import ErrorCode
-from ..errors import BrokerError, Disconnected, GroupHeld, ProtocolError, ShoalError
+from ..errors import BrokerError, Disconnected, GroupHeld, ProtocolError, ShoalError, raise_for
 from ..protocol.apis import ApiKey
 from ..protocol.codec import request_class
 from ..protocol.consumer_protocol import (
@@ -27,7 +27,7 @@ from ..protocol.consumer_protocol import (
 )
 from ..topic_partition import TopicPartition
 from .cluster import Cluster
-from .connection import Connection, raise_for
+from .connection import Connection
 
 __all__ = [
     "JOIN_AGAIN",

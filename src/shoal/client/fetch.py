@@ -24,8 +24,9 @@ from ..protocol.codec import request_class
 from ..protocol.fetch import FetchResponse, decode_fetch_response
 from ..protocol.topic_ids import TOPIC_IDS_FROM
 from ..topic_partition import TopicPartition
+from .buffers import FreshMemory, ReceiveBuffer
 from .config import IsolationLevel
-from .connection import Connection, FreshMemory, ReceiveBuffer, version_or_close
+from .connection import Connection, version_or_close
 
 __all__ = ["FetchFrom", "Fetcher"]
 

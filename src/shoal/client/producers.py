@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from ..errors import ProtocolError
+from ..errors import ProtocolError, raise_for
 from ..protocol.apis import ApiKey
 from ..protocol.codec import request_class
 from ..topic_partition import TopicPartition
 from .cluster import Cluster
-from .connection import raise_for
 
 __all__ = ["last_sequence"]
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import time
 
-from ..errors import ProtocolError, ShoalError
+from ..errors import ProtocolError, ShoalError, raise_for
 from ..protocol.apis import ApiKey
 from ..protocol.codec import request_class
 from .cluster import Cluster
-from .connection import raise_for
 
 __all__ = ["controller_ahead_ms"]
 

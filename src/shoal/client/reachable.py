@@ -13,7 +13,7 @@ import time
 from ..errors import Disconnected, Unreachable
 from ..net.address import Address
 from .cluster import Cluster
-from .connection import open_socket
+from .opening import open_socket
 
 __all__ = ["check_advertised"]
 

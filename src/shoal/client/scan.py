@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from ..error_codes import ErrorCode
-from ..errors import BrokerError, CorruptBatch, ProtocolError, ShoalError
+from ..errors import BrokerError, CorruptBatch, ProtocolError, ShoalError, raise_for
 from ..protocol.fetch import FetchedPartition
 from ..records import Decision, RecordBatch, scan
 from ..topic_partition import TopicPartition
 from .cluster import Cluster
 from .config import IsolationLevel
-from .connection import raise_for
 from .fetch import Fetcher, FetchFrom
 from .offsets import local_log_start_offset
 

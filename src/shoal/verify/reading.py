@@ -21,10 +21,17 @@ from contextlib import suppress
 from ..client.backoff import Backoff
 from ..client.cluster import Cluster, is_transient
 from ..client.config import IsolationLevel
-from ..client.connection import raise_for
 from ..client.fetch import Fetcher, FetchFrom
 from ..error_codes import ErrorCode
-from ..errors import BrokerError, CorruptBatch, ProtocolError, ShoalError, Stopped, UnsupportedBatch
+from ..errors import (
+    BrokerError,
+    CorruptBatch,
+    ProtocolError,
+    ShoalError,
+    Stopped,
+    UnsupportedBatch,
+    raise_for,
+)
 from ..protocol.fetch import FetchedPartition
 from ..records import (
     HEADER_SIZE,

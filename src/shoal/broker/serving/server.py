@@ -15,6 +15,7 @@ from functools import partial
 from typing import Protocol
 
 from ...net.converting import serving
+from ...net.gathered import send_gathered
 from ...net.hung_up import has_hung_up
 from ...net.listener import Listener
 from ...net.memory_budget import MemoryBudget
@@ -30,9 +31,6 @@ _SIZE = struct.Struct(">i")
 
 #: Seconds and microseconds, as the system's own `timeval`.
 _TIMEVAL = struct.Struct("@ll")
-
-#: How many parts `sendmsg` takes at once (IOV_MAX on Linux and macOS).
-_MAX_PARTS = 1024
 
 #: A connection has so much for its requests, which is kept from one to the next. A larger request takes its
 #: size of what all connections share, but not before so much of it is here: a length alone takes nothing.
@@ -206,19 +204,7 @@ def _send(sock: socket.socket, parts: Sequence[Part]) -> None:
         if isinstance(part, bytes | bytearray | memoryview):
             in_memory.append(memoryview(part))
         else:
-            _send_buffers(sock, in_memory)
+            send_gathered(sock, in_memory)
             in_memory = []
             part.send_to(sock)
-    _send_buffers(sock, in_memory)
-
-
-def _send_buffers(sock: socket.socket, left: list[memoryview]) -> None:
-    """Send buffers, whatever their number, without joining them."""
-    position = 0
-    while position < len(left):
-        sent = sock.sendmsg(left[position : position + _MAX_PARTS])
-        while position < len(left) and sent >= len(left[position]):
-            sent -= len(left[position])
-            position += 1
-        if sent:
-            left[position] = left[position][sent:]
+    send_gathered(sock, in_memory)

@@ -26,6 +26,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ...errors import CorruptBatch
+from ...net.gathered import IOV_MAX
 from ...printable import logger
 from ...records import BatchHeader, RecordBatch, split, verify_crc
 from .log_dir_failure import flush_data, flush_directory
@@ -40,9 +41,6 @@ _INDEX_ENTRY = struct.Struct(">ii")
 _TIME_INDEX_ENTRY = struct.Struct(">qi")
 #: Offsets in an index are relative and of 32 bits.
 _MOST_OFFSETS = 2**31 - 1
-
-#: How many parts `pwritev` takes at once (IOV_MAX on Linux and macOS).
-_MAX_PARTS = 1024
 
 _NAME_DIGITS = 20
 _SUFFIXES = (".log", ".index", ".timeindex")
@@ -198,7 +196,7 @@ class FileSegment(Segment):
         left = [memoryview(part) for part in parts]
         position = self.size
         while left:
-            written = os.pwritev(self._file.descriptor, left[:_MAX_PARTS], position)
+            written = os.pwritev(self._file.descriptor, left[:IOV_MAX], position)
             position += written
             while left and written >= len(left[0]):
                 written -= len(left.pop(0))

@@ -11,7 +11,7 @@ from ...error_codes import ErrorCode
 from ...errors import BrokerError, ConfigError, DeliveryTimedOut, ShoalError
 from ...records import Record, write_body
 from ...topic_partition import TopicPartition
-from ..connection import FetchedBytes
+from ..buffers import FetchedBytes
 from ..consumer.records import ConsumerRecord, RawRecord
 from .batches import TOGETHER, RawBatch, RecordMetadata, read_raw
 from .partitioner import StickyPartitions, partition_of_key

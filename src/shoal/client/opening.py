@@ -1,0 +1,166 @@
+"""
+The steps from an address to a connection that accepts requests: TCP, TLS, and the SASL login.
+
+Each step turns a failure into an error that names the listener's setting to check.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from ..error_codes import ErrorCode
+from ..errors import AccessRefused, Disconnected, Unreachable, raise_for
+from ..net.address import Address
+from ..protocol.apis import ApiKey
+from .security import TLS_ADVICE, SaslExchange, Security, connect_tls, tls_refusal
+
+__all__ = ["CONNECT_S", "broken", "log_in", "open_socket", "open_tls", "prepare_socket"]
+
+#: The limit of one connection attempt. Java's socket.connection.setup.timeout.ms is 10 s, but an operator
+#: who starts a mirror waits for this. The kernel sends SYNs at 0, 1 and 3 s, and callers try again.
+CONNECT_S = 4.0
+
+#: Errors of a TLS handshake if the broker closes the connection: the versions of OpenSSL differ.
+_CLOSED_BY_BROKER = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionResetError, BrokenPipeError)
+
+_TIMEVAL = struct.Struct("@ll")
+_LINGER = struct.Struct("@ii")
+
+
+def open_socket(address: Address, timeout_s: float) -> socket.socket:
+    """
+    Connect to an address.
+
+    Raises:
+        Unreachable: The name does not resolve, or nothing accepts the connection in time.
+        Disconnected: The address is malformed.
+
+    """
+    try:
+        return socket.create_connection(address, timeout_s)
+    except (ValueError, OverflowError) as error:
+        # Metadata may contain anything: labels too long for DNS, a NUL, ports above 65,535.
+        raise Disconnected(str(address), "that is no host's name and port") from error
+    except socket.gaierror as error:
+        here = socket.gethostname()
+        reason = f"the name {address.host!r} does not resolve on host {here} ({error.strerror})"
+        raise Unreachable(str(address), reason, unresolved=True) from error
+    except OSError as error:
+        reason = (
+            f"no answer in {timeout_s:g} s" if _is_timeout_of_python(error) else error.strerror or str(error)
+        )
+        raise Unreachable(str(address), reason) from error
+
+
+def prepare_socket(connected: socket.socket, timeout_s: float, *, abort_on_close: bool) -> None:
+    """Set the options of a broker's socket; see :class:`~.connection.Connection`."""
+    # A blocking socket with the kernel's timeouts: MSG_WAITALL then receives a frame of
+    # megabytes in one recv instead of one for each segment.
+    connected.settimeout(None)
+    timeval = _TIMEVAL.pack(int(timeout_s), int(timeout_s % 1 * 1e6))
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeval)
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if abort_on_close:
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER.pack(1, 0))
+
+
+def open_tls(
+    connected: socket.socket, address: Address, security: Security, timeout_s: float
+) -> ssl.SSLSocket:
+    """
+    Do the TLS handshake on a connected socket. If it fails, the socket is closed.
+
+    Raises:
+        AccessRefused: One side does not trust the other's certificate, or the listener has no TLS.
+        Disconnected: The connection broke during the handshake.
+
+    """
+    try:
+        return connect_tls(connected, address.host, security, timeout_s)
+    except _CLOSED_BY_BROKER as error:
+        reason = f"the broker closed the connection instead of a TLS handshake; {TLS_ADVICE}"
+        raise Disconnected(str(address), reason) from error
+    except OSError as error:
+        raise broken(address, error, is_tls_opening=True) from error
+    except ValueError as error:
+        # A name that no certificate can contain, such as one that begins with a dot.
+        raise Disconnected(str(address), f"that is no host's name: {error}") from error
+
+
+def log_in(request: Callable[..., Any], address: Address, security: Security) -> int:
+    """
+    Log in by SASL, with no other request in flight.
+
+    Args:
+        request: Sends a request by its API key and fields, and returns the response.
+        address: The broker's address, for errors.
+        security: The mechanism and the credentials.
+
+    Returns:
+        The milliseconds for which the broker accepts the login (KIP-368); 0 if there is no limit.
+
+    Raises:
+        AccessRefused: The broker refuses the mechanism or the login, or does not prove that it knows the
+            password itself.
+
+    """
+    where = str(address)
+    handshake = request(ApiKey.SASL_HANDSHAKE, mechanism=security.mechanism)
+    if handshake.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+        offered = ", ".join(handshake.mechanisms) or "none"
+        raise AccessRefused(
+            where, f"it does not offer {security.mechanism}, but {offered}; set sasl.mechanism"
+        )
+    if handshake.error_code == ErrorCode.ILLEGAL_SASL_STATE:
+        without = "SSL" if security.tls else "PLAINTEXT"
+        raise AccessRefused(where, f"its listener has no SASL; set security.protocol={without}")
+    raise_for(handshake.error_code, f"SaslHandshake at {where}")
+    exchange = SaslExchange(security)
+    lifetime_ms = 0
+    while not exchange.is_done:
+        answer = request(ApiKey.SASL_AUTHENTICATE, auth_bytes=exchange.next_token())
+        if answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED:
+            # The broker's own message is not shown: it may contain parts of the password.
+            reason = (
+                f"the login of {security.username!r} by {security.mechanism} failed; "
+                "check username and password in sasl.jaas.config"
+            )
+            raise AccessRefused(where, reason, is_login=True)
+        raise_for(answer.error_code, f"SaslAuthenticate at {where}")
+        try:
+            exchange.receive(answer.auth_bytes)
+        except ValueError as error:
+            raise AccessRefused(where, f"{security.mechanism}: {error}") from error
+        # SaslAuthenticate has the lifetime from v1 on.
+        lifetime_ms = getattr(answer, "session_lifetime_ms", 0) or 0
+    return lifetime_ms
+
+
+def broken(address: Address, error: OSError, *, is_tls_opening: bool) -> Disconnected | AccessRefused:
+    """
+    Return the error for a failure of a broker's socket.
+
+    Args:
+        address: The broker's address.
+        error: The failure.
+        is_tls_opening: Whether nothing was received by TLS yet. Later, the same messages of OpenSSL mean
+            bytes that were damaged on the way.
+
+    """
+    refusal = tls_refusal(error, address.host) if is_tls_opening else None
+    if refusal:
+        return AccessRefused(str(address), refusal)
+    # BlockingIOError is the kernel's timeout (EAGAIN).
+    timed_out = isinstance(error, BlockingIOError) or _is_timeout_of_python(error)
+    return Disconnected(str(address), "no answer in time" if timed_out else str(error.strerror or error))
+
+
+def _is_timeout_of_python(error: OSError) -> bool:
+    """Return whether a timeout of Python's own passed: unlike the kernel's ETIMEDOUT it has no errno."""
+    return isinstance(error, TimeoutError) and error.errno is None
