@@ -23,7 +23,7 @@ from rig import BENCH_JVM, KAFKA_VERSION, KafkaCluster, create_topic, two_cluste
 from shoal.client.cluster import Cluster, patiently
 from shoal.client.config import ClientConfig
 from shoal.client.connection import Connection
-from shoal.client.coordinator import Membership
+from shoal.client.coordinator import MemberId
 from shoal.mirroring.assignment import partitions_of
 from shoal.mirroring.model.first_start import FirstStart
 from shoal.mirroring.model.options import MirrorOptions
@@ -49,7 +49,7 @@ def _commit_pairs(source: Cluster, destination: Cluster, partitions: list[TopicP
             0, 0, Identity(number, 0), (0, 0), None, ours, theirs, 0, "0" * 16, -1,
             FirstStart.now().selecting(TopicSelection("copies.*")),
         )  # fmt: skip
-    positions = GroupPositions(source, _GROUP, Membership)
+    positions = GroupPositions(source, _GROUP, MemberId)
     refused = patiently(lambda: positions.commit(pairs), patience_s=60.0)  # the cluster's first group
     assert not refused, refused
 

@@ -29,7 +29,7 @@ from shoal.client.admin import init_producer_id
 from shoal.client.cluster import Cluster, patiently
 from shoal.client.config import ClientConfig
 from shoal.client.connection import Connection
-from shoal.client.coordinator import Membership
+from shoal.client.coordinator import MemberId
 from shoal.mirroring.assignment import end_offsets, partitions_of
 from shoal.mirroring.control import Uncontrolled
 from shoal.mirroring.model.copy_options import CopyOptions
@@ -70,7 +70,7 @@ def _start(name: str, settings: CopyOptions, ranges: Sequence[CopyRange]) -> _St
         before, began = _cpu_s(), time.perf_counter()
         source.refresh({each.source.topic for each in copies})
         destination.refresh({each.destination.topic for each in copies})
-        positions = GroupPositions(source, settings.group, Membership)
+        positions = GroupPositions(source, settings.group, MemberId)
         watch = Watch(lambda: False, lambda copy, reason: None)
         errors = realign(copies, source, destination, positions, settings, watch)
         measured = _Start(name, time.perf_counter() - began, _cpu_s() - before, requests)
@@ -115,7 +115,7 @@ def _measure(source: KafkaCluster, destination: KafkaCluster, partitions: int) -
     settings = CopyOptions(ours, theirs, _GROUP, rules="bench")
     with Cluster(ours) as asked:
         ends = end_offsets(asked, partitions_of(asked, topics), ours.isolation_level)
-        positions = GroupPositions(asked, _GROUP, Membership)
+        positions = GroupPositions(asked, _GROUP, MemberId)
         patiently(lambda: positions.read_all(list(ends)), patience_s=60.0)  # the cluster's first group
     with Cluster(theirs) as asked:
         patiently(lambda: init_producer_id(asked), patience_s=60.0)  # the cluster's first producer

@@ -9,8 +9,8 @@ import pytest
 
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
-from shoal.client.coordinator import Membership
-from shoal.client.produce import Producer
+from shoal.client.coordinator import MemberId
+from shoal.client.produce import ProduceConnection
 from shoal.mirroring.task import worker as carrier
 from shoal.protocol.produce import ProduceOutcome
 from shoal.topic_partition import TopicPartition
@@ -36,12 +36,12 @@ class Requests:
         self._left: int | None = None
         requests = self
 
-        class Watched(Producer):
+        class Watched(ProduceConnection):
             def prepare(self, batches: Mapping[TopicPartition, Sequence[memoryview]]) -> None:
                 requests._take(batches)
                 super().prepare(batches)
 
-        monkeypatch.setattr(sender, "Producer", Watched)
+        monkeypatch.setattr(sender, "ProduceConnection", Watched)
 
     def die_after(self, requests: int) -> None:
         """Let a lane be killed when it has sent so many, and one more that never leaves."""
@@ -65,7 +65,7 @@ class Doomed(Watched):
         super().__init__()
         self._requests = requests
 
-    def membership(self) -> Membership:
+    def membership(self) -> MemberId:
         if self._requests.killed:
             raise Killed
         return super().membership()
@@ -78,7 +78,7 @@ def arrive(
     partition = TopicPartition(topic, 0)
     with Cluster(destination) as cluster:
         cluster.refresh({topic})
-        producer = Producer(cluster.connect(cluster.partition(partition).leader), timeout_ms=10_000)
+        producer = ProduceConnection(cluster.connect(cluster.partition(partition).leader), timeout_ms=10_000)
         try:
             outcomes = []
             for request in requests:

@@ -24,7 +24,7 @@ from shoal.broker.state import BrokerState
 from shoal.broker.storage.log import Log
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig, IsolationLevel
-from shoal.client.coordinator import Membership
+from shoal.client.coordinator import MemberId
 from shoal.mirroring.control import Control, Uncontrolled
 from shoal.mirroring.model.copy_options import CopyOptions, MultiBatch
 from shoal.mirroring.model.offset_map import add_run
@@ -346,12 +346,12 @@ class TwoBrokers:
         """Return the pair that is committed."""
         key = TopicPartition(topic, partition)
         with Cluster(self.settings.source) as cluster:
-            return GroupPositions(cluster, self.settings.group, Membership).read([key])[key]
+            return GroupPositions(cluster, self.settings.group, MemberId).read([key])[key]
 
     def commit(self, pair: MirrorPosition, topic: str = "topic", partition: int = 0) -> None:
         """Commit a pair, whatever is committed already."""
         with Cluster(self.settings.source) as cluster:
-            GroupPositions(cluster, self.settings.group, Membership).commit(
+            GroupPositions(cluster, self.settings.group, MemberId).commit(
                 {TopicPartition(topic, partition): pair}
             )
 
@@ -411,7 +411,7 @@ class Mortal(Watched):
             if self._steps_left < 0:
                 self._die()
 
-    def membership(self) -> Membership:
+    def membership(self) -> MemberId:
         if self._dead:
             raise Killed
         return super().membership()

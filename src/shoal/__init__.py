@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .client.committed_offsets import Committed
     from .client.consumer import ConsumerRecord, RawConsumer, RawRecord
-    from .client.coordinator import Committed
     from .client.membership import RebalanceListener
     from .client.producer import RawProducer, RecordMetadata
     from .mirroring.model.offset_map import AcknowledgedRun

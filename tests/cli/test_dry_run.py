@@ -17,8 +17,9 @@ from confluent_kafka.admin import AdminClient
 from shoal.broker import Broker
 from shoal.cli import main
 from shoal.client.cluster import Cluster
+from shoal.client.committed_offsets import Committed, commit_offsets
 from shoal.client.config import ClientConfig
-from shoal.client.coordinator import Committed, GroupMember, Membership, commit_offsets
+from shoal.client.coordinator import GroupMember, MemberId
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.position import Identity, MirrorPosition
@@ -80,7 +81,7 @@ class Sides:
             committed = Committed(source_offset, metadata)
         with Cluster(self.options().source) as cluster:
             partition = TopicPartition("orders", 0)
-            assert commit_offsets(cluster, self.group, {partition: committed}, Membership()) == {}
+            assert commit_offsets(cluster, self.group, {partition: committed}, MemberId()) == {}
 
 
 @pytest.fixture
@@ -231,7 +232,7 @@ def test_clusters_that_are_swapped_after_a_mirror_are_a_warning(sides: Sides) ->
     reverse = f"shoal.{sides.destination.cluster_id}.{sides.source.cluster_id}"
     config, _ = ClientConfig.from_properties("source", {"bootstrap.servers": sides.destination.bootstrap})
     with Cluster(config) as cluster:
-        commit_offsets(cluster, reverse, {TopicPartition("orders", 0): pair.to_committed()}, Membership())
+        commit_offsets(cluster, reverse, {TopicPartition("orders", 0): pair.to_committed()}, MemberId())
     (warning,) = sides.found()["warnings"]
     assert warning.startswith("topic orders on the destination cluster")
     assert "check that --from and --to are not swapped" in warning

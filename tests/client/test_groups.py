@@ -8,14 +8,8 @@ from confluent_kafka import TopicPartition as TheirPartition
 
 from shoal.broker import Broker
 from shoal.client.cluster import Cluster, is_transient
-from shoal.client.coordinator import (
-    Committed,
-    GroupMember,
-    Membership,
-    commit_offsets,
-    describe_holder,
-    fetch_offsets,
-)
+from shoal.client.committed_offsets import Committed, commit_offsets, fetch_offsets
+from shoal.client.coordinator import GroupMember, MemberId, describe_holder
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, Disconnected, GroupHeld
 from shoal.protocol.apis import ApiKey
@@ -25,7 +19,7 @@ from tests.two_brokers import config_of, second_node
 pytestmark = pytest.mark.timeout(30)
 
 FIRST, SECOND = TopicPartition("topic", 0), TopicPartition("topic", 1)
-NOBODY = Membership()
+NOBODY = MemberId()
 
 
 def member(cluster: Cluster, name: str = "ours") -> GroupMember:
@@ -121,7 +115,7 @@ def test_a_coordinator_that_died_is_looked_up_again(broker: Broker) -> None:
         assert fetch_offsets(cluster, "group", [FIRST]) == {FIRST: Committed(2, "")}
 
 
-# Membership
+# Members
 
 
 def test_only_the_member_may_commit_while_there_is_one(cluster: Cluster) -> None:
@@ -130,9 +124,9 @@ def test_only_the_member_may_commit_while_there_is_one(cluster: Cluster) -> None
     assert commit_offsets(cluster, "group", {FIRST: Committed(1, "")}, membership) == {}
     for stranger in (
         NOBODY,
-        Membership("stranger", membership.generation),
-        Membership(membership.member_id, membership.generation + 1, membership.instance_id),
-        Membership(membership.member_id, membership.generation - 1, membership.instance_id),
+        MemberId("stranger", membership.generation),
+        MemberId(membership.member_id, membership.generation + 1, membership.instance_id),
+        MemberId(membership.member_id, membership.generation - 1, membership.instance_id),
     ):
         with pytest.raises(BrokerError):
             commit_offsets(cluster, "group", {FIRST: Committed(2, "")}, stranger)

@@ -13,7 +13,7 @@ from shoal.broker.call import Call
 from shoal.broker.state import BrokerState
 from shoal.client.cluster import Cluster
 from shoal.client.multi_batch import marked
-from shoal.client.produce import Producer
+from shoal.client.produce import ProduceConnection
 from shoal.error_codes import ErrorCode
 from shoal.errors import Disconnected
 from shoal.protocol.apis import ApiKey
@@ -50,7 +50,7 @@ def answers(broker: Broker, *partitions: TopicPartition, client_id: str | None =
     with Cluster(config_of("destination", broker)) as cluster:
         cluster.refresh()
         connection = cluster.connect(broker.node_id, client_id=client_id or marked("shoal"))
-        producer = Producer(connection, timeout_ms=1_000)
+        producer = ProduceConnection(connection, timeout_ms=1_000)
         try:
             return producer.takes_several(partitions)
         finally:

@@ -8,7 +8,7 @@ import pytest
 
 from shoal.broker import Broker
 from shoal.client.cluster import Cluster
-from shoal.client.produce import Producer
+from shoal.client.produce import ProduceConnection
 from shoal.error_codes import ErrorCode
 from shoal.errors import Disconnected, ProtocolError
 from shoal.protocol.apis import ApiKey
@@ -24,8 +24,8 @@ OTHER = TopicPartition("other", 0)
 
 
 @pytest.fixture
-def producer(broker: Broker, cluster: Cluster) -> Iterator[Producer]:
-    producer = Producer(cluster.connect(broker.node_id), timeout_ms=1_000)
+def producer(broker: Broker, cluster: Cluster) -> Iterator[ProduceConnection]:
+    producer = ProduceConnection(cluster.connect(broker.node_id), timeout_ms=1_000)
     yield producer
     producer.close()
 
@@ -37,7 +37,7 @@ def stamped(count: int, sequence: int, producer_id: int = 9) -> memoryview:
     return data
 
 
-def test_requests_are_acknowledged_in_their_order(broker: Broker, producer: Producer) -> None:
+def test_requests_are_acknowledged_in_their_order(broker: Broker, producer: ProduceConnection) -> None:
     for sequence in range(0, 10, 2):
         producer.send({FIRST: [stamped(2, sequence)], OTHER: [stamped(2, sequence)]})
     assert producer.in_flight == 5
@@ -49,7 +49,9 @@ def test_requests_are_acknowledged_in_their_order(broker: Broker, producer: Prod
     assert broker.log(*FIRST).log_end_offset == 10
 
 
-def test_a_refused_partition_leaves_the_others_acknowledged(broker: Broker, producer: Producer) -> None:
+def test_a_refused_partition_leaves_the_others_acknowledged(
+    broker: Broker, producer: ProduceConnection
+) -> None:
     broker.faults.add(ApiKey.PRODUCE, error=ErrorCode.NOT_LEADER_OR_FOLLOWER, partition=1)
     producer.send({FIRST: [stamped(1, 0)], SECOND: [stamped(1, 0)]})
     outcomes = producer.receive()
@@ -59,14 +61,14 @@ def test_a_refused_partition_leaves_the_others_acknowledged(broker: Broker, prod
 
 
 def test_two_batches_of_a_partition_in_a_request_are_refused_by_a_stock_broker(
-    broker: Broker, producer: Producer
+    broker: Broker, producer: ProduceConnection
 ) -> None:
     producer.send({FIRST: [stamped(1, 0), stamped(1, 1)]})
     assert producer.receive()[FIRST].error_code == ErrorCode.INVALID_RECORD
     assert broker.log(*FIRST).log_end_offset == 0
 
 
-def test_a_repeated_batch_is_acknowledged_where_it_is(broker: Broker, producer: Producer) -> None:
+def test_a_repeated_batch_is_acknowledged_where_it_is(broker: Broker, producer: ProduceConnection) -> None:
     for _ in range(3):
         producer.send({FIRST: [stamped(2, 0)]})
         assert producer.receive()[FIRST].base_offset == 0
@@ -74,7 +76,7 @@ def test_a_repeated_batch_is_acknowledged_where_it_is(broker: Broker, producer: 
 
 
 def test_an_answer_that_speaks_of_other_partitions_closes_the_connection(
-    broker: Broker, producer: Producer
+    broker: Broker, producer: ProduceConnection
 ) -> None:
     def elsewhere(response: object) -> object:
         response.responses[0].partition_responses[0].index = 1  # type: ignore[attr-defined]
@@ -89,7 +91,7 @@ def test_an_answer_that_speaks_of_other_partitions_closes_the_connection(
 
 
 def test_an_answer_about_more_partitions_than_were_sent_is_not_decoded_to_its_end(
-    broker: Broker, producer: Producer
+    broker: Broker, producer: ProduceConnection
 ) -> None:
     def many(response: object) -> object:
         response.responses[0].partition_responses *= 1000  # type: ignore[attr-defined]
@@ -104,7 +106,9 @@ def test_an_answer_about_more_partitions_than_were_sent_is_not_decoded_to_its_en
 
 
 @pytest.mark.parametrize("drop", ["before", "within", "after"])
-def test_a_lost_connection_leaves_the_outcome_open(broker: Broker, producer: Producer, drop: str) -> None:
+def test_a_lost_connection_leaves_the_outcome_open(
+    broker: Broker, producer: ProduceConnection, drop: str
+) -> None:
     broker.faults.add(ApiKey.PRODUCE, drop=drop)  # type: ignore[arg-type]
     producer.send({FIRST: [stamped(1, 0)]})
     with pytest.raises(Disconnected):

@@ -1,4 +1,4 @@
-"""Fetcher and Producer list topics by id, if all of them have one and the broker supports it (KIP-516)."""
+"""Fetcher and ProduceConnection list topics by id if all have one and the broker supports it (KIP-516)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shoal.broker.state import BrokerState
 from shoal.client.cluster import Cluster
 from shoal.client.config import IsolationLevel
 from shoal.client.fetch import Fetcher, FetchFrom
-from shoal.client.produce import Producer
+from shoal.client.produce import ProduceConnection
 from shoal.error_codes import ErrorCode
 from shoal.errors import ProtocolError
 from shoal.protocol.apis import ApiKey
@@ -189,8 +189,8 @@ def stamped(sequence: int) -> memoryview:
 
 def producer_of(
     broker: Broker, cluster: Cluster, topic_ids: dict[TopicPartition, uuid.UUID | None] | None
-) -> Producer:
-    return Producer(cluster.connect(broker.node_id), timeout_ms=1_000, topic_ids=topic_ids)
+) -> ProduceConnection:
+    return ProduceConnection(cluster.connect(broker.node_id), timeout_ms=1_000, topic_ids=topic_ids)
 
 
 def test_topics_with_ids_are_produced_by_id(

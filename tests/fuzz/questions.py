@@ -15,18 +15,12 @@ from shoal.client.admin import (
     init_producer_id,
 )
 from shoal.client.cluster import Cluster
+from shoal.client.committed_offsets import Committed, commit_offsets, fetch_offsets
 from shoal.client.config import ClientConfig, IsolationLevel
-from shoal.client.coordinator import (
-    Committed,
-    GroupMember,
-    Membership,
-    commit_offsets,
-    describe_holder,
-    fetch_offsets,
-)
+from shoal.client.coordinator import GroupMember, MemberId, describe_holder
 from shoal.client.fetch import Fetcher, FetchFrom
 from shoal.client.offsets import EARLIEST, epoch_end_offsets, list_offsets, local_log_start_offset
-from shoal.client.produce import Producer
+from shoal.client.produce import ProduceConnection
 from shoal.client.scan import read_batches
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
@@ -83,7 +77,7 @@ def _fetch_by_id(cluster: Cluster) -> None:
 
 def _produce(cluster: Cluster, topic_id: uuid.UUID | None = None) -> None:
     connection = cluster.connect(cluster.partition(PARTITION).leader)
-    producer = Producer(connection, timeout_ms=100, topic_ids={PARTITION: topic_id})
+    producer = ProduceConnection(connection, timeout_ms=100, topic_ids={PARTITION: topic_id})
     try:
         producer.takes_several([PARTITION])
         for _ in range(2):
@@ -122,7 +116,7 @@ QUESTIONS: dict[Callable[[Cluster], object], tuple[ApiKey, ...]] = {
         ApiKey.FIND_COORDINATOR,
         ApiKey.OFFSET_FETCH,
     ),
-    lambda cluster: commit_offsets(cluster, "group", {PARTITION: Committed(3, "x")}, Membership()): (
+    lambda cluster: commit_offsets(cluster, "group", {PARTITION: Committed(3, "x")}, MemberId()): (
         ApiKey.FIND_COORDINATOR,
         ApiKey.OFFSET_COMMIT,
     ),

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.client.coordinator import Committed, Membership
+from shoal.client.committed_offsets import Committed
+from shoal.client.coordinator import MemberId
 from shoal.errors import ConfigError, Stopped
 from shoal.mirroring.control import ControlConnection, ControlServer
 from shoal.mirroring.model.position import Identity, MirrorPosition
@@ -160,7 +161,7 @@ def test_a_task_believes_what_is_well_formed_and_takes_itself_for_an_orphan_else
         assert not task._thread.is_alive()
         with pytest.raises(Stopped):
             task.check_lease()
-        assert isinstance(task.membership(), Membership)
+        assert isinstance(task.membership(), MemberId)
         task.report({"partitions": []})
 
 
@@ -169,7 +170,7 @@ def driver() -> Iterator[tuple[ControlServer, list[Any]]]:
     """A driver, and what was reported to it."""
     heard: list[Any] = []
     server = ControlServer("127.0.0.1", "token", heard.append)
-    server.renew(Membership("member", 1), 3000.0)
+    server.renew(MemberId("member", 1), 3000.0)
     yield server, heard
     server.close()
 

@@ -16,7 +16,7 @@ from rig.read import read_topic
 from rig.record import Record
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
-from shoal.client.coordinator import Membership
+from shoal.client.coordinator import MemberId
 from shoal.mirroring.control import Uncontrolled
 from shoal.mirroring.model.copy_options import CopyOptions
 from shoal.mirroring.model.ranges import CopyRange
@@ -47,7 +47,7 @@ def roll_back(settings: CopyOptions, topic: str) -> None:
     """Commit the pair of before the first record, as a task that was killed leaves it."""
     key = TopicPartition(topic, 0)
     with Cluster(settings.source) as cluster:
-        positions = GroupPositions(cluster, settings.group, Membership)
+        positions = GroupPositions(cluster, settings.group, MemberId)
         pair = positions.read([key])[key]
         first = replace(pair, source_offset=0, destination_offset=0, last_batch=None, source_leader_epoch=-1)
         positions.commit({key: first})

@@ -18,9 +18,9 @@ from rig.load import CODECS, await_leaders, load_batch, random_records
 from rig.proxy import Disturbance, Proxies, Step
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
-from shoal.client.coordinator import Membership
+from shoal.client.coordinator import MemberId
 from shoal.client.multi_batch import marked
-from shoal.client.produce import Producer
+from shoal.client.produce import ProduceConnection
 from shoal.errors import ConfigError
 from shoal.mirroring.model.copy_options import CopyOptions, MultiBatch
 from shoal.mirroring.model.ranges import CopyRange
@@ -205,7 +205,7 @@ def test_who_does_not_lead_answers_too_and_asking_leaves_nothing(
         cluster.refresh([topic])
         for node_id in (LEADER, FOLLOWER):
             for client_id, takes in ((marked("shoal"), True), ("shoal", False)):
-                producer = Producer(cluster.connect(node_id, client_id=client_id), timeout_ms=1_000)
+                producer = ProduceConnection(cluster.connect(node_id, client_id=client_id), timeout_ms=1_000)
                 try:
                     assert producer.takes_several([partition]) == {partition: takes}
                 finally:
@@ -224,5 +224,5 @@ def test_the_position_is_that_of_every_record(
     copy(settings, topic, records)
     partition = TopicPartition(topic, 0)
     with Cluster(settings.source) as cluster:
-        pair = GroupPositions(cluster, topic, Membership).read([partition])[partition]
+        pair = GroupPositions(cluster, topic, MemberId).read([partition])[partition]
     assert (pair.source_offset, pair.destination_offset) == (records, records)

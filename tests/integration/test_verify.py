@@ -21,7 +21,7 @@ from rig.old_kafka import MessageFormat
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.offsets import LATEST, list_offsets
-from shoal.client.produce import Producer
+from shoal.client.produce import ProduceConnection
 from shoal.client.scan import read_batches
 from shoal.mirroring.control import Uncontrolled
 from shoal.mirroring.model.copy_options import CopyOptions
@@ -88,7 +88,9 @@ def produce_raw(cluster: KafkaCluster, topic: str, batches: Sequence[bytearray])
     partition = TopicPartition(topic, 0)
     with Cluster(config("destination", cluster)) as destination:
         destination.refresh([topic])
-        producer = Producer(destination.connect(destination.partition(partition).leader), timeout_ms=30_000)
+        producer = ProduceConnection(
+            destination.connect(destination.partition(partition).leader), timeout_ms=30_000
+        )
         for each in batches:
             view = memoryview(each)
             stamp(RecordBatch(read_header(view), view), -1, -1, -1)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from shoal.client.cluster import Cluster
-from shoal.client.coordinator import GroupMember, Membership
+from shoal.client.coordinator import GroupMember, MemberId
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.ranges import OPEN_END
@@ -84,7 +84,7 @@ def refused(brokers: TwoBrokers) -> str:
 
 def has_pair(brokers: TwoBrokers) -> bool:
     with Cluster(brokers.settings.source) as cluster:
-        positions = GroupPositions(cluster, brokers.settings.group, Membership)
+        positions = GroupPositions(cluster, brokers.settings.group, MemberId)
         return bool(positions.read([TopicPartition("topic", 0)]))
 
 

@@ -11,8 +11,8 @@ from shoal.broker import Broker
 from shoal.broker.call import Call
 from shoal.broker.state import Api, BrokerState
 from shoal.client.cluster import Cluster
-from shoal.client.coordinator import Membership
-from shoal.client.produce import Producer
+from shoal.client.coordinator import MemberId
+from shoal.client.produce import ProduceConnection
 from shoal.client.quorum import controller_ahead_ms
 from shoal.mirroring.control import ControlConnection, ControlServer, ReferenceClock
 from shoal.mirroring.control import client as task
@@ -121,7 +121,7 @@ def test_task_goes_by_the_later_of_both_clocks(
 ) -> None:
     warnings: list[str] = []
     server = ControlServer("127.0.0.1", "token", lambda _: None, clock=ReferenceClock(None, warnings.append))
-    server.renew(Membership(), 60.0)
+    server.renew(MemberId(), 60.0)
     monkeypatch.setattr(task, "wall_clock_ms", lambda: wall_clock_ms() + worker_ahead_ms)
     with ControlConnection(server.address, "token") as control:
         assert control.now_ms() == pytest.approx(wall_clock_ms() + latest_ms, abs=2000)
@@ -139,15 +139,15 @@ def test_lane_with_a_clock_that_is_behind_sends_old_records_one_by_one(
     history.plain(*[1] * 30)
     monkeypatch.setattr(task, "wall_clock_ms", lambda: wall_clock_ms() - 25 * HOUR_MS)
     in_flight: list[int] = []
-    prepare = Producer.prepare
+    prepare = ProduceConnection.prepare
 
-    def watched(producer: Producer, each: Any) -> None:
+    def watched(producer: ProduceConnection, each: Any) -> None:
         in_flight.append(producer.in_flight)
         prepare(producer, each)
 
-    monkeypatch.setattr(Producer, "prepare", watched)
+    monkeypatch.setattr(ProduceConnection, "prepare", watched)
     server = ControlServer("127.0.0.1", "token", lambda _: None)
-    server.renew(Membership(), 60.0)
+    server.renew(MemberId(), 60.0)
     with ControlConnection(server.address, "token") as control:
         assert brokers.run(control=control).complete
     server.close()

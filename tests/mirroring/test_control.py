@@ -20,7 +20,7 @@ import pytest
 
 from shoal.client.backoff import Backoff
 from shoal.client.cluster import Cluster
-from shoal.client.coordinator import GroupMember, Membership
+from shoal.client.coordinator import GroupMember, MemberId
 from shoal.errors import BrokerError, Stopped
 from shoal.mirroring.control import ControlConnection, ControlServer, Uncontrolled, WorkerControl
 from shoal.mirroring.control.handover import Handover
@@ -38,7 +38,7 @@ class Driver:
     def __init__(self) -> None:
         self.reports: list[dict[str, Any]] = []
         self.server = ControlServer("127.0.0.1", "secret", self.reports.append)
-        self.server.renew(Membership(), 60.0)
+        self.server.renew(MemberId(), 60.0)
 
     def connect(self) -> ControlConnection:
         return ControlConnection(self.server.address, "secret")
@@ -60,18 +60,18 @@ def lapses(control: ControlConnection) -> bool:
 
 
 def test_a_task_learns_the_state_with_the_first_word(driver: Driver) -> None:
-    driver.server.renew(Membership("member", 7, "instance"), 60.0)
+    driver.server.renew(MemberId("member", 7, "instance"), 60.0)
     with driver.connect() as control:
         control.check_lease()
         assert not control.stop_requested
         assert control.remaining_s == math.inf
-        assert control.membership() == Membership("member", 7, "instance")
+        assert control.membership() == MemberId("member", 7, "instance")
 
 
 def test_a_task_hears_of_every_change(driver: Driver) -> None:
     with driver.connect() as control:
-        driver.server.renew(Membership("other", 8), 60.0)
-        wait_until(lambda: control.membership() == Membership("other", 8))
+        driver.server.renew(MemberId("other", 8), 60.0)
+        wait_until(lambda: control.membership() == MemberId("other", 8))
         driver.server.request_stop()
         wait_until(lambda: control.stop_requested)
         assert driver.server.stop_requested
@@ -88,11 +88,11 @@ def test_reports_arrive_in_order(driver: Driver) -> None:
 
 
 def test_a_lease_lapses_by_itself(driver: Driver) -> None:
-    driver.server.renew(Membership(), 0.05)
+    driver.server.renew(MemberId(), 0.05)
     with driver.connect() as control:
         wait_until(lambda: lapses(control))
         assert not control.stop_requested
-        driver.server.renew(Membership(), 60.0)
+        driver.server.renew(MemberId(), 60.0)
         wait_until(lambda: not lapses(control))
         assert control.interruptions == 1
 
@@ -123,11 +123,11 @@ def test_lease_line_that_waited_in_the_socket_gives_no_further_lease() -> None:
 
 
 def test_lease_counts_from_the_newest_clock_that_the_driver_has_read(driver: Driver) -> None:
-    driver.server.renew(Membership(), 0.5)
+    driver.server.renew(MemberId(), 0.5)
     with driver.connect() as control:
         began = time.monotonic()
         while time.monotonic() < began + 1.0:
-            driver.server.renew(Membership(), 0.5)  # each line is answered with the task's clock
+            driver.server.renew(MemberId(), 0.5)  # each line is answered with the task's clock
             assert not lapses(control)
             control.wait(0.05)
         assert control.interruptions == 0
@@ -260,10 +260,10 @@ def test_a_callback_that_fails_does_not_end_the_task(caplog: pytest.LogCaptureFi
         raise ZeroDivisionError
 
     server = ControlServer("127.0.0.1", "secret", fail)
-    server.renew(Membership(), 60.0)
+    server.renew(MemberId(), 60.0)
     with caplog.at_level(logging.CRITICAL), ControlConnection(server.address, "secret") as control:
         control.report({})
-        server.renew(Membership("later", 1), 60.0)
+        server.renew(MemberId("later", 1), 60.0)
         wait_until(lambda: control.membership().generation == 1)
     server.close()
 
@@ -280,9 +280,9 @@ def test_a_task_that_does_not_listen_holds_up_no_other(
         assert deaf.recv(1)
         with driver.connect() as control:
             # More than the buffers between the two can hold.
-            driver.server.renew(Membership("m" * 20_000_000), 60.0)
+            driver.server.renew(MemberId("m" * 20_000_000), 60.0)
             wait_until(lambda: len(control.membership().member_id) == 20_000_000)
-            driver.server.renew(Membership("later", 1), 60.0)
+            driver.server.renew(MemberId("later", 1), 60.0)
             wait_until(lambda: control.membership().generation == 1)
 
 
@@ -314,13 +314,13 @@ def test_second_attempt_begins_when_the_first_has_said_goodbye(driver: Driver) -
 
 
 def test_second_attempt_begins_when_the_lease_of_a_silent_first_has_run_out(driver: Driver) -> None:
-    driver.server.renew(Membership(), 0.5)
+    driver.server.renew(MemberId(), 0.5)
     with driver.connect() as first, driver.connect() as second:
         first.take([ORDERS])
         taken = taking(second, ORDERS)
         wait_until(lambda: first.stop_requested)
         for _ in range(10):
-            driver.server.renew(Membership(), 60.0)  # not for the first
+            driver.server.renew(MemberId(), 60.0)  # not for the first
         assert not taken.done()
         assert taken.result(20).given_up == frozenset()
         assert lapses(first)
@@ -329,7 +329,7 @@ def test_second_attempt_begins_when_the_lease_of_a_silent_first_has_run_out(driv
 
 def test_second_attempt_waits_for_a_first_that_the_driver_hung_up_on(driver: Driver) -> None:
     """A first that is paused finds its connection closed only when it wakes, and may have its lease then."""
-    driver.server.renew(Membership(), 1.0)
+    driver.server.renew(MemberId(), 1.0)
     until = time.monotonic() + 1.0
     with driver.connect() as first:
         first.take([ORDERS])
@@ -452,7 +452,7 @@ def test_a_lane_whose_lease_lapses_stops_producing_until_it_is_renewed(
     brokers: TwoBrokers, history: History, driver: Driver
 ) -> None:
     slowly(brokers, history)
-    driver.server.renew(Membership(), 0.3)
+    driver.server.renew(MemberId(), 0.3)
     with driver.connect() as control:
         running = brokers.start(control=control)
         wait_until(lambda: lapses(control))
@@ -461,7 +461,7 @@ def test_a_lane_whose_lease_lapses_stops_producing_until_it_is_renewed(
         assert copied < 400
         brokers.destination.faults.clear()
         assert len(brokers.copied()) <= copied + 5  # what was in flight
-        driver.server.renew(Membership(), 60.0)
+        driver.server.renew(MemberId(), 60.0)
         running.result()
     assert brokers.copied() == history.committed
 
@@ -474,8 +474,8 @@ def test_after_a_lease_that_lapsed_the_destination_is_asked_before_anything_is_s
         running = brokers.start([brokers.ranges()[0]._replace(end_offset=3)], control)
         wait_until(lambda: len(brokers.copied()) == 1)
         asked = brokers.destination.faults.add(ApiKey.OFFSET_FOR_LEADER_EPOCH, times=None)
-        driver.server.renew(Membership(), 0.0)  # lapses, and is renewed, with nothing to send meanwhile
-        driver.server.renew(Membership(), 60.0)
+        driver.server.renew(MemberId(), 0.0)  # lapses, and is renewed, with nothing to send meanwhile
+        driver.server.renew(MemberId(), 60.0)
         wait_until(lambda: _is_interrupted(control))
         history.plain(1, 1)
         assert running.result().complete
@@ -484,12 +484,12 @@ def test_after_a_lease_that_lapsed_the_destination_is_asked_before_anything_is_s
 
 
 def test_a_membership_that_changed_has_to_be_noticed_before_anything_is_sent(driver: Driver) -> None:
-    driver.server.renew(Membership("member", 1), 60.0)
+    driver.server.renew(MemberId("member", 1), 60.0)
     with driver.connect() as connection:
         first, second = WorkerControl(connection), WorkerControl(connection)
         first.check_lease()
         assert not first.begin()
-        driver.server.renew(Membership("member", 2), 60.0)
+        driver.server.renew(MemberId("member", 2), 60.0)
         wait_until(lambda: first.membership().generation == 2)
         for control in (first, second):  # each for itself
             with pytest.raises(BrokerError, match="the mirror's place in its consumer group"):
@@ -497,7 +497,7 @@ def test_a_membership_that_changed_has_to_be_noticed_before_anything_is_sent(dri
             assert control.begin()
             assert not control.begin()
             control.check_lease()
-        driver.server.renew(Membership("member", 2), 60.0)
+        driver.server.renew(MemberId("member", 2), 60.0)
         driver.server.request_stop()
         wait_until(lambda: first.stop_requested)
         first.check_lease()  # a renewal in time interrupts nothing
@@ -548,7 +548,7 @@ def test_a_new_membership_reaches_the_commits(brokers: TwoBrokers, history: Hist
     history.plain(1, 2)
     with Cluster(brokers.settings.source) as cluster:
         member = GroupMember(cluster, "mirror", protocol="p", instance_id="i", session_timeout_ms=30_000)
-        driver.server.renew(Membership("somebody", 99), 60.0)
+        driver.server.renew(MemberId("somebody", 99), 60.0)
         member.join()
         with driver.connect() as control:
             running = brokers.start(control=control)
@@ -567,4 +567,4 @@ def test_without_a_driver_a_task_waits_as_long_as_it_says() -> None:
     assert time.monotonic() - started >= 0.02
     Uncontrolled().check_lease()
     Uncontrolled().report({})
-    assert Uncontrolled().membership() == Membership()
+    assert Uncontrolled().membership() == MemberId()

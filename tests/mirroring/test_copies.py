@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shoal.client.cluster import Cluster
-from shoal.client.coordinator import Membership
+from shoal.client.coordinator import MemberId
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.options import MirrorOptions
@@ -54,7 +54,7 @@ def recreate_copy(brokers: TwoBrokers) -> None:
 def states(brokers: TwoBrokers, *partitions: TopicPartition) -> dict[TopicPartition, CopyState]:
     wanted = partitions or (PARTITION,)
     with Cluster(brokers.settings.source) as source, Cluster(brokers.settings.destination) as destination:
-        pairs = GroupPositions(source, "mirror", Membership).read(wanted)
+        pairs = GroupPositions(source, "mirror", MemberId).read(wanted)
         destination.refresh({each.topic for each in wanted})
         return compare_copies(destination, pairs, {each: each for each in wanted})
 

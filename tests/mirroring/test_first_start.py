@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.client.coordinator import Committed
+from shoal.client.committed_offsets import Committed
 from shoal.client.metadata import TopicMetadata
 from shoal.mirroring.model.first_start import (
     FirstStart,

@@ -14,7 +14,8 @@ import pytest
 
 from shoal.broker import Broker
 from shoal.client.cluster import Cluster
-from shoal.client.coordinator import Committed, Membership, commit_offsets, describe_holder
+from shoal.client.committed_offsets import Committed, commit_offsets
+from shoal.client.coordinator import MemberId, describe_holder
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, ConfigError, Disconnected, GroupHeld
 from shoal.mirroring.driver import group_lock as lock
@@ -38,7 +39,7 @@ class Mirror:
     """A lock, and what it told of its leases."""
 
     def __init__(self, broker: Broker, name: str = "first", group: str = "group") -> None:
-        self.renewed: list[tuple[Membership, float]] = []
+        self.renewed: list[tuple[MemberId, float]] = []
         self.lock = GroupLock(
             config_of("source", broker), group, name, lambda *renewed: self.renewed.append(renewed)
         )
@@ -51,7 +52,7 @@ class Mirror:
         self.lock.release()
 
     @property
-    def membership(self) -> Membership:
+    def membership(self) -> MemberId:
         return self.renewed[-1][0]
 
 
@@ -135,7 +136,7 @@ def test_group_is_held_by_the_process_that_took_a_dead_one_s_place(
     dead.lock.release()
 
 
-def commit(cluster: Cluster, membership: Membership) -> None:
+def commit(cluster: Cluster, membership: MemberId) -> None:
     assert commit_offsets(cluster, "group", {TopicPartition("topic", 0): Committed(1, "")}, membership) == {}
 
 

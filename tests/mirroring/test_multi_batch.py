@@ -17,7 +17,7 @@ from shoal.broker.state import BrokerState
 from shoal.client.cluster import Cluster
 from shoal.client.connection import Connection
 from shoal.client.multi_batch import marked
-from shoal.client.produce import Producer
+from shoal.client.produce import ProduceConnection
 from shoal.error_codes import ErrorCode
 from shoal.errors import ConfigError
 from shoal.mirroring.model.copy_options import MultiBatch
@@ -73,7 +73,7 @@ class Sent:
         self.bytes: list[dict[TopicPartition, bytes]] = []
         sent = self
 
-        class WatchedProducer(Producer):
+        class WatchedProducer(ProduceConnection):
             def __init__(self, connection: Connection, **options: Any) -> None:
                 super().__init__(connection, **options)
                 self.is_marked = connection.client_id.startswith("shoal-multi-batch")
@@ -87,7 +87,7 @@ class Sent:
                 sent.bytes.append({each: b"".join(views) for each, views in batches.items()})
                 super().prepare(batches)
 
-        monkeypatch.setattr(carrier, "Producer", WatchedProducer)
+        monkeypatch.setattr(carrier, "ProduceConnection", WatchedProducer)
 
     def counts(self, topic: str = "topic", partition: int = 0) -> list[int]:
         """How many batches of a partition were in each request that had any."""
@@ -372,7 +372,7 @@ def arrive(brokers: TwoBrokers, request: bytes) -> ProduceOutcome:
     with Cluster(brokers.settings.destination) as cluster:
         cluster.refresh({"topic"})
         connection = cluster.connect(cluster.partition(partition).leader, client_id=marked("shoal"))
-        producer = Producer(connection, timeout_ms=10_000)
+        producer = ProduceConnection(connection, timeout_ms=10_000)
         try:
             producer.send({partition: (memoryview(bytearray(request)),)})
             return producer.receive()[partition]

@@ -8,7 +8,8 @@ import pytest
 
 from shoal.broker import Broker
 from shoal.client.cluster import Cluster
-from shoal.client.coordinator import Committed, Membership, commit_offsets, committed_by_groups
+from shoal.client.committed_offsets import Committed, commit_offsets, committed_by_groups
+from shoal.client.coordinator import MemberId
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.ranges import CopyRange
@@ -102,7 +103,7 @@ def test_a_group_of_consumers_is_not_named(brokers: TwoBrokers, history: History
     brokers.with_settings(group="former").run()
     brokers.source.groups.delete("former")
     with Cluster(brokers.settings.source) as cluster:
-        commit_offsets(cluster, "readers", {PARTITION: Committed(3, "")}, Membership())
+        commit_offsets(cluster, "readers", {PARTITION: Committed(3, "")}, MemberId())
     assert "its last batch is 3 times in the source" in reason(brokers)
 
 
@@ -186,8 +187,8 @@ def test_committed_by_groups_yields_each_group_that_committed_something(brokers:
     brokers.topic("topic", 2)
     with Cluster(brokers.settings.source) as cluster:
         for group, offset in (("one", 1), ("two", 2)):
-            commit_offsets(cluster, group, {PARTITION: Committed(offset, "")}, Membership())
-        commit_offsets(cluster, "other", {TopicPartition("topic", 1): Committed(3, "")}, Membership())
+            commit_offsets(cluster, group, {PARTITION: Committed(offset, "")}, MemberId())
+        commit_offsets(cluster, "other", {TopicPartition("topic", 1): Committed(3, "")}, MemberId())
         found = dict(committed_by_groups(cluster, [PARTITION]))
         assert {group: each[PARTITION].offset for group, each in found.items()} == {"one": 1, "two": 2}
         assert dict(committed_by_groups(cluster, [])) == {}
@@ -197,7 +198,7 @@ def test_committed_by_groups_leaves_out_a_group_that_may_not_be_read(brokers: Tw
     brokers.topic()
     with Cluster(brokers.settings.source) as cluster:
         for group in ("one", "two"):
-            commit_offsets(cluster, group, {PARTITION: Committed(1, "")}, Membership())
+            commit_offsets(cluster, group, {PARTITION: Committed(1, "")}, MemberId())
         brokers.source.faults.add(ApiKey.OFFSET_FETCH, error=ErrorCode.GROUP_AUTHORIZATION_FAILED, times=1)
         assert len(dict(committed_by_groups(cluster, [PARTITION]))) == 1
 

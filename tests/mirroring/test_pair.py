@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.client.coordinator import Committed
+from shoal.client.committed_offsets import Committed
 from shoal.errors import ConfigError
 from shoal.mirroring.model.first_start import FirstStart
 from shoal.mirroring.model.position import Identity, MirrorPosition

@@ -10,7 +10,8 @@ import pytest
 
 from shoal.broker import Broker
 from shoal.client.cluster import Cluster
-from shoal.client.coordinator import Committed, Membership, commit_offsets
+from shoal.client.committed_offsets import Committed, commit_offsets
+from shoal.client.coordinator import MemberId
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError
 from shoal.mirroring.model.ranges import CopyRange
@@ -470,7 +471,7 @@ def test_a_commit_by_somebody_else_is_no_pair(brokers: TwoBrokers, history: Hist
     brokers.run()
     history.plain(1)
     with Cluster(brokers.settings.source) as cluster:
-        commit_offsets(cluster, "mirror", {TopicPartition("topic", 0): Committed(1, "")}, Membership())
+        commit_offsets(cluster, "mirror", {TopicPartition("topic", 0): Committed(1, "")}, MemberId())
     assert brokers.run().complete
     assert brokers.copied() == history.committed
 
@@ -572,14 +573,14 @@ def test_offsets_that_somebody_else_committed_are_known_and_not_used(
     history.plain(1, 2)
     key = TopicPartition("topic", 0)
     with Cluster(brokers.settings.source) as cluster:
-        positions = GroupPositions(cluster, brokers.settings.group, Membership)
-        commit_offsets(cluster, brokers.settings.group, {key: Committed(2, "")}, Membership())
+        positions = GroupPositions(cluster, brokers.settings.group, MemberId)
+        commit_offsets(cluster, brokers.settings.group, {key: Committed(2, "")}, MemberId())
         assert positions.read_all([key]) == ({}, {key: 2})
         assert positions.read([key]) == {}
     brokers.run()
     assert brokers.copied() == history.committed
     with Cluster(brokers.settings.source) as cluster:
-        assert GroupPositions(cluster, brokers.settings.group, Membership).read_all([key])[1] == {}
+        assert GroupPositions(cluster, brokers.settings.group, MemberId).read_all([key])[1] == {}
 
 
 def test_an_end_that_lies_inside_a_batch_is_asked_for_again(brokers: TwoBrokers, history: History) -> None:

@@ -15,7 +15,7 @@ from shoal.broker.apis.table import APIS
 from shoal.broker.call import Call
 from shoal.broker.state import BrokerState
 from shoal.client.connection import Connection
-from shoal.client.produce import Producer
+from shoal.client.produce import ProduceConnection
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.task import copy_loop as route
 from shoal.mirroring.task import worker as carrier
@@ -206,7 +206,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Sent]:
     """Watch the requests of a lane from inside: a broker's socket does not tell what waits in it."""
     everything: list[Sent] = []
 
-    class WatchedProducer(Producer):
+    class WatchedProducer(ProduceConnection):
         def __init__(self, connection: Connection, **options: Any) -> None:
             super().__init__(connection, **options)
             self.requests: deque[list[Sent]] = deque()
@@ -237,7 +237,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Sent]:
             self.requests.popleft()
             return outcomes
 
-    monkeypatch.setattr(carrier, "Producer", WatchedProducer)
+    monkeypatch.setattr(carrier, "ProduceConnection", WatchedProducer)
     return everything
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shoal.client.coordinator import Membership
+from shoal.client.coordinator import MemberId
 from shoal.errors import Stopped
 from shoal.mirroring.control import ControlConnection, ControlServer, planning
 from shoal.mirroring.driver.schedule import PartitionSchedule
@@ -42,7 +42,7 @@ class Driver:
             on_plan=self.work.plan,
             is_ours=self.work.has,
         )
-        self.server.renew(Membership(), 60.0)
+        self.server.renew(MemberId(), 60.0)
 
     def connect(self) -> ControlConnection:
         return ControlConnection(self.server.address, "secret")
@@ -122,7 +122,7 @@ def test_a_lease_that_is_ended_is_over_until_it_is_renewed(driver: Driver) -> No
         control.check_lease()
         driver.server.end_lease()
         wait_until(lambda: lapsed(control))
-        driver.server.renew(Membership("again", 2), 60.0)
+        driver.server.renew(MemberId("again", 2), 60.0)
         wait_until(lambda: not lease_is_over(control))
         assert control.interruptions == 1
 

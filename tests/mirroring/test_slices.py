@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shoal.client.coordinator import Membership
+from shoal.client.coordinator import MemberId
 from shoal.error_codes import ErrorCode
 from shoal.errors import Stopped
 from shoal.mirroring.control import ControlConnection, ControlServer, planning
@@ -122,7 +122,7 @@ class Driver:
             on_plan=lambda: self.plan,
             in_trouble=lambda: self.in_trouble,
         )
-        self.server.renew(Membership(), 60.0)
+        self.server.renew(MemberId(), 60.0)
 
     def waits_for(self) -> str | None:
         """What the last partition that was told of waits for."""
@@ -192,11 +192,11 @@ def test_a_slice_goes_on_only_where_all_tasks_are_idle(brokers: TwoBrokers) -> N
         def have(least_s: float, most_s: float) -> bool:
             return all(least_s < each.remaining_s <= most_s for each in (first, second))
 
-        driver.server.renew(Membership(), 60.0)  # all are told how much is left
+        driver.server.renew(MemberId(), 60.0)  # all are told how much is left
         wait_until(lambda: have(0, 100))
         first.report({"idle": True, "partitions": []})
         wait_until(lambda: len(driver.reports) == 1)
-        driver.server.renew(Membership(), 60.0)
+        driver.server.renew(MemberId(), 60.0)
         assert driver.server._slices is not None
         assert driver.server._slices.remaining_s == 100
 
@@ -220,7 +220,7 @@ def test_a_lane_in_which_nothing_happens_says_so_in_its_last_moments(
 
     def pass_by(seconds: float) -> None:
         clock.now += seconds
-        driver.server.renew(Membership(), 60.0)  # all are told how much is left
+        driver.server.renew(MemberId(), 60.0)  # all are told how much is left
 
     def goes_on_for(seconds: float) -> bool:
         assert driver.server._slices is not None
@@ -476,7 +476,7 @@ def test_after_an_interruption_nothing_is_handed_over(
     history.plain(2)
     with driver.slice():
         wait_until(lambda: brokers.copied() == history.committed)
-    driver.server.renew(Membership("another", 2), 60.0)
+    driver.server.renew(MemberId("another", 2), 60.0)
     with driver.connect() as control:
         assert not control.take([TopicPartition("topic", 0)]).left
 
@@ -490,7 +490,7 @@ def test_a_task_that_began_before_an_interruption_leaves_nothing(
         wait_until(lambda: brokers.copied() == history.committed)
     with driver.connect() as before:
         left = before.take([partition]).left
-        driver.server.renew(Membership("another", 2), 60.0)
+        driver.server.renew(MemberId("another", 2), 60.0)
         before.report({"leaves": [left[partition].to_json_object(partition)], "partitions": []})
         wait_until(lambda: "leaves" in driver.reports[-1])
     with driver.connect() as control:

@@ -14,7 +14,7 @@ from shoal.broker import Broker
 from shoal.broker.call import Call
 from shoal.broker.state import BrokerState
 from shoal.client.cluster import Cluster
-from shoal.client.coordinator import fetch_offsets
+from shoal.client.committed_offsets import fetch_offsets
 from shoal.error_codes import ErrorCode
 from shoal.errors import Stopped
 from shoal.mirroring.control import Uncontrolled, WorkerControl

@@ -18,17 +18,10 @@ from shoal.broker import Broker
 from shoal.cli import make_parser
 from shoal.cli.mirror_maker import parse
 from shoal.client.cluster import Cluster
+from shoal.client.committed_offsets import Committed, commit_offsets, fetch_offsets
 from shoal.client.config import ClientConfig
 from shoal.client.consumer import ConsumerRecord, RawRecord
-from shoal.client.coordinator import (
-    Committed,
-    Coordinator,
-    GroupMember,
-    Membership,
-    commit_offsets,
-    fetch_offsets,
-    group_assignment,
-)
+from shoal.client.coordinator import Coordinator, GroupMember, MemberId, group_assignment
 from shoal.client.producer.partitioner import partition_of_key
 from shoal.error_codes import ErrorCode
 from shoal.errors import AccessRefused, ConfigError, GroupHeld, ShoalError
@@ -293,7 +286,7 @@ def test_it_begins_where_mirror_maker_1_was_and_goes_on_by_pairs(makers: Makers)
     assert elsewhere.flush(20) == 0
     with Cluster(config_of(makers.source)) as cluster:
         positions = {TopicPartition("orders", number): Committed(4, "") for number in range(3)}
-        assert not commit_offsets(cluster, "makers", positions, Membership())
+        assert not commit_offsets(cluster, "makers", positions, MemberId())
     for way in (["--use.raw.bytes"], []):  # and by the other rules, behind a clean end
         maker = makers.start(*way)
 
@@ -783,7 +776,7 @@ def test_a_member_that_the_group_threw_out_joins_again_and_doubles_nothing(maker
             joined = assignments(maker)
             wait_until(lambda: bool(group_assignment(cluster, "makers")), 30)
             (member,) = group_assignment(cluster, "makers")
-            Coordinator(cluster, "makers").leave(Membership(member))
+            Coordinator(cluster, "makers").leave(MemberId(member))
             makers.produce(30)
             wait_until(partial(has_joined_again, maker, joined), 30)
             makers.produce(30)

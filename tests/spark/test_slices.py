@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shoal.client.coordinator import Membership
+from shoal.client.coordinator import MemberId
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.control import ControlServer
@@ -33,7 +33,7 @@ class Driver:
         self.server = ControlServer(
             "127.0.0.1", "secret", self.reports.append, slices=WindowClock(15.0), on_plan=lambda: self.plan
         )
-        self.server.renew(Membership(), 60.0)
+        self.server.renew(MemberId(), 60.0)
         self._brokers = brokers
         self._readers: list[SliceReader] = []
 

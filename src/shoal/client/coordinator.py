@@ -7,9 +7,7 @@ that Kafka's own tools show its position and its lag.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,30 +29,19 @@ from .connection import Connection
 
 __all__ = [
     "JOIN_AGAIN",
-    "Committed",
     "Coordinator",
     "GroupMember",
     "Joined",
-    "Membership",
-    "commit_offsets",
-    "committed_by_groups",
+    "MemberId",
+    "ask_coordinator",
     "describe_holder",
-    "fetch_offsets",
     "group_assignment",
     "has_coordinator",
+    "raise_for_group",
 ]
 
 #: Codes after which the coordinator has to be looked up again.
 _COORDINATOR_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
-
-#: Codes of a commit that say nothing about the other partitions in it.
-_OF_ONE_PARTITION = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.OFFSET_METADATA_TOO_LARGE,
-        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    }
-)
 
 #: What a member's description of itself begins with: assignors of other clients keep other things there.
 _DESCRIPTION_PREFIX = "shoal"
@@ -66,30 +53,7 @@ JOIN_AGAIN = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
-    """
-    A committed position.
-
-    Attributes:
-        offset: The next offset to read.
-        metadata: Text of the committer's own, up to 4,096 bytes.
-
-    Examples:
-        >>> import shoal
-        >>> orders = shoal.TopicPartition("orders", 0)
-        >>> with shoal.RawConsumer({"bootstrap.servers": "localhost:9092", "group.id": "till"}) as consumer:
-        ...     _ = consumer.commit({orders: 2}, metadata="closed at noon")
-        ...     consumer.committed([orders])[orders]
-        Committed(offset=2, metadata='closed at noon')
-
-    """
-
-    offset: int
-    metadata: str
-
-
-@dataclass(frozen=True, slots=True)
-class Membership:
+class MemberId:
     """
     Who commits. Without a group to be member of, the default: accepted while the group is empty.
 
@@ -102,126 +66,6 @@ class Membership:
     instance_id: str | None = None
 
 
-def fetch_offsets(
-    cluster: Cluster, group: str, partitions: Iterable[TopicPartition] | None
-) -> dict[TopicPartition, Committed]:
-    """
-    Read the positions that a group committed: of some partitions, or of all (None).
-
-    Partitions without one are left out.
-
-    Raises:
-        BrokerError: The group or one of its partitions cannot be read.
-
-    """
-    topics = None if partitions is None else _topics_to_read(partitions)
-    if topics == []:
-        return {}
-    response = _ask_coordinator(cluster, group, ApiKey.OFFSET_FETCH, group_id=group, topics=topics)
-    return _read_committed(cluster, group, response)
-
-
-def committed_by_groups(
-    cluster: Cluster, partitions: Iterable[TopicPartition]
-) -> Iterator[tuple[str, dict[TopicPartition, Committed]]]:
-    """
-    Yield each consumer group that committed positions of some partitions, and the positions.
-
-    Sends one ListGroups request to each broker, and one OffsetFetch request for each group to the broker that
-    listed it, which is its coordinator. A cluster lists the groups that the principal may describe. Brokers
-    and groups that refuse, or do not answer, are left out.
-
-    """
-    topics = _topics_to_read(partitions)
-    if not topics:
-        return
-    for node_id in list(cluster.metadata.brokers):
-        groups: list[str] = []
-        with suppress(ShoalError):
-            listed = cluster.connection(node_id).request(ApiKey.LIST_GROUPS).groups
-            # A group without members may have no protocol type.
-            groups = [each.group_id for each in listed if each.protocol_type in ("", CONSUMER_PROTOCOL_TYPE)]
-        for group in groups:
-            committed: dict[TopicPartition, Committed] = {}
-            with suppress(ShoalError):
-                response = cluster.connection(node_id).request(
-                    ApiKey.OFFSET_FETCH, group_id=group, topics=topics
-                )
-                committed = _read_committed(cluster, group, response)
-            if committed:
-                yield group, committed
-
-
-def _topics_to_read(partitions: Iterable[TopicPartition]) -> list[Any]:
-    topic = request_class(ApiKey.OFFSET_FETCH).OffsetFetchRequestTopic
-    by_topic: dict[str, list[int]] = defaultdict(list)
-    for partition in partitions:
-        by_topic[partition.topic].append(partition.partition)
-    return [topic(name=name, partition_indexes=numbers) for name, numbers in by_topic.items()]
-
-
-def _read_committed(cluster: Cluster, group: str, response: Any) -> dict[TopicPartition, Committed]:
-    _raise_for_group(cluster, group, response.error_code, "reading the positions")
-    committed = {}
-    for answered in response.topics:
-        for each in answered.partitions:
-            _raise_for_group(cluster, group, each.error_code, "reading the positions")
-            if each.committed_offset >= 0:
-                partition = TopicPartition(answered.name, each.partition_index)
-                committed[partition] = Committed(each.committed_offset, each.metadata or "")
-    return committed
-
-
-def commit_offsets(
-    cluster: Cluster, group: str, positions: Mapping[TopicPartition, Committed], membership: Membership
-) -> dict[TopicPartition, BrokerError]:
-    """
-    Commit positions.
-
-    Returns:
-        The partitions that were refused, and why; empty when all is well.
-
-    Raises:
-        BrokerError: Nothing can be committed to the group, whatever the
-            partition, by this member or for now.
-
-    """
-    topic = request_class(ApiKey.OFFSET_COMMIT).OffsetCommitRequestTopic
-    by_topic: dict[str, list[Any]] = defaultdict(list)
-    for partition, committed in positions.items():
-        by_topic[partition.topic].append(
-            topic.OffsetCommitRequestPartition(
-                partition_index=partition.partition,
-                committed_offset=committed.offset,
-                committed_leader_epoch=-1,
-                committed_metadata=committed.metadata,
-            )
-        )
-    response = _ask_coordinator(
-        cluster,
-        group,
-        ApiKey.OFFSET_COMMIT,
-        group_id=group,
-        generation_id_or_member_epoch=membership.generation,
-        member_id=membership.member_id,
-        group_instance_id=membership.instance_id,
-        topics=[topic(name=name, partitions=entries) for name, entries in by_topic.items()],
-    )
-    refused = {
-        TopicPartition(answered.name, each.partition_index): BrokerError(
-            each.error_code,
-            f"committing {answered.name}-{each.partition_index} to group {group!r} on {cluster}",
-        )
-        for answered in response.topics
-        for each in answered.partitions
-        if each.error_code
-    }
-    for error in refused.values():
-        if error.code not in _OF_ONE_PARTITION:
-            _raise_for_group(cluster, group, error.raw_code, "committing the positions")
-    return refused
-
-
 def describe_holder(cluster: Cluster, group: str) -> str | None:
     """
     Return the members of a group as one phrase for a message; None if there are none.
@@ -231,7 +75,7 @@ def describe_holder(cluster: Cluster, group: str) -> str | None:
     (Kafka's ``replaceStaticMember`` leaves everything but the member id as it is), and only what JoinGroup
     carries is renewed.
     """
-    response = _ask_coordinator(
+    response = ask_coordinator(
         cluster, group, ApiKey.DESCRIBE_GROUPS, groups=[group], include_authorized_operations=False
     )
     members = [member for described in response.groups for member in described.members]
@@ -262,12 +106,12 @@ def group_assignment(cluster: Cluster, group: str) -> dict[str, list[TopicPartit
     While the group rebalances, nobody has anything.
 
     """
-    response = _ask_coordinator(
+    response = ask_coordinator(
         cluster, group, ApiKey.DESCRIBE_GROUPS, groups=[group], include_authorized_operations=False
     )
     assignment: dict[str, list[TopicPartition]] = {}
     for described in response.groups:
-        _raise_for_group(cluster, group, described.error_code, "reading the members")
+        raise_for_group(cluster, group, described.error_code, "reading the members")
         for member in described.members:
             partitions = decode_assignment(bytes(member.member_assignment))
             assignment[member.member_id] = [TopicPartition(*each) for each in partitions]
@@ -302,7 +146,7 @@ def has_coordinator(cluster: Cluster, group: str) -> bool:
     return silent
 
 
-def _ask_coordinator(cluster: Cluster, group: str, api_key: ApiKey, **fields: Any) -> Any:
+def ask_coordinator(cluster: Cluster, group: str, api_key: ApiKey, **fields: Any) -> Any:
     try:
         return cluster.coordinator(group).request(api_key, **fields)
     except ShoalError:
@@ -310,7 +154,7 @@ def _ask_coordinator(cluster: Cluster, group: str, api_key: ApiKey, **fields: An
         raise
 
 
-def _raise_for_group(cluster: Cluster, group: str, error_code: int, what: str) -> None:
+def raise_for_group(cluster: Cluster, group: str, error_code: int, what: str) -> None:
     if error_code in _COORDINATOR_MOVED:
         cluster.forget_coordinator(group)
     raise_for(error_code, f"{what} of group {group!r} on {cluster}")
@@ -371,7 +215,7 @@ class Coordinator:
 
     def join(
         self,
-        membership: Membership,
+        membership: MemberId,
         protocols: Mapping[str, bytes],
         *,
         session_timeout_ms: int,
@@ -441,7 +285,7 @@ class Coordinator:
         self._raise_for(response.error_code, "joining")
         return bytes(response.assignment)
 
-    def heartbeat(self, membership: Membership) -> None:
+    def heartbeat(self, membership: MemberId) -> None:
         """
         Say that a member is alive.
 
@@ -459,7 +303,7 @@ class Coordinator:
         )
         self._raise_for(response.error_code, "a heartbeat")
 
-    def leave(self, membership: Membership) -> None:
+    def leave(self, membership: MemberId) -> None:
         """Take a member out; whether that was known does not matter."""
         identity = request_class(ApiKey.LEAVE_GROUP).MemberIdentity
         self._ask(
@@ -492,12 +336,12 @@ class Coordinator:
             raise
 
     def _ask(self, api_key: ApiKey, **fields: Any) -> Any:
-        return _ask_coordinator(self._cluster, self._group, api_key, group_id=self._group, **fields)
+        return ask_coordinator(self._cluster, self._group, api_key, group_id=self._group, **fields)
 
     def _raise_for(self, error_code: int, what: str) -> None:
         if error_code in _COORDINATOR_MOVED:
             self._forget()
-        _raise_for_group(self._cluster, self._group, error_code, what)
+        raise_for_group(self._cluster, self._group, error_code, what)
 
     def _forget(self) -> None:
         self._cluster.forget_coordinator(self._group)
@@ -544,9 +388,9 @@ class GroupMember:
         self._group = group
         self._protocol = protocol
         self._session_timeout_ms = session_timeout_ms
-        self.membership = Membership(instance_id=instance_id)
+        self.membership = MemberId(instance_id=instance_id)
 
-    def join(self, assignment: Iterable[TopicPartition] = ()) -> Membership:
+    def join(self, assignment: Iterable[TopicPartition] = ()) -> MemberId:
         """
         Become the group's member, or take one's own place again.
 
@@ -578,7 +422,7 @@ class GroupMember:
                 raise
         return self._join_as(replace(self.membership, member_id=""), subscription)
 
-    def _join_as(self, membership: Membership, subscription: bytes) -> Joined:
+    def _join_as(self, membership: MemberId, subscription: bytes) -> Joined:
         return self._coordinator.join(
             membership,
             {self._protocol: subscription},
@@ -600,4 +444,4 @@ class GroupMember:
         """Give the group up, for somebody else to join at once."""
         if self.membership.member_id:
             self._coordinator.leave(self.membership)
-            self.membership = Membership(instance_id=self.membership.instance_id)
+            self.membership = MemberId(instance_id=self.membership.instance_id)

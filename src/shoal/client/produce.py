@@ -14,13 +14,13 @@ from .connection import Connection, version_or_close
 from .multi_batch import ask_for_several
 from .topic_listing import TopicListing
 
-__all__ = ["ACKS_ALL", "NO_ACKS", "Producer"]
+__all__ = ["ACKS_ALL", "NO_ACKS", "ProduceConnection"]
 
 ACKS_ALL = -1
 NO_ACKS = 0
 
 
-class Producer:
+class ProduceConnection:
     """
     Sends batches as they are, and returns what became of them.
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ..client.cluster import Cluster
-from ..client.coordinator import committed_by_groups
+from ..client.committed_offsets import committed_by_groups
 from ..errors import ConfigError
 from ..topic_partition import TopicPartition
 from .model.position import MirrorPosition

@@ -11,7 +11,8 @@ from functools import reduce
 from typing import Protocol
 
 from ..client.cluster import Cluster
-from ..client.coordinator import Membership, commit_offsets, fetch_offsets
+from ..client.committed_offsets import commit_offsets, fetch_offsets
+from ..client.coordinator import MemberId
 from ..errors import Disconnected, ShoalError
 from ..topic_partition import TopicPartition
 from .model.first_start import FirstStart, is_start_mark, read_first_start, start_mark
@@ -81,7 +82,7 @@ class GroupPositions:
         self,
         cluster: Cluster,
         group: str,
-        membership: Callable[[], Membership],
+        membership: Callable[[], MemberId],
         *,
         takes_over_offsets: bool = False,
     ) -> None:

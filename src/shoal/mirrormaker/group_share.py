@@ -18,9 +18,10 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from ..client.cluster import Cluster, is_transient
+from ..client.committed_offsets import commit_offsets
 from ..client.config import ClientConfig
-from ..client.coordinator import JOIN_AGAIN, Membership, commit_offsets, group_assignment
-from ..client.membership import GroupMembership, MembershipSettings, RebalanceListener
+from ..client.coordinator import JOIN_AGAIN, MemberId, group_assignment
+from ..client.membership import Membership, MembershipSettings, RebalanceListener
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, GroupHeld, ShoalError
 from ..mirroring.control import ControlServer, lease_clock_s
@@ -71,7 +72,7 @@ class GroupShare(RebalanceListener):
         work: PartitionSchedule,
         metrics: Metrics,
         prepare: Callable[[Sequence[str]], Mapping[str, PreparedTopic]],
-        settle: Callable[[Sequence[TopicPartition], Membership], object],
+        settle: Callable[[Sequence[TopicPartition], MemberId], object],
         listener: MirrorMakerRebalanceListener,
         on_notice: Callable[[str], object],
         on_warning: Callable[[str], object],
@@ -106,7 +107,7 @@ class GroupShare(RebalanceListener):
         self._on_notice = on_notice
         self._on_warning = on_warning
         self._something = threading.Event()
-        self._member = GroupMembership(
+        self._member = Membership(
             source, settings, self._something.set, on_renewed=self._renew, clock=lease_clock_s
         )
         self._pending: set[TopicPartition] = set()
@@ -126,7 +127,7 @@ class GroupShare(RebalanceListener):
         if self._thread.ident is not None:
             self._thread.join()
 
-    def _renew(self, identity: Membership, asked_at: float) -> None:
+    def _renew(self, identity: MemberId, asked_at: float) -> None:
         until = min(asked_at + self._lease_s, self._polled_at + self._most_unpolled_s)
         self._control.renew(identity, max(0.0, until - lease_clock_s()))
 
@@ -270,7 +271,7 @@ class GroupShare(RebalanceListener):
         if not reasons:
             return
         with Cluster(self._source.impatient()) as cluster:
-            pairs = GroupPositions(cluster, self._group, Membership).read(reasons)
+            pairs = GroupPositions(cluster, self._group, MemberId).read(reasons)
         self._metrics.apply(stopped_report(stops_of_deleted(reasons, pairs)))
 
     def _call(self, method: str, *args: object) -> None:

@@ -22,9 +22,10 @@ from typing import Any
 
 from ..client.backoff import Backoff
 from ..client.cluster import Cluster, is_transient, patiently
+from ..client.committed_offsets import commit_offsets
 from ..client.consumer import ConsumerRecord, RawConsumer, RawRecord
 from ..client.consumer.settings import ConsumerSettings
-from ..client.coordinator import JOIN_AGAIN, commit_offsets
+from ..client.coordinator import JOIN_AGAIN
 from ..client.offsets import LATEST, list_offsets
 from ..client.producer import RawProducer, RecordMetadata
 from ..client.producer.settings import ProducerSettings

@@ -26,7 +26,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from shoal.client.cluster import Cluster, patiently
 from shoal.client.config import ClientConfig, IsolationLevel
-from shoal.client.coordinator import Membership
+from shoal.client.coordinator import MemberId
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.client.reachable import check_advertised
 from shoal.errors import PartitionStopped, ShoalError, Stopped
@@ -346,7 +346,7 @@ class Run:
         with Cluster(self._options.source) as cluster:
             level = cluster.config.isolation_level
             partitions = partitions_of(cluster, list(prepared.topics))
-            committed = GroupPositions(cluster, prepared.group, Membership)
+            committed = GroupPositions(cluster, prepared.group, MemberId)
             state = patiently(lambda: committed.read_state(partitions), patience_s=_START_PATIENCE_S)
             pairs = state.pairs
             if warning := warning_of_others(prepared.group, state.others):
@@ -378,7 +378,7 @@ class Run:
         group: str,
         partitions: Sequence[TopicPartition],
         selection: TopicSelection,
-        membership: Membership,
+        membership: MemberId,
         patience_s: float,
         seen_at_start: tuple[int, Collection[TopicPartition]] | None = None,
     ) -> Beginnings:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.client.cluster import Cluster, is_transient, patiently
-from shoal.client.coordinator import Membership
+from shoal.client.coordinator import MemberId
 from shoal.errors import ConfigError, ShoalError, Stopped
 from shoal.mirroring.control import ControlServer, ReferenceClock
 from shoal.mirroring.driver.group_lock import MirrorIdentity
@@ -169,7 +169,7 @@ class _MirrorMaker(Run):
                 ),
             )
             positions = GroupPositions(
-                source, self._maker.membership.group, Membership, takes_over_offsets=True
+                source, self._maker.membership.group, MemberId, takes_over_offsets=True
             )
             state = patiently(positions.read_state, patience_s=_PATIENCE_S)
             self._first_start = (state.first_start or self._first_start).selecting(self._selection)
@@ -194,7 +194,7 @@ class _MirrorMaker(Run):
     def _selection(self) -> TopicSelection:
         return TopicSelection(f"({self._maker.include.pattern})")
 
-    def _settle(self, partitions: Sequence[TopicPartition], membership: Membership) -> None:
+    def _settle(self, partitions: Sequence[TopicPartition], membership: MemberId) -> None:
         """Commit where partitions begin that this mirror was given, and that nobody has a position of."""
         self._commit_beginnings(
             self._maker.membership.group,

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql.datasource import InputPartition
 
 from shoal.client.cluster import Cluster
-from shoal.client.coordinator import Membership
+from shoal.client.coordinator import MemberId
 from shoal.client.metadata import leader_in
 from shoal.client.offsets import EARLIEST, list_offsets
 from shoal.errors import ConfigError, PartitionStopped, ShoalError
@@ -176,7 +176,7 @@ class Planner:
             ranges = [each for each in ranges if each.start_offset < each.end_offset]
             self._check_present(cluster, ranges)
             return _deal(ranges, options.lanes, self._source_leaders(cluster, ranges))
-        state = GroupPositions(cluster, options.group, Membership).read_state(ends)
+        state = GroupPositions(cluster, options.group, MemberId).read_state(ends)
         pairs, starts = state.pairs, {**starts, **state.starts}
         positions = {partition: pair.source_offset for partition, pair in pairs.items()}
         destination_config = unlocked(options).destination

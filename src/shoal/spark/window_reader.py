@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from shoal.client.cluster import Cluster, patiently
-from shoal.client.coordinator import Membership
+from shoal.client.coordinator import MemberId
 from shoal.errors import Stopped
 from shoal.mirroring.assignment import deal_lanes, lanes_worth_having, start_offsets
 from shoal.mirroring.control import ask_starts, planning
@@ -222,7 +222,7 @@ class _SlicePlanner:
         unknown = self._starts.look(self._source, wanted, there)
         if not unknown:
             return
-        state = GroupPositions(self._source, self._group, Membership).read_state(unknown)
+        state = GroupPositions(self._source, self._group, MemberId).read_state(unknown)
         pairs, others = state.pairs, state.others
         # A pair wins as long as there is one; without, what was mirrored is looked for from the beginning on.
         self._starts.know(dict.fromkeys(pairs, 0))

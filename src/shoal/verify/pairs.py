@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 
 from ..client.cluster import Cluster, patiently
-from ..client.coordinator import Committed, fetch_offsets
+from ..client.committed_offsets import Committed, fetch_offsets
 from ..errors import ConfigError, ShoalError
 from ..mirroring.model.options import default_group
 from ..mirroring.model.position import MirrorPosition

@@ -13,8 +13,9 @@ from confluent_kafka import Consumer
 
 from shoal.broker import Broker, BrokerCluster
 from shoal.client.cluster import Cluster
-from shoal.client.coordinator import Committed, Membership, commit_offsets, group_assignment
-from shoal.client.membership import ASSIGNORS, GroupMembership, MembershipSettings, RebalanceListener
+from shoal.client.committed_offsets import Committed, commit_offsets
+from shoal.client.coordinator import MemberId, group_assignment
+from shoal.client.membership import ASSIGNORS, Membership, MembershipSettings, RebalanceListener
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, ConfigError, ProtocolError
 from shoal.protocol.apis import ApiKey
@@ -59,7 +60,7 @@ def settings(*assignors: str, **changes: object) -> MembershipSettings:
 class Polled:
     """A membership that is polled by a thread, as an application would."""
 
-    def __init__(self, membership: GroupMembership, topics: Sequence[str] | re.Pattern[str]) -> None:
+    def __init__(self, membership: Membership, topics: Sequence[str] | re.Pattern[str]) -> None:
         self.membership = membership
         self.told = Told()
         self.failure: BaseException | None = None
@@ -93,7 +94,7 @@ class Polled:
 def polled(
     broker: Broker, given: MembershipSettings, topics: Sequence[str] | re.Pattern[str] = ("topic",)
 ) -> Iterator[Polled]:
-    member = Polled(GroupMembership(config_of("source", broker), given), topics)
+    member = Polled(Membership(config_of("source", broker), given), topics)
     try:
         yield member
     finally:
@@ -204,9 +205,9 @@ def test_another_subscription_is_another_rebalance(broker: Broker) -> None:
 
 
 def test_the_owner_s_lease_is_renewed_from_when_the_coordinator_was_asked(broker: Broker) -> None:
-    renewed: list[tuple[Membership, float]] = []
+    renewed: list[tuple[MemberId, float]] = []
     clock = iter(range(1_000_000))
-    membership = GroupMembership(
+    membership = Membership(
         config_of("source", broker),
         settings(),
         on_renewed=lambda identity, asked_at: renewed.append((identity, asked_at)),
@@ -325,9 +326,7 @@ def test_a_static_member_comes_back_to_its_place_without_a_rebalance(broker: Bro
             kept, generation = second.owned, second.membership.identity.generation
             events = len(first.told.events)
             second.leave()
-            again = Polled(
-                GroupMembership(config_of("source", broker), settings(instance_id="two")), ["topic"]
-            )
+            again = Polled(Membership(config_of("source", broker), settings(instance_id="two")), ["topic"])
             wait_until(lambda: again.owned == kept)
             assert again.membership.identity.generation == generation
             assert len(first.told.events) == events
@@ -438,10 +437,10 @@ def test_what_does_not_pass_is_raised(broker: Broker, code: ErrorCode) -> None:
 
 
 def test_what_fails_in_the_keeper_is_raised_and_not_waited_for(broker: Broker) -> None:
-    def fail(identity: Membership, asked_at: float) -> None:
+    def fail(identity: MemberId, asked_at: float) -> None:
         raise LookupError("of the caller's")
 
-    membership = GroupMembership(config_of("source", broker), settings(), on_renewed=fail)
+    membership = Membership(config_of("source", broker), settings(), on_renewed=fail)
     membership.subscribe(["topic"])
 
     def fails() -> bool:
@@ -490,7 +489,7 @@ def test_leaving_while_the_group_waits_for_others_does_not_hold_them_up(broker: 
     with polled(broker, settings(max_poll_interval_ms=30_000)) as first:
         wait_until(lambda: first.owned == ALL)
         first.stop_polling()  # it will not join again: the second one waits
-        second = GroupMembership(config_of("source", broker), settings(max_poll_interval_ms=30_000))
+        second = Membership(config_of("source", broker), settings(max_poll_interval_ms=30_000))
         told = Told()
         second.subscribe(["topic"])
         second.poll(0.0, told)
@@ -531,4 +530,4 @@ def test_an_assignor_that_there_is_not_is_refused(
 ) -> None:
     given = MembershipSettings("group", assignors)
     with pytest.raises(ConfigError, match=re.escape(sentence)):
-        GroupMembership(config_of("source", broker), given)
+        Membership(config_of("source", broker), given)

@@ -11,8 +11,9 @@ from typing import Self, TypeVar
 from ...errors import BrokerError, ConfigError, NoPosition, ShoalError
 from ...topic_partition import TopicPartition
 from ..cluster import Cluster, is_transient, patiently
-from ..coordinator import JOIN_AGAIN, Committed, Membership, commit_offsets, fetch_offsets, group_assignment
-from ..membership import GroupMembership, RebalanceListener
+from ..committed_offsets import Committed, commit_offsets, fetch_offsets
+from ..coordinator import JOIN_AGAIN, MemberId, group_assignment
+from ..membership import Membership, RebalanceListener
 from ..offsets import EARLIEST, LATEST, list_offsets
 from ..wakeup import Wakeup, remaining_s
 from .fetching import Fetching
@@ -82,7 +83,7 @@ class RawConsumer:
         self._fetching = Fetching(self._cluster, self._settings, self._wakeup)
         self._states: dict[TopicPartition, PartitionState] = {}
         self._listener = RebalanceListener()
-        self._membership: GroupMembership | None = None
+        self._membership: Membership | None = None
         if self._settings.membership is not None:
             # Made now, so that what cannot work is said now.
             try:
@@ -94,9 +95,9 @@ class RawConsumer:
         self._is_closed = False
         self._commit_at = time.monotonic() + self._settings.auto_commit_interval_ms / 1000
 
-    def _new_membership(self) -> GroupMembership:
+    def _new_membership(self) -> Membership:
         assert self._settings.membership is not None
-        return GroupMembership(self._settings.client, self._settings.membership, self._wakeup.wake)
+        return Membership(self._settings.client, self._settings.membership, self._wakeup.wake)
 
     # What is read
 
@@ -471,8 +472,8 @@ class RawConsumer:
             asked = list(self._states)
         return self._patiently(lambda: fetch_offsets(self._cluster, group, asked))
 
-    def _identity(self) -> Membership:
-        return self._membership.identity if self._membership is not None else Membership()
+    def _identity(self) -> MemberId:
+        return self._membership.identity if self._membership is not None else MemberId()
 
     def _group(self, what: str) -> str:
         self._check_open()

@@ -1,7 +1,7 @@
 """
 A member of a consumer group: joins, keeps its place, and shares the partitions with the others.
 
-Two threads work together. The *owner* calls :meth:`GroupMembership.poll`, and
+Two threads work together. The *owner* calls :meth:`Membership.poll`, and
 gives up and takes partitions there, so that nothing of that happens behind its
 back. The *keeper*, a thread of this module, speaks with the coordinator: it
 sends heartbeats, joins when the owner has given up what it has to, deals the
@@ -40,12 +40,12 @@ from ...topic_partition import TopicPartition
 from ..backoff import Backoff
 from ..cluster import Cluster, is_transient
 from ..config import ClientConfig
-from ..coordinator import Coordinator, Joined, Membership
+from ..coordinator import Coordinator, Joined, MemberId
 from ..metadata import Metadata
 from .assignors import ASSIGNORS, Assignor, Member, RebalanceProtocol
 from .rebalance_listener import RebalanceListener
 
-__all__ = ["GroupMembership", "MembershipSettings"]
+__all__ = ["Membership", "MembershipSettings"]
 
 #: JoinGroup waits for the slowest member, and a little (``JOIN_GROUP_TIMEOUT_LAPSE``).
 _JOIN_SLACK_S = 5.0
@@ -96,7 +96,7 @@ class _Phase(enum.Enum):
     LEFT = "left"
 
 
-class GroupMembership:
+class Membership:
     """
     A member's place in a group, and the partitions that come with it.
 
@@ -113,7 +113,7 @@ class GroupMembership:
         settings: MembershipSettings,
         on_change: Callable[[], object] = lambda: None,
         *,
-        on_renewed: Callable[[Membership, float], object] = lambda identity, asked_at: None,
+        on_renewed: Callable[[MemberId, float], object] = lambda identity, asked_at: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """
@@ -151,7 +151,7 @@ class GroupMembership:
         # What both threads use, guarded by this:
         self._changed = threading.Condition()
         self._phase = _Phase.OUT
-        self._membership = Membership(instance_id=settings.instance_id)
+        self._membership = MemberId(instance_id=settings.instance_id)
         self._is_lost = False
         self._must_join_again = False
         self._error: ShoalError | None = None
@@ -169,7 +169,7 @@ class GroupMembership:
     # For the owner
 
     @property
-    def identity(self) -> Membership:
+    def identity(self) -> MemberId:
         """Who commits: with it, the coordinator refuses what comes from a generation that is over."""
         with self._changed:
             return self._membership
@@ -346,7 +346,7 @@ class GroupMembership:
     def _say_goodbye(self) -> None:
         with self._changed:
             membership = self._membership
-            self._membership = Membership(instance_id=self._settings.instance_id)
+            self._membership = MemberId(instance_id=self._settings.instance_id)
         # An id that was given and not used yet would hold up the next rebalance.
         member_id = membership.member_id or self._coordinator.given_id
         with suppress(ShoalError):
@@ -377,7 +377,7 @@ class GroupMembership:
     def _lose(self, *, keep_id: bool) -> None:
         with self._changed:
             member_id = self._membership.member_id if keep_id else ""
-            self._membership = Membership(member_id, NO_GENERATION, self._settings.instance_id)
+            self._membership = MemberId(member_id, NO_GENERATION, self._settings.instance_id)
             self._is_lost = True
             if self._phase is not _Phase.LEFT:
                 self._phase = _Phase.GIVING_UP
@@ -415,7 +415,7 @@ class GroupMembership:
             self._look_at_topics()
         return max(0.0, min(self._heartbeat_at if is_in else self._look_at, self._look_at) - time.monotonic())
 
-    def _beat(self, membership: Membership) -> None:
+    def _beat(self, membership: MemberId) -> None:
         asked_at = self._clock()
         try:
             self._coordinator.heartbeat(membership)
@@ -426,7 +426,7 @@ class GroupMembership:
             raise
         self._on_renewed(membership, asked_at)
 
-    def _give_up_the_place(self, membership: Membership) -> None:
+    def _give_up_the_place(self, membership: MemberId) -> None:
         """Let the others have the partitions: the owner does not poll. It joins again when it does."""
         if membership.instance_id is None:
             with suppress(ShoalError):

@@ -15,11 +15,11 @@ from ...topic_partition import TopicPartition
 from .batches import RECORD_OVERHEAD, OrdinaryBatch, PendingBatch, RawBatch, RecordMetadata
 from .settings import ProducerSettings
 
-__all__ = ["Accumulator", "Identity", "PartitionQueue"]
+__all__ = ["Accumulator", "PartitionQueue", "ProducerIdentity"]
 
 
 @dataclass(slots=True)
-class Identity:
+class ProducerIdentity:
     """
     As whom a partition is written to.
 
@@ -65,7 +65,7 @@ class PartitionQueue:
     sent: deque[PendingBatch] = field(default_factory=deque)
     unsure: list[PendingBatch] = field(default_factory=list)
     outstanding: int = 0
-    identity: Identity | None = None
+    identity: ProducerIdentity | None = None
     is_draining: bool = False
     has_gap: bool = False
     wants_new_epoch: bool = False

@@ -28,7 +28,7 @@ from ...error_codes import ErrorCode
 from ...errors import BrokerError, ShoalError
 from ...protocol.produce import ProduceOutcome
 from ..backoff import Backoff
-from .accumulator import Accumulator, Identity, PartitionQueue
+from .accumulator import Accumulator, PartitionQueue, ProducerIdentity
 from .batches import OrdinaryBatch, PendingBatch
 from .settings import ProducerSettings
 
@@ -247,6 +247,6 @@ class Outcomes:
             queue.identity = None
             self._on_used_up()
         else:
-            queue.identity = Identity(identity.producer_id, identity.epoch + 1)
+            queue.identity = ProducerIdentity(identity.producer_id, identity.epoch + 1)
         for batch in (*again, *queue.waiting):
             batch.sequence = batch.landing = None

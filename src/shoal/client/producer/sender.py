@@ -30,9 +30,9 @@ from ..cluster import Cluster, is_transient
 from ..connection import Connection
 from ..multi_batch import marked
 from ..offsets import log_end_offsets
-from ..produce import NO_ACKS, Producer
+from ..produce import NO_ACKS, ProduceConnection
 from ..wakeup import Wakeup, wait_for_answers
-from .accumulator import Accumulator, Identity, PartitionQueue
+from .accumulator import Accumulator, PartitionQueue, ProducerIdentity
 from .batches import OrdinaryBatch, PendingBatch
 from .outcomes import Finished, Outcomes, failing
 from .settings import ProducerSettings
@@ -74,7 +74,7 @@ class _Request:
 class _Link:
     """A connection to a leader; a broker may get two, one of them for several batches of a partition."""
 
-    producer: Producer
+    producer: ProduceConnection
     requests: deque[_Request] = field(default_factory=deque)
 
 
@@ -350,7 +350,7 @@ class Sender:
             self._producer_id = self._new_producer_id(now)
         if self._producer_id is None:
             return False
-        queue.identity = Identity(self._producer_id)
+        queue.identity = ProducerIdentity(self._producer_id)
         return True
 
     def _forget_producer_id(self) -> None:
@@ -443,7 +443,9 @@ class Sender:
         )
         try:
             connection = self._cluster.connect(node_id, client_id=client_id, timeout_s=timeout_s)
-            producer = Producer(connection, timeout_ms=settings.client.request_timeout_ms, acks=settings.acks)
+            producer = ProduceConnection(
+                connection, timeout_ms=settings.client.request_timeout_ms, acks=settings.acks
+            )
         except (Disconnected, ProtocolError):
             self._is_stale = True
             self._connect_at[node_id] = now + backoff.next_delay_s()
@@ -486,7 +488,7 @@ class Sender:
         end = log_end_offsets(self._cluster, [queue.partition])[queue.partition]
         if producer_id is None or isinstance(end, ShoalError):
             return None
-        queue.identity = Identity(producer_id, next_sequence=end % _SEQUENCES, next_offset=end)
+        queue.identity = ProducerIdentity(producer_id, next_sequence=end % _SEQUENCES, next_offset=end)
         return True
 
     # Answers

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from ...client.coordinator import Membership
+from ...client.coordinator import MemberId
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, Stopped
 from ...printable import logger
@@ -86,7 +86,7 @@ class Control(Protocol):
     def take(self, partitions: Sequence[TopicPartition]) -> Handover:
         """Ask for what former tasks know of this one's partitions; raises Stopped."""
 
-    def membership(self) -> Membership:
+    def membership(self) -> MemberId:
         """Who commits, for the moment."""
 
     def report(self, message: dict[str, Any]) -> None:
@@ -139,7 +139,7 @@ class WorkerControl:
         seen, self._seen = self._seen, self._control.interruptions
         return seen != self._seen
 
-    def membership(self) -> Membership:
+    def membership(self) -> MemberId:
         """Return the task's; raises Stopped where this carrier is disowned: asked for each commit."""
         self._check_owned()
         return self._control.membership()
@@ -169,8 +169,8 @@ class Uncontrolled:
     def take(self, partitions: Sequence[TopicPartition]) -> Handover:
         return Handover()
 
-    def membership(self) -> Membership:
-        return Membership()
+    def membership(self) -> MemberId:
+        return MemberId()
 
     def report(self, message: dict[str, Any]) -> None:
         """Nobody listens; what cannot be made good is in the log of the task."""
@@ -202,7 +202,7 @@ class ControlConnection:
         self._lease_until = 0.0
         self._driver_ahead_ms = 0.0
         self._ends_at = math.inf
-        self._membership = Membership()
+        self._membership = MemberId()
         self._interruptions = 0
         self._handover: Handover | None = None
         self._where = f"the driver at {address[0]}:{address[1]}"
@@ -262,7 +262,7 @@ class ControlConnection:
 
     def _hear_state(self, state: dict[str, Any]) -> None:
         member_id, generation, instance_id = state["membership"]
-        membership = Membership(
+        membership = MemberId(
             of(str, member_id), of(int, generation), None if instance_id is None else of(str, instance_id)
         )
         stop, lease_s = of(bool, state["stop"]), seconds_of(state["lease_s"])
@@ -323,7 +323,7 @@ class ControlConnection:
             raise self._gone()
         return handover
 
-    def membership(self) -> Membership:
+    def membership(self) -> MemberId:
         return self._membership
 
     def report(self, message: dict[str, Any]) -> None:

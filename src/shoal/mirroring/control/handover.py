@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...client.coordinator import Committed
+from ...client.committed_offsets import Committed
 from ...topic_partition import TopicPartition
 from ..model.position import MirrorPosition
 

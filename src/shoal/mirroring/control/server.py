@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ...client.coordinator import Membership
+from ...client.coordinator import MemberId
 from ...errors import Disconnected
 from ...net.listener import Listener
 from ...printable import logger
@@ -106,7 +106,7 @@ class ControlServer:
         self._idle_at: dict[Attempt, float] = {}
         self._starts: Any = None
         self._stop = False
-        self._membership = Membership()
+        self._membership = MemberId()
         self._lease_until = lease_clock_s()
         self._heard_at = time.monotonic()
         self._strangers = Strangers()
@@ -290,7 +290,7 @@ class ControlServer:
 
     # To all tasks
 
-    def renew(self, membership: Membership, lease_s: float) -> None:
+    def renew(self, membership: MemberId, lease_s: float) -> None:
         """Let the tasks produce for so long, and commit as this member."""
         with self._changed:
             if membership != self._membership or lease_clock_s() >= self._lease_until:
@@ -334,7 +334,7 @@ class ControlServer:
         """Keep nothing of partitions that are another mirror's from now on, or have to be aligned."""
         self._handovers.give_up(partitions)
 
-    def uncommitted(self) -> tuple[dict[TopicPartition, MirrorPosition], Membership]:
+    def uncommitted(self) -> tuple[dict[TopicPartition, MirrorPosition], MemberId]:
         """Return what tasks left that is copied and not committed, and as who it can be."""
         return self._handovers.uncommitted(), self._membership
 

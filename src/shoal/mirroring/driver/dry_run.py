@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ...client.authorized import group_operations, topic_operations
 from ...client.cluster import Cluster, patiently
-from ...client.coordinator import Membership, describe_holder, has_coordinator
+from ...client.coordinator import MemberId, describe_holder, has_coordinator
 from ...client.offsets import EARLIEST, LATEST, list_offsets
 from ...client.reachable import check_advertised
 from ...errors import AccessRefused, ConfigError, ShoalError
@@ -234,7 +234,7 @@ class _DryRun:
         if not patiently(lambda: has_coordinator(self._source, plan.group), patience_s=self._patience_s):
             return GroupState({}, {}, {}, None), None
         partitions = partitions_of(self._source, list(plan.topics))
-        committed = GroupPositions(self._source, plan.group, Membership)
+        committed = GroupPositions(self._source, plan.group, MemberId)
         state = patiently(committed.read_state, patience_s=self._patience_s)
         foreign = {each: offset for each, offset in state.others.items() if each in partitions}
         others = warning_of_others(plan.group, foreign)

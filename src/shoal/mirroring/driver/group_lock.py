@@ -26,7 +26,7 @@ import psutil
 
 from ...client.cluster import Cluster, is_transient, patiently
 from ...client.config import ClientConfig
-from ...client.coordinator import JOIN_AGAIN, GroupMember, Membership
+from ...client.coordinator import JOIN_AGAIN, GroupMember, MemberId
 from ...errors import BrokerError, ConfigError, GroupHeld, ShoalError
 from ...state_directory import make_state_directory, open_no_link
 from ...topic_partition import TopicPartition
@@ -140,7 +140,7 @@ class GroupLock:
         source: ClientConfig,
         group: str,
         mirror_name: str,
-        on_renewed: Callable[[Membership, float], None],
+        on_renewed: Callable[[MemberId, float], None],
     ) -> None:
         """
         Args:

@@ -20,7 +20,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...client.coordinator import Committed
+from ...client.committed_offsets import Committed
 from ...client.metadata import TopicMetadata
 from ...errors import ConfigError
 from .topics import TopicSelection

@@ -13,7 +13,7 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from ...client.coordinator import Committed
+from ...client.committed_offsets import Committed
 from ...errors import ConfigError
 from .first_start import FirstStart
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from ...client.cluster import Cluster
 from ...client.multi_batch import marked
-from ...client.produce import Producer
+from ...client.produce import ProduceConnection
 from ...errors import AccessRefused, BrokerError, ConfigError, Disconnected
 from ...topic_partition import TopicPartition
 from ..model.text import first_few
@@ -62,7 +62,7 @@ def _refused_by(destination: Cluster, node_id: int, partitions: dict[str, TopicP
     """Return the topics of which a broker takes one batch in a request."""
     try:
         connection = destination.connect(node_id, client_id=marked(destination.config.client_id))
-        producer = Producer(connection, timeout_ms=_TIMEOUT_MS)
+        producer = ProduceConnection(connection, timeout_ms=_TIMEOUT_MS)
         try:
             answers = producer.takes_several(list(partitions.values()))
         finally:

@@ -22,7 +22,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from ...client.cluster import Cluster, is_transient
-from ...client.coordinator import Membership
+from ...client.coordinator import MemberId
 from ...client.offsets import log_end_offsets
 from ...error_codes import ErrorCode
 from ...errors import PartitionStopped, ShoalError
@@ -237,7 +237,7 @@ class CopyWatch:
             return
         source.refresh({partition.topic for partition in copies})
         there = [each for each in copies if each.topic in source.metadata.topics]
-        pairs = GroupPositions(source, self._group, Membership).read(there)
+        pairs = GroupPositions(source, self._group, MemberId).read(there)
         # A position may get lost, and the copy after it: that it was written to shows from the one before.
         self._pairs = {each: pair for each, pair in self._pairs.items() if _is_of(pair, each, source)} | pairs
         destination.refresh({copies[partition].topic for partition in there})

@@ -25,7 +25,7 @@ from ...client.admin import (
     validate_topic,
 )
 from ...client.cluster import Cluster, patiently
-from ...client.coordinator import Membership, has_coordinator
+from ...client.coordinator import MemberId, has_coordinator
 from ...client.metadata import TopicMetadata
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, ConfigError, ShoalError
@@ -423,7 +423,7 @@ class _Look:
         with suppress(ShoalError):  # a group there need not be visible to this principal
             group = self._options.group_between(*ids)
             if partitions and has_coordinator(self._destination, group):
-                pairs = GroupPositions(self._destination, group, Membership).read(partitions)
+                pairs = GroupPositions(self._destination, group, MemberId).read(partitions)
                 held = {each.topic for each in pairs}
         if held:
             self._warnings.append(
@@ -559,7 +559,7 @@ class _Look:
             for topic in topics
             for number in source.metadata.topics[topic].partitions
         ]
-        positions = GroupPositions(source, group, Membership)
+        positions = GroupPositions(source, group, MemberId)
         if self._creates:
             return patiently(lambda: positions.read(partitions), patience_s=self._patience_s)
         with suppress(ShoalError):  # a look reports that together with all else that it finds

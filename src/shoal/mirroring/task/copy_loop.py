@@ -23,7 +23,7 @@ from dataclasses import replace
 from ...client.cluster import Cluster
 from ...client.config import IsolationLevel
 from ...client.fetch import Fetcher, FetchFrom
-from ...client.produce import Producer
+from ...client.produce import ProduceConnection
 from ...client.scan import is_gap
 from ...error_codes import ErrorCode, named_code
 from ...errors import ProtocolError
@@ -127,7 +127,7 @@ class CopyLoop:
         self,
         copies: Sequence[PartitionCopy],
         fetcher: Fetcher,
-        connect: Callable[[bool], Producer],
+        connect: Callable[[bool], ProduceConnection],
         *,
         marked: bool,
         source: Cluster,

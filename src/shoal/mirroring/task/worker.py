@@ -23,7 +23,7 @@ from ...client.cluster import Cluster, is_transient
 from ...client.connection import Connection
 from ...client.fetch import Fetcher
 from ...client.multi_batch import marked
-from ...client.produce import Producer
+from ...client.produce import ProduceConnection
 from ...errors import BrokerError, CorruptBatch, PartitionStopped, ProtocolError, ShoalError
 from ...topic_partition import TopicPartition
 from ..assignment import end_offsets
@@ -474,11 +474,11 @@ class LeaderPairWorker:
 
     def _connect_producer(
         self, node_id: int, topic_ids: Mapping[TopicPartition, uuid.UUID | None], asks_for_several: bool
-    ) -> Producer:
+    ) -> ProduceConnection:
         client_id = marked(self._destination.config.client_id) if asks_for_several else None
         # A produce request must not outlive its sender: aborted on close.
         connection = self._destination.connect(node_id, abort_on_close=True, client_id=client_id)
-        return Producer(connection, timeout_ms=_PRODUCE_TIMEOUT_MS, topic_ids=topic_ids)
+        return ProduceConnection(connection, timeout_ms=_PRODUCE_TIMEOUT_MS, topic_ids=topic_ids)
 
     def _yield_rule(self, copies: Sequence[PartitionCopy], *, alone: bool) -> Callable[[], bool]:
         """Let a route end when its turn is over, or when a partition that waits has waited long enough."""

@@ -22,7 +22,7 @@ from ...client.admin import init_producer_id
 from ...client.cluster import Cluster, patiently
 from ...client.config import ClientConfig
 from ...client.offsets import EARLIEST, LATEST, list_offsets, log_end_offsets
-from ...client.produce import Producer
+from ...client.produce import ProduceConnection
 from ...client.producers import last_sequence
 from ...client.scan import read_batches
 from ...error_codes import ErrorCode
@@ -144,7 +144,7 @@ def _write_partition(
     # Without a last sequence, it is the offset: a request that arrives late has the same.
     identity = writer if last is None else replace(writer, base=end - last - 1)
     leader = cluster.partition(partition).leader
-    producer = Producer(cluster.connect(leader, abort_on_close=True), timeout_ms=_TIMEOUT_MS)
+    producer = ProduceConnection(cluster.connect(leader, abort_on_close=True), timeout_ms=_TIMEOUT_MS)
     try:
         for batch in batches[written:]:
             stamp(batch, identity.producer_id, identity.producer_epoch, identity.sequence(end))

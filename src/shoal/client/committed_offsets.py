@@ -1,0 +1,177 @@
+"""
+The committed offsets of consumer groups: read and committed.
+
+A mirror commits to a group on the source cluster, as a consumer would: Kafka's own tools then show its
+position and its lag.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from ..error_codes import ErrorCode
+from ..errors import BrokerError, ShoalError
+from ..protocol.apis import ApiKey
+from ..protocol.codec import request_class
+from ..protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
+from ..topic_partition import TopicPartition
+from .cluster import Cluster
+from .coordinator import MemberId, ask_coordinator, raise_for_group
+
+__all__ = ["Committed", "commit_offsets", "committed_by_groups", "fetch_offsets"]
+
+#: Codes of a commit that say nothing about the other partitions in it.
+_OF_ONE_PARTITION = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.OFFSET_METADATA_TOO_LARGE,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """
+    A committed position.
+
+    Attributes:
+        offset: The next offset to read.
+        metadata: Text of the committer's own, up to 4,096 bytes.
+
+    Examples:
+        >>> import shoal
+        >>> orders = shoal.TopicPartition("orders", 0)
+        >>> with shoal.RawConsumer({"bootstrap.servers": "localhost:9092", "group.id": "till"}) as consumer:
+        ...     _ = consumer.commit({orders: 2}, metadata="closed at noon")
+        ...     consumer.committed([orders])[orders]
+        Committed(offset=2, metadata='closed at noon')
+
+    """
+
+    offset: int
+    metadata: str
+
+
+def fetch_offsets(
+    cluster: Cluster, group: str, partitions: Iterable[TopicPartition] | None
+) -> dict[TopicPartition, Committed]:
+    """
+    Read the positions that a group committed: of some partitions, or of all (None).
+
+    Partitions without one are left out.
+
+    Raises:
+        BrokerError: The group or one of its partitions cannot be read.
+
+    """
+    topics = None if partitions is None else _topics_to_read(partitions)
+    if topics == []:
+        return {}
+    response = ask_coordinator(cluster, group, ApiKey.OFFSET_FETCH, group_id=group, topics=topics)
+    return _read_committed(cluster, group, response)
+
+
+def committed_by_groups(
+    cluster: Cluster, partitions: Iterable[TopicPartition]
+) -> Iterator[tuple[str, dict[TopicPartition, Committed]]]:
+    """
+    Yield each consumer group that committed positions of some partitions, and the positions.
+
+    Sends one ListGroups request to each broker, and one OffsetFetch request for each group to the broker that
+    listed it, which is its coordinator. A cluster lists the groups that the principal may describe. Brokers
+    and groups that refuse, or do not answer, are left out.
+
+    """
+    topics = _topics_to_read(partitions)
+    if not topics:
+        return
+    for node_id in list(cluster.metadata.brokers):
+        groups: list[str] = []
+        with suppress(ShoalError):
+            listed = cluster.connection(node_id).request(ApiKey.LIST_GROUPS).groups
+            # A group without members may have no protocol type.
+            groups = [each.group_id for each in listed if each.protocol_type in ("", CONSUMER_PROTOCOL_TYPE)]
+        for group in groups:
+            committed: dict[TopicPartition, Committed] = {}
+            with suppress(ShoalError):
+                response = cluster.connection(node_id).request(
+                    ApiKey.OFFSET_FETCH, group_id=group, topics=topics
+                )
+                committed = _read_committed(cluster, group, response)
+            if committed:
+                yield group, committed
+
+
+def _topics_to_read(partitions: Iterable[TopicPartition]) -> list[Any]:
+    topic = request_class(ApiKey.OFFSET_FETCH).OffsetFetchRequestTopic
+    by_topic: dict[str, list[int]] = defaultdict(list)
+    for partition in partitions:
+        by_topic[partition.topic].append(partition.partition)
+    return [topic(name=name, partition_indexes=numbers) for name, numbers in by_topic.items()]
+
+
+def _read_committed(cluster: Cluster, group: str, response: Any) -> dict[TopicPartition, Committed]:
+    raise_for_group(cluster, group, response.error_code, "reading the positions")
+    committed = {}
+    for answered in response.topics:
+        for each in answered.partitions:
+            raise_for_group(cluster, group, each.error_code, "reading the positions")
+            if each.committed_offset >= 0:
+                partition = TopicPartition(answered.name, each.partition_index)
+                committed[partition] = Committed(each.committed_offset, each.metadata or "")
+    return committed
+
+
+def commit_offsets(
+    cluster: Cluster, group: str, positions: Mapping[TopicPartition, Committed], membership: MemberId
+) -> dict[TopicPartition, BrokerError]:
+    """
+    Commit positions.
+
+    Returns:
+        The partitions that were refused, and why; empty when all is well.
+
+    Raises:
+        BrokerError: Nothing can be committed to the group, whatever the
+            partition, by this member or for now.
+
+    """
+    topic = request_class(ApiKey.OFFSET_COMMIT).OffsetCommitRequestTopic
+    by_topic: dict[str, list[Any]] = defaultdict(list)
+    for partition, committed in positions.items():
+        by_topic[partition.topic].append(
+            topic.OffsetCommitRequestPartition(
+                partition_index=partition.partition,
+                committed_offset=committed.offset,
+                committed_leader_epoch=-1,
+                committed_metadata=committed.metadata,
+            )
+        )
+    response = ask_coordinator(
+        cluster,
+        group,
+        ApiKey.OFFSET_COMMIT,
+        group_id=group,
+        generation_id_or_member_epoch=membership.generation,
+        member_id=membership.member_id,
+        group_instance_id=membership.instance_id,
+        topics=[topic(name=name, partitions=entries) for name, entries in by_topic.items()],
+    )
+    refused = {
+        TopicPartition(answered.name, each.partition_index): BrokerError(
+            each.error_code,
+            f"committing {answered.name}-{each.partition_index} to group {group!r} on {cluster}",
+        )
+        for answered in response.topics
+        for each in answered.partitions
+        if each.error_code
+    }
+    for error in refused.values():
+        if error.code not in _OF_ONE_PARTITION:
+            raise_for_group(cluster, group, error.raw_code, "committing the positions")
+    return refused
