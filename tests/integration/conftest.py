@@ -1,7 +1,7 @@
 """
-Two real Kafka clusters and an old one, shared by all integration tests of a run.
+Real Kafka clusters that all integration tests of a run share: two, one with logins, and an old one.
 
-Where Kafka cannot be fetched or started these fixtures fail; they never skip. A test that kills or
+If Kafka cannot be fetched or started, these fixtures fail; they never skip. A test that kills or
 restarts brokers starts a cluster of its own (`rig.KafkaCluster`).
 """
 
@@ -12,6 +12,8 @@ from itertools import count
 import pytest
 
 from rig import KafkaCluster, OldKafka, two_clusters
+from rig.locked import LockedKafka, locked_kafka
+from tests.integration.mirror_process import close_shared_spark
 
 _numbers = count()
 
@@ -30,6 +32,20 @@ def source_cluster(both_clusters: tuple[KafkaCluster, KafkaCluster]) -> KafkaClu
 @pytest.fixture(scope="session")
 def destination_cluster(both_clusters: tuple[KafkaCluster, KafkaCluster]) -> KafkaCluster:
     return both_clusters[1]
+
+
+@pytest.fixture(scope="session")
+def locked_cluster() -> Iterator[LockedKafka]:
+    """A cluster with logins and ACLs, for tests whose ACLs are about their own topics or are removed."""
+    with locked_kafka() as running:
+        yield running
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shared_spark() -> Iterator[None]:
+    """End the process that mirrors of several tests share."""
+    yield
+    close_shared_spark()
 
 
 @pytest.fixture(scope="session")

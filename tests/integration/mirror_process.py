@@ -15,12 +15,26 @@ from typing import Any
 import psutil
 
 from tests.class_archives import share_class_archives
+from tests.integration.shared_spark import SharedSpark
 
-__all__ = ["MirrorProcess", "shoal"]
+__all__ = ["MirrorProcess", "close_shared_spark", "shoal"]
+
+_SHARED = SharedSpark()
+
+#: A stopped session leaves its settings in the JVM; a dry run starts none.
+_NOT_SHARED = {"--conf", "--master", "--dry-run"}
 
 
-def shoal(*args: str, state: Path, timeout_s: float = 240) -> subprocess.CompletedProcess[str]:
-    """Run ``shoal`` to its end."""
+def shoal(
+    *args: str, state: Path, timeout_s: float = 240, own_process: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """
+    Run ``shoal`` to its end.
+
+    Mirrors without settings of Spark share a process and its JVM, unless ``own_process`` is true.
+    """
+    if args[0] == "mirror" and not own_process and not _NOT_SHARED & set(args):
+        return _SHARED.run(*args, environment=_environment(state), timeout_s=timeout_s)
     return subprocess.run(
         [sys.executable, "-m", "shoal", *args],
         capture_output=True,
@@ -29,6 +43,11 @@ def shoal(*args: str, state: Path, timeout_s: float = 240) -> subprocess.Complet
         env=_environment(state),
         check=False,
     )
+
+
+def close_shared_spark() -> None:
+    """End the process that mirrors share."""
+    _SHARED.close()
 
 
 def _environment(state: Path) -> dict[str, str]:

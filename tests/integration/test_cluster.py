@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -12,7 +11,7 @@ import pytest
 
 from rig.cluster import java_properties
 from rig.load import load_plain
-from rig.locked import PASSWORDS, LockedKafka, jaas, locked_kafka
+from rig.locked import PASSWORDS, LockedKafka, jaas
 from rig.read import digest_topic
 from tests.integration.mirror_process import MirrorProcess
 
@@ -20,9 +19,8 @@ RECORDS = 1_000
 
 
 @pytest.fixture(scope="module")
-def kafka() -> Iterator[LockedKafka]:
-    with locked_kafka() as running:
-        yield running
+def kafka(locked_cluster: LockedKafka) -> LockedKafka:
+    return locked_cluster
 
 
 def properties_file(path: Path, kafka: LockedKafka, mechanism: str) -> str:

@@ -25,7 +25,7 @@ from confluent_kafka.admin import (
 from rig import KafkaCluster, create_topic
 from rig.cluster import java_properties
 from rig.jars import class_path, java
-from rig.locked import LockedKafka, jaas, locked_kafka
+from rig.locked import LockedKafka, jaas
 from rig.read import digest_topic
 from rig.wait import wait_until
 from shoal.client.cluster import Cluster
@@ -52,12 +52,15 @@ PATIENCE_S = 60
 RENAME = r"(.*)=copy.\1"
 
 
-@pytest.fixture(scope="module")
-def kafka() -> Iterator[LockedKafka]:
-    with locked_kafka() as running:
-        create_topic(running.cluster.bootstrap, TOPIC, partitions=2)
-        load(running)
-        yield running
+@pytest.fixture
+def kafka(locked_cluster: LockedKafka) -> Iterator[LockedKafka]:
+    """A cluster in which Bob has no ACLs, before the test and behind it."""
+    create_topic(locked_cluster.cluster.bootstrap, TOPIC, partitions=2)
+    load(locked_cluster)
+    acls = Acls(locked_cluster)
+    acls.remove_all()
+    yield locked_cluster
+    acls.remove_all()
 
 
 def load(kafka: LockedKafka) -> None:
@@ -112,6 +115,17 @@ def granted_to_bob(kafka: LockedKafka, found: Mapping[str, Any], directory: Path
         assert "Adding ACLs" in run.stdout, run.stdout + run.stderr
 
 
+_OF_BOB = AclBindingFilter(
+    ResourceType.ANY,
+    None,
+    ResourcePatternType.ANY,
+    "User:bob",
+    None,
+    AclOperation.ANY,
+    AclPermissionType.ANY,
+)
+
+
 class Acls:
     """Bob's ACLs at the brokers."""
 
@@ -123,17 +137,12 @@ class Acls:
         return self.all() == wanted
 
     def all(self) -> set[tuple[str, str, str]]:
-        every = AclBindingFilter(
-            ResourceType.ANY,
-            None,
-            ResourcePatternType.ANY,
-            "User:bob",
-            None,
-            AclOperation.ANY,
-            AclPermissionType.ANY,
-        )
-        found: list[AclBinding] = self._admin.describe_acls(every).result(30)
+        found: list[AclBinding] = self._admin.describe_acls(_OF_BOB).result(30)
         return {(_TYPE_NAMES[each.restype], each.name, each.operation.name) for each in found}
+
+    def remove_all(self) -> None:
+        self._admin.delete_acls([_OF_BOB])[_OF_BOB].result(30)
+        wait_until(lambda: self.are(set()), "the broker to know that Bob has no ACLs")
 
     def remove(self, resource_type: str, name: str, operation: str) -> None:
         one = AclBindingFilter(

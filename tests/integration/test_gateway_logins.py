@@ -18,7 +18,7 @@ from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from rig import Record, create_topic, read_topic, wait_until
 from rig.load import FIRST_TIMESTAMP
-from rig.locked import PASSWORDS, SHORT_SESSION_MS, LockedKafka, jaas, locked_kafka
+from rig.locked import PASSWORDS, SHORT_SESSION_MS, LockedKafka, jaas
 from rig.old_clients import OLD_CLIENTS, OldClientFailed
 from shoal.client.config import ClientConfig
 from shoal.gateway import MECHANISMS, Gateway, GatewaySettings, UserFile, make_entry
@@ -32,9 +32,8 @@ JAVA = {each.name: each for each in OLD_CLIENTS if each.name in {"Java 0.10.2.2"
 
 
 @pytest.fixture(scope="module")
-def kafka() -> Iterator[LockedKafka]:
-    with locked_kafka() as running:
-        yield running
+def kafka(locked_cluster: LockedKafka) -> LockedKafka:
+    return locked_cluster
 
 
 @pytest.fixture(scope="module")

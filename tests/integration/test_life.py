@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 import pytest
@@ -168,6 +169,24 @@ def test_spark_is_started_again_when_its_planner_is_killed(
     await_mirrored(arena, mirror, name, 300)
     assert_lives(mirror)
     assert not set(planners) & set(planners_of(mirror))
+
+
+def test_mirror_once_ends_well_after_a_broker_that_restarts(arena: Arena, topic: str, tmp_path: Path) -> None:
+    """Beside the mirror that goes on, which does not match the topic."""
+    load_plain(arena.bootstrap(Side.SOURCE), topic, "lz4", 16, 200_000_000, partitions=4)
+    destination = arena.clusters[Side.DESTINATION]
+    create_topic(destination.bootstrap, topic, 4, BROKERS)
+    between = ["--from", arena.bootstrap(Side.SOURCE), "--to", destination.bootstrap]
+    with MirrorProcess(*between, "--topics", topic, "--once", state=tmp_path) as mirror:
+        mirror.wait_for(lambda line: line["records"] > 0)
+        # Not the first: it is the bootstrap of the rig's own checks.
+        destination.kill(2)
+        mirror.wait_for(lambda line: line["retries"] > 0)
+        destination.start(2)
+        summary = mirror.wait()
+    assert mirror.exit_code == 0, mirror.stderr
+    assert summary["retries"] > 0
+    assert digest_topic(arena.bootstrap(Side.SOURCE), topic) == digest_topic(destination.bootstrap, topic)
 
 
 def planners_of(mirror: MirrorProcess) -> list[psutil.Process]:

@@ -8,7 +8,7 @@ import re
 import signal
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
@@ -17,7 +17,7 @@ from confluent_kafka.admin import AclOperation, ResourceType
 
 from rig.cluster import free_port, java_properties
 from rig.load import create_topic, load_plain
-from rig.locked import PASSWORDS, SHORT_SESSION_MS, LockedKafka, jaas, locked_kafka
+from rig.locked import PASSWORDS, SHORT_SESSION_MS, LockedKafka, jaas
 from rig.read import digest_topic
 from shoal import RawConsumer, RawProducer, RawRecord
 from shoal.client.cluster import Cluster
@@ -39,9 +39,8 @@ MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 
 @pytest.fixture(scope="module")
-def kafka() -> Iterator[LockedKafka]:
-    with locked_kafka() as running:
-        yield running
+def kafka(locked_cluster: LockedKafka) -> LockedKafka:
+    return locked_cluster
 
 
 def trust(kafka: LockedKafka) -> dict[str, str]:

@@ -35,7 +35,7 @@ def test_every_kind_of_batch_is_mirrored_once_and_verified(
 ) -> None:
     load_every_kind(source_cluster.bootstrap, topic, partitions=3)
 
-    first = shoal("mirror", *between, "--topics", topic, "--once", "--json", state=tmp_path)
+    first = shoal("mirror", *between, "--topics", topic, "--once", "--json", state=tmp_path, own_process=True)
 
     assert first.returncode == 0, first.stderr
     lines = [json.loads(line) for line in first.stdout.splitlines()]

@@ -64,9 +64,9 @@ def test_a_mirror_is_looked_at_stopped_and_reported(
         browser.open(f"http://{address}/")
         browser.wait_for_text("Up to date", "#state")
         browser.wait_for_text("100.0 %", "#tiles")
-        # The driver, Spark's JVM and at least one lane, with what they take.
+        # The driver, Spark's JVM and at least one task, with their usage.
         browser.wait_for(
-            lambda browser: {"driver", "Spark's JVM", "lane"} <= set(cells(browser, "#processes", 2))
+            lambda browser: {"driver", "Spark's JVM", "task"} <= set(cells(browser, "#processes", 2))
         )
         browser.wait_for(lambda browser: all("ago" in each for each in cells(browser, "#partitions", 7)))
         load(brokers[0])
@@ -120,7 +120,7 @@ def test_a_mirror_of_which_a_partition_stops_is_reported(
     run = shoal("mirror", *command, "--once", "--report", str(report), state=tmp_path)
     assert run.returncode == 1, run.stderr
     browser.open(report.as_uri())
-    browser.wait_for_text("Ended: not all is well", "#state")
+    browser.wait_for_text("Ended with problems", "#state")
     assert "1 of 2 partitions stopped" in browser.text("#headline")
     assert "orders-1" in browser.text("#stopped")
     assert f"{RECORDS // 2:,}" in browser.text("#partitions")

@@ -1,17 +1,19 @@
-"""A partition that is stuck is alone, on real Kafka: the others arrive as before; a mirror ends in time."""
+"""
+A partition that is stuck is alone, on real Kafka: the others arrive as before; a mirror ends in time.
+
+One mirror copies the topics of all tests. A test that ends it lets the next one start another.
+"""
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import statistics
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -60,24 +62,22 @@ INTERVAL_S = 0.05
 LONGEST_DELAY_S = 12.0
 USUAL_DELAY_S = 2.0
 
+#: One partition on each broker, on both sides.
+SPREAD = [TopicPartition("spread", number) for number in range(BROKERS)]
+
+#: Led by broker 1 on both sides, so that all of these share requests. The first needs a follower, broker 2.
+REPLICATED = TopicPartition("replicated", 0)
+NEIGHBOURS = [TopicPartition("neighbours", number) for number in range(2)]
+LIMITED, REFUSED = (TopicPartition("limited", number) for number in range(2))
+
+TOPICS = ("spread", "replicated", "neighbours", "limited")
+GROUP = "stuck"
+
 #: From the command to the first record, on a busy machine.
 START_WITHIN_S = 300.0
 
 #: From SIGTERM to the end of the process: 3 s for the slice, and Spark's own end on a busy machine.
 END_WITHIN_S = 12.0
-
-
-@pytest.fixture(scope="module")
-def both() -> Iterator[tuple[KafkaCluster, KafkaCluster]]:
-    clusters = (KafkaCluster(brokers=BROKERS, config=CONFIG, heap="256m") for _ in range(2))
-    with start_in_parallel(*clusters) as (source, destination):
-        yield source, destination
-
-
-@pytest.fixture(scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One for all mirrors: from the second on they start sooner."""
-    return tmp_path_factory.mktemp("state")
 
 
 @contextmanager
@@ -124,7 +124,7 @@ def bootstrap_from(cluster: KafkaCluster, node_id: int) -> str:
 
 class Traffic:
     """
-    Sends records to partitions of the source all the time, and sees them arrive at the destination.
+    Sends records to partitions of the source on request, and sees them arrive at the destination.
 
     Inside a ``with`` block.
 
@@ -155,31 +155,55 @@ class Traffic:
         self._arrived: dict[TopicPartition, list[tuple[int, float, float]]] = defaultdict(list)
         self._no_more = threading.Event()
         self._over = threading.Event()
-        self._threads = [threading.Thread(target=each, daemon=True) for each in (self._send, self._receive)]
+        self._receiver = threading.Thread(target=self._receive, daemon=True)
+
+    @contextmanager
+    def flowing(self) -> Iterator[None]:
+        """
+        Send all the time; then wait until everything has arrived, and check that it did once and in order.
+
+        The block begins when records of each partition arrive.
+
+        """
+        self._no_more.clear()
+        sender = threading.Thread(target=self._send, daemon=True)
+        before = dict(self.sent)
+        sender.start()
+        try:
+            for partition in self._partitions:
+                self._await(partition, before[partition] + 1, START_WITHIN_S)
+            yield
+        finally:
+            self._no_more.set()
+            sender.join()
+        for partition in self._partitions:
+            self._await(partition, self.sent[partition], 120.0)
+            assert [number for number, _, _ in self._arrived[partition]] == list(range(self.sent[partition]))
 
     def _send(self) -> None:
-        for number in itertools.count():
+        while not self._no_more.wait(INTERVAL_S):
             for partition in self._partitions:
-                value = f"{number} {time.monotonic()}".encode()
+                value = f"{self.sent[partition]} {time.monotonic()}".encode()
                 self._producer.produce(partition.topic, value, partition=partition.partition)
                 self.sent[partition] += 1
             self._producer.poll(0)
-            if self._no_more.wait(INTERVAL_S):
-                self._producer.flush(60)
-                return
+        self._producer.flush(60)
 
     def _receive(self) -> None:
         while not self._over.is_set():
             for message in self._consumer.consume(1000, timeout=0.1):
                 if message.error() is not None:
-                    continue  # of a broker that is stopped; what does not arrive is found at the end
+                    continue  # a broker is stopped; a record that never arrives fails the end of `flowing`
                 now = time.monotonic()
                 number, sent = message.value().split()
                 partition = TopicPartition(message.topic(), message.partition())
                 self._arrived[partition].append((int(number), float(sent), now))
 
-    def arrived(self, partition: TopicPartition) -> int:
-        return len(self._arrived[partition])
+    def _await(self, partition: TopicPartition, records: int, timeout_s: float) -> None:
+        def have_arrived() -> bool:
+            return len(self._arrived[partition]) >= records
+
+        wait_until(have_arrived, f"{records} records of {partition}", timeout_s)
 
     def go_on_for(self, seconds: float) -> tuple[float, float]:
         """Let traffic flow; return from when to when."""
@@ -192,60 +216,89 @@ class Traffic:
         since, until = sent_in
         return [arrived - sent for _, sent, arrived in self._arrived[partition] if since <= sent < until]
 
-    def _has_all(self, partition: TopicPartition) -> bool:
-        return self.arrived(partition) >= self.sent[partition]
-
-    def has_any(self, partition: TopicPartition) -> bool:
-        return self.arrived(partition) > 0
-
-    def finish(self, timeout_s: float = 120.0) -> None:
-        """Send no more; wait until everything has arrived, and check that it did once and in order."""
-        self._no_more.set()
-        self._threads[0].join()
-        for partition in self._partitions:
-            wait_until(
-                partial(self._has_all, partition),
-                f"the rest of {partition}",
-                timeout_s,
-            )
-        for partition in self._partitions:
-            assert [number for number, _, _ in self._arrived[partition]] == list(range(self.sent[partition]))
-
     def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
+        self._receiver.start()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._no_more.set()
         self._over.set()
-        for thread in self._threads:
-            thread.join()
+        self._receiver.join()
         with closing(self._consumer):
             pass
 
 
-def run_mirror(source: str, destination: str, topics: str, state: Path, *more: str) -> MirrorProcess:
-    return MirrorProcess(
-        *("--from", source, "--to", destination, "--topics", topics, "--slice", str(SLICE_S), *more),
-        state=state,
-    )
+class Setting:
+    """
+    Two clusters, traffic, and a mirror that runs whenever a test asks for it.
+
+    Inside a ``with`` block.
+
+    """
+
+    def __init__(self, source: KafkaCluster, destination: KafkaCluster, state: Path) -> None:
+        self.source = source
+        self.destination = destination
+        for cluster, replicated in ((source, [1]), (destination, [1, 2])):
+            create(cluster, "spread", [[1], [2], [3]])
+            create(cluster, "replicated", [replicated], min_insync_replicas=str(len(replicated)))
+            create(cluster, "neighbours", [[1], [1]])
+            create(cluster, "limited", [[1], [1]])
+        self.traffic = Traffic(source, destination, *SPREAD, REPLICATED, *NEIGHBOURS, LIMITED)
+        self._state = state
+        self._running: MirrorProcess | None = None
+
+    def mirror(self) -> MirrorProcess:
+        """Return the mirror that runs, or start one."""
+        if self._running is None:
+            self._running = MirrorProcess(
+                # The broker that stalls is the first one that anybody would ask.
+                *("--from", self.source.bootstrap, "--to", bootstrap_from(self.destination, 2)),
+                *("--topics", ",".join(TOPICS), "--group", GROUP),
+                *("--slice", str(SLICE_S), "--commit-interval-ms", "1000"),
+                state=self._state,
+            )
+        return self._running
+
+    def end_mirror(self) -> dict[str, Any]:
+        """End it by SIGTERM, and return its summary."""
+        mirror, self._running = self.mirror(), None
+        with mirror:
+            mirror.send_signal(signal.SIGTERM)
+            return mirror.wait()
+
+    def assert_same(self, *topics: str) -> None:
+        for topic in topics:
+            source, copy = (digest_topic(each.bootstrap, topic) for each in (self.source, self.destination))
+            assert source == copy
+
+    def __enter__(self) -> Self:
+        self.traffic.__enter__()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.traffic.__exit__()
+        if self._running is not None:
+            self._running.__exit__()
 
 
-def names(partition: TopicPartition, what: str) -> Callable[[dict[str, Any]], bool]:
-    """Whether progress says that a partition waits for something."""
-    return lambda line: what in line["waiting"].get(str(partition), "")
+@pytest.fixture(scope="module")
+def setting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
+    clusters = (KafkaCluster(brokers=BROKERS, config=CONFIG, heap="256m") for _ in range(2))
+    with start_in_parallel(*clusters) as (source, destination):  # noqa: SIM117 -- the clusters run by now
+        with Setting(source, destination, tmp_path_factory.mktemp("state")) as running:
+            yield running
 
 
-def names_only(partition: TopicPartition, what: str) -> Callable[[dict[str, Any]], bool]:
-    """Whether progress says that of all partitions this one alone waits, and for that."""
-    is_named = names(partition, what)
-    return lambda line: is_named(line) and line["waiting"].keys() == {str(partition)}
+def wait(reasons: Mapping[TopicPartition, str], *, alone: bool = False) -> Callable[[dict[str, Any]], bool]:
+    """Whether progress says that these partitions wait for something; ``alone``: and no other one waits."""
 
+    def check(line: dict[str, Any]) -> bool:
+        waiting = line["waiting"]
+        if alone and waiting.keys() != {str(each) for each in reasons}:
+            return False
+        return all(reason in waiting.get(str(each), "") for each, reason in reasons.items())
 
-def await_flow(traffic: Traffic, *partitions: TopicPartition) -> None:
-    for partition in partitions:
-        wait_until(partial(traffic.has_any, partition), str(partition), START_WITHIN_S)
+    return check
 
 
 def assert_unaffected(
@@ -265,113 +318,6 @@ def _in_ms(delays_s: Sequence[float]) -> str:
     return f"{len(delays_s)} records in {usual:.0f} ms, at most {longest:.0f}"
 
 
-def assert_same(source: KafkaCluster, destination: KafkaCluster, *topics: str) -> None:
-    for topic in topics:
-        assert digest_topic(source.bootstrap, topic) == digest_topic(destination.bootstrap, topic)
-
-
-def one_on_each(topic: str) -> list[TopicPartition]:
-    return [TopicPartition(topic, number) for number in range(BROKERS)]
-
-
-def test_a_destination_leader_that_stalls_holds_up_its_own_partitions_only(
-    both: tuple[KafkaCluster, KafkaCluster], topic: str, state: Path
-) -> None:
-    source, destination = both
-    for cluster in both:
-        create(cluster, topic, [[1], [2], [3]])
-    first, stuck, last = one_on_each(topic)
-    # The one that stalls is the first that anybody would ask.
-    with (
-        run_mirror(source.bootstrap, bootstrap_from(destination, 2), topic, state) as mirror,
-        Traffic(source, destination, first, stuck, last) as traffic,
-    ):
-        await_flow(traffic, first, stuck, last)
-        before = traffic.go_on_for(2 * SLICE_S)
-        with stalled(destination, 2):
-            began = time.monotonic()
-            mirror.wait_for(names(stuck, destination.address(2)), timeout_s=60)
-            until = traffic.go_on_for(STUCK_FOR_S)[1]
-            # And it alone: another may have waited for a moment.
-            line = mirror.wait_for(names_only(stuck, destination.address(2)), timeout_s=30)
-            assert line["stopped"] == {}
-        mirror.wait_for(lambda line: not line["waiting"], timeout_s=60)
-        traffic.finish()
-        for partition in (first, last):
-            assert_unaffected(traffic, partition, before, (began, until))
-        mirror.send_signal(signal.SIGTERM)
-        summary = mirror.wait()
-    assert mirror.exit_code == 0, mirror.stderr
-    assert summary["waiting"] == {}
-    assert_same(source, destination, topic)
-
-
-def test_a_partition_without_enough_replicas_does_not_hold_up_its_neighbours(
-    both: tuple[KafkaCluster, KafkaCluster], topic: str, state: Path
-) -> None:
-    """Neighbours of the same leaders: they are fetched and sent in the same requests."""
-    source, destination = both
-    create(source, f"{topic}.well", [[1], [1]])
-    create(source, f"{topic}.stuck", [[1]])
-    create(destination, f"{topic}.well", [[1], [1]])
-    create(destination, f"{topic}.stuck", [[1, 2]], min_insync_replicas="2")
-    stuck = TopicPartition(f"{topic}.stuck", 0)
-    well = [TopicPartition(f"{topic}.well", number) for number in range(2)]
-    with (
-        run_mirror(source.bootstrap, destination.bootstrap, rf"{topic}\..*", state) as mirror,
-        Traffic(source, destination, stuck, *well) as traffic,
-    ):
-        await_flow(traffic, stuck, *well)
-        before = traffic.go_on_for(2 * SLICE_S)
-        with stalled(destination, 2):  # a follower
-            began = time.monotonic()
-            mirror.wait_for(names(stuck, "NOT_ENOUGH_REPLICAS"), timeout_s=60)
-            until = traffic.go_on_for(STUCK_FOR_S)[1]
-            line = mirror.wait_for(names_only(stuck, "NOT_ENOUGH_REPLICAS"), timeout_s=30)
-            assert line["stopped"] == {}
-        mirror.wait_for(lambda line: not line["waiting"], timeout_s=90)
-        traffic.finish()
-        for partition in well:
-            assert_unaffected(traffic, partition, before, (began, until))
-        mirror.send_signal(signal.SIGTERM)
-        mirror.wait()
-    assert mirror.exit_code == 0, mirror.stderr
-    assert_same(source, destination, f"{topic}.well", f"{topic}.stuck")
-
-
-def test_a_partition_that_is_refused_for_good_stops_by_name_and_the_others_go_on(
-    both: tuple[KafkaCluster, KafkaCluster], topic: str, state: Path
-) -> None:
-    source, destination = both
-    for cluster in both:
-        create(cluster, topic, [[1], [1]])
-    well, refused = TopicPartition(topic, 0), TopicPartition(topic, 1)
-    with (
-        run_mirror(source.bootstrap, destination.bootstrap, topic, state) as mirror,
-        Traffic(source, destination, well) as traffic,
-    ):
-        await_flow(traffic, well)
-        configure(destination, topic, "max.message.bytes", "20000")  # a mirror does not begin with that
-        before = traffic.go_on_for(2 * SLICE_S)
-        began = time.monotonic()
-        small, large = (Record(None, bytes(size), (), 1_600_000_000_000) for size in (100, 50_000))
-        load_batch(source.bootstrap, topic, refused.partition, [small])
-        load_batch(source.bootstrap, topic, refused.partition, [large])
-        load_batch(source.bootstrap, topic, refused.partition, [small])
-        line = mirror.wait_for(lambda line: str(refused) in line["stopped"], timeout_s=60)
-        until = traffic.go_on_for(3 * SLICE_S)[1]
-        assert "MESSAGE_TOO_LARGE" in line["stopped"][str(refused)]
-        assert "raise max.message.bytes of the destination topic" in line["stopped"][str(refused)]
-        traffic.finish()
-        assert_unaffected(traffic, well, before, (began, until))
-        mirror.send_signal(signal.SIGTERM)
-        summary = mirror.wait()
-    assert mirror.exit_code == 1
-    assert summary["stopped"].keys() == {str(refused)}
-    counts = {number: each.count for number, each in digest_topic(destination.bootstrap, topic).items()}
-    assert counts == {0: traffic.sent[well], 1: 1}  # what came before the batch, and nothing behind it
-
-
 def committed(source: KafkaCluster, group: str) -> dict[TopicPartition, int]:
     admin = AdminClient({"bootstrap.servers": source.bootstrap, "log_level": 0})
     asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
@@ -388,74 +334,91 @@ def log_end(cluster: KafkaCluster, partition: TopicPartition) -> int:
     return int(end)
 
 
-def test_a_mirror_ends_in_time_while_a_leader_stalls_and_goes_on_from_there(
-    both: tuple[KafkaCluster, KafkaCluster], topic: str, state: Path
-) -> None:
-    source, destination = both
-    for cluster in both:
-        create(cluster, topic, [[1], [2], [3]])
-    first, stuck, last = one_on_each(topic)
-    ends = (source.bootstrap, bootstrap_from(destination, 2), topic, state)
-    with Traffic(source, destination, first, stuck, last) as traffic:
-        with run_mirror(*ends) as mirror:
-            await_flow(traffic, first, stuck, last)
-            with stalled(destination, 2):
-                mirror.wait_for(names(stuck, destination.address(2)), timeout_s=60)
-                asked = time.monotonic()
-                mirror.send_signal(signal.SIGTERM)
-                summary = mirror.wait()
-                took_s = time.monotonic() - asked
-                print(f"SIGTERM to the end: {took_s:.1f} s, load {os.getloadavg()[0]:.0f}")
-                assert mirror.exit_code == 0, mirror.stderr
-                assert destination.address(2) in summary["waiting"][str(stuck)]
-                positions = committed(source, summary["group"])
-                for partition in (first, last):
-                    # All batches are copied as they are, from offset 0 on: offsets are the same.
-                    assert positions[partition] == log_end(destination, partition)
-            assert took_s < END_WITHIN_S
-        with run_mirror(*ends) as mirror:
-            traffic.finish()
-            mirror.send_signal(signal.SIGTERM)
-            mirror.wait()
-        assert mirror.exit_code == 0, mirror.stderr
-    assert_same(source, destination, topic)
-
-
 def coordinator_of(cluster: KafkaCluster, group: str) -> int:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     return int(admin.describe_consumer_groups([group])[group].result(60).coordinator.id)
 
 
-def test_a_source_broker_that_stalls_holds_up_what_it_leads_only_although_it_keeps_the_positions(
-    both: tuple[KafkaCluster, KafkaCluster], topic: str, state: Path
+def test_stall_of_a_destination_broker_holds_up_what_it_leads_or_must_replicate_alone(
+    setting: Setting,
 ) -> None:
-    source, destination = both
-    for cluster in both:
-        create(cluster, topic, [[1], [2], [3]])
-    partitions = one_on_each(topic)
-    more = ("--group", topic, "--commit-interval-ms", "1000")
-    with (
-        run_mirror(source.bootstrap, destination.bootstrap, topic, state, *more) as mirror,
-        Traffic(source, destination, *partitions) as traffic,
-    ):
-        await_flow(traffic, *partitions)
+    mirror, traffic, destination = setting.mirror(), setting.traffic, setting.destination
+    stuck = {SPREAD[1]: destination.address(2), REPLICATED: "NOT_ENOUGH_REPLICAS"}
+    with traffic.flowing():
         before = traffic.go_on_for(2 * SLICE_S)
-        coordinator = coordinator_of(source, topic)
-        stuck = partitions[coordinator - 1]
-        well = [each for each in partitions if each != stuck]
+        with stalled(destination, 2):
+            began = time.monotonic()
+            mirror.wait_for(wait(stuck), timeout_s=60)
+            until = traffic.go_on_for(STUCK_FOR_S)[1]
+            # And these alone: another may have waited for a moment.
+            line = mirror.wait_for(wait(stuck, alone=True), timeout_s=30)
+            assert line["stopped"] == {}
+        mirror.wait_for(lambda line: not line["waiting"], timeout_s=90)
+    for partition in (SPREAD[0], SPREAD[2], *NEIGHBOURS, LIMITED):
+        assert_unaffected(traffic, partition, before, (began, until))
+    setting.assert_same(*TOPICS)
+
+
+def test_stall_of_a_source_broker_that_keeps_the_positions_holds_up_what_it_leads_alone(
+    setting: Setting,
+) -> None:
+    mirror, traffic, source = setting.mirror(), setting.traffic, setting.source
+    with traffic.flowing():
+        before = traffic.go_on_for(2 * SLICE_S)
+        coordinator = coordinator_of(source, GROUP)
+        stuck = SPREAD[coordinator - 1]
         with stalled(source, coordinator):
             began = time.monotonic()
-            mirror.wait_for(names(stuck, source.address(coordinator)), timeout_s=15)
+            mirror.wait_for(wait({stuck: source.address(coordinator)}), timeout_s=15)
             # Less than the session of the mirror's group.
             until = traffic.go_on_for(10.0)[1]
         mirror.wait_for(lambda line: not line["waiting"], timeout_s=90)
-        traffic.finish()
-        for partition in well:
+    for partition in SPREAD:
+        if partition != stuck:
             assert_unaffected(traffic, partition, before, (began, until))
-        mirror.send_signal(signal.SIGTERM)
-        summary = mirror.wait()
-    assert mirror.exit_code == 0, mirror.stderr
-    assert summary["waiting"] == {}
-    positions = committed(source, topic)
-    assert positions == {each: log_end(destination, each) for each in partitions}
-    assert_same(source, destination, topic)
+    ends = {each: log_end(setting.destination, each) for each in (*SPREAD, REPLICATED, *NEIGHBOURS, LIMITED)}
+    wait_until(lambda: ends.items() <= committed(source, GROUP).items(), "the commit of all positions")
+    setting.assert_same(*TOPICS)
+
+
+def test_mirror_ends_in_time_while_a_leader_stalls_and_the_next_one_goes_on(setting: Setting) -> None:
+    traffic, destination = setting.traffic, setting.destination
+    mirror = setting.mirror()
+    with traffic.flowing():
+        with stalled(destination, 2):
+            mirror.wait_for(wait({SPREAD[1]: destination.address(2)}), timeout_s=60)
+            asked = time.monotonic()
+            summary = setting.end_mirror()
+            took_s = time.monotonic() - asked
+            print(f"SIGTERM to the end: {took_s:.1f} s, load {os.getloadavg()[0]:.0f}")
+            assert mirror.exit_code == 0, mirror.stderr
+            assert destination.address(2) in summary["waiting"][str(SPREAD[1])]
+            positions = committed(setting.source, GROUP)
+            for partition in (SPREAD[0], SPREAD[2]):
+                # All batches are copied as they are, from offset 0 on: offsets are the same.
+                assert positions[partition] == log_end(destination, partition)
+        assert took_s < END_WITHIN_S
+        setting.mirror()
+    setting.assert_same(*TOPICS)
+
+
+def test_partition_that_is_refused_for_good_stops_by_name_and_the_others_go_on(setting: Setting) -> None:
+    mirror, traffic = setting.mirror(), setting.traffic
+    with traffic.flowing():
+        configure(setting.destination, "limited", "max.message.bytes", "20000")  # no mirror begins with that
+        before = traffic.go_on_for(2 * SLICE_S)
+        began = time.monotonic()
+        small, large = (Record(None, bytes(size), (), 1_600_000_000_000) for size in (100, 50_000))
+        for record in (small, large, small):
+            load_batch(setting.source.bootstrap, REFUSED.topic, REFUSED.partition, [record])
+        line = mirror.wait_for(lambda line: str(REFUSED) in line["stopped"], timeout_s=60)
+        until = traffic.go_on_for(3 * SLICE_S)[1]
+        assert "MESSAGE_TOO_LARGE" in line["stopped"][str(REFUSED)]
+        assert "raise max.message.bytes of the destination topic" in line["stopped"][str(REFUSED)]
+    assert_unaffected(traffic, LIMITED, before, (began, until))
+    summary = setting.end_mirror()
+    assert mirror.exit_code == 1
+    assert summary["stopped"].keys() == {str(REFUSED)}
+    copy = digest_topic(setting.destination.bootstrap, "limited")
+    # The batches before the refused one, and none behind it.
+    assert {number: each.count for number, each in copy.items()} == {0: traffic.sent[LIMITED], 1: 1}
