@@ -30,7 +30,7 @@ from shoal.mirroring.monitoring.prometheus import Exposition
 from shoal.net.address import Address
 from shoal.printable import logger, printable, printable_lines, printable_values
 from shoal.spark.first_sentence import ReportedError
-from tests.mirroring.page_reports import partition_of, report_of
+from tests.mirroring.monitoring.page.page_reports import partition_of, report_of
 
 #: Sets a terminal's title, clears its screen, and forges a line.
 HOSTILE = "topic\x1b]0;owned\x07\x1b[2J\r\x9b31m\x7f\u202eevil"

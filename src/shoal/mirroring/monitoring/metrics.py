@@ -75,7 +75,7 @@ class Metrics:
         self._bytes_in = 0
         self._heard: tuple[float, float] | None = None
         self._workers: dict[str, _Worker] = {}
-        self._task_heard_at: float | None = None
+        self._last_report_at: float | None = None
         self.task_cpu_s = 0.0
         self.task_peak_rss_bytes = 0
         # Totals of what is in _partitions.
@@ -165,7 +165,7 @@ class Metrics:
         worker = self._workers.setdefault(process, _Worker())
         worker.cpu_s += cpu_s
         worker.rss_bytes = rss_bytes
-        worker.heard_at = self._task_heard_at = now
+        worker.heard_at = self._last_report_at = now
         # Spark starts new ones for months; those that ended are let go.
         gone = [name for name, each in self._workers.items() if each.heard_at < now - _WORKER_SILENCE_S]
         for name in gone:
@@ -246,10 +246,10 @@ class Metrics:
             ]
 
     @property
-    def task_heard_at(self) -> float | None:
+    def last_report_at(self) -> float | None:
         """Unix time of the last report of a task; None before the first."""
         with self._lock:
-            return self._task_heard_at
+            return self._last_report_at
 
     def incidents(self) -> dict[IncidentKind, int]:
         """Return how many there were of each kind."""

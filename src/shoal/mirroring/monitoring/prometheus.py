@@ -1,7 +1,7 @@
 """
 The registry in Prometheus's text format, over HTTP: ``--metrics HOST:PORT``.
 
-What each metric means to whoever looks at it: docs/metrics.md.
+docs/metrics.md explains each metric.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class MetricsServer(HttpServer):
 
         Args:
             address: Where to listen.
-            metrics: What to tell of.
-            local_processes: What the driver and its JVMs take; asked at each scrape.
+            metrics: The registry.
+            local_processes: Returns the usage of the driver and its JVMs, at each scrape.
             access: Which requests are answered.
 
         Raises:
-            ConfigError: It cannot listen there, or a file of the access cannot be used; says what to do.
+            ConfigError: The address is unusable, or a file of the access is.
 
         """
         exposition = Exposition(metrics, local_processes)
@@ -66,7 +66,7 @@ def _answer(exposition: Exposition) -> Answer:
 
 
 class Exposition:
-    """What a scrape is answered."""
+    """The answer to a scrape."""
 
     def __init__(self, metrics: Metrics, local_processes: _LocalProcesses) -> None:
         self._metrics = metrics
@@ -77,7 +77,7 @@ class Exposition:
         self._cached: tuple[int, bytes] | None = None
 
     def text(self) -> bytes:
-        """Return the text of now."""
+        """Return the current text."""
         with self._lock:
             of_partitions = self._text_of_partitions()
         processes = [*self._local_processes(), *self._metrics.workers()]
@@ -91,8 +91,7 @@ class Exposition:
         return of_partitions + generate_latest(_Families(others))
 
     def _text_of_partitions(self) -> bytes:
-        # That of a thousand partitions takes a tenth of a second to write:
-        # while they are idle it is written once.
+        # The text of a thousand partitions takes 0.1 s to write, so idle partitions are written once.
         version = self._metrics.version
         if self._cached is not None and self._cached[0] == version:
             return self._cached[1]
@@ -104,7 +103,7 @@ class Exposition:
 
 
 class _Families(Collector):
-    """Metrics as prometheus_client's encoder takes them."""
+    """A collector of given metrics, for prometheus_client's encoder."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = families
@@ -126,42 +125,52 @@ def _of_partitions(partitions: _Partitions, now: float) -> Iterator[Metric]:
     def gauge(name: str, meaning: str, value: Callable[[PartitionMetrics], float | None]) -> Metric:
         return each_partition(GaugeMetricFamily(f"shoal_{name}", meaning, labels=_PARTITION), value)
 
-    yield counter("records", "Records that were acknowledged by the destination.", lambda each: each.records)
-    yield counter("batches", "Batches that were acknowledged by the destination.", lambda each: each.batches)
-    yield counter("fetched_bytes", "Batches' bytes that came from the source.", lambda each: each.bytes_in)
+    yield counter("records", "Records that the destination has acknowledged.", lambda each: each.records)
+    yield counter("batches", "Batches that the destination has acknowledged.", lambda each: each.batches)
+    yield counter("fetched_bytes", "Bytes of batches fetched from the source.", lambda each: each.bytes_in)
     yield counter(
         "produced_bytes",
-        "Batches' bytes that were acknowledged by the destination.",
+        "Bytes of batches that the destination has acknowledged.",
         lambda each: each.bytes_out,
     )
-    yield counter("retries", "Waits and new beginnings after errors.", lambda each: each.retries)
+    yield counter("retries", "Waits and new attempts after errors.", lambda each: each.retries)
     yield _decisions(partitions)
-    yield gauge("lag_records", "Offsets of the source that are not mirrored.", lambda each: each.lag_records)
+    yield gauge(
+        "lag_records", "Offsets of the source that are not mirrored yet.", lambda each: each.lag_records
+    )
     yield gauge(
         "held_back_records",
-        "Offsets that open transactions hold back: from the last stable offset to the high watermark.",
+        "Offsets between the source's last stable offset and its high watermark, held back by transactions.",
         lambda each: each.held_back,
     )
-    yield gauge("lag_seconds", "How old what is not mirrored can be at most.", lambda each: each.lag_s(now))
+    yield gauge(
+        "lag_seconds",
+        "Upper bound for the age of the oldest record that is not mirrored yet.",
+        lambda each: each.lag_s(now),
+    )
     yield gauge(
         "last_commit_timestamp_seconds",
-        "When the position was committed last, as Unix time.",
+        "Unix time of the last commit of the position.",
         lambda each: each.committed_at,
     )
     yield gauge(
         "partition_waiting",
-        "Whether the partition waits for what time can heal.",
+        "1 if the partition waits for a temporary problem to end, else 0.",
         lambda each: each.waits_for is not None,
     )
     yield gauge(
-        "partition_stopped", "Whether the partition needs a person.", lambda each: each.stopped is not None
+        "partition_stopped",
+        "1 if the partition is stopped until an operator acts, else 0.",
+        lambda each: each.stopped is not None,
     )
     yield _states(partitions)
 
 
 def _decisions(partitions: _Partitions) -> Metric:
     family = CounterMetricFamily(
-        "shoal_decisions", "Batches by what became of them.", labels=(*_PARTITION, "decision")
+        "shoal_decisions",
+        "Batches by decision: copied unchanged, rebuilt, cropped or dropped.",
+        labels=(*_PARTITION, "decision"),
     )
     for (topic, partition), metrics in partitions.items():
         for decision, count in metrics.decisions.items():
@@ -171,7 +180,7 @@ def _decisions(partitions: _Partitions) -> Metric:
 
 def _states(partitions: _Partitions) -> Metric:
     counts = Counter(each.state for each in partitions.values())
-    family = GaugeMetricFamily("shoal_partitions", "Partitions by how they are.", labels=("state",))
+    family = GaugeMetricFamily("shoal_partitions", "Partitions by state.", labels=("state",))
     for state in PartitionState:
         family.add_metric((state.value,), counts[state])
     return family
@@ -179,7 +188,9 @@ def _states(partitions: _Partitions) -> Metric:
 
 def _incidents(metrics: Metrics) -> Metric:
     family = CounterMetricFamily(
-        "shoal_incidents", "What happened to the clusters that cannot be made good.", labels=("kind",)
+        "shoal_incidents",
+        "Incidents by kind: foreign records in the copy, or records that were lost.",
+        labels=("kind",),
     )
     for kind, count in metrics.incidents().items():
         family.add_metric((kind.value,), count)
@@ -188,10 +199,10 @@ def _incidents(metrics: Metrics) -> Metric:
 
 def _last_report(metrics: Metrics) -> Metric:
     family = GaugeMetricFamily(
-        "shoal_last_report_timestamp_seconds", "When a task was heard last, as Unix time.", labels=()
+        "shoal_last_report_timestamp_seconds", "Unix time of the last report of any task.", labels=()
     )
-    if (heard_at := metrics.task_heard_at) is not None:
-        family.add_metric((), heard_at)
+    if (reported_at := metrics.last_report_at) is not None:
+        family.add_metric((), reported_at)
     return family
 
 
@@ -204,20 +215,26 @@ def _build(version: str) -> Metric:
 def _of_processes(processes: Iterable[ProcessUsage]) -> Iterator[Metric]:
     labels = ("process", "role")
     cpu = CounterMetricFamily(
-        "shoal_process_cpu_seconds", "User and system CPU time for the mirror, by process.", labels=labels
+        "shoal_process_cpu_seconds",
+        "User and system CPU time since the mirror's start, by process.",
+        labels=labels,
     )
     memory = GaugeMetricFamily(
         "shoal_process_resident_memory_bytes", "Resident memory, by process.", labels=labels
     )
     gc_time = CounterMetricFamily(
-        "shoal_jvm_gc_seconds", "Time in garbage collection's pauses for the mirror, by JVM.", labels=labels
+        "shoal_jvm_gc_seconds",
+        "Time in garbage collection pauses since the mirror's start, by JVM.",
+        labels=labels,
     )
     gc_pauses = CounterMetricFamily(
-        "shoal_jvm_gc_collections", "Garbage collection's pauses for the mirror, by JVM.", labels=labels
+        "shoal_jvm_gc_collections",
+        "Garbage collection pauses since the mirror's start, by JVM.",
+        labels=labels,
     )
     gc_longest = GaugeMetricFamily(
         "shoal_jvm_gc_longest_pause_seconds",
-        "The longest pause for garbage collection that was seen, by JVM.",
+        "Longest garbage collection pause that was observed, by JVM.",
         labels=labels,
     )
     for each in processes:

@@ -65,9 +65,11 @@ class Ending:
             stopped = f"{len(summary.stopped):,} of {summary.partitions:,} partitions stopped"
             return cls(False, f"{copied}; {stopped}.", cpu_s)
         if summary.interrupted:
-            return cls(False, f"{copied}; it was ended before all were, and goes on there.", cpu_s)
+            return cls(
+                False, f"{copied}; the mirror was interrupted, and the next run continues there.", cpu_s
+            )
         if summary.incidents:
-            return cls(False, f"{copied}; it went on after what happened to the clusters.", cpu_s)
+            return cls(False, f"{copied}; the mirror continued after incidents.", cpu_s)
         return cls(True, f"{copied}.", cpu_s)
 
     @classmethod
@@ -141,7 +143,7 @@ class PageData:
             "now_ms": int(now * 1000),
             "ending": None,
             "warnings": list(about.warnings),
-            "totals": _totals(progress, samples[-1], metrics.task_heard_at, now),
+            "totals": _totals(progress, samples[-1], metrics.last_report_at, now),
             "stopped": _named(progress.stopped),
             "waiting": _named(progress.waiting),
             "held_back": _held_back(progress, now),
@@ -195,10 +197,10 @@ class _Rates:
         return self.now.at_s - self.before.at_s
 
 
-def _totals(progress: Progress, sample: Sample, heard_at: float | None, now: float) -> dict[str, Any]:
+def _totals(progress: Progress, sample: Sample, reported_at: float | None, now: float) -> dict[str, Any]:
     return {
         "elapsed_s": progress.elapsed_s,
-        "heard_age_s": None if heard_at is None else max(0.0, now - heard_at),
+        "last_report_age_s": None if reported_at is None else max(0.0, now - reported_at),
         "partitions": progress.partitions,
         "states": dict(progress.states),
         "held_back_records": progress.held_back_records,
@@ -342,4 +344,4 @@ def _process(
     return row
 
 
-_KINDS = {ProcessRole.DRIVER: "driver", ProcessRole.JVM: "Spark's JVM", ProcessRole.WORKER: "lane"}
+_KINDS = {ProcessRole.DRIVER: "driver", ProcessRole.JVM: "Spark's JVM", ProcessRole.WORKER: "task"}

@@ -3,7 +3,7 @@
 
 const POLL_MS = 1000;
 const POLL_TIMEOUT_MS = 10000;
-// Between two slices tasks are silent for seconds.
+// Tasks are silent for seconds between two micro-batches.
 const SILENT_S = 30;
 
 const written = JSON.parse(document.getElementById("data").textContent);
@@ -58,7 +58,7 @@ function element(name, properties, ...children) {
 
 const shown = new Map();
 
-// Only what changed is made anew: a reason that somebody is selecting stays where it is.
+// Only changed sections are replaced, so that a user can select a text while the page updates.
 function show(id, content, make) {
   const key = JSON.stringify(content);
   if (shown.get(id) === key) return;
@@ -69,11 +69,11 @@ function show(id, content, make) {
   place.hidden = made.length === 0;
 }
 
-// So many rows are shown whole; more scroll in a window of their own.
+// A longer table scrolls in a window of its own.
 const ROWS_SHOWN_WHOLE = 25;
 
 // columns: [heading, class, cell of a row]
-// The roles are those that a table has anyway: where page.css stacks its cells, browsers forget them.
+// The roles are explicit because browsers drop a table's own roles if page.css stacks its cells.
 function table(caption, columns, rows) {
   const head = element("tr", { role: "row" }, ...columns.map(([heading, kind]) =>
     element("th", { scope: "col", role: "columnheader", className: kind }, heading)));
@@ -85,7 +85,7 @@ function table(caption, columns, rows) {
       element("thead", { role: "rowgroup" }, head), element("tbody", { role: "rowgroup" }, ...body)));
 }
 
-// What is it doing, and is it behind?
+// State, headline and tiles
 
 const count = ({ totals }, state) => totals.states[state] || 0;
 
@@ -96,29 +96,29 @@ const stateCounts = ({ states }) => Object.entries(states).filter(([name, many])
 function state(data) {
   const { totals, ending } = data;
   const stopped = data.stopped.count;
-  if (ending) return ending.good ? ["good", "Ended"] : ["bad", "Ended: not all is well"];
+  if (ending) return ending.good ? ["good", "Ended"] : ["bad", "Ended with problems"];
   if (totals.phase === "stopping") return ["busy", "Stopping"];
-  if (totals.heard_age_s > SILENT_S) return ["warn", "Silent"];
+  if (totals.last_report_age_s > SILENT_S) return ["warn", "Silent"];
   if (stopped) return ["bad", plural(stopped, "partition") + " stopped"];
   if (data.waiting.count) return ["warn", plural(data.waiting.count, "partition") + " waiting"];
-  if (totals.heard_age_s === null) return ["busy", "Starting"];
+  if (totals.last_report_age_s === null) return ["busy", "Starting"];
   return count(data, "up to date") === totals.partitions ? ["good", "Up to date"] : ["busy", "Copying"];
 }
 
 function headline(data) {
   const { totals, ending } = data;
   if (ending) return ending.sentence;
-  if (totals.phase === "stopping") return "The mirror finishes what is in flight, and ends.";
-  if (totals.heard_age_s === null) {
+  if (totals.phase === "stopping") return "The mirror completes the requests in flight, commits, and ends.";
+  if (totals.last_report_age_s === null) {
     return `${capital(totals.phase)} for ${duration(totals.phase_s)}; no task has reported yet.`;
   }
-  if (totals.heard_age_s > SILENT_S) {
-    return `No task has reported for ${duration(totals.heard_age_s)}, although each does so twice a second: the numbers below may be old.`;
+  if (totals.last_report_age_s > SILENT_S) {
+    return `No task has reported for ${duration(totals.last_report_age_s)}, although tasks report twice a second. The numbers below may be out of date.`;
   }
   const speed = `${integer(totals.records_per_s)} records/s, ${bytes(totals.bytes_per_s)}/s`;
   if (!totals.lag_records) {
     const but = data.stopped.count ? `; ${plural(data.stopped.count, "partition")} stopped` : "";
-    return `Everything that is known of is copied${but}. ${speed}.`;
+    return `All known records are copied${but}. ${speed}.`;
   }
   const behind = [plural(totals.lag_records, "record")];
   if (totals.lag_s) behind.push(duration(totals.lag_s));
@@ -142,13 +142,13 @@ function tiles(data) {
     ["Lag", compact(totals.lag_records), lagWords(totals)],
     ["Partitions", integer(totals.partitions),
       stateCounts(totals)],
-    ["Passed through unopened", share(data.conversions.unopened, data.conversions.unopened + opened),
+    ["Copied unopened", share(data.conversions.unopened, data.conversions.unopened + opened),
       `${plural(opened, "batch", "batches")} decoded`],
     isReport
       ? ["CPU per GB copied", totals.bytes_out ? `${(totals.cpu_s / (totals.bytes_out / 1e9)).toFixed(2)} s` : "–",
-        `${totals.cpu_s.toFixed(1)} CPU-seconds in all, from the start on`]
-      : ["CPU", cpu === null ? "–" : cpu.toFixed(2), "cores at work, of late"],
-    ["Memory", bytes(totals.rss_bytes), isReport ? "at most, of all processes" : "of all processes"],
+        `${totals.cpu_s.toFixed(1)} CPU-seconds since the start`]
+      : ["CPU", cpu === null ? "–" : cpu.toFixed(2), "cores in use, last 10 seconds"],
+    ["Memory", bytes(totals.rss_bytes), isReport ? "peak, all processes" : "all processes"],
     [isReport ? "Ran for" : "Up for", duration(totals.elapsed_s), plural(totals.retries, "retry", "retries")],
   ];
 }
@@ -179,25 +179,25 @@ function showWords(data) {
   show("title", `${about.source} → ${about.destination}`, (text) => [text]);
   document.title = `${word} – ${about.source} → ${about.destination} – shoal`;
   const until = isReport ? ` to ${time(data.now_ms)}` : "";
-  show("about", `${about.group === null ? "being prepared" : `group ${about.group}`} · ${isReport ? "from" : "since"} ${time(data.started_ms)}${until} · shoal ${about.version}`,
+  show("about", `${about.group === null ? "checking the clusters" : `group ${about.group}`} · ${isReport ? "from" : "since"} ${time(data.started_ms)}${until} · shoal ${about.version}`,
     (text) => [text]);
   show("headline", headline(data), (text) => [text]);
   show("tiles", tiles(data), (all) => all.map(([name, value, more]) =>
     element("div", { className: "tile" }, element("span", { className: "quiet" }, name),
       element("b", {}, value), element("span", { className: "quiet" }, more))));
-  show("stopped", troubles("Stopped", "Nothing more is copied of these, until the reason is gone.", data.stopped), troubleSection);
-  show("waiting", troubles("Waiting", "Time can heal these: the mirror retries them.", data.waiting), troubleSection);
+  show("stopped", troubles("Stopped", "The mirror copies nothing of these partitions until you remove the reason.", data.stopped), troubleSection);
+  show("waiting", troubles("Waiting", "These problems can end without you. The mirror retries until they do.", data.waiting), troubleSection);
   show("held_back", data.held_back.length ? data.held_back : null, (rows) => [
     element("h2", {}, "Open transactions at the source"),
-    table("A consumer of committed records gets nothing behind them; kafka-transactions.sh find-hanging names them.", [
+    table("A read_committed consumer, such as the mirror, reads no record after the start of an open transaction. kafka-transactions.sh find-hanging lists these transactions.", [
       ["Partition", "name", (row) => row.partition],
       ["Held back, records", "number", (row) => integer(row.records)],
       ["Seen since", "", (row) => time(row.since_ms)],
     ], rows),
   ]);
   show("incidents", data.incidents.length ? data.incidents : null, (rows) => [
-    element("h2", {}, "What happened to the clusters"),
-    table("The mirror went on after these; what is lost is lost.", [
+    element("h2", {}, "Incidents"),
+    table("The mirror continued after these incidents. Lost records stay lost.", [
       ["Partition", "name", (row) => row.partition],
       ["Incident", "", (row) => row.kind],
       ["Lost", "number", (row) => orDash(row.lost, integer)],
@@ -224,11 +224,11 @@ function showTables(data) {
       ["Rate", "number", (row) => orDash(row.bytes_per_s, (value) => `${bytes(value)}/s`)],
       ["Last commit", "number", (row) => orDash(row.commit_age_s, (age) => `${duration(age)} ${isReport ? "before the end" : "ago"}`)],
       ["State", "", partitionState],
-      ["Lane", "", (row) => orDash(row.process, String)],
+      ["Task's process", "", (row) => orDash(row.process, String)],
     ].filter(([heading]) => !(isReport && heading === "Rate"));
     const made = [
       element("h2", {}, "Slowest partitions"),
-      table(rows.length < count ? `The ${rows.length} furthest behind of ${integer(count)}; those that are stopped or wait come first.` : `All ${plural(count, "partition")}; those that are stopped or wait come first, then the furthest behind.`,
+      table(rows.length < count ? `The ${rows.length} furthest behind of ${integer(count)}; stopped and waiting partitions come first.` : `All ${plural(count, "partition")}; stopped and waiting partitions come first, then the furthest behind.`,
         columns, rows),
     ];
     if (!isReport && (rows.length < count || view.all)) {
@@ -238,8 +238,8 @@ function showTables(data) {
     return made;
   });
   show("processes", data.processes, (processes) => [
-    element("h2", {}, "Lanes and processes"),
-    table("A lane is a task of Spark, in a Python process of its own; Spark keeps those that have none for later.", [
+    element("h2", {}, "Tasks and processes"),
+    table("Each task of Spark runs in a Python process of its own. Spark keeps idle processes for later tasks.", [
       ["Process", "name", (row) => row.name],
       ["Kind", "", (row) => row.kind],
       ["Partitions", "number", (row) => orDash(row.partitions, integer)],
@@ -258,8 +258,8 @@ function showTables(data) {
       ["Partitions", "number", (row) => integer(row.partitions)],
       ["Records", "number", (row) => integer(row.records)],
       ["Bytes out", "number", (row) => bytes(row.bytes_out)],
-      ["Records a batch", "number", (row) => orDash(row.records_per_batch, (value) => value.toFixed(1))],
-      ["Bytes a batch", "number", (row) => orDash(row.bytes_per_batch, bytes)],
+      ["Records per batch", "number", (row) => orDash(row.records_per_batch, (value) => value.toFixed(1))],
+      ["Bytes per batch", "number", (row) => orDash(row.bytes_per_batch, bytes)],
       ["Lag, records", "number", (row) => integer(row.lag_records)],
       ["Stopped", "number", (row) => (row.stopped ? `${integer(row.stopped)} of ${integer(row.partitions)}` : "–")],
     ], topics.rows),
@@ -304,7 +304,7 @@ const timeAxis = () => ({
   ],
 });
 
-// Of values that are all 0 or unknown the axis would be a guess.
+// If all values are 0 or unknown, Plotly would guess the axis.
 const valueAxis = (unit, ...columns) => {
   const largest = Math.max(0, ...columns.flat().map((value) => value || 0));
   return { title: { text: unit }, ...(largest ? {} : { range: [0, 1], tickvals: [0] }) };
@@ -318,7 +318,7 @@ function speedUnit(...columns) {
   return largest ? SPEEDS.find(([, bytes]) => largest >= bytes) || SPEEDS[3] : SPEEDS[1];
 }
 
-// Between two samples, where there are two.
+// Rates between neighbouring samples.
 function rates(times, totals, factor) {
   return totals.slice(1).map((total, at) => {
     const seconds = (times[at + 1] - times[at]) / 1000;
@@ -340,7 +340,7 @@ const line = (name, times, values, series, more) => ({
   line: { color: colour(`--series-${series}`), width: 2 }, ...more,
 });
 
-// Areas are told apart by their patterns, too: colours alone are not seen by everybody.
+// Patterns distinguish the areas for users who cannot see the colours.
 const PROCESSES = [["driver", "driver", 1, "/"], ["jvm", "Spark's JVM", 2, "."], ["tasks", "tasks", 3, "x"]];
 
 function stacked(times, columnOf) {
@@ -379,20 +379,20 @@ function figures(data) {
   const memory = (key) => h[`${key}_rss_bytes`].map((value) => value / 1e6);
   const made = [
     ["throughput", "Bytes in against bytes out",
-      `In all ${bytes(data.totals.bytes_in)} came in and ${bytes(data.totals.bytes_out)} went out. What came in and did not go out was fetched twice, dropped, or is under way.`,
+      `In all ${bytes(data.totals.bytes_in)} came in and ${bytes(data.totals.bytes_out)} went out. The difference was fetched twice, was dropped, or is in flight.`,
       [line("in", later, inUnit(bytesIn), 1), line("out", later, inUnit(bytesOut), 2, { line: { color: colour("--series-2"), width: 2, dash: "dot" } })],
       layout({ xaxis: timeAxis(), yaxis: valueAxis(unit, bytesIn, bytesOut) })],
     ["lag", "Lag",
-      "What is at the source and not at the destination; of stopped partitions, too.",
+      "Records at the source that are missing at the destination, including those of stopped partitions.",
       [line("records", times, h.lag_records, 1), line("seconds", times, h.lag_s, 2, { yaxis: "y2", line: { color: colour("--series-2"), width: 2, dash: "dot" } })],
       layout({
         xaxis: timeAxis(),
         yaxis: valueAxis("records", h.lag_records),
         yaxis2: { exponentformat: "none", ...valueAxis("seconds", h.lag_s), overlaying: "y", side: "right", rangemode: "tozero", tickmode: "auto", showgrid: false, zeroline: false, fixedrange: true, automargin: true },
       })],
-    ["cpu", "CPU of the mover", "Cores at work, user and system. Of executors on other machines, their tasks are counted and their JVMs are not.",
+    ["cpu", "CPU of the mirror", "Cores in use, user and system time. Executors on other machines count with their tasks, without their JVMs.",
       stacked(later, cpu), layout({ xaxis: timeAxis(), yaxis: valueAxis("cores", cpu("driver"), cpu("jvm"), cpu("tasks")) })],
-    ["memory", "Memory of the mover", "Resident memory; what processes share is counted in each.",
+    ["memory", "Memory of the mirror", "Resident memory. Memory that processes share is counted in each of them.",
       stacked(times, memory), layout({ xaxis: timeAxis(), yaxis: valueAxis("MB", memory("driver"), memory("jvm"), memory("tasks")) })],
   ];
   const gc = rates(times, h.jvm_gc_s, 1000);
@@ -405,22 +405,22 @@ function figures(data) {
     barLayout("batches", decisions.map(([, count]) => count))]);
   const topics = data.topics.rows.filter((row) => row.bytes_per_batch !== null).slice(0, 12);
   made.push(["batches", "Batch sizes by topic",
-    topics.length ? "Bytes a batch on average, headers included: small batches are what makes a mirror slow." : "No batch was copied yet.",
+    topics.length ? "Average bytes per batch, headers included. Small batches make a mirror slow." : "No batch was copied yet.",
     bars(topics.map((row) => row.topic), topics.map((row) => row.bytes_per_batch), topics.map((row) => bytes(row.bytes_per_batch))),
-    barLayout("bytes a batch", topics.map((row) => row.bytes_per_batch))]);
+    barLayout("bytes per batch", topics.map((row) => row.bytes_per_batch))]);
   return made;
 }
 
 function gcSentence(seconds) {
   if (seconds === null) return "Spark's JVM has not started, or does not publish its garbage collections.";
-  return `Spark's JVM paused for ${milliseconds(seconds)} in all to collect garbage. It copies no record: tasks in Python do.`;
+  return `Spark's JVM paused for ${milliseconds(seconds)} in total to collect garbage. Records do not pass through the JVM: Python tasks copy them.`;
 }
 
 function conversionSentence({ unopened, opened, unopened_bytes: size, dropped }) {
   if (!unopened && !opened) return "No batch was copied yet.";
   const passed = size === null ? "" : ` with ${bytes(size)}`;
-  return `${plural(unopened, "batch", "batches")}${passed} went through as they were, neither decompressed nor compressed again; ` +
-    `${integer(opened)} had to be decoded; ${integer(dropped)} were dropped by their headers. A mirror that decodes opens each.`;
+  return `${plural(unopened, "batch", "batches")}${passed} were copied unchanged, without decompression; ` +
+    `${integer(opened)} were decoded; ${integer(dropped)} were dropped by their headers. A mirror that decodes opens every batch.`;
 }
 
 function place(id, title) {
@@ -437,7 +437,7 @@ function drawFigures(data) {
   for (const [id, , sentence, traces, figureLayout] of all) {
     const chart = document.getElementById(`chart-${id}`);
     show(`says-${id}`, sentence, (text) => [text]);
-    // Bars of nothing are no figure: the sentence says so.
+    // Without bars the sentence alone remains.
     chart.hidden = traces.every(({ type, x }) => type === "bar" && !x.length);
     if (chart.hidden) continue;
     chart.style.height = figureLayout.height ? `${figureLayout.height}px` : "";
@@ -493,12 +493,12 @@ function silent(error) {
   show("state", ["warn", words], () => [words]);
   document.getElementById("state").className = "pill warn";
   document.title = `${words} – shoal`;
-  const since = latest === null ? "" : ` What is below was so at ${time(latest.now_ms)}.`;
-  show("headline", `The mirror does not answer: it has ended, or cannot be reached.${since}`, (text) => [text]);
+  const since = latest === null ? "" : ` The data below is from ${time(latest.now_ms)}.`;
+  show("headline", `The mirror does not answer: it has ended, or is unreachable.${since}`, (text) => [text]);
   console.info(error.message);
 }
 
-// Nobody looks at a hidden page; it costs nothing then.
+// A hidden page sends no requests.
 document.addEventListener("visibilitychange", () => { if (!isReport && !document.hidden) poll(); });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { if (latest !== null) drawFigures(latest); });
 

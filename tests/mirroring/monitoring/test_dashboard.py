@@ -23,7 +23,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from shoal.cli.conversion_metrics import metrics_text
 from tests.metrics_fed import busy_metrics, labels_by_metric, parsed, samples
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "metrics.md").read_text(encoding="utf-8")
 
 #: What Prometheus adds to everything that it scrapes.

@@ -19,7 +19,7 @@ from shoal.net.address import Address
 from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
 from tests.browser import Browser, started_browser
-from tests.mirroring.page_reports import Told, expected, partition_of, report_of
+from tests.mirroring.monitoring.page.page_reports import Told, expected, partition_of, report_of
 from tests.two_brokers import ABORT, TwoBrokers, leads_elsewhere, wait_until
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("quick_retries")]
@@ -119,7 +119,7 @@ def test_a_lane_at_work_is_seen_from_its_start_to_its_end(browser: Browser, brok
         browser.wait_for(is_drawn)
         assert browser.text("#title") == "west.example:9092 → east.example:9092"
         assert "group shoal.west.east" in browser.text("#about")
-        assert "Everything that is known of is copied" in browser.text("#headline")
+        assert "All known records are copied" in browser.text("#headline")
         assert "All 3 partitions" in browser.text("#partitions")
         assert {
             name for name in ("orders-0", "orders-1", "clicks-0") if name in browser.text("#partitions")
@@ -401,7 +401,7 @@ def test_a_page_says_when_the_mirror_is_gone_and_when_it_is_back(browser: Browse
         browser.open(url(shown))
         browser.wait_for_text("1 partition stopped", "#state")
     browser.wait_for_text("Not answering", "#state")
-    assert "What is below was so at" in browser.text("#headline")
+    assert "The data below is from" in browser.text("#headline")
     with watch(Metrics(), None, shown.address):
         browser.wait_for_text("Starting", "#state")
 
@@ -471,8 +471,8 @@ def test_the_report_has_the_figures_and_asks_nobody(browser: Browser, report: Pa
     assert headings == [
         "Bytes in against bytes out",
         "Lag",
-        "CPU of the mover",
-        "Memory of the mover",
+        "CPU of the mirror",
+        "Memory of the mirror",
         "Garbage collection of Spark's JVM",
         "Conversions avoided",
         "Batch sizes by topic",
@@ -480,7 +480,7 @@ def test_the_report_has_the_figures_and_asks_nobody(browser: Browser, report: Pa
     assert [bool(traces(browser, figure)) for figure in FIGURES] == [True] * 7
     assert max(traces(browser, "memory")["tasks"]) == 320.0
     assert "has not started, or does not publish" in browser.text("#says-gc")
-    assert "Ended: not all is well" in browser.text("#state")
+    assert "Ended with problems" in browser.text("#state")
     assert "1,200,000 records in 25,200 batches were copied; 1 of 1,200 partitions stopped." in browser.text()
     assert "24,000 batches went through as they were" in browser.text("#says-decisions")
     assert "1,200 had to be decoded; 3,600 were dropped by their headers" in browser.text("#says-decisions")

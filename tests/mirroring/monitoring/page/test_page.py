@@ -23,7 +23,7 @@ from shoal.mirroring.monitoring.page.history import Sample, columns
 from shoal.mirroring.monitoring.page.report import check_report
 from shoal.mirroring.monitoring.processes import LocalProcesses
 from shoal.net.address import Address
-from tests.mirroring.page_reports import Told, expected, partition_of, report_of
+from tests.mirroring.monitoring.page.page_reports import Told, expected, partition_of, report_of
 from tests.two_brokers import ABORT, TwoBrokers, batches_of, wait_until
 
 ABOUT = About("west:9092", "east:9092", "shoal.west.east", ("topic a: keeps less",))
@@ -257,7 +257,7 @@ def test_a_lane_is_a_process_with_its_partitions_and_rate() -> None:
 
 
 def lanes(address: Address | None) -> dict[str, Any]:
-    return {row["name"]: row for row in data(address)["processes"] if row["kind"] == "lane"}
+    return {row["name"]: row for row in data(address)["processes"] if row["kind"] == "task"}
 
 
 def test_the_history_goes_on_while_nobody_looks() -> None:
@@ -300,10 +300,10 @@ def test_the_report_says_how_the_mirror_ended(file: Path, brokers: TwoBrokers) -
     ("changes", "words"),
     [
         ({"stopped": {"topic-0": "refused"}}, "1 of 1 partitions stopped"),
-        ({"interrupted": True}, "ended before all were"),
+        ({"interrupted": True}, "the mirror was interrupted"),
     ],
 )
-def test_a_report_says_where_not_all_is_well(file: Path, changes: dict[str, Any], words: str) -> None:
+def test_report_names_problems_of_the_end(file: Path, changes: dict[str, Any], words: str) -> None:
     with watch(report=file) as watching:
         watching.end(summary(**changes))
     ending = written(file)["ending"]
