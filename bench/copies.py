@@ -27,7 +27,7 @@ from shoal.client.coordinator import MemberId
 from shoal.mirroring.assignment import partitions_of
 from shoal.mirroring.model.first_start import FirstStart
 from shoal.mirroring.model.options import MirrorOptions
-from shoal.mirroring.model.position import Identity, MirrorPosition
+from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.prepare.copies import CopyWatch
@@ -46,7 +46,7 @@ def _commit_pairs(source: Cluster, destination: Cluster, partitions: list[TopicP
     for number, partition in enumerate(partitions):
         ours, theirs = (str(each[partition.topic].topic_id) for each in ids)
         pairs[partition] = MirrorPosition(
-            0, 0, Identity(number, 0), (0, 0), None, ours, theirs, 0, "0" * 16, -1,
+            0, 0, ProducerIdentity(number, 0), (0, 0), None, ours, theirs, 0, "0" * 16, -1,
             FirstStart.now().selecting(TopicSelection("copies.*")),
         )  # fmt: skip
     positions = GroupPositions(source, _GROUP, MemberId)

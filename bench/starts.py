@@ -36,7 +36,7 @@ from shoal.mirroring.model.copy_options import CopyOptions
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.task.partition import PartitionCopy
-from shoal.mirroring.task.resume import Watch, realign
+from shoal.mirroring.task.resume import Watch, resume_partitions
 from shoal.mirroring.task.task import run_copy_task
 
 _RESULTS = Path(__file__).parent / "results.md"
@@ -72,7 +72,7 @@ def _start(name: str, settings: CopyOptions, ranges: Sequence[CopyRange]) -> _St
         destination.refresh({each.destination.topic for each in copies})
         positions = GroupPositions(source, settings.group, MemberId)
         watch = Watch(lambda: False, lambda copy, reason: None)
-        errors = realign(copies, source, destination, positions, settings, watch)
+        errors = resume_partitions(copies, source, destination, positions, settings, watch)
         measured = _Start(name, time.perf_counter() - began, _cpu_s() - before, requests)
     assert not errors, next(iter(errors.values()))
     say(f"{name}: {measured.wall_s:.1f} s, {dict(requests)}")

@@ -22,7 +22,7 @@ from shoal.client.config import ClientConfig
 from shoal.client.coordinator import GroupMember, MemberId
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.options import MirrorOptions
-from shoal.mirroring.model.position import Identity, MirrorPosition
+from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
@@ -74,7 +74,15 @@ class Sides:
     def commit(self, source_offset: int, metadata: str | None = None, **changes: Any) -> None:
         """Commit the position of partition 0 in the mirror's group."""
         pair = MirrorPosition(
-            source_offset, source_offset, Identity(1, 0), (0, 0), None, None, None, -1, self.options().rules()
+            source_offset,
+            source_offset,
+            ProducerIdentity(1, 0),
+            (0, 0),
+            None,
+            None,
+            None,
+            -1,
+            self.options().rules(),
         )
         committed = replace(pair, **changes).to_committed()
         if metadata is not None:
@@ -228,7 +236,9 @@ def test_what_would_stop_a_partition_is_a_warning(
 def test_clusters_that_are_swapped_after_a_mirror_are_a_warning(sides: Sides) -> None:
     sides.destination.create_topic("orders", partitions=2)
     assert sides.found()["warnings"] == []
-    pair = MirrorPosition(50, 50, Identity(1, 0), (0, 0), None, None, None, -1, sides.options().rules())
+    pair = MirrorPosition(
+        50, 50, ProducerIdentity(1, 0), (0, 0), None, None, None, -1, sides.options().rules()
+    )
     reverse = f"shoal.{sides.destination.cluster_id}.{sides.source.cluster_id}"
     config, _ = ClientConfig.from_properties("source", {"bootstrap.servers": sides.destination.bootstrap})
     with Cluster(config) as cluster:

@@ -19,12 +19,12 @@ from shoal.client.committed_offsets import Committed
 from shoal.client.coordinator import MemberId
 from shoal.errors import ConfigError, Stopped
 from shoal.mirroring.control import ControlConnection, ControlServer
-from shoal.mirroring.model.position import Identity, MirrorPosition
+from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from tests.fuzz.damage import mutated
 from tests.fuzz.effort import bounded, effort
 
 COMMITTED = MirrorPosition(
-    10, 7, Identity(5, 0), (2, 0), 4_000_000_000, "source-id", None, 3, "rules", 2
+    10, 7, ProducerIdentity(5, 0), (2, 0), 4_000_000_000, "source-id", None, 3, "rules", 2
 ).to_committed()
 
 JSON = st.recursive(

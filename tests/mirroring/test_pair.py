@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from shoal.client.committed_offsets import Committed
 from shoal.errors import ConfigError
 from shoal.mirroring.model.first_start import FirstStart
-from shoal.mirroring.model.position import Identity, MirrorPosition
+from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 
 OFFSETS = st.integers(0, 2**63 - 1)
 TOPIC_IDS = st.none() | st.uuids().map(str)
 IDENTITIES = st.builds(
-    Identity, st.integers(0, 2**63 - 1), st.integers(0, 2**15 - 1), st.integers(-(2**63), 2**63 - 1)
+    ProducerIdentity, st.integers(0, 2**63 - 1), st.integers(0, 2**15 - 1), st.integers(-(2**63), 2**63 - 1)
 )
 
-PAIR = MirrorPosition(10, 7, Identity(5, 0), (2, 0), 4_000_000_000, "source-id", None, 3, "rules", 2)
+PAIR = MirrorPosition(10, 7, ProducerIdentity(5, 0), (2, 0), 4_000_000_000, "source-id", None, 3, "rules", 2)
 
 
 @given(
@@ -148,4 +148,4 @@ def test_whatever_was_committed_is_a_pair_none_or_refused(metadata: str) -> None
     ],
 )
 def test_the_sequence_of_a_batch_is_where_it_lands(offset: int, base: int, sequence: int) -> None:
-    assert Identity(5, 0, base).sequence(offset) == sequence
+    assert ProducerIdentity(5, 0, base).sequence(offset) == sequence

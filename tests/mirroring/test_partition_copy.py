@@ -181,15 +181,15 @@ def test_refused_batch_stops_its_partition_however_long_aligning_takes(
 ) -> None:
     """A comparison of the logs may take minutes, and a refusal minutes later counts as the first."""
     late_s = 0.0
-    clock, align = time.monotonic, realign_module.realign
+    clock, align = time.monotonic, realign_module.resume_partitions
 
-    def realign(*args: Any) -> Any:
+    def resume_partitions(*args: Any) -> Any:
         nonlocal late_s
         late_s += 2 * suspicion._FORGET_AFTER_S
         return align(*args)
 
     monkeypatch.setattr(time, "monotonic", lambda: clock() + late_s)
-    monkeypatch.setattr(carrier, "realign", realign)
+    monkeypatch.setattr(carrier, "resume_partitions", resume_partitions)
     history.plain(1, 1)
     brokers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, times=None)
     (stopped,) = brokers.start().result().stopped
@@ -201,9 +201,9 @@ def test_second_refusal_after_a_long_outage_counts_as_the_first(
 ) -> None:
     """Tries to align that fail, each for as long as a request may take, are no work on the partition."""
     late_s, tries = 0.0, 0
-    clock, align = time.monotonic, realign_module.realign
+    clock, align = time.monotonic, realign_module.resume_partitions
 
-    def realign(copies: Sequence[PartitionCopy], *args: Any) -> Any:
+    def resume_partitions(copies: Sequence[PartitionCopy], *args: Any) -> Any:
         nonlocal late_s, tries
         tries += 1
         if not 2 <= tries <= 21:
@@ -212,7 +212,7 @@ def test_second_refusal_after_a_long_outage_counts_as_the_first(
         return {copy.source: BrokerError(ErrorCode.REQUEST_TIMED_OUT, "topic-0") for copy in copies}
 
     monkeypatch.setattr(time, "monotonic", lambda: clock() + late_s)
-    monkeypatch.setattr(carrier, "realign", realign)
+    monkeypatch.setattr(carrier, "resume_partitions", resume_partitions)
     history.plain(1, 1)
     brokers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, times=2)
     result = brokers.start().result()

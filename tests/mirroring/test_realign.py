@@ -51,7 +51,7 @@ def stopped_with(brokers: TwoBrokers, *sentences: str) -> None:
     assert brokers.destination.log("topic").log_end_offset == end
 
 
-# Identity and sequence
+# ProducerIdentity and sequence
 
 
 def test_a_new_lane_writes_with_the_identity_of_the_one_before(brokers: TwoBrokers, history: History) -> None:

@@ -685,7 +685,7 @@ def test_lane_unknown_code_of_fetch_keeps_its_number(brokers: TwoBrokers, histor
     assert brokers.copied() == history.committed
 
 
-def test_lane_unknown_outcome_of_produce_is_realigned(brokers: TwoBrokers, history: History) -> None:
+def test_lane_unknown_outcome_of_produce_is_resumed(brokers: TwoBrokers, history: History) -> None:
     history.plain(*[1] * 8)
     let_pass(brokers.destination, ApiKey.PRODUCE, 2)
     brokers.destination.faults.add(

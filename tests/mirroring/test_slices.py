@@ -440,7 +440,7 @@ def test_a_slice_goes_on_while_a_partition_is_aligned(
     driver.server.close()
 
 
-def test_a_task_that_is_repeated_realigns(brokers: TwoBrokers, history: History, driver: Driver) -> None:
+def test_a_task_that_is_repeated_resumes(brokers: TwoBrokers, history: History, driver: Driver) -> None:
     """The first attempt took what the last slice left, copied, and died."""
     history.plain(2, 3)
     with driver.slice():

@@ -10,7 +10,7 @@ import pytest
 from shoal.client.cluster import Cluster
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, CorruptBatch, Disconnected, ShoalError, UnsupportedBatch
-from shoal.mirroring.model.position import Identity
+from shoal.mirroring.model.position import ProducerIdentity
 from shoal.mirroring.task import write_rows as module
 from shoal.mirroring.task.write_rows import WrittenRun, new_writer, write_rows
 from shoal.protocol.apis import ApiKey
@@ -50,7 +50,11 @@ def row(offset: int, count: int = 2, *, topic: str = "topic", partition: int = 0
 
 
 def write(
-    brokers: TwoBrokers, rows: Sequence[Row], *, allow_gaps: bool = False, writer: Identity | None = None
+    brokers: TwoBrokers,
+    rows: Sequence[Row],
+    *,
+    allow_gaps: bool = False,
+    writer: ProducerIdentity | None = None,
 ) -> list[WrittenRun]:
     destination = brokers.settings.destination
     writer = writer or new_writer(destination)
@@ -182,12 +186,12 @@ def test_an_error_fails_the_task_and_a_second_one_goes_on(
 
 
 @pytest.fixture
-def writer(brokers: TwoBrokers) -> Identity:
+def writer(brokers: TwoBrokers) -> ProducerIdentity:
     return new_writer(brokers.settings.destination)
 
 
 @pytest.fixture
-def late(brokers: TwoBrokers, writer: Identity, monkeypatch: pytest.MonkeyPatch) -> bytes:
+def late(brokers: TwoBrokers, writer: ProducerIdentity, monkeypatch: pytest.MonkeyPatch) -> bytes:
     """A batch of a first attempt that failed, and is still on its way."""
     requests = Requests(monkeypatch, module)
     let_pass(brokers.destination, ApiKey.PRODUCE, 2)
@@ -201,7 +205,7 @@ ONCE = [b"topic-0 at %d" % offset for offset in range(10)]
 
 
 def test_late_request_behind_the_second_attempt_is_not_written_again(
-    brokers: TwoBrokers, writer: Identity, late: bytes
+    brokers: TwoBrokers, writer: ProducerIdentity, late: bytes
 ) -> None:
     write(brokers, ROWS, writer=writer)
     arrive(brokers.settings.destination, [late])
@@ -209,7 +213,7 @@ def test_late_request_behind_the_second_attempt_is_not_written_again(
 
 
 def test_late_request_behind_the_look_at_the_log_is_not_written_again(
-    brokers: TwoBrokers, writer: Identity, late: bytes, monkeypatch: pytest.MonkeyPatch
+    brokers: TwoBrokers, writer: ProducerIdentity, late: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bounds = module._bounds
 
@@ -224,7 +228,7 @@ def test_late_request_behind_the_look_at_the_log_is_not_written_again(
 
 
 def test_late_request_before_the_look_at_the_log_fails_the_attempt_and_doubles_nothing(
-    brokers: TwoBrokers, writer: Identity, late: bytes, monkeypatch: pytest.MonkeyPatch
+    brokers: TwoBrokers, writer: ProducerIdentity, late: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bounds = module._bounds
 
@@ -248,7 +252,7 @@ def test_rows_of_a_writer_without_read_are_written(brokers: TwoBrokers) -> None:
 
 
 def test_rows_behind_those_of_another_writer_follow_with_the_same_identity(
-    brokers: TwoBrokers, writer: Identity
+    brokers: TwoBrokers, writer: ProducerIdentity
 ) -> None:
     write(brokers, ROWS[:2], writer=writer)
     brokers.destination.log("topic").store(memoryview(batches.batch(1, base_offset=5)))

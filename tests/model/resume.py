@@ -4,7 +4,7 @@ A model of the resume protocol: one mirrored partition, and everything that can 
 The source is the records 0, 1, 2, …; at the destination they must be a prefix
 of exactly that, at any time and whatever happens. The mirror's half has the
 names of the code's state machine (``shoal.mirroring.task.partition``, ``route``
-and ``realign``): ``align``, ``next_to_send``, ``acknowledge``, ``lose_track``,
+and ``resume``): ``align``, ``next_to_send``, ``acknowledge``, ``lose_track``,
 ``commit``. The broker's half is Kafka's: a leader and one follower in the
 in-sync replicas, acks=all, producer state by producer id.
 
@@ -85,8 +85,8 @@ class Bounds:
     foreign: int = 0
 
 
-class Identity(NamedTuple):
-    """As :class:`shoal.mirroring.model.position.Identity`."""
+class ProducerIdentity(NamedTuple):
+    """As :class:`shoal.mirroring.model.position.ProducerIdentity`."""
 
     producer_id: int
     producer_epoch: int = 0
@@ -95,7 +95,7 @@ class Identity(NamedTuple):
     def sequence(self, destination_offset: int) -> int:
         return destination_offset - self.base
 
-    def moved(self, by: int) -> Identity:
+    def moved(self, by: int) -> ProducerIdentity:
         return self._replace(base=self.base + by)
 
 
@@ -104,7 +104,7 @@ class MirrorPosition(NamedTuple):
 
     source_offset: int
     destination_offset: int
-    identity: Identity
+    identity: ProducerIdentity
 
 
 class Batch(NamedTuple):
@@ -139,7 +139,7 @@ class Copy(NamedTuple):
         landed: Where the first of them was written; it waits for the follower.
         is_failed: The answers to what is in flight mean nothing any more.
         node: The broker that answered for the log end, and that it is connected to.
-        log_end: The destination's, as it was answered to a realign that goes on.
+        log_end: The destination's, as it was answered to a partition that resumes.
         stopped: Why it gave up.
 
     """
@@ -292,7 +292,7 @@ class Resume:
         copy = state.copy
         if copy.stopped is None:
             if not copy.aligned:
-                yield from self._realign(state)
+                yield from self._ask_log_end(state)
             else:
                 yield from self._next_to_send(state)
             if copy.pair is not None and copy.pair != state.committed:
@@ -306,7 +306,7 @@ class Resume:
                 self._close(state)._replace(copy=Copy(), process=state.process + 1),
             )
 
-    def _realign(self, state: State) -> Iterator[tuple[str, State]]:
+    def _ask_log_end(self, state: State) -> Iterator[tuple[str, State]]:
         """Ask where the destination's log ends; then, when that can be believed, go on behind it."""
         copy = state.copy
         if copy.in_flight:
@@ -337,7 +337,7 @@ class Resume:
     def _begin(self, state: State, log_end: int) -> tuple[str, State]:
         """Without a pair: behind what is there, as a tail that is found in the source would say."""
         others = others_of(self._between(state.log, 0, log_end))
-        pair = MirrorPosition(log_end - others, log_end, Identity(state.process))
+        pair = MirrorPosition(log_end - others, log_end, ProducerIdentity(state.process))
         if Rule.FIRST_PAIR_FIRST in self.rules:
             state = state._replace(committed=pair)
         return f"begins at {log_end}", self._align(state, pair)
@@ -354,7 +354,7 @@ class Resume:
         others = others_of(between)
         identity = pair.identity
         if Rule.SAME_IDENTITY not in self.rules and state.process != identity.producer_id:
-            identity = Identity(state.process)
+            identity = ProducerIdentity(state.process)
         if others:
             if self.behind is Behind.STOP:
                 return self._stop(state, "foreign records")
@@ -370,9 +370,9 @@ class Resume:
             state = state._replace(committed=aligned)
         return f"aligned at ({source_offset}, {log_end})", self._align(state, aligned)
 
-    def _behind_others(self, identity: Identity, others: int, log_end: int) -> Identity:
+    def _behind_others(self, identity: ProducerIdentity, others: int, log_end: int) -> ProducerIdentity:
         if self.behind is Behind.NEW_EPOCH:
-            return Identity(identity.producer_id, identity.producer_epoch + 1, base=log_end)
+            return ProducerIdentity(identity.producer_id, identity.producer_epoch + 1, base=log_end)
         return identity.moved(others)
 
     @staticmethod
@@ -428,7 +428,7 @@ class Resume:
         if by < 0 or (by > 0 and self.behind is Behind.STOP):
             return self._stop(state, "landed elsewhere")[1]
         if by > 0 and self.behind is Behind.NEW_EPOCH:
-            # The identity cannot match any more; realigning counts who wrote what.
+            # The identity cannot match any more; resuming counts who wrote what.
             return state._replace(copy=self._lose_track(rest))
         # displace
         pair = MirrorPosition(

@@ -6,7 +6,7 @@ everything that it sent is acknowledged, and committed unless the coordinator
 did not answer. The next task goes on from there without asking both clusters
 what they hold, and commits what is not committed yet. The driver keeps it in
 between, and gives it away once: a task that is repeated finds nothing, and
-realigns; and what an older attempt says of a partition that another has taken
+resumes; and what an older attempt says of a partition that another has taken
 since is not believed. When the mirror's place in its group was interrupted, nothing is
 kept: somebody else may have written.
 """

@@ -198,7 +198,7 @@ class GroupLock:
         Subscribe to more, with the next heartbeat; from any thread.
 
         A group's committed offsets expire where no member subscribes to their topic.
-        The tasks have to realign then: the group's generation is a new one.
+        The tasks have to resume then: the group's generation is a new one.
 
         """
         topics = {each.topic for each in self._assignment}

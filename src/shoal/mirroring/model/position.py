@@ -17,7 +17,7 @@ from ...client.committed_offsets import Committed
 from ...errors import ConfigError
 from .first_start import FirstStart
 
-__all__ = ["SEQUENCES", "Identity", "MirrorPosition", "topic_id_of"]
+__all__ = ["SEQUENCES", "MirrorPosition", "ProducerIdentity", "topic_id_of"]
 
 #: In front of the JSON; the number is the version of its layout.
 _ANY_VERSION = "shoal"
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ProducerIdentity:
     """
     Who writes to a destination partition.
 
@@ -56,7 +56,7 @@ class Identity:
         """Whether sequences are the offsets themselves: what a broker that compares the two asks for."""
         return self.base % SEQUENCES == 0
 
-    def moved(self, by: int) -> Identity:
+    def moved(self, by: int) -> ProducerIdentity:
         """Return the same writer where its next sequence lands so many offsets later than it would have."""
         return replace(self, base=self.base + by)
 
@@ -86,7 +86,7 @@ class MirrorPosition:
 
     source_offset: int
     destination_offset: int
-    identity: Identity
+    identity: ProducerIdentity
     origin: tuple[int, int]
     last_batch: int | None
     source_topic_id: str | None
@@ -142,7 +142,9 @@ class MirrorPosition:
         return cls(
             source_offset,
             _offset(values["destination"]),
-            Identity(_offset(producer_id), _number(producer_epoch, 0, 15), _number(base, -(2**63), 63)),
+            ProducerIdentity(
+                _offset(producer_id), _number(producer_epoch, 0, 15), _number(base, -(2**63), 63)
+            ),
             (_offset(origin_source), _offset(origin_destination)),
             None if values["last"] is None else _number(values["last"], 0, 32),
             None if source_topic_id is None else _of(str, source_topic_id),

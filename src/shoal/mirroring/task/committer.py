@@ -117,7 +117,7 @@ class Commits:
         Commit all that was acknowledged, and wait for it.
 
         Where the driver asked for an end, that is tried for a shorter while, and may fail for a reason that
-        time can heal: the next slice's tasks commit it, or the next start realigns.
+        time can heal: the next slice's tasks commit it, or the next start resumes.
 
         Raises:
             Stopped: The driver is gone.

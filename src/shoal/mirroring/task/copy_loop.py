@@ -119,7 +119,7 @@ class CopyLoop:
     Copies partitions that share a source leader and a destination leader.
 
     :meth:`run` returns when each of them is done, stopped, or has left: one
-    that fails leaves at once, and finds its way back by being realigned.
+    that fails leaves at once, and finds its way back by being resumed.
 
     """
 
@@ -347,7 +347,7 @@ class CopyLoop:
     def _source_refuses(self, copy: PartitionCopy, error_code: int) -> None:
         code = ErrorCode.of(error_code)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
-            # Realigning finds out which end of the log it is, and what to do about it.
+            # Resuming finds out which end of the log it is, and what to do about it.
             offset = copy.fetch_offset
             copy.lose_track()
             copy.out_of_range = True
@@ -360,7 +360,7 @@ class CopyLoop:
             copy.lose_track()
             copy.wait(f"the source's leader ({code.name})")
         elif code.may_pass:
-            # The log is the same, so there is nothing to realign.
+            # The log is the same, so there is nothing to resume.
             copy.wait(
                 f"{self._source} to send offset {copy.fetch_offset}: the broker answers Fetch with "
                 f"{named_code(error_code)}; the broker's log has the reason"
@@ -461,7 +461,7 @@ class CopyLoop:
 
     def _acknowledge(self, copy: PartitionCopy, answer: ProduceOutcome) -> None:
         if not copy.in_flight:
-            return  # it failed with an earlier request; realigning will tell what became of this one
+            return  # it failed with an earlier request; resuming will tell what became of this one
         batches = copy.in_flight.popleft()
         if answer.error_code:
             self._destination_refuses(copy, batches, answer)
@@ -492,7 +492,7 @@ class CopyLoop:
             copy.stop_for(incident)
         elif not is_later:
             # It may be the answer to an older batch that the broker took for the same: nothing was
-            # written then. Realigning finds out what is there.
+            # written then. Resuming finds out what is there.
             copy.lose_track()
             copy.wait(incident.reason)
         else:

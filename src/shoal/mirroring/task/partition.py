@@ -595,7 +595,7 @@ class PartitionCopy:
         return is_joined and (refused.records_count > 1 or not self._decodes_all)
 
     def leave_out(self, refused: Sequence[OutboundBatch], reason: str) -> None:
-        """Prepare to go on behind what the destination refuses, after realigning."""
+        """Prepare to go on behind what the destination refuses, after resuming."""
         self.lose_track()
         assert self.pair is not None
         records = sum(each.records_count for each in refused)
@@ -609,7 +609,7 @@ class PartitionCopy:
 
     def make_smaller(self, refused: OutboundBatch) -> bool:
         """
-        Prepare to send a batch that is too large for the destination in smaller ones, after realigning.
+        Prepare to send a batch that is too large for the destination in smaller ones, after resuming.
 
         Returns:
             Whether that can be: it was decoded anyway, and has more than one record.

@@ -34,7 +34,7 @@ from .committer import Commits, can_heal
 from .copy_loop import FETCH_MAX_WAIT_MS, CopyLoop
 from .partition import PartitionCopy
 from .reports import partition_report
-from .resume import Watch, leader_epochs_of, realign, still_aligned, take_over
+from .resume import Watch, leader_epochs_of, resume_partitions, still_aligned, take_over
 
 __all__ = ["LeaderPairWorker"]
 
@@ -158,7 +158,7 @@ class LeaderPairWorker:
                 cluster.abort_connecting()
 
     def disown(self) -> None:
-        """Nobody waits for this carrier any more: it does nothing more; its partitions will be realigned."""
+        """Nobody waits for this carrier any more: it does nothing more; its partitions will be resumed."""
         self._control.disowned = True
 
     @property
@@ -369,7 +369,7 @@ class LeaderPairWorker:
         began_at = time.monotonic()
         try:
             watch = Watch(lambda: self._control.stop_requested, self._report_waiting)
-            errors = realign(
+            errors = resume_partitions(
                 copies, self._source, self._destination, self._commits.positions, self._settings, watch
             )
         finally:

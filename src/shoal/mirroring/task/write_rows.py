@@ -29,7 +29,7 @@ from ...error_codes import ErrorCode
 from ...errors import BrokerError, CorruptBatch, ShoalError, UnsupportedBatch
 from ...records import Decision, RecordBatch, decide, fingerprint, split, stamp, verify_crc
 from ...topic_partition import TopicPartition
-from ..model.position import Identity
+from ..model.position import ProducerIdentity
 
 __all__ = ["WrittenRun", "new_writer", "write_rows"]
 
@@ -48,7 +48,7 @@ class WrittenRun:
     destination_start: int
 
 
-def new_writer(destination: ClientConfig) -> Identity:
+def new_writer(destination: ClientConfig) -> ProducerIdentity:
     """
     Return the identity that all attempts of all tasks of a job write with.
 
@@ -57,7 +57,7 @@ def new_writer(destination: ClientConfig) -> Identity:
 
     """
     with Cluster(destination) as cluster:
-        return Identity(*patiently(lambda: init_producer_id(cluster), patience_s=_PATIENCE_S))
+        return ProducerIdentity(*patiently(lambda: init_producer_id(cluster), patience_s=_PATIENCE_S))
 
 
 def write_rows(
@@ -65,7 +65,7 @@ def write_rows(
     destination: ClientConfig,
     name_of: Callable[[str], str],
     allow_gaps: bool,
-    writer: Identity,
+    writer: ProducerIdentity,
 ) -> Iterator[WrittenRun]:
     """
     Write rows with bytes, each partition's in the order of its offsets.
@@ -129,7 +129,7 @@ def _check_order(topic: str, number: int, batches: Sequence[RecordBatch], allow_
 
 
 def _write_partition(
-    cluster: Cluster, partition: TopicPartition, batches: Sequence[RecordBatch], writer: Identity
+    cluster: Cluster, partition: TopicPartition, batches: Sequence[RecordBatch], writer: ProducerIdentity
 ) -> int:
     """Write what is not there yet, one request at a time; return where the first batch is."""
     cluster.refresh([partition.topic])

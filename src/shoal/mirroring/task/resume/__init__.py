@@ -10,7 +10,6 @@ sentence or is gone on from, as its policy says.
 """
 
 from .adopt import Watch
-from .align import realign
-from .takeover import leader_epochs_of, still_aligned, take_over
+from .align import leader_epochs_of, resume_partitions, still_aligned, take_over
 
-__all__ = ["Watch", "leader_epochs_of", "realign", "still_aligned", "take_over"]
+__all__ = ["Watch", "leader_epochs_of", "resume_partitions", "still_aligned", "take_over"]

@@ -1,4 +1,4 @@
-"""Put the partitions of a lane where their destinations are."""
+"""Align the partitions of a task with their destinations, from a committed position or an inherited one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import replace
 from ....client.cluster import Cluster
 from ....errors import ShoalError
 from ....topic_partition import TopicPartition
+from ...control.handover import InheritedPosition
 from ...model.copy_options import CopyOptions
 from ...model.incidents import Incident
 from ...model.position import MirrorPosition
@@ -19,10 +20,10 @@ from .begin import begin
 from .logs import Clusters, destination_logs, source_logs
 from .resume import Resumption
 
-__all__ = ["realign"]
+__all__ = ["leader_epochs_of", "resume_partitions", "still_aligned", "take_over"]
 
 
-def realign(
+def resume_partitions(
     copies: Sequence[PartitionCopy],
     source: Cluster,
     destination: Cluster,
@@ -136,3 +137,72 @@ def _leave_out(copy: PartitionCopy, pair: MirrorPosition, incidents: list[Incide
         return pair  # it is met again
     incidents.append(left_out.incident)
     return replace(pair, source_offset=left_out.end, source_leader_epoch=left_out.leader_epoch)
+
+
+# Without asking the clusters
+
+
+def take_over(
+    copies: Sequence[PartitionCopy], source: Cluster, destination: Cluster, settings: CopyOptions
+) -> list[tuple[PartitionCopy, InheritedPosition]]:
+    """
+    Align the partitions that a former task left, where nothing happened to either cluster since.
+
+    Nobody is asked. What is not taken over now has to be resumed, now and later.
+
+    Returns:
+        The partitions that are aligned now, and how they were left.
+
+    """
+    taken = []
+    for copy in copies:
+        left, copy.left = copy.left, None
+        if left is not None and _still_holds(left, copy, source, destination, settings):
+            copy.align(left.pair)
+            copy.leader_epochs = left.leader_epochs
+            taken.append((copy, left))
+    return taken
+
+
+def leader_epochs_of(copy: PartitionCopy, source: Cluster, destination: Cluster) -> tuple[int, int]:
+    """Return both sides' leader epochs, as the metadata have them; raises where there is no leader."""
+    return source.partition(copy.source).leader_epoch, destination.partition(copy.destination).leader_epoch
+
+
+def still_aligned(copy: PartitionCopy, source: Cluster, destination: Cluster) -> bool:
+    """
+    Return whether both topics, and both leaders' epochs, are those that a copy is aligned with.
+
+    Raises:
+        BrokerError: A partition has no leader, or its topic does not exist.
+
+    """
+    assert copy.pair is not None, "it is aligned"
+    return (
+        copy.leader_epochs == leader_epochs_of(copy, source, destination)
+        and _is_same(copy.pair.source_topic_id, topic_id(source, copy.source))
+        and _is_same(copy.pair.destination_topic_id, topic_id(destination, copy.destination))
+    )
+
+
+def _is_same(then: str | None, now: str | None) -> bool:
+    """Compare topic ids; a broker that is too old to send any proves nothing."""
+    return then is None or now is None or then == now
+
+
+def _still_holds(
+    left: InheritedPosition, copy: PartitionCopy, source: Cluster, destination: Cluster, settings: CopyOptions
+) -> bool:
+    """Whether both topics are those of then, and neither partition has had an election since."""
+    pair = left.pair
+    try:
+        leader_epochs = leader_epochs_of(copy, source, destination)
+    except ShoalError:
+        return False
+    return (
+        copy.pair is None
+        and pair.rules == settings.rules
+        and pair.source_topic_id == topic_id(source, copy.source)
+        and pair.destination_topic_id == topic_id(destination, copy.destination)
+        and left.leader_epochs == leader_epochs
+    )

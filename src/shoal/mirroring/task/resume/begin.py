@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...model.incidents import Delivery, Incident
-from ...model.position import Identity, MirrorPosition
+from ...model.position import MirrorPosition, ProducerIdentity
 from ...other_groups import topic_id
 from ..partition import PartitionCopy
 from .logs import Clusters, DestinationLog
@@ -81,6 +81,6 @@ def first_pair(
     )
 
 
-def new_identity(clusters: Clusters, base: int = 0) -> Identity:
-    """Return a writer that no partition knows; ``base`` as in :class:`~...model.position.Identity`."""
-    return Identity(*clusters.new_producer, base)
+def new_identity(clusters: Clusters, base: int = 0) -> ProducerIdentity:
+    """Return a writer that no partition knows; for ``base`` see :class:`ProducerIdentity`."""
+    return ProducerIdentity(*clusters.new_producer, base)

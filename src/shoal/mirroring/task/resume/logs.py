@@ -22,7 +22,7 @@ __all__ = ["Clusters", "DestinationLog", "SourceLog", "destination_logs", "sourc
 
 @dataclass(frozen=True)
 class Clusters:
-    """Whom realigning asks, and by which rules."""
+    """Whom resuming asks, and by which rules."""
 
     source: Cluster
     destination: Cluster

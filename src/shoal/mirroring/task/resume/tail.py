@@ -21,7 +21,7 @@ from ....errors import BrokerError, CorruptBatch, ShoalError, UnsupportedBatch
 from ....records import BatchHeader, Decision, Fingerprint, Record, RecordBatch, fingerprint, read_records
 from ....topic_partition import TopicPartition
 from ...model.offset_map import add_run
-from ...model.position import Identity, MirrorPosition
+from ...model.position import MirrorPosition, ProducerIdentity
 from ..partition import PartitionCopy
 from ..rebuilder import records_to_mirror
 from .logs import Clusters, DestinationLog
@@ -125,7 +125,7 @@ def last_data_batch(clusters: Clusters, copy: PartitionCopy, log: DestinationLog
 
 
 def last_batch_by(
-    clusters: Clusters, copy: PartitionCopy, log: DestinationLog, identity: Identity
+    clusters: Clusters, copy: PartitionCopy, log: DestinationLog, identity: ProducerIdentity
 ) -> Tail | None:
     """Return the last batch in all the log that a producer identity wrote, wherever; raises likewise."""
     everything = log.end - log.start
@@ -183,12 +183,12 @@ def _changed(clusters: Clusters, copy: PartitionCopy) -> BrokerError:
     return BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, where, "its log changed meanwhile")
 
 
-def is_ours(header: BatchHeader, identity: Identity) -> bool:
+def is_ours(header: BatchHeader, identity: ProducerIdentity) -> bool:
     """Whether a batch was written by a producer identity at the place that its sequence says."""
     return is_by(header, identity) and header.base_sequence == identity.sequence(header.base_offset)
 
 
-def is_by(header: BatchHeader, identity: Identity) -> bool:
+def is_by(header: BatchHeader, identity: ProducerIdentity) -> bool:
     """Whether a producer identity wrote a batch, wherever."""
     writer = (header.producer_id, header.producer_epoch)
     return writer == (identity.producer_id, identity.producer_epoch)
