@@ -1,9 +1,10 @@
-"""A request as its handler sees it, apart from its body."""
+"""A request's circumstances, as its handler sees them: everything but its body."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from ..error_codes import ErrorCode
 from ..protocol.apis import ApiKey
@@ -12,20 +13,29 @@ from .faults import Fault
 
 __all__ = ["Call"]
 
+#: The first version of each API that has PRODUCER_FENCED (KIP-588); a group coordinator never returns it.
+_FENCED_FROM = {
+    ApiKey.INIT_PRODUCER_ID: 4,
+    ApiKey.ADD_PARTITIONS_TO_TXN: 2,
+    ApiKey.ADD_OFFSETS_TO_TXN: 2,
+    ApiKey.END_TXN: 2,
+    ApiKey.TXN_OFFSET_COMMIT: 1 << 15,
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """
-    Who asks what, and the fault that the request meets, if it meets one.
+    The client, the version and the fault of one request.
 
     Attributes:
         api: The API.
-        version: Of the request, and so of the response.
-        client_id: As the client calls itself.
-        client_host: Its address.
-        fault: What a test wants to go wrong.
-        has_hung_up: Tells whether the client did, which does not wait for the answer then.
-        may_wait: Whether the request may wait for something; a large one would keep its memory meanwhile.
+        version: The version of the request, and so of the response.
+        client_id: The client's own name for itself.
+        client_host: The client's address.
+        fault: The failure that a test ordered for this request.
+        has_hung_up: Returns whether the client closed the connection.
+        may_wait: Whether the request may wait. A large one must not: it would keep its memory meanwhile.
 
     """
 
@@ -37,35 +47,22 @@ class Call:
     has_hung_up: Callable[[], bool] = lambda: False
     may_wait: bool = True
 
-    def check_before(self, topic: str = "", partition: int = -1) -> None:
+    def check_fault(self, effect: Literal["before", "after"], topic: str = "", partition: int = -1) -> None:
         """
-        Let a fault refuse the request, or its part for one partition, before it has any effect.
+        Raise the fault's error, if it has one that is due before or after the effect of this part.
 
         Raises:
             ApiError: With the fault's error.
 
         """
-        self._check("before", topic, partition)
-
-    def check_after(self, topic: str = "", partition: int = -1) -> None:
-        """
-        Let a fault answer an error for what took effect.
-
-        Raises:
-            ApiError: With the fault's error.
-
-        """
-        self._check("after", topic, partition)
-
-    def code_of(self, refused: ApiError, *, fenced_from: int) -> ErrorCode:
-        """Return a refusal's code; PRODUCER_FENCED is none that a version before that one knows (KIP-588)."""
-        if refused.code is ErrorCode.PRODUCER_FENCED and self.version < fenced_from:
-            return ErrorCode.INVALID_PRODUCER_EPOCH
-        return refused.code
-
-    def _check(self, effect: str, topic: str, partition: int) -> None:
         fault = self.fault
         if fault is None or fault.error is None or fault.effect != effect:
             return
         if not topic or fault.concerns(topic, partition):
-            raise ApiError(fault.error, "a fault that a test asked for")
+            raise ApiError(fault.error, "a fault that a test ordered")
+
+    def code_of(self, error: ApiError) -> ErrorCode:
+        """Return an error's code, or the older one that clients of this version know in its place."""
+        if error.code is ErrorCode.PRODUCER_FENCED and self.version < _FENCED_FROM.get(self.api, 0):
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        return error.code

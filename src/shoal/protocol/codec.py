@@ -164,8 +164,18 @@ def decode_response(
     return response
 
 
-def encode_response(response: Any, correlation_id: int) -> bytes:
-    """Encode a response, its header and its size, ready for a socket."""
+def encode_response(response: Any, correlation_id: int, version: int | None = None) -> bytes:
+    """
+    Encode a response, its header and its size, ready for a socket.
+
+    Args:
+        response: The response.
+        correlation_id: The request's.
+        version: The request's version, if the response does not have it.
+
+    """
+    if version is not None:
+        response.API_VERSION = version
     response.with_header(correlation_id)
     frame: bytes = response.encode(header=True, framed=True)
     return frame

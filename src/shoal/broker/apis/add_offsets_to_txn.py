@@ -1,31 +1,24 @@
-"""AddOffsetsToTxn (API key 25), v0 to v4: make a group's offsets part of a transaction."""
+"""AddOffsetsToTxn (API key 25), v0 to v4."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..api_error import ApiError
 from ..call import Call
 from ..state import BrokerState
+from .answering import answer_errors, error_in
 
 __all__ = ["handle"]
 
 _Response = response_class(ApiKey.ADD_OFFSETS_TO_TXN)
 
-_FENCED_FROM = 2
 
-
+@answer_errors(error_in(_Response))
 def handle(state: BrokerState, call: Call, request: Any) -> Any:
-    error = ErrorCode.NONE
-    try:
-        call.check_before()
-        state.transactions.add_offsets(
-            request.transactional_id, request.producer_id, request.producer_epoch, request.group_id
-        )
-        call.check_after()
-    except ApiError as refused:
-        error = call.code_of(refused, fenced_from=_FENCED_FROM)
-    return _Response(version=call.version, error_code=error)
+    """Make a group's offsets part of a transaction."""
+    state.transactions.add_offsets(
+        request.transactional_id, request.producer_id, request.producer_epoch, request.group_id
+    )
+    return _Response()

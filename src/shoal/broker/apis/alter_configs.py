@@ -1,4 +1,4 @@
-"""AlterConfigs (API key 33), v0 to v2: replace all settings of a topic or the broker (KIP-339 has better)."""
+"""AlterConfigs (API key 33), v0 to v2. IncrementalAlterConfigs (KIP-339) supersedes it."""
 
 from __future__ import annotations
 
@@ -12,26 +12,27 @@ from ..api_error import ApiError
 from ..call import Call
 from ..config import BROKER_SETTINGS, TOPIC_SETTINGS, check_settings
 from ..state import BrokerState
+from .answering import answer_errors
 from .describe_configs import ResourceType, check_broker
 
-__all__ = ["alter_or_refuse", "current_settings", "handle"]
+__all__ = ["alter", "current_settings", "handle"]
 
 _Response = response_class(ApiKey.ALTER_CONFIGS)
 _Result = _Response.AlterConfigsResourceResponse
 
 
 def handle(state: BrokerState, call: Call, request: Any) -> Any:
+    """Replace all settings of topics or of the broker."""
     return _Response(
-        version=call.version,
         responses=[
-            _Result(**alter_or_refuse(state, call, wanted, _replaced, request.validate_only))
+            _Result(**alter(state, call, wanted, _replaced, request.validate_only))
             for wanted in request.resources
-        ],
+        ]
     )
 
 
 def _replaced(state: BrokerState, wanted: Any) -> Mapping[str, str]:
-    current_settings(state, wanted)  # for its refusals
+    current_settings(state, wanted)  # for its errors
     return {config.name: config.value for config in wanted.configs}
 
 
@@ -51,47 +52,44 @@ def current_settings(state: BrokerState, wanted: Any) -> Mapping[str, str]:
     raise ApiError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {wanted.resource_type}")
 
 
-def alter_or_refuse(
-    state: BrokerState,
-    call: Call,
-    wanted: Any,
-    altered: Callable[[BrokerState, Any], Mapping[str, str]],
-    validate_only: bool,
-) -> dict[str, Any]:
-    """
-    Give a resource new settings of its own, and return the fields of the answer.
+Altered = Callable[[BrokerState, Any], Mapping[str, str]]
 
-    Args:
-        state: The state of the broker.
-        call: The request's.
-        wanted: The request's part for the resource.
-        altered: Makes the new settings; may refuse.
-        validate_only: Change nothing.
 
-    """
-    error, message = ErrorCode.NONE, None
-    try:
-        call.check_before()
-        _alter(state, wanted, altered(state, wanted), validate_only)
-        call.check_after()
-    except ApiError as refused:
-        error, message = refused.code, refused.message
+def _refused(error: ApiError, call: Call, wanted: Any, *_: object) -> dict[str, Any]:
+    return {**_fields(wanted), "error_code": error.code, "error_message": error.message}
+
+
+def _fields(wanted: Any) -> dict[str, Any]:
     return {
-        "error_code": error,
-        "error_message": message,
+        "error_message": None,
         "resource_type": wanted.resource_type,
         "resource_name": wanted.resource_name,
     }
 
 
-def _alter(state: BrokerState, wanted: Any, settings: Mapping[str, str], validate_only: bool) -> None:
+@answer_errors(_refused)
+def alter(
+    state: BrokerState, call: Call, wanted: Any, altered: Altered, validate_only: bool
+) -> dict[str, Any]:
+    """
+    Replace the settings of a resource, and return the fields of its answer.
+
+    Args:
+        state: The state of the broker.
+        call: The request's circumstances.
+        wanted: The request's part for the resource.
+        altered: Returns the new settings, or raises an ApiError.
+        validate_only: Change nothing.
+
+    """
+    settings = altered(state, wanted)
     is_topic = wanted.resource_type == ResourceType.TOPIC
     check_settings(TOPIC_SETTINGS if is_topic else BROKER_SETTINGS, settings)
-    if validate_only:
-        return
-    if is_topic:
-        state.topics.alter(state.topics.topic(wanted.resource_name), settings)
-    else:
-        state.config.alter(settings)
-        state.journal.put("broker_config", value=settings)
-        state.topics.broker_config_changed()
+    if not validate_only:
+        if is_topic:
+            state.topics.alter(state.topics.topic(wanted.resource_name), settings)
+        else:
+            state.config.alter(settings)
+            state.journal.put("broker_config", value=settings)
+            state.topics.broker_config_changed()
+    return _fields(wanted)

@@ -1,11 +1,11 @@
 """
-ApiVersions (API key 18), v0 to v4: which APIs, in which versions.
+ApiVersions (API key 18), v0 to v4.
 
-A version that is too new is answered too: error 35 in a body of v0 that names
-this API alone, so that the client can ask again (KIP-511).
+A version that is too new gets a response, too: error 35 in a body of v0 that has this API alone, so that the
+client can ask again (KIP-511).
 
-Produce is announced from v0 on, though it is served from v3: librdkafka takes
-the compression codecs for unsupported otherwise (KAFKA-18659, as in Kafka 4).
+Produce is announced from v0 on, although the broker serves it from v3: otherwise librdkafka assumes that the
+broker supports no compression (KAFKA-18659, as in Kafka 4).
 """
 
 from __future__ import annotations
@@ -31,14 +31,13 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def handle(state: BrokerState, call: Call, request: Any) -> Any:
+    """Return the APIs that the broker serves, with their versions."""
     if call.version >= 3 and not (
         _SOFTWARE.fullmatch(request.client_software_name)
         and _SOFTWARE.fullmatch(request.client_software_version)
     ):
-        return _Response(version=call.version, error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+        return _Response(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
     return _Response(
-        version=call.version,
-        error_code=ErrorCode.NONE,
         api_keys=[
             _Version(
                 api_key=api.key,
@@ -51,7 +50,7 @@ def handle(state: BrokerState, call: Call, request: Any) -> Any:
 
 
 def unsupported_version(state: BrokerState) -> Any:
-    """Return the answer to a version that this broker does not know."""
+    """Return the response, of v0, to a version that this broker does not serve."""
     api = state.apis[ApiKey.API_VERSIONS]
     return _Response(
         version=0,

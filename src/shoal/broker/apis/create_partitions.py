@@ -1,4 +1,4 @@
-"""CreatePartitions (API key 37), v0 to v3: give topics more partitions."""
+"""CreatePartitions (API key 37), v0 to v3."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ..api_error import ApiError
 from ..call import Call
 from ..state import BrokerState
 from ..topics import check_partitions
+from .answering import answer_errors, of_topic
 from .create_topics import check_assignment
 
 __all__ = ["handle"]
@@ -20,31 +21,31 @@ _Result = _Response.CreatePartitionsTopicResult
 
 
 def handle(state: BrokerState, call: Call, request: Any) -> Any:
-    results = [_grow(state, call, wanted, request.validate_only) for wanted in request.topics]
-    return _Response(version=call.version, results=results)
+    """Give topics more partitions."""
+    return _Response(
+        results=[_grow(state, call, wanted.name, wanted, request.validate_only) for wanted in request.topics]
+    )
 
 
-def _grow(state: BrokerState, call: Call, wanted: Any, validate_only: bool) -> Any:
-    try:
-        call.check_before(wanted.name)
-        topic = state.topics.topic(wanted.name)
-        added = wanted.count - len(topic.logs)
-        if added <= 0:
+def _refused(error: ApiError, call: Call, name: str, *_: object) -> Any:
+    return _Result(name=name, error_code=error.code, error_message=error.message)
+
+
+@answer_errors(_refused, place=of_topic)
+def _grow(state: BrokerState, call: Call, name: str, wanted: Any, validate_only: bool) -> Any:
+    topic = state.topics.topic(name)
+    added = wanted.count - len(topic.logs)
+    if added <= 0:
+        raise ApiError(ErrorCode.INVALID_PARTITIONS, f"topic {name!r} has {len(topic.logs)} partitions")
+    check_partitions(added)
+    if wanted.assignments is not None:
+        if len(wanted.assignments) != added:
             raise ApiError(
-                ErrorCode.INVALID_PARTITIONS, f"topic {wanted.name!r} has {len(topic.logs)} partitions"
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"{len(wanted.assignments)} assignments for {added} new partitions",
             )
-        check_partitions(added)
-        if wanted.assignments is not None:
-            if len(wanted.assignments) != added:
-                raise ApiError(
-                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                    f"{len(wanted.assignments)} assignments for {added} new partitions",
-                )
-            for assignment in wanted.assignments:
-                check_assignment(state, assignment.broker_ids)
-        if not validate_only:
-            state.topics.grow(topic, wanted.count)
-        call.check_after(wanted.name)
-    except ApiError as refused:
-        return _Result(name=wanted.name, error_code=refused.code, error_message=refused.message)
-    return _Result(name=wanted.name, error_code=ErrorCode.NONE, error_message=None)
+        for assignment in wanted.assignments:
+            check_assignment(state, assignment.broker_ids)
+    if not validate_only:
+        state.topics.grow(topic, wanted.count)
+    return _Result(name=name, error_message=None)

@@ -1,9 +1,9 @@
 """
-CreateTopics (API key 19), v0 to v7: create topics, or say whether that would work.
+CreateTopics (API key 19), v0 to v7.
 
-The order of the checks is the controller's (``ReplicationControlManager``):
-name, existence, settings, replication factor, partitions. Whatever the factor
-is, up to the number of nodes, every node is a replica.
+The order of the checks is the controller's (``ReplicationControlManager``): name, existence, settings,
+replication factor, partitions. Every node is a replica, whatever the factor is, which may be at most the
+number of nodes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ..api_error import ApiError
 from ..call import Call
 from ..state import BrokerState
 from ..topics import check_partitions
+from .answering import answer_errors, of_topic
 from .describe_configs import describe_topic_settings
 
 __all__ = ["check_assignment", "handle"]
@@ -30,40 +31,36 @@ _BROKERS_DEFAULT = -1
 
 
 def handle(state: BrokerState, call: Call, request: Any) -> Any:
+    """Create topics, or only check whether that is possible."""
     counts = Counter(wanted.name for wanted in request.topics)
     unique = {wanted.name: wanted for wanted in request.topics}.values()
     return _Response(
-        version=call.version,
-        topics=[_create(state, call, request, wanted, counts[wanted.name]) for wanted in unique],
+        topics=[
+            _create(state, call, wanted.name, wanted, counts[wanted.name], request.validate_only)
+            for wanted in unique
+        ]
     )
 
 
-def _create(state: BrokerState, call: Call, request: Any, wanted: Any, count: int) -> Any:
+def _refused(error: ApiError, call: Call, name: str, *_: object) -> Any:
+    return _Result(name=name, topic_id=None, error_code=error.code, error_message=error.message, configs=[])
+
+
+@answer_errors(_refused, place=of_topic)
+def _create(state: BrokerState, call: Call, name: str, wanted: Any, count: int, validate_only: bool) -> Any:
     overrides = {config.name: config.value for config in wanted.configs}
-    try:
-        call.check_before(wanted.name)
-        if count > 1:
-            raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-        state.topics.check_new(wanted.name, overrides)
-        partitions = _check_placement(state, wanted)
-        topic_id = None
-        if not request.validate_only:
-            topic_id = state.topics.create(wanted.name, partitions, overrides).topic_id
-            for assignment in wanted.assignments:
-                state.leaders.assign(wanted.name, assignment.partition_index, assignment.broker_ids[0])
-        call.check_after(wanted.name)
-    except ApiError as refused:
-        return _Result(
-            name=wanted.name,
-            topic_id=None,
-            error_code=refused.code,
-            error_message=refused.message,
-            configs=[],
-        )
+    if count > 1:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+    state.topics.check_new(name, overrides)
+    partitions = _check_placement(state, wanted)
+    topic_id = None
+    if not validate_only:
+        topic_id = state.topics.create(name, partitions, overrides).topic_id
+        for assignment in wanted.assignments:
+            state.leaders.assign(name, assignment.partition_index, assignment.broker_ids[0])
     return _Result(
-        name=wanted.name,
+        name=name,
         topic_id=topic_id,
-        error_code=ErrorCode.NONE,
         error_message=None,
         num_partitions=partitions,
         replication_factor=len(state.leaders.nodes),

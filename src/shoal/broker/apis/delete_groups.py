@@ -1,4 +1,4 @@
-"""DeleteGroups (API key 42), v0 to v2: delete groups without members, and their offsets."""
+"""DeleteGroups (API key 42), v0 to v2."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..api_error import ApiError
 from ..call import Call
 from ..state import BrokerState
+from .answering import answer_errors, error_code
 
 __all__ = ["handle"]
 
@@ -18,18 +18,16 @@ _Result = _Response.DeletableGroupResult
 
 
 def handle(state: BrokerState, call: Call, request: Any) -> Any:
-    results = [
-        _Result(group_id=group_id, error_code=_delete(state, call, group_id))
-        for group_id in request.groups_names
-    ]
-    return _Response(version=call.version, results=results)
+    """Delete groups without members, and their offsets."""
+    return _Response(
+        results=[
+            _Result(group_id=group_id, error_code=_delete(state, call, group_id))
+            for group_id in request.groups_names
+        ]
+    )
 
 
+@answer_errors(error_code)
 def _delete(state: BrokerState, call: Call, group_id: str) -> ErrorCode:
-    try:
-        call.check_before()
-        state.groups.delete(group_id)
-        call.check_after()
-    except ApiError as refused:
-        return refused.code
+    state.groups.delete(group_id)
     return ErrorCode.NONE

@@ -1,15 +1,15 @@
-"""DeleteRecords (API key 21), v0 to v2: move a partition's start, with -1 to its end."""
+"""DeleteRecords (API key 21), v0 to v2."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
 from ..api_error import ApiError
 from ..call import Call
 from ..state import BrokerState
+from .answering import answer_errors, of_partition
 
 __all__ = ["handle"]
 
@@ -19,8 +19,8 @@ _Partition = _Topic.DeleteRecordsPartitionResult
 
 
 def handle(state: BrokerState, call: Call, request: Any) -> Any:
+    """Move partitions' start offsets; -1 deletes all records."""
     return _Response(
-        version=call.version,
         topics=[
             _Topic(
                 name=topic.name,
@@ -30,16 +30,16 @@ def handle(state: BrokerState, call: Call, request: Any) -> Any:
                 ],
             )
             for topic in request.topics
-        ],
+        ]
     )
 
 
+def _refused(error: ApiError, call: Call, topic: str, partition: int, *_: object) -> Any:
+    return _Partition(partition_index=partition, low_watermark=-1, error_code=error.code)
+
+
+@answer_errors(_refused, place=of_partition)
 def _delete(state: BrokerState, call: Call, topic: str, partition: int, offset: int) -> Any:
-    try:
-        call.check_before(topic, partition)
-        state.led_log(topic, partition)
-        low_watermark = state.topics.delete_records(topic, partition, offset)
-        call.check_after(topic, partition)
-    except ApiError as refused:
-        return _Partition(partition_index=partition, low_watermark=-1, error_code=refused.code)
-    return _Partition(partition_index=partition, low_watermark=low_watermark, error_code=ErrorCode.NONE)
+    state.led_log(topic, partition)
+    low_watermark = state.topics.delete_records(topic, partition, offset)
+    return _Partition(partition_index=partition, low_watermark=low_watermark)

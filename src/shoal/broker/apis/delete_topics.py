@@ -1,4 +1,4 @@
-"""DeleteTopics (API key 20), v0 to v6: delete topics by name, from v6 on also by id."""
+"""DeleteTopics (API key 20), v0 to v6: by name, from v6 also by id."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from ..api_error import ApiError
 from ..call import Call
 from ..state import BrokerState
 from ..topics import Topic
+from .answering import answer_errors
 
 __all__ = ["handle"]
 
 _Response = response_class(ApiKey.DELETE_TOPICS)
 _Result = _Response.DeletableTopicResult
 
-#: From this version on; the codec reads an id of zeros, which is none, as None.
+#: From this version on, a request names topics by name or id; the codec reads an id of zeros as None.
 _BY_ID_FROM = 6
 
 
 def handle(state: BrokerState, call: Call, request: Any) -> Any:
+    """Delete topics, with their groups' offsets."""
     if call.version >= _BY_ID_FROM:
         wanted = [(topic.name, topic.topic_id) for topic in request.topics]
     else:
         wanted = [(name, None) for name in request.topic_names]
-    return _Response(
-        version=call.version, responses=[_delete(state, call, name, topic_id) for name, topic_id in wanted]
-    )
+    return _Response(responses=[_delete(state, call, name, topic_id) for name, topic_id in wanted])
 
 
+def _refused(error: ApiError, call: Call, name: str | None, topic_id: uuid.UUID | None) -> Any:
+    return _Result(name=name, topic_id=topic_id, error_code=error.code, error_message=error.message)
+
+
+@answer_errors(_refused, place=lambda name, topic_id: (name or "",))
 def _delete(state: BrokerState, call: Call, name: str | None, topic_id: uuid.UUID | None) -> Any:
-    try:
-        call.check_before(name or "")
-        topic = _find(state, name, topic_id)
-        state.topics.delete(topic)
-        state.groups.forget_topic(topic.name)
-        state.leaders.forget(topic.name)
-        call.check_after(topic.name)
-    except ApiError as refused:
-        return _Result(name=name, topic_id=topic_id, error_code=refused.code, error_message=refused.message)
-    return _Result(name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE, error_message=None)
+    topic = _find(state, name, topic_id)
+    state.topics.delete(topic)
+    state.groups.forget_topic(topic.name)
+    state.leaders.forget(topic.name)
+    return _Result(name=topic.name, topic_id=topic.topic_id, error_message=None)
 
 
 def _find(state: BrokerState, name: str | None, topic_id: uuid.UUID | None) -> Topic:

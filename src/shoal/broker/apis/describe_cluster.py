@@ -1,4 +1,4 @@
-"""DescribeCluster (API key 60), v0 to v2: the cluster's id and its nodes."""
+"""DescribeCluster (API key 60), v0 to v2."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ...protocol.codec import response_class
 from ..api_error import ApiError
 from ..call import Call
 from ..state import BrokerState
+from .answering import answer_errors
 
 __all__ = ["handle"]
 
@@ -20,16 +21,10 @@ _BROKERS = 1
 
 
 def handle(state: BrokerState, call: Call, request: Any) -> Any:
-    error, message = ErrorCode.NONE, None
-    try:
-        call.check_before()
-        if request.endpoint_type != _BROKERS:
-            raise ApiError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this endpoint is a broker's")
-    except ApiError as refused:
-        error, message = refused.code, refused.message
+    """Return the cluster's id and its nodes, also beside an error."""
+    code, message = _check_endpoint(state, call, request.endpoint_type)
     return _Response(
-        version=call.version,
-        error_code=error,
+        error_code=code,
         error_message=message,
         cluster_id=state.cluster_id,
         controller_id=state.leaders.nodes[0].node_id,
@@ -38,3 +33,10 @@ def handle(state: BrokerState, call: Call, request: Any) -> Any:
             for node in state.leaders.nodes
         ],
     )
+
+
+@answer_errors(lambda error, call, endpoint_type: (error.code, error.message))
+def _check_endpoint(state: BrokerState, call: Call, endpoint_type: int) -> tuple[ErrorCode, str | None]:
+    if endpoint_type != _BROKERS:
+        raise ApiError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this endpoint is a broker's")
+    return ErrorCode.NONE, None

@@ -1,9 +1,8 @@
 """
-DescribeConfigs (API key 32), v0 to v4: the settings of topics and of the broker, and where each comes from.
+DescribeConfigs (API key 32), v0 to v4.
 
-A topic's setting comes from the topic, or from the broker's setting of the
-same idea, or is the default; with ``include_synonyms`` all of these are listed.
-v0 says no more than whether it is the default.
+A topic's setting comes from the topic, from the broker's setting of the same meaning, or is the default. With
+``include_synonyms`` the response lists all of them. v0 has only whether a setting is the default.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from ..call import Call
 from ..config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, SettingType
 from ..state import BrokerState
 from ..topics import check_topic_name
+from .answering import answer_errors
 
 __all__ = ["DescribedSetting", "ResourceType", "check_broker", "describe_topic_settings", "handle"]
 
@@ -30,14 +30,14 @@ _Synonym = _Setting.DescribeConfigsSynonym
 
 
 class ResourceType(enum.IntEnum):
-    """What has settings (``ConfigResource.Type``), as far as it is here."""
+    """The resources that have settings here (``ConfigResource.Type``)."""
 
     TOPIC = 2
     BROKER = 4
 
 
 class Source(enum.IntEnum):
-    """Where a setting's value comes from (``DescribeConfigsResponse.ConfigSource``)."""
+    """The source of a setting's value (``DescribeConfigsResponse.ConfigSource``)."""
 
     DYNAMIC_TOPIC_CONFIG = 1
     DYNAMIC_BROKER_CONFIG = 2
@@ -52,7 +52,7 @@ class _Origin(NamedTuple):
 
 
 class DescribedSetting(NamedTuple):
-    """A setting with its value; the first of its origins is the one that counts."""
+    """A setting with its origins; the first one is in force."""
 
     name: str
     type: SettingType
@@ -60,31 +60,37 @@ class DescribedSetting(NamedTuple):
 
     @property
     def value(self) -> str:
+        """The value in force."""
         return self.origins[0].value
 
     @property
     def source(self) -> Source:
+        """The source of the value in force."""
         return self.origins[0].source
 
 
 def handle(state: BrokerState, call: Call, request: Any) -> Any:
-    results = [_describe(state, call, wanted, request.include_synonyms) for wanted in request.resources]
-    return _Response(version=call.version, results=results)
+    """Describe the settings of topics and of the broker, with their sources."""
+    return _Response(
+        results=[_describe(state, call, wanted, request.include_synonyms) for wanted in request.resources]
+    )
 
 
+def _result(wanted: Any, **fields: Any) -> Any:
+    return _Result(resource_type=wanted.resource_type, resource_name=wanted.resource_name, **fields)
+
+
+def _refused(error: ApiError, call: Call, wanted: Any, include_synonyms: bool) -> Any:
+    return _result(wanted, error_code=error.code, error_message=error.message, configs=[])
+
+
+@answer_errors(_refused)
 def _describe(state: BrokerState, call: Call, wanted: Any, include_synonyms: bool) -> Any:
-    error, message, settings = ErrorCode.NONE, None, list[DescribedSetting]()
-    try:
-        call.check_before()
-        settings = _settings(state, wanted.resource_type, wanted.resource_name)
-    except ApiError as refused:
-        error, message = refused.code, refused.message
     keys = wanted.configuration_keys
-    return _Result(
-        error_code=error,
-        error_message=message,
-        resource_type=wanted.resource_type,
-        resource_name=wanted.resource_name,
+    settings = _settings(state, wanted.resource_type, wanted.resource_name)
+    return _result(
+        wanted,
+        error_message=None,
         configs=[
             _described(setting, include_synonyms) for setting in settings if not keys or setting.name in keys
         ],
@@ -117,7 +123,7 @@ def check_broker(state: BrokerState, name: str) -> None:
 
 
 def describe_topic_settings(overrides: Mapping[str, str], broker: BrokerConfig) -> list[DescribedSetting]:
-    """Describe all settings of a topic that has these of its own."""
+    """Describe all settings of a topic, which has ``overrides`` of its own."""
     described: list[DescribedSetting] = []
     for setting in TOPIC_SETTINGS.values():
         origins: list[_Origin] = []

@@ -1,8 +1,8 @@
 """
-DescribeGroups (API key 15), v0 to v6: the state of groups and their members.
+DescribeGroups (API key 15), v0 to v6.
 
-Subscriptions and assignments are shown while the group is stable. A group
-that is not there is "Dead"; from v6 on it is GROUP_ID_NOT_FOUND as well.
+Subscriptions and assignments are shown while the group is stable. A group that does not exist is "Dead"; from
+v6 on it is GROUP_ID_NOT_FOUND as well.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from ..api_error import ApiError
 from ..call import Call
 from ..coordination.group import Group, GroupState, Member
 from ..state import BrokerState
+from .answering import answer_errors
 
 __all__ = ["handle"]
 
@@ -27,37 +28,32 @@ _NOT_FOUND_FROM = 6
 
 
 def handle(state: BrokerState, call: Call, request: Any) -> Any:
-    return _Response(
-        version=call.version, groups=[_describe(state, call, group_id) for group_id in request.groups]
-    )
+    """Describe groups and their members."""
+    return _Response(groups=[_describe(state, call, group_id) for group_id in request.groups])
 
 
-def _describe(state: BrokerState, call: Call, group_id: str) -> Any:
-    try:
-        call.check_before()
-    except ApiError as refused:
-        return _empty(group_id, GroupState.DEAD, refused.code)
-    described = state.groups.read(group_id, _described)
-    if described.group_state == GroupState.DEAD.value and call.version >= _NOT_FOUND_FROM:
-        return _empty(group_id, GroupState.DEAD, ErrorCode.GROUP_ID_NOT_FOUND)
-    return described
-
-
-def _empty(group_id: str, state: GroupState, error: ErrorCode) -> Any:
+def _refused(error: ApiError, call: Call, group_id: str) -> Any:
     return _Group(
-        error_code=error,
+        error_code=error.code,
         group_id=group_id,
-        group_state=state.value,
+        group_state=GroupState.DEAD.value,
         protocol_type="",
         protocol_data="",
         members=[],
     )
 
 
+@answer_errors(_refused)
+def _describe(state: BrokerState, call: Call, group_id: str) -> Any:
+    described = state.groups.read(group_id, _described)
+    if described.group_state == GroupState.DEAD.value and call.version >= _NOT_FOUND_FROM:
+        raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
+    return described
+
+
 def _described(group: Group) -> Any:
     stable = group.state is GroupState.STABLE
     return _Group(
-        error_code=ErrorCode.NONE,
         group_id=group.group_id,
         group_state=group.state.value,
         protocol_type=group.protocol_type,

@@ -1,16 +1,16 @@
-"""DescribeProducers (API key 61), v0: who wrote to a partition, as long as the broker remembers."""
+"""DescribeProducers (API key 61), v0: the producers that wrote to a partition and have not expired."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
 from ..api_error import ApiError
 from ..call import Call
 from ..state import BrokerState
 from ..storage.log import ProducerSnapshot
+from .answering import answer_errors, of_partition
 
 __all__ = ["handle"]
 
@@ -21,34 +21,29 @@ _Producer = _Partition.ProducerState
 
 
 def handle(state: BrokerState, call: Call, request: Any) -> Any:
+    """Describe the producers of partitions."""
     return _Response(
-        version=call.version,
         topics=[
             _Topic(
                 name=topic.name,
                 partitions=[_answer(state, call, topic.name, each) for each in topic.partition_indexes],
             )
             for topic in request.topics
-        ],
+        ]
     )
 
 
-def _answer(state: BrokerState, call: Call, topic: str, partition: int) -> Any:
-    try:
-        call.check_before(topic, partition)
-        producers = state.led_log(topic, partition).producers()
-    except ApiError as refused:
-        return _Partition(
-            partition_index=partition,
-            error_code=refused.code,
-            error_message=refused.message,
-            active_producers=[],
-        )
+def _refused(error: ApiError, call: Call, topic: str, partition: int) -> Any:
     return _Partition(
-        partition_index=partition,
-        error_code=ErrorCode.NONE,
-        error_message=None,
-        active_producers=[_described(producer) for producer in producers],
+        partition_index=partition, error_code=error.code, error_message=error.message, active_producers=[]
+    )
+
+
+@answer_errors(_refused, place=of_partition)
+def _answer(state: BrokerState, call: Call, topic: str, partition: int) -> Any:
+    producers = state.led_log(topic, partition).producers()
+    return _Partition(
+        partition_index=partition, error_message=None, active_producers=list(map(_described, producers))
     )
 
 

@@ -45,6 +45,7 @@ from ..state import BrokerState
 from ..storage.log import Log, ReadInfo
 from ..storage.ranges import FileRange
 from ..topics import Topic
+from .answering import answer_errors
 
 __all__ = ["handle"]
 
@@ -140,32 +141,25 @@ class _Limits:
         )
 
 
+def _refused(error: ApiError, call: Call, wanted: Wanted, *_: object) -> FetchedPartition:
+    return FetchedPartition(
+        wanted.topic, wanted.partition, error.code, -1, -1, -1, (), _NO_RECORDS, topic_id=wanted.topic_id
+    )
+
+
+@answer_errors(_refused, place=lambda wanted, *_: (wanted.topic, wanted.partition))
 def _read(
     state: BrokerState, call: Call, wanted: Wanted, topic: Topic | None, limits: _Limits
 ) -> FetchedPartition:
-    try:
-        call.check_before(wanted.topic, wanted.partition)
-        log = _wanted_log(state, wanted, topic)
-        state.check_leads(wanted.topic, wanted.partition)
-        log.check_leader_epoch(wanted.leader_epoch)
-        _check_version(call.version, log)
-        if call.version < MAGIC_2_FROM:
-            read, record_set = _read_converted(state, call, wanted, log, limits)
-        else:
-            read = limits.read(log, wanted.fetch_offset)
-            record_set = read.record_set
-    except ApiError as refused:
-        return FetchedPartition(
-            wanted.topic,
-            wanted.partition,
-            refused.code,
-            -1,
-            -1,
-            -1,
-            (),
-            _NO_RECORDS,
-            topic_id=wanted.topic_id,
-        )
+    log = _wanted_log(state, wanted, topic)
+    state.check_leads(wanted.topic, wanted.partition)
+    log.check_leader_epoch(wanted.leader_epoch)
+    _check_version(call.version, log)
+    if call.version < MAGIC_2_FROM:
+        read, record_set = _read_converted(state, call, wanted, log, limits)
+    else:
+        read = limits.read(log, wanted.fetch_offset)
+        record_set = read.record_set
     return FetchedPartition(
         wanted.topic,
         wanted.partition,
@@ -174,7 +168,7 @@ def _read(
         read.last_stable_offset,
         read.log_start_offset,
         read.aborted_transactions,
-        # The codec takes its length and hands it on; the server knows what to do with the others.
+        # The codec only takes its length and hands it on; the server sends ranges of files, too.
         cast(memoryview, record_set),
         topic_id=wanted.topic_id,
     )

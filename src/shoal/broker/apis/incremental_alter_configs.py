@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (API key 44), v0 and v1: set, delete, extend, shorten settings (KIP-339)."""
+"""IncrementalAlterConfigs (API key 44), v0 and v1 (KIP-339)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..api_error import ApiError
 from ..call import Call
 from ..config import BROKER_SETTINGS, TOPIC_SETTINGS, Setting, SettingType
 from ..state import BrokerState
-from .alter_configs import alter_or_refuse, current_settings
+from .alter_configs import alter, current_settings
 from .describe_configs import ResourceType
 
 __all__ = ["handle"]
@@ -23,7 +23,7 @@ _Result = _Response.AlterConfigsResourceResponse
 
 
 class Operation(enum.IntEnum):
-    """What to do with a setting (``AlterConfigOp.OpType``)."""
+    """The change of a setting (``AlterConfigOp.OpType``)."""
 
     SET = 0
     DELETE = 1
@@ -32,12 +32,12 @@ class Operation(enum.IntEnum):
 
 
 def handle(state: BrokerState, call: Call, request: Any) -> Any:
+    """Set, delete, extend or shorten settings of topics or of the broker."""
     return _Response(
-        version=call.version,
         responses=[
-            _Result(**alter_or_refuse(state, call, wanted, _altered, request.validate_only))
+            _Result(**alter(state, call, wanted, _altered, request.validate_only))
             for wanted in request.resources
-        ],
+        ]
     )
 
 
@@ -65,7 +65,7 @@ def _apply(altered: dict[str, str], setting: Setting, config: Any) -> None:
         altered[setting.name] = config.value
     elif operation in (Operation.APPEND, Operation.SUBTRACT):
         if setting.type is not SettingType.LIST:
-            raise ApiError(ErrorCode.INVALID_CONFIG, f"{setting.name} is no list")
+            raise ApiError(ErrorCode.INVALID_CONFIG, f"{setting.name} is not a list")
         now = [entry for entry in altered.get(setting.name, setting.default).split(",") if entry]
         changes = config.value.split(",")
         if operation == Operation.APPEND:

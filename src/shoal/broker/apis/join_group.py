@@ -1,51 +1,47 @@
 """
-JoinGroup (API key 11), v0 to v9: become a member of a group, and wait for the others.
+JoinGroup (API key 11), v0 to v9.
 
-Version notes: a rebalance timeout from v1; from v4 a new member gets its id
-with error 79 first (KIP-394); instance ids from v5 (KIP-345); the protocol
-type in the answer from v7; skip_assignment from v9 (KIP-814).
+Versions: a rebalance timeout from v1; error 79 with a new member's id from v4 (KIP-394); instance ids from v5
+(KIP-345); the protocol type in the response from v7; skip_assignment from v9 (KIP-814).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
 from ..api_error import ApiError
 from ..call import Call
 from ..coordination.groups import Join, MemberIdRequired
 from ..state import BrokerState
+from .answering import answer_errors
 
 __all__ = ["handle"]
 
 _Response = response_class(ApiKey.JOIN_GROUP)
 _Member = _Response.JoinGroupResponseMember
 
-#: From this version on no protocol is null; before, it is empty.
+#: From this version on, no protocol is null; before, it is empty.
 _NULL_PROTOCOL_FROM = 7
 
 
-def handle(state: BrokerState, call: Call, request: Any) -> Any:
-    try:
-        call.check_before()
-        result = state.groups.join(_join(call, request), gave_up=lambda: state.gave_up(call))
-        call.check_after()
-    except ApiError as refused:
-        member_id = refused.member_id if isinstance(refused, MemberIdRequired) else request.member_id
-        return _Response(
-            version=call.version,
-            error_code=refused.code,
-            generation_id=-1,
-            protocol_name=None if call.version >= _NULL_PROTOCOL_FROM else "",
-            leader="",
-            member_id=member_id,
-            members=[],
-        )
+def _refused(error: ApiError, call: Call, request: Any) -> Any:
     return _Response(
-        version=call.version,
-        error_code=ErrorCode.NONE,
+        error_code=error.code,
+        generation_id=-1,
+        protocol_name=None if call.version >= _NULL_PROTOCOL_FROM else "",
+        leader="",
+        member_id=error.member_id if isinstance(error, MemberIdRequired) else request.member_id,
+        members=[],
+    )
+
+
+@answer_errors(_refused)
+def handle(state: BrokerState, call: Call, request: Any) -> Any:
+    """Add a member to its group, and wait for the other members."""
+    result = state.groups.join(_join(call, request), gave_up=lambda: state.gave_up(call))
+    return _Response(
         generation_id=result.generation,
         protocol_type=result.protocol_type,
         protocol_name=result.protocol_name,

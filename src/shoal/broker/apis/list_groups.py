@@ -1,16 +1,15 @@
-"""ListGroups (API key 16), v0 to v5: all groups, from v4 by state and from v5 by type."""
+"""ListGroups (API key 16), v0 to v5: from v4 by state, from v5 by type."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..api_error import ApiError
 from ..call import Call
 from ..coordination.group import Group
 from ..state import BrokerState
+from .answering import answer_errors, error_in
 
 __all__ = ["handle"]
 
@@ -20,21 +19,17 @@ _Group = _Response.ListedGroup
 _TYPE = "classic"
 
 
+@answer_errors(error_in(_Response, groups=[]))
 def handle(state: BrokerState, call: Call, request: Any) -> Any:
-    try:
-        call.check_before()
-    except ApiError as refused:
-        return _Response(version=call.version, error_code=refused.code, groups=[])
+    """List the groups, by default all of them."""
     states = {state.lower() for state in request.states_filter or ()}
     types = {type_.lower() for type_ in request.types_filter or ()}
     return _Response(
-        version=call.version,
-        error_code=ErrorCode.NONE,
         groups=[
             group
             for group in state.groups.read_all(_listed)
             if (not states or group.group_state.lower() in states) and (not types or _TYPE in types)
-        ],
+        ]
     )
 
 

@@ -1,12 +1,11 @@
 """
-ListOffsets (API key 2), v0 to v8: where a log begins and ends, and which offset a time has.
+ListOffsets (API key 2), v0 to v8.
 
-Special timestamps: -1 the end (with ``read_committed`` the last stable
-offset), -2 the start, -3 the record with the largest timestamp (v7, KIP-734),
--4 the local log's start (v8, KIP-405), which is the start here.
+Special timestamps: -1 the end (with ``read_committed`` the last stable offset), -2 the start, -3 the record
+with the largest timestamp (v7, KIP-734), -4 the local log's start (v8, KIP-405), here the same as -2.
 
-v0 answers with several offsets, descending: where the segments begin whose
-newest write was at a time or before it, and the log's end, which is of now.
+v0 returns several offsets, descending: the start offsets of segments whose newest write was at a time or
+before it, and the log's end as of now.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from ..api_error import ApiError
 from ..call import Call
 from ..state import BrokerState
 from ..storage.log import Log, TimestampAndOffset
+from .answering import answer_errors, of_partition
 
 __all__ = ["handle"]
 
@@ -40,42 +40,42 @@ _RECORDS_FROM = 1
 
 
 def handle(state: BrokerState, call: Call, request: Any) -> Any:
+    """Return the offsets at given times, the start or the end of partitions."""
     if call.version < _RECORDS_FROM:
         answer = _answer_with_segments
     else:
         answer = partial(_answer, committed=request.isolation_level == _READ_COMMITTED)
     return _Response(
-        version=call.version,
         topics=[
             _Topic(
                 name=topic.name,
-                partitions=[answer(state, call, topic.name, each) for each in topic.partitions],
+                partitions=[
+                    answer(state, call, topic.name, each.partition_index, each) for each in topic.partitions
+                ],
             )
             for topic in request.topics
-        ],
+        ]
     )
 
 
-def _answer_with_segments(state: BrokerState, call: Call, topic: str, wanted: Any) -> Any:
-    partition = wanted.partition_index
-    offsets: Sequence[int] = ()
-    code = ErrorCode.NONE
-    try:
-        call.check_before(topic, partition)
-        if wanted.timestamp < _EARLIEST:
-            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {wanted.timestamp} in v0")
-        log = state.led_log(topic, partition)
-        if wanted.max_num_offsets < 0:
-            # A NegativeArraySizeException, which has no code of its own.
-            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"at most {wanted.max_num_offsets} offsets")
-        offsets = _find_segments(log, wanted.timestamp)[: wanted.max_num_offsets]
-    except ApiError as refused:
-        code = refused.code
-    return _Partition(partition_index=partition, error_code=code, old_style_offsets=list(offsets))
+def _refused(error: ApiError, call: Call, topic: str, partition: int, *_: object, **options: object) -> Any:
+    return _Partition(partition_index=partition, error_code=error.code, timestamp=-1, offset=-1)
+
+
+@answer_errors(_refused, place=of_partition)
+def _answer_with_segments(state: BrokerState, call: Call, topic: str, partition: int, wanted: Any) -> Any:
+    if wanted.timestamp < _EARLIEST:
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {wanted.timestamp} in v0")
+    log = state.led_log(topic, partition)
+    if wanted.max_num_offsets < 0:
+        # Kafka's NegativeArraySizeException has no code of its own.
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"at most {wanted.max_num_offsets} offsets")
+    offsets = _find_segments(log, wanted.timestamp)[: wanted.max_num_offsets]
+    return _Partition(partition_index=partition, old_style_offsets=list(offsets))
 
 
 def _find_segments(log: Log, timestamp: int) -> Sequence[int]:
-    """``UnifiedLog.legacyFetchOffsetsBefore``."""
+    """Find start offsets as ``UnifiedLog.legacyFetchOffsetsBefore`` does."""
     starts = log.segment_starts()
     if timestamp == _LATEST:
         found = starts
@@ -87,18 +87,15 @@ def _find_segments(log: Log, timestamp: int) -> Sequence[int]:
     return [each.offset for each in reversed(found)]
 
 
-def _answer(state: BrokerState, call: Call, topic: str, wanted: Any, *, committed: bool) -> Any:
-    partition = wanted.partition_index
-    try:
-        call.check_before(topic, partition)
-        log = state.led_log(topic, partition)
-        log.check_leader_epoch(wanted.current_leader_epoch)
-        found = _find(log, wanted.timestamp, committed)
-    except ApiError as refused:
-        return _Partition(partition_index=partition, error_code=refused.code, timestamp=-1, offset=-1)
+@answer_errors(_refused, place=of_partition)
+def _answer(
+    state: BrokerState, call: Call, topic: str, partition: int, wanted: Any, *, committed: bool
+) -> Any:
+    log = state.led_log(topic, partition)
+    log.check_leader_epoch(wanted.current_leader_epoch)
+    found = _find(log, wanted.timestamp, committed)
     return _Partition(
         partition_index=partition,
-        error_code=ErrorCode.NONE,
         timestamp=found.timestamp,
         offset=found.offset,
         leader_epoch=log.leader_epoch if found.offset >= 0 else -1,

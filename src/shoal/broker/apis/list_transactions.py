@@ -1,17 +1,16 @@
-"""ListTransactions (API key 66), v0 to v1: all transactional ids, by state, producer and, from v1, age."""
+"""ListTransactions (API key 66), v0 to v1: by state and producer, from v1 by age."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ...error_codes import ErrorCode
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
-from ..api_error import ApiError
 from ..call import Call
 from ..clock import now_ms
 from ..coordination.transactions import Transaction, TransactionState
 from ..state import BrokerState
+from .answering import answer_errors, error_in
 
 __all__ = ["handle"]
 
@@ -23,13 +22,9 @@ _AGE_FROM = 1
 _NAMES = {state.value for state in TransactionState}
 
 
+@answer_errors(error_in(_Response, unknown_state_filters=[], transaction_states=[]))
 def handle(state: BrokerState, call: Call, request: Any) -> Any:
-    try:
-        call.check_before()
-    except ApiError as refused:
-        return _Response(
-            version=call.version, error_code=refused.code, unknown_state_filters=[], transaction_states=[]
-        )
+    """List the transactional ids, by default all of them."""
     states, producers = set(request.state_filters), set(request.producer_id_filters)
     age_ms = request.duration_filter if call.version >= _AGE_FROM else -1
     oldest_ms = now_ms() - age_ms if age_ms >= 0 else None
@@ -42,8 +37,6 @@ def handle(state: BrokerState, call: Call, request: Any) -> Any:
         )
 
     return _Response(
-        version=call.version,
-        error_code=ErrorCode.NONE,
         unknown_state_filters=sorted(states - _NAMES),
         transaction_states=state.transactions.read_all(
             lambda transaction: _listed(transaction) if is_wanted(transaction) else None

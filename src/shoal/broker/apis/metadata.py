@@ -1,10 +1,9 @@
 """
-Metadata (API key 3), v0 to v12: the broker, the topics and their partitions.
+Metadata (API key 3), v0 to v12.
 
-Every node that runs is a replica of every partition, and the first one is the
-controller. All topics are asked for by none in v0, by null later. Topics may be
-asked for by id from v10 on. A topic that is not there is created if
-``auto.create.topics.enable`` says so and the client agrees.
+Every node that runs is a replica of every partition, and the first one is the controller. A client gets all
+topics with an empty list in v0, with null in later versions; from v10 it may name topics by id. A topic that
+does not exist is created if ``auto.create.topics.enable`` is true and the client allows it.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from ..call import Call
 from ..state import BrokerState
 from ..storage.log import Log
 from ..topics import Topic, check_topic_name
+from .answering import answer_errors, of_topic
 
 __all__ = ["handle"]
 
@@ -29,14 +29,14 @@ _Partition = _Topic.MetadataResponsePartition
 
 
 def handle(state: BrokerState, call: Call, request: Any) -> Any:
+    """Describe the nodes, the topics and their partitions."""
     if request.topics is None or (call.version == 0 and not request.topics):
         topics = [_described(state, topic) for topic in state.topics]
     else:
-        # A set in Kafka too: ten bytes of a request may stand for ten thousand partitions, but once only.
+        # A set in Kafka too: ten bytes of a request may name ten thousand partitions, but only once.
         unique = {(wanted.name, wanted.topic_id): wanted for wanted in request.topics}.values()
-        topics = [_answer(state, call, request, wanted) for wanted in unique]
+        topics = [_answer(state, call, wanted.name or "", wanted, request) for wanted in unique]
     return _Response(
-        version=call.version,
         brokers=[
             _Broker(node_id=node.node_id, host=node.host, port=node.port, rack=None)
             for node in state.leaders.nodes
@@ -47,18 +47,19 @@ def handle(state: BrokerState, call: Call, request: Any) -> Any:
     )
 
 
-def _answer(state: BrokerState, call: Call, request: Any, wanted: Any) -> Any:
-    name = wanted.name
-    try:
-        call.check_before(name or "")
-        if name is None:
-            topic = state.topics.with_id(wanted.topic_id) if wanted.topic_id is not None else None
-            if topic is None:
-                raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {wanted.topic_id}")
-        else:
-            topic = state.topics.get(name) or _created(state, request, name)
-    except ApiError as refused:
-        return _Topic(error_code=refused.code, name=name, topic_id=wanted.topic_id, partitions=[])
+def _refused(error: ApiError, call: Call, name: str, wanted: Any, *_: object) -> Any:
+    return _Topic(error_code=error.code, name=wanted.name, topic_id=wanted.topic_id, partitions=[])
+
+
+@answer_errors(_refused, place=of_topic)
+def _answer(state: BrokerState, call: Call, name: str, wanted: Any, request: Any) -> Any:
+    if wanted.name is not None:
+        topic = state.topics.get(name) or _created(state, request, name)
+    else:
+        found = state.topics.with_id(wanted.topic_id) if wanted.topic_id is not None else None
+        if found is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {wanted.topic_id}")
+        topic = found
     return _described(state, topic)
 
 
@@ -71,7 +72,7 @@ def _created(state: BrokerState, request: Any, name: str) -> Topic:
     try:
         return state.topics.create(name, int(state.config["num.partitions"]), {})
     except ApiError as refused:
-        # Another connection may have been quicker.
+        # Another connection may have created it meanwhile.
         topic = state.topics.get(name)
         if topic is None:
             raise refused
@@ -82,7 +83,6 @@ def _described(state: BrokerState, topic: Topic) -> Any:
     replicas = [node.node_id for node in state.leaders.nodes]
     is_offline = state.failure is not None
     return _Topic(
-        error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.topic_id,
         partitions=[

@@ -1,17 +1,15 @@
 """
-OffsetCommit (API key 8), v0 to v9: keep a group's positions.
+OffsetCommit (API key 8), v0 to v9.
 
-A position in a partition that is not there, and one with too much metadata,
-are refused by themselves; a member that may not commit, for all partitions.
+A partition that does not exist, or has too much metadata, is refused by itself. If the member may not commit,
+all partitions are refused.
 
-v0 knows no members, v1 says when a position counts as committed. Kafka up to
-3.9 kept the positions of v0 in ZooKeeper; here they are the group's, as later
-versions' are, and refused while it has members.
+v0 has no members, and v1 has the time of the commit. Kafka up to 3.9 kept the offsets of v0 in ZooKeeper.
+Here they are the group's, as in later versions, and refused while the group has members.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from ...error_codes import ErrorCode
@@ -22,82 +20,85 @@ from ..call import Call
 from ..clock import now_ms
 from ..coordination.group import CommittedOffset
 from ..state import BrokerState
+from .answering import answer_errors, error_code, of_partition
 
-__all__ = ["committed_offset", "handle"]
+__all__ = ["Offsets", "checked_offsets", "handle", "response_topics"]
 
 _Response = response_class(ApiKey.OFFSET_COMMIT)
 _Topic = _Response.OffsetCommitResponseTopic
 _Partition = _Topic.OffsetCommitResponsePartition
 
+Offsets = dict[tuple[str, int], CommittedOffset]
 
 #: DEFAULT_TIMESTAMP: the broker's time, as in all versions but v1.
 _NOW = -1
 
 
 def handle(state: BrokerState, call: Call, request: Any) -> Any:
+    """Commit a group's offsets."""
+    offsets, errors = checked_offsets(state, call, request)
+    errors |= dict.fromkeys(offsets, _commit(state, call, request, offsets))
+    return _Response(topics=response_topics(_Topic, _Partition, request, errors))
+
+
+@answer_errors(error_code, effects=["after"])
+def _commit(state: BrokerState, call: Call, request: Any, offsets: Offsets) -> ErrorCode:
+    state.groups.check_commit(
+        request.group_id,
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id_or_member_epoch,
+        call.version,
+    )
+    state.groups.commit(request.group_id, offsets)
+    return ErrorCode.NONE
+
+
+def checked_offsets(
+    state: BrokerState, call: Call, request: Any
+) -> tuple[Offsets, dict[tuple[str, int], ErrorCode]]:
+    """Return the offsets that can be committed, and the errors of the others; for transactions, too."""
+    offsets: Offsets = {}
     errors: dict[tuple[str, int], ErrorCode] = {}
-    offsets: dict[tuple[str, int], CommittedOffset] = {}
-    for topic, partition in _partitions(request):
-        key = (topic.name, partition.partition_index)
-        errors[key] = ErrorCode.NONE
-        try:
-            call.check_before(*key)
-            state.topics.log(*key)
-            offset = committed_offset(state, partition)
-            if call.version == 1 and partition.commit_timestamp != _NOW:
-                offset = offset._replace(committed_at_ms=partition.commit_timestamp)
-            offsets[key] = offset
-        except ApiError as refused:
-            errors[key] = refused.code
-    try:
-        state.groups.check_commit(
-            request.group_id,
-            request.member_id,
-            request.group_instance_id,
-            request.generation_id_or_member_epoch,
-            call.version,
-        )
-        state.groups.commit(request.group_id, offsets)
-        call.check_after()
-    except ApiError as refused:
-        errors |= dict.fromkeys(offsets, refused.code)
-    return _response(call, request, errors)
+    for topic in request.topics:
+        for wanted in topic.partitions:
+            key = topic.name, wanted.partition_index
+            errors[key] = _check(state, call, *key, wanted, offsets)
+    return offsets, errors
 
 
-def committed_offset(state: BrokerState, partition: Any) -> CommittedOffset:
-    """
-    Return a partition's position as it is kept; for transactional commits too.
-
-    Raises:
-        ApiError: With OFFSET_METADATA_TOO_LARGE.
-
-    """
-    metadata = partition.committed_metadata or ""
+@answer_errors(error_code, place=of_partition, effects=["before"])
+def _check(
+    state: BrokerState, call: Call, topic: str, partition: int, wanted: Any, offsets: Offsets
+) -> ErrorCode:
+    state.topics.log(topic, partition)
+    metadata = wanted.committed_metadata or ""
     if len(metadata) > int(state.config["offset.metadata.max.bytes"]):
         raise ApiError(ErrorCode.OFFSET_METADATA_TOO_LARGE, f"metadata of {len(metadata)} characters")
-    return CommittedOffset(partition.committed_offset, partition.committed_leader_epoch, metadata, now_ms())
-
-
-def _partitions(request: Any) -> Iterator[tuple[Any, Any]]:
-    for topic in request.topics:
-        for partition in topic.partitions:
-            yield topic, partition
-
-
-def _response(call: Call, request: Any, errors: dict[tuple[str, int], ErrorCode]) -> Any:
-    return _Response(
-        version=call.version,
-        topics=[
-            _Topic(
-                name=topic.name,
-                partitions=[
-                    _Partition(
-                        partition_index=partition.partition_index,
-                        error_code=errors[topic.name, partition.partition_index],
-                    )
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ],
+    is_timed = call.api is ApiKey.OFFSET_COMMIT and call.version == 1 and wanted.commit_timestamp != _NOW
+    offsets[topic, partition] = CommittedOffset(
+        wanted.committed_offset,
+        wanted.committed_leader_epoch,
+        metadata,
+        wanted.commit_timestamp if is_timed else now_ms(),
     )
+    return ErrorCode.NONE
+
+
+def response_topics(
+    topic_class: Any, partition_class: Any, request: Any, errors: dict[tuple[str, int], ErrorCode]
+) -> list[Any]:
+    """Return the topics of a response that has an error code for each partition of the request."""
+    return [
+        topic_class(
+            name=topic.name,
+            partitions=[
+                partition_class(
+                    partition_index=each.partition_index,
+                    error_code=errors[topic.name, each.partition_index],
+                )
+                for each in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]

@@ -1,12 +1,10 @@
 """
-OffsetFetch (API key 9), v0 to v9: read a group's positions.
+OffsetFetch (API key 9), v0 to v9.
 
-No position is offset -1, and no error; in v0, which Kafka up to 3.9 answered
-from ZooKeeper, it is UNKNOWN_TOPIC_OR_PARTITION. Here v0 reads the positions
-of later versions too. With ``require_stable`` (v7, KIP-447) a
-position that an open transaction would move is UNSTABLE_OFFSET_COMMIT. An error of
-the whole group stands at each partition before v2. From v8 on a request names
-several groups.
+A partition without a committed offset has offset -1 and no error; in v0, which Kafka up to 3.9 answered from
+ZooKeeper, it is UNKNOWN_TOPIC_OR_PARTITION. Here v0 reads the offsets of later versions, too. With
+``require_stable`` (v7, KIP-447), an offset that an open transaction would change is UNSTABLE_OFFSET_COMMIT.
+Before v2, each partition has the error of the whole group. From v8, a request names several groups.
 """
 
 from __future__ import annotations
@@ -21,6 +19,7 @@ from ..api_error import ApiError
 from ..call import Call
 from ..coordination.group import CommittedOffset, Group
 from ..state import BrokerState
+from .answering import answer_errors
 
 __all__ = ["handle"]
 
@@ -41,21 +40,31 @@ _Found = Mapping[str, Sequence[_Answer]]
 
 
 def handle(state: BrokerState, call: Call, request: Any) -> Any:
-    if call.version >= _SEVERAL_GROUPS_FROM:
-        groups = [_group_response(state, call, request, group) for group in request.groups]
-        return _Response(version=call.version, groups=groups)
-    try:
-        found = _find(state, call, request.group_id, request.topics, request.require_stable)
-    except ApiError as refused:
-        found = {} if call.version >= _GROUP_ERROR_FROM else _at_each_partition(request.topics, refused.code)
-        return _Response(
-            version=call.version, error_code=refused.code, topics=_topics(found, _Topic, _Partition)
-        )
+    """Return groups' committed offsets."""
+    if call.version < _SEVERAL_GROUPS_FROM:
+        return _of_one_group(state, call, request)
+    return _Response(groups=[_of_group(state, call, each, request) for each in request.groups])
+
+
+def _group_refused(error: ApiError, call: Call, request: Any) -> Any:
+    found = {} if call.version >= _GROUP_ERROR_FROM else _at_each_partition(request.topics, error.code)
+    return _Response(error_code=error.code, topics=_topics(found, _Topic, _Partition))
+
+
+@answer_errors(_group_refused)
+def _of_one_group(state: BrokerState, call: Call, request: Any) -> Any:
+    found = _find(state, request.group_id, request.topics, request.require_stable)
     if call.version < _NO_POSITION_FROM:
         found = {topic: list(map(_without_position, some)) for topic, some in found.items()}
-    return _Response(
-        version=call.version, error_code=ErrorCode.NONE, topics=_topics(found, _Topic, _Partition)
-    )
+    return _Response(topics=_topics(found, _Topic, _Partition))
+
+
+@answer_errors(
+    lambda error, call, wanted, request: _Group(group_id=wanted.group_id, error_code=error.code, topics=[])
+)
+def _of_group(state: BrokerState, call: Call, wanted: Any, request: Any) -> Any:
+    found = _find(state, wanted.group_id, wanted.topics, request.require_stable)
+    return _Group(group_id=wanted.group_id, topics=_topics(found, _GroupTopic, _GroupPartition))
 
 
 def _at_each_partition(topics: Iterable[Any], code: ErrorCode) -> _Found:
@@ -69,28 +78,13 @@ def _without_position(answer: _Answer) -> _Answer:
     return partition, error, committed
 
 
-def _group_response(state: BrokerState, call: Call, request: Any, wanted: Any) -> Any:
-    try:
-        found = _find(state, call, wanted.group_id, wanted.topics, request.require_stable)
-    except ApiError as refused:
-        return _Group(group_id=wanted.group_id, error_code=refused.code, topics=[])
-    return _Group(
-        group_id=wanted.group_id,
-        error_code=ErrorCode.NONE,
-        topics=_topics(found, _GroupTopic, _GroupPartition),
-    )
-
-
-def _find(
-    state: BrokerState, call: Call, group_id: str, topics: Iterable[Any] | None, require_stable: bool
-) -> _Found:
-    call.check_before()
+def _find(state: BrokerState, group_id: str, topics: Iterable[Any] | None, require_stable: bool) -> _Found:
     wanted = None if topics is None else [(topic.name, topic.partition_indexes) for topic in topics]
     return state.groups.read(group_id, lambda group: _read(group, wanted, require_stable))
 
 
 def _read(group: Group, wanted: _Wanted | None, require_stable: bool) -> _Found:
-    """Read the positions that are wanted, or all that there are."""
+    """Read the offsets of the given partitions; None reads all that the group has."""
     found: dict[str, list[_Answer]] = {}
     keys = (
         list(group.offsets) if wanted is None else [(topic, each) for topic, some in wanted for each in some]

@@ -41,6 +41,7 @@ from ..state import BrokerState
 from ..storage.log import AppendInfo, Log
 from ..storage.multi_batch import admitted_batches, is_asked_for, plain_batches
 from ..storage.validate import HeaderChange, check_batch, sole_batch, validate
+from .answering import answer_errors
 
 __all__ = ["handle"]
 
@@ -92,10 +93,10 @@ def handle(state: BrokerState, call: Call, request: ProduceRequest) -> Any:
         outcomes = [_Outcome(place, refused=refused) for place in record_sets]
     else:
         outcomes = [
-            _append_or_refuse(state, call, request, place, record_set)
+            _append_or_refuse(state, call, place, request, record_set)
             for place, record_set in record_sets.items()
         ]
-    return _response(call, outcomes)
+    return _response(outcomes)
 
 
 def _is_transactional(record_set: memoryview) -> bool:
@@ -107,23 +108,23 @@ def _is_transactional(record_set: memoryview) -> bool:
     )
 
 
+def _refused(error: ApiError, call: Call, place: _Place, *_: object) -> _Outcome:
+    return _Outcome(place, refused=error.without_origin())
+
+
+@answer_errors(_refused, place=lambda place, *_: place[:2])
 def _append_or_refuse(
-    state: BrokerState, call: Call, request: ProduceRequest, place: _Place, record_set: memoryview
+    state: BrokerState, call: Call, place: _Place, request: ProduceRequest, record_set: memoryview
 ) -> _Outcome:
     topic, partition, topic_id = place
-    try:
-        call.check_before(topic, partition)
-        if call.version >= TOPIC_IDS_FROM and state.topics.with_id(topic_id or NO_TOPIC_ID) is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id}")
-        log = state.led_log(topic, partition)
-        if call.version < _MAGIC_2_FROM and is_message_set(record_set):
-            _check_acks(request)
-            info = _append_message_set(log, record_set)
-        else:
-            info = _append_batches(state, call, request, topic, partition, record_set)
-        call.check_after(topic, partition)
-    except ApiError as refused:
-        return _Outcome(place, refused=refused.without_origin())
+    if call.version >= TOPIC_IDS_FROM and state.topics.with_id(topic_id or NO_TOPIC_ID) is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id}")
+    log = state.led_log(topic, partition)
+    if call.version < _MAGIC_2_FROM and is_message_set(record_set):
+        _check_acks(request)
+        info = _append_message_set(log, record_set)
+    else:
+        info = _append_batches(state, call, request, topic, partition, record_set)
     return _Outcome(place, info.base_offset, info.log_append_time_ms, log.log_start_offset)
 
 
@@ -213,13 +214,12 @@ def _check_transaction(
         raise ApiError(code, refused.message) from refused
 
 
-def _response(call: Call, outcomes: list[_Outcome]) -> Any:
+def _response(outcomes: list[_Outcome]) -> Any:
     by_topic: dict[tuple[str, uuid.UUID], list[Any]] = {}
     for outcome in outcomes:
         key = outcome.place.topic, outcome.place.topic_id or NO_TOPIC_ID
         by_topic.setdefault(key, []).append(_partition_response(outcome))
     return _Response(
-        version=call.version,
         responses=[
             _Topic(name=topic, topic_id=topic_id, partition_responses=partitions)
             for (topic, topic_id), partitions in by_topic.items()

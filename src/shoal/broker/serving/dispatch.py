@@ -161,7 +161,7 @@ def _encode(header: RequestHeader, request: Any, response: Any) -> Sequence[byte
         return []
     if isinstance(response, FetchResponse):
         return encode_fetch_response(response, header.api_version, header.correlation_id)
-    return [encode_response(response, header.correlation_id)]
+    return [encode_response(response, header.correlation_id, header.api_version)]
 
 
 def _partitions_of(state: BrokerState, request: Any) -> set[tuple[str, int]]:
