@@ -19,13 +19,14 @@ from shoal.cli import main
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets
 from shoal.client.config import ClientConfig
-from shoal.client.coordinator import GroupMember, MemberId
+from shoal.client.coordinator import MemberId
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
+from tests.group_member import GroupMember
 
 RECORDS = 100
 

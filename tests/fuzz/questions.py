@@ -17,7 +17,7 @@ from shoal.client.admin import (
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets, fetch_offsets
 from shoal.client.config import ClientConfig, IsolationLevel
-from shoal.client.coordinator import GroupMember, MemberId, describe_holder
+from shoal.client.coordinator import MemberId, describe_holder
 from shoal.client.fetch import Fetcher, FetchFrom
 from shoal.client.offsets import EARLIEST, epoch_end_offsets, list_offsets, local_log_start_offset
 from shoal.client.produce import ProduceConnection
@@ -29,6 +29,7 @@ from shoal.protocol.apis import ApiKey
 from shoal.records import verify_crc
 from shoal.topic_partition import TopicPartition
 from tests.batches import batch
+from tests.group_member import GroupMember
 from tests.two_brokers import config_of
 
 __all__ = ["QUESTIONS", "create_topic_again", "impatient_config", "read_all"]

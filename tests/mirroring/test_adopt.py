@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from shoal.client.cluster import Cluster
-from shoal.client.coordinator import GroupMember, MemberId
+from shoal.client.coordinator import MemberId
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.ranges import OPEN_END
@@ -19,6 +19,7 @@ from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
 from shoal.verify import Outcome
 from tests import batches
+from tests.group_member import GroupMember
 from tests.two_brokers import (
     ABORT,
     COMMIT,

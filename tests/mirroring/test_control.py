@@ -20,13 +20,14 @@ import pytest
 
 from shoal.client.backoff import Backoff
 from shoal.client.cluster import Cluster
-from shoal.client.coordinator import GroupMember, MemberId
+from shoal.client.coordinator import MemberId
 from shoal.errors import BrokerError, Stopped
 from shoal.mirroring.control import ControlConnection, ControlServer, Uncontrolled, WorkerControl
 from shoal.mirroring.control.handover import Handover
 from shoal.mirroring.task import partition as partition_copy
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
+from tests.group_member import GroupMember
 from tests.two_brokers import NOW_MS, History, TwoBrokers, is_let_go, leads_elsewhere, wait_until
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]

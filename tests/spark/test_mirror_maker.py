@@ -21,7 +21,7 @@ from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets, fetch_offsets
 from shoal.client.config import ClientConfig
 from shoal.client.consumer import ConsumerRecord, RawRecord
-from shoal.client.coordinator import Coordinator, GroupMember, MemberId, group_assignment
+from shoal.client.coordinator import Coordinator, MemberId, group_assignment
 from shoal.client.producer.partitioner import partition_of_key
 from shoal.error_codes import ErrorCode
 from shoal.errors import AccessRefused, ConfigError, GroupHeld, ShoalError
@@ -38,6 +38,7 @@ from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from shoal.spark.mirror_maker import mirror_maker
 from shoal.topic_partition import TopicPartition
+from tests.group_member import GroupMember
 from tests.spark.without_jvm import without_jvm
 from tests.two_brokers import ABORT, COMMIT, Content, History, batches_of, content_of, wait_until
 

@@ -7,21 +7,18 @@ that Kafka's own tools show its position and its lag.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ..error_codes import ErrorCode
-from ..errors import BrokerError, Disconnected, GroupHeld, ProtocolError, ShoalError, raise_for
+from ..errors import Disconnected, ProtocolError, ShoalError, raise_for
 from ..protocol.apis import ApiKey
 from ..protocol.codec import request_class
 from ..protocol.consumer_protocol import (
     CONSUMER_PROTOCOL_TYPE,
-    Subscription,
     decode_assignment,
     decode_subscription,
-    encode_assignment,
-    encode_subscription,
 )
 from ..topic_partition import TopicPartition
 from .cluster import Cluster
@@ -30,7 +27,6 @@ from .connection import Connection
 __all__ = [
     "JOIN_AGAIN",
     "Coordinator",
-    "GroupMember",
     "Joined",
     "MemberId",
     "ask_coordinator",
@@ -346,102 +342,3 @@ class Coordinator:
     def _forget(self) -> None:
         self._cluster.forget_coordinator(self._group)
         self.close()
-
-
-class GroupMember:
-    """
-    A group's only member: holds the group, so that no second mirror works in it.
-
-    The protocol's name is the mirror's own. A second mirror comes with
-    another one and is refused (error 23, INCONSISTENT_GROUP_PROTOCOL) without
-    disturbing the first. The ``instance_id`` (KIP-345) lets the same mirror
-    take its place again at once after it died.
-
-    All requests go to the coordinator; all methods raise
-    :class:`~shoal.errors.BrokerError` and
-    :class:`~shoal.errors.Disconnected` besides what they say.
-
-    """
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        group: str,
-        *,
-        protocol: str,
-        instance_id: str,
-        session_timeout_ms: int,
-        description: str = "",
-    ) -> None:
-        """
-        Args:
-            cluster: The cluster whose group it is.
-            group: Its name.
-            protocol: The mirror's own.
-            instance_id: The same for each process of one mirror.
-            session_timeout_ms: Without a heartbeat for so long the group is free.
-            description: Names this process to :func:`describe_holder`; begins with ``shoal``.
-        """
-        self._cluster = cluster
-        self._description = description.encode() or None
-        self._coordinator = Coordinator(cluster, group)
-        self._group = group
-        self._protocol = protocol
-        self._session_timeout_ms = session_timeout_ms
-        self.membership = MemberId(instance_id=instance_id)
-
-    def join(self, assignment: Iterable[TopicPartition] = ()) -> MemberId:
-        """
-        Become the group's member, or take one's own place again.
-
-        Args:
-            assignment: Shown by Kafka's tools as what this member works on.
-
-        Raises:
-            GroupHeld: Somebody else is in the group.
-
-        """
-        assignment = list(assignment)
-        # A group's offsets of topics that nobody in it subscribes to expire.
-        topics = sorted({partition.topic for partition in assignment})
-        joined = self._join(encode_subscription(Subscription(topics, user_data=self._description), version=0))
-        parts = {joined.member_id: encode_assignment(assignment, version=0)} if joined.is_leader else {}
-        self._coordinator.sync(joined, self.membership.instance_id, parts)
-        self.membership = replace(self.membership, member_id=joined.member_id, generation=joined.generation)
-        return self.membership
-
-    def _join(self, subscription: bytes) -> Joined:
-        try:
-            return self._join_as(self.membership, subscription)
-        except BrokerError as error:
-            if error.code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
-                raise GroupHeld(
-                    self._group, describe_holder(self._cluster, self._group) or "somebody who just left"
-                ) from error
-            if error.code != ErrorCode.UNKNOWN_MEMBER_ID:
-                raise
-        return self._join_as(replace(self.membership, member_id=""), subscription)
-
-    def _join_as(self, membership: MemberId, subscription: bytes) -> Joined:
-        return self._coordinator.join(
-            membership,
-            {self._protocol: subscription},
-            session_timeout_ms=self._session_timeout_ms,
-            rebalance_timeout_ms=self._session_timeout_ms,
-        )
-
-    def heartbeat(self) -> None:
-        """
-        Say that we are alive.
-
-        Raises:
-            BrokerError: See :meth:`Coordinator.heartbeat`.
-
-        """
-        self._coordinator.heartbeat(self.membership)
-
-    def leave(self) -> None:
-        """Give the group up, for somebody else to join at once."""
-        if self.membership.member_id:
-            self._coordinator.leave(self.membership)
-            self.membership = MemberId(instance_id=self.membership.instance_id)

@@ -27,7 +27,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from ...error_codes import ErrorCode
-from ...errors import BrokerError, ConfigError, ProtocolError, ShoalError
+from ...errors import BrokerError, ConfigError, GroupHeld, ProtocolError, ShoalError
 from ...protocol.consumer_protocol import (
     NO_GENERATION,
     Subscription,
@@ -40,7 +40,7 @@ from ...topic_partition import TopicPartition
 from ..backoff import Backoff
 from ..cluster import Cluster, is_transient
 from ..config import ClientConfig
-from ..coordinator import Coordinator, Joined, MemberId
+from ..coordinator import Coordinator, Joined, MemberId, describe_holder
 from ..metadata import Metadata
 from .assignors import ASSIGNORS, Assignor, Member, RebalanceProtocol
 from .rebalance_listener import RebalanceListener
@@ -115,6 +115,7 @@ class Membership:
         *,
         on_renewed: Callable[[MemberId, float], object] = lambda identity, asked_at: None,
         clock: Callable[[], float] = time.monotonic,
+        sole: Assignor | None = None,
     ) -> None:
         """
         Prepare; nobody is asked before :meth:`subscribe`.
@@ -127,13 +128,17 @@ class Membership:
                 this member, with its identity and when that was asked: its session lasts from then on
                 for ``session_timeout_ms`` at least.
             clock: Tells when, in seconds.
+            sole: The assignor of a member that holds its group alone, by a name that no other member has.
+                No thread polls then: the keeper takes part itself. The member does not wait for others,
+                and leaves the group at the end also if it is a static one.
 
         Raises:
             ConfigError: An assignor that there is not, or none; or assignors that cannot go together.
 
         """
         self._settings = settings
-        self._assignors = _assignors(settings.assignors)
+        self._is_sole = sole is not None
+        self._assignors = {sole.name: sole} if sole else _assignors(settings.assignors)
         self._protocol = _common_protocol(self._assignors.values())
         self._on_change = on_change
         self._on_renewed = on_renewed
@@ -142,9 +147,9 @@ class Membership:
         self._coordinator = Coordinator(
             self._cluster,
             settings.group,
-            join_timeout_s=max(
-                config.request_timeout_s, settings.max_poll_interval_ms / 1000 + _JOIN_SLACK_S
-            ),
+            join_timeout_s=None
+            if self._is_sole
+            else max(config.request_timeout_s, settings.max_poll_interval_ms / 1000 + _JOIN_SLACK_S),
         )
         self.owned: tuple[TopicPartition, ...] = ()
         self._thread: threading.Thread | None = None
@@ -155,6 +160,7 @@ class Membership:
         self._is_lost = False
         self._must_join_again = False
         self._error: ShoalError | None = None
+        self._last_failure: ShoalError | None = None
         self._assignment: tuple[TopicPartition, ...] = ()
         self._to_join_with: tuple[TopicPartition, ...] = ()
         self._wanted: frozenset[str] | re.Pattern[str] = frozenset()
@@ -164,7 +170,8 @@ class Membership:
         self._heartbeat_at = 0.0
         self._look_at = 0.0
         self._dealt_with: Mapping[str, int] | None = None
-        self._backoff = Backoff()
+        # A session does not end while a coordinator is back, and the keeper waits to try again.
+        self._backoff = Backoff(longest_ms=settings.heartbeat_interval_ms)
 
     # For the owner
 
@@ -173,6 +180,18 @@ class Membership:
         """Who commits: with it, the coordinator refuses what comes from a generation that is over."""
         with self._changed:
             return self._membership
+
+    @property
+    def error(self) -> ShoalError | None:
+        """The error that ended the membership; None as long as the keeper tries to keep it."""
+        with self._changed:
+            return self._error
+
+    @property
+    def last_failure(self) -> ShoalError | None:
+        """The error of the last request to the coordinator; None if that succeeded."""
+        with self._changed:
+            return self._last_failure
 
     @property
     def is_rebalancing(self) -> bool:
@@ -326,6 +345,10 @@ class Membership:
                     phase = self._phase
                 if phase is _Phase.LEFT:
                     break
+                if self._is_sole and phase is not _Phase.STABLE:
+                    self.poll(0.0, RebalanceListener())
+                    with self._changed:
+                        phase = self._phase
                 try:
                     pause_s = self._join() if phase is _Phase.JOINING else self._stay()
                 except ShoalError as error:
@@ -350,13 +373,15 @@ class Membership:
         # An id that was given and not used yet would hold up the next rebalance.
         member_id = membership.member_id or self._coordinator.given_id
         with suppress(ShoalError):
-            if member_id and membership.instance_id is None:
+            if member_id and (membership.instance_id is None or self._is_sole):
                 self._coordinator.leave(replace(membership, member_id=member_id))
         self._coordinator.close()
         self._cluster.close()
 
     def _fail(self, error: ShoalError) -> float:
         """Find out what an error means for the membership; return how many seconds to wait."""
+        with self._changed:
+            self._last_failure = error
         code = error.code if isinstance(error, BrokerError) else None
         if code in _LOST:
             self._lose(keep_id=code is ErrorCode.ILLEGAL_GENERATION)
@@ -404,16 +429,21 @@ class Membership:
         with self._changed:
             membership, polled_at = self._membership, self._polled_at
         is_in = membership.generation != NO_GENERATION
-        if is_in and now - polled_at > self._settings.max_poll_interval_ms / 1000:
+        if is_in and not self._is_sole and now - polled_at > self._settings.max_poll_interval_ms / 1000:
             self._give_up_the_place(membership)
             return 0.0
         if is_in and now >= self._heartbeat_at:
             self._heartbeat_at = now + self._settings.heartbeat_interval_ms / 1000
             self._beat(membership)
-            self._backoff.reset()
+            self._reset_failure()
         if now >= self._look_at:
             self._look_at_topics()
         return max(0.0, min(self._heartbeat_at if is_in else self._look_at, self._look_at) - time.monotonic())
+
+    def _reset_failure(self) -> None:
+        self._backoff.reset()
+        with self._changed:
+            self._last_failure = None
 
     def _beat(self, membership: MemberId) -> None:
         asked_at = self._clock()
@@ -464,12 +494,19 @@ class Membership:
             topics = matching_topics(self._cluster.refresh(), wanted)
             with self._changed:
                 self._topics = topics
-        joined = self._coordinator.join(
-            membership,
-            self._subscriptions(topics, owned, membership.generation),
-            session_timeout_ms=self._settings.session_timeout_ms,
-            rebalance_timeout_ms=self._settings.max_poll_interval_ms,
-        )
+        try:
+            joined = self._coordinator.join(
+                membership,
+                self._subscriptions(topics, owned, membership.generation),
+                session_timeout_ms=self._settings.session_timeout_ms,
+                rebalance_timeout_ms=self._settings.max_poll_interval_ms,
+            )
+        except BrokerError as error:
+            if not self._is_sole or error.code is not ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
+                raise
+            group = self._settings.group
+            holder = describe_holder(self._cluster, group) or "somebody who just left"
+            raise GroupHeld(group, holder) from error
         with self._changed:
             if self._phase is _Phase.JOINING:
                 # Known from here on, so that whatever comes next can leave.
@@ -478,7 +515,7 @@ class Membership:
         asked_at = self._clock()
         part = self._coordinator.sync(joined, membership.instance_id, dealt)
         assignment = tuple(sorted(TopicPartition(*each) for each in decode_assignment(part)))
-        self._backoff.reset()
+        self._reset_failure()
         self._heartbeat_at = time.monotonic() + self._settings.heartbeat_interval_ms / 1000
         with self._changed:
             self._membership = replace(membership, member_id=joined.member_id, generation=joined.generation)

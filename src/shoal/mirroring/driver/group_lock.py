@@ -1,22 +1,21 @@
 """
-One mirror a group: the driver's membership in the source cluster's consumer group.
+One mirror for each group: the driver is the only member of the source cluster's consumer group.
 
-A thread sends heartbeats. Each one that succeeds renews the tasks' lease,
-which is shorter than the session: when the group is lost (to a network that
-fails, or another member after the session timed out), nobody produces any
-more by the time that somebody else may begin.
+Each successful heartbeat renews the tasks' lease, which is shorter than the session.
+If the group is lost, to a network failure or to a member that joined after the session timed out, the lease
+ends first: no task produces when another mirror may begin.
 """
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import socket
 import stat
 import threading
+import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,10 +23,11 @@ from types import TracebackType
 
 import psutil
 
-from ...client.cluster import Cluster, is_transient, patiently
 from ...client.config import ClientConfig
-from ...client.coordinator import JOIN_AGAIN, GroupMember, MemberId
-from ...errors import BrokerError, ConfigError, GroupHeld, ShoalError
+from ...client.coordinator import MemberId
+from ...client.membership import Membership, MembershipSettings, RebalanceListener
+from ...client.membership.assignors import Member, RebalanceProtocol
+from ...errors import ConfigError, Disconnected, ShoalError
 from ...state_directory import make_state_directory, open_no_link
 from ...topic_partition import TopicPartition
 from ..control import lease_clock_s
@@ -41,9 +41,8 @@ HEARTBEAT_INTERVAL_S = 3.0
 #: The tasks stop 15 s before the session ends: time for what was sent last to arrive.
 LEASE_S = 30.0
 
-#: How long the coordinator may take at the end of a mirror.
-_RELEASE_PATIENCE_S = 2.0
-
+#: The topics' metadata change nothing for this member: 24 days, Java's largest int.
+_NEVER_MS = 2**31 - 1
 
 _ANOTHER_DIRECTORY = "; make it writable, or name another with --checkpoint or XDG_STATE_HOME"
 
@@ -126,14 +125,29 @@ class MirrorIdentity:
         self._file.close()
 
 
+class _TakeAll:
+    """The assignor of a group with one member: its name refuses every other mirror."""
+
+    protocols = (RebalanceProtocol.EAGER,)
+
+    def __init__(self, name: str, description: str) -> None:
+        self.name = name
+        self.partitions: tuple[TopicPartition, ...] = ()
+        self._description = description.encode()
+
+    def user_data(self, generation: int) -> bytes:
+        """Return the description that :func:`describe_holder` shows to another mirror."""
+        return self._description
+
+    def assign(
+        self, partitions: Mapping[str, int], members: Iterable[Member]
+    ) -> dict[str, list[TopicPartition]]:
+        """Give the mirror's partitions to the only member: Kafka's tools show them."""
+        return {member.member_id: list(self.partitions) for member in members}
+
+
 class GroupLock:
-    """
-    Holds the group from :meth:`acquire` to :meth:`release`.
-
-    Attributes:
-        lost: Why the group is lost for good, once it is.
-
-    """
+    """Holds the group from :meth:`acquire` to :meth:`release`."""
 
     def __init__(
         self,
@@ -143,34 +157,48 @@ class GroupLock:
         on_renewed: Callable[[MemberId, float], None],
     ) -> None:
         """
+        Prepare the member; :meth:`acquire` sends the first request.
+
         Args:
-            source: The cluster whose group it is.
-            group: Its name.
+            source: The cluster of the group.
+            group: The group's name.
             mirror_name: From :class:`MirrorIdentity`.
-            on_renewed: Told of the membership and of the seconds that the
-                lease lasts from now; from the heartbeats' thread.
+            on_renewed: Called after each successful join and heartbeat, from the member's thread, with the
+                member's id and the seconds for which the tasks' lease lasts from now.
+
         """
-        # Other tools show the client id: of the process that was the first to have this mirror's place.
+        # Kafka's tools show the client id of the process that was the first in this mirror's place.
         client_id = f"{source.client_id}@{socket.gethostname()}[{os.getpid()}]"
-        self._cluster = Cluster(replace(source.impatient(), client_id=client_id))
-        self._member = GroupMember(
-            self._cluster,
-            group,
-            protocol=f"shoal-{mirror_name}",
-            instance_id=f"shoal-{mirror_name}",
-            session_timeout_ms=SESSION_TIMEOUT_MS,
-            description=this_process(),
-        )
+        name = f"shoal-{mirror_name}"
+        self._assignor = _TakeAll(name, this_process())
+        self._group = group
         self._on_renewed = on_renewed
-        self._released = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._assignment: tuple[TopicPartition, ...] = ()
-        self._subscription_is_stale = False
-        self.lost: ShoalError | None = None
+        self._has_news = threading.Event()
+        self._is_acquired = False
+        self._member = Membership(
+            replace(source, client_id=client_id),
+            MembershipSettings(
+                group,
+                instance_id=name,
+                session_timeout_ms=SESSION_TIMEOUT_MS,
+                heartbeat_interval_ms=round(HEARTBEAT_INTERVAL_S * 1000),
+                max_poll_interval_ms=SESSION_TIMEOUT_MS,
+                metadata_max_age_ms=_NEVER_MS,
+            ),
+            self._has_news.set,
+            on_renewed=self._renew,
+            clock=lease_clock_s,
+            sole=self._assignor,
+        )
+
+    @property
+    def lost(self) -> ShoalError | None:
+        """The error that ended the membership for good, if one did."""
+        return self._member.error
 
     @property
     def failure(self) -> ShoalError | None:
-        """Why the mirror has to end, once the group is lost."""
+        """The error with which the mirror has to end, once the group is lost."""
         if self.lost is None:
             return None
         return ShoalError(f"the mirror lost its consumer group and has ended: {self.lost}")
@@ -180,81 +208,47 @@ class GroupLock:
         Join the group and keep it.
 
         Args:
-            assignment: What Kafka's tools show as this member's partitions.
-            patience_s: How long brokers that are not ready yet are asked.
+            assignment: The partitions that Kafka's tools show for this member.
+            patience_s: The limit for brokers that are not ready yet.
 
         Raises:
             GroupHeld: Another mirror, or any consumer, is in the group.
             ShoalError: The group cannot be joined.
 
         """
-        self._assignment = tuple(assignment)
-        patiently(self._join, patience_s=patience_s, can_heal=_can_heal)
-        self._thread = threading.Thread(target=self._keep, name="shoal-group", daemon=True)
-        self._thread.start()
+        deadline = time.monotonic() + patience_s
+        self.extend(assignment)
+        while not self._is_acquired:
+            has_news = self._has_news.wait(max(0.0, deadline - time.monotonic()))
+            self._has_news.clear()
+            error = self._member.error or (None if has_news else self._member.last_failure)
+            if error is not None:
+                raise error
+            if not has_news:
+                raise Disconnected(
+                    f"the coordinator of group {self._group!r}", f"no answer in {patience_s:g} s"
+                )
 
     def extend(self, assignment: Iterable[TopicPartition]) -> None:
         """
-        Subscribe to more, with the next heartbeat; from any thread.
+        Subscribe to the topics of more partitions; from any thread.
 
-        A group's committed offsets expire where no member subscribes to their topic.
-        The tasks have to resume then: the group's generation is a new one.
+        The committed offsets of a group expire if none of its members subscribes to their topic.
+        The join begins a new generation, so the tasks resume.
 
         """
-        topics = {each.topic for each in self._assignment}
-        self._assignment += tuple(assignment)
-        if {each.topic for each in self._assignment} != topics:
-            self._subscription_is_stale = True
+        self._assignor.partitions += tuple(assignment)
+        self._member.subscribe({each.topic for each in self._assignor.partitions})
 
-    def _join(self) -> None:
-        self._subscription_is_stale = False
-        self._renew_after(lambda: self._member.join(self._assignment))
-
-    def _renew_after(self, request: Callable[[], object]) -> None:
+    def _renew(self, member: MemberId, asked_s: float) -> None:
         # The lease counts from before the request: the session cannot have begun earlier.
-        asked_s = lease_clock_s()
-        request()
-        self._on_renewed(self._member.membership, LEASE_S - (lease_clock_s() - asked_s))
-
-    def _keep(self) -> None:
-        while not self._released.wait(HEARTBEAT_INTERVAL_S):
-            try:
-                self._heartbeat()
-            except GroupHeld as error:
-                self.lost = error
-                return
-            except ShoalError as error:
-                if not _can_heal(error):
-                    self.lost = error
-                    return
-
-    def _heartbeat(self) -> None:
-        if self._subscription_is_stale:
-            self._join()
-            return
-        try:
-            self._renew_after(self._member.heartbeat)
-        except BrokerError as error:
-            if error.code not in JOIN_AGAIN:
-                raise
-            self._join()
+        self._on_renewed(member, LEASE_S - (lease_clock_s() - asked_s))
+        self._is_acquired = True
+        self._has_news.set()
 
     def release(self) -> None:
-        """Leave the group, so that a next mirror need not wait; never raises, and does not take long."""
-        self._released.set()
-        # Who does not answer will not hear that this member leaves, either: its session ends by itself.
-        patience = threading.Timer(_RELEASE_PATIENCE_S, self._cluster.abort)
-        patience.daemon = True
-        patience.start()
-        if self._thread:
-            self._thread.join(2 * _RELEASE_PATIENCE_S)
-            if self._thread.is_alive():
-                return  # in a connect that cannot be given up; it ends with the process
-        if patience.is_alive():
-            with contextlib.suppress(ShoalError):
-                self._member.leave()
-        patience.cancel()
-        self._cluster.close()
+        """Leave the group, so that the next mirror need not wait; takes at most 4 s, and never raises."""
+        self._member.close(RebalanceListener())
 
     def __enter__(self) -> GroupLock:
         return self
@@ -270,8 +264,3 @@ def this_process() -> str:
     process = psutil.Process()
     started = datetime.fromtimestamp(process.create_time(), UTC)
     return f"shoal process {process.pid} on {socket.gethostname()}, started {started:%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _can_heal(error: ShoalError) -> bool:
-    """Whether to try again: time heals it, or the group changed between two requests."""
-    return is_transient(error) or (isinstance(error, BrokerError) and error.code in JOIN_AGAIN)
