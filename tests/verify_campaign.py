@@ -1,19 +1,27 @@
 """
-Random topics, copied record by record with other cuts, damaged, and what verify must say of them.
+Random topics, copied and damaged, and the findings that verify must report of them.
 
-A trial builds a source log of every batch kind, a destination log as a
-consumer and a producer would have written it, lets retention work on either
-side, and puts up to five faults in. What is equal is decided here by brute
-force over both lists of records, with nothing of verify's.
+A trial builds a source log of every batch kind and a destination log, lets
+retention work on either side, and puts up to five faults in. A brute force
+over both lists of records decides here if they are equal, without verify.
+
+`python -m tests.verify_campaign 0 600 --findings FILE` runs many trials, and
+writes each report as a line of JSON: two versions of verify can be compared.
 """
 
 from __future__ import annotations
 
+import argparse
+import enum
+import json
 import random
 import struct
+import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
+from pathlib import Path
 
 from shoal.broker.storage.log import Log
 from shoal.client.config import IsolationLevel
@@ -23,10 +31,31 @@ from tests import batches
 from tests.two_brokers import NOW_MS, TwoBrokers
 from tests.verifying import Item, encode
 
-__all__ = ["Trial", "run_trial"]
+__all__ = ["Cuts", "Trial", "run_trial"]
 
 #: A record, and where it is in its log.
 Placed = tuple[int, Item]
+
+
+class Cuts(enum.Enum):
+    """How the copy is cut into batches."""
+
+    #: As another producer would cut it, in any codec.
+    OTHER = "other"
+    #: As the source, in its codecs: a copy by shoal.
+    SAME = "same"
+    #: As the source, in another codec: a broker that recompresses.
+    RECOMPRESSED = "recompressed"
+    #: As the source; then the cleaner takes records away on either side.
+    COMPACTED = "compacted"
+
+
+@dataclass(frozen=True)
+class SourceBatch:
+    """Which records of the source are in a batch together."""
+
+    number: int
+    codec: Codec
 
 
 @dataclass(frozen=True)
@@ -54,6 +83,7 @@ class Trial:
     """
 
     seed: int
+    cuts: Cuts = Cuts.OTHER
     source: list[Placed] = field(default_factory=list)
     destination: list[Placed] = field(default_factory=list)
     source_start: int = 0
@@ -88,6 +118,8 @@ class Trial:
         """Return what is wrong with the report; None if it is right."""
         assert self.report is not None
         outcome, overlap = self.report.outcome, self.overlap()
+        if self.cuts is Cuts.COMPACTED:
+            return self._of_compacted()
         if overlap > 0 and outcome is not Outcome.EQUAL:
             # After a fault, one record in common at the edge may be an accident.
             if self.faults and overlap < len(self.theirs) // 2:
@@ -105,6 +137,18 @@ class Trial:
         if overlap < 0:
             return self._unnamed()
         return None
+
+    def _of_compacted(self) -> str | None:
+        """Return what is wrong if records may be on one side alone: only alterations are faults then."""
+        assert self.report is not None
+        if not self.faults:
+            return "false alarm: compaction" if self.report.outcome is Outcome.DIFFERENT else None
+        kept = {item for _, item in self.source} & {fault.item for fault in self.faults}
+        altered = [each for each in self.faults if each.kind in ("bit", "header") and each.item in kept]
+        there = Counter(item for _, item in self.destination)
+        found = [each for each in altered if not there[each.item]]
+        is_missed = len(found) == len(self.faults) == 1 and self.report.outcome is Outcome.EQUAL
+        return "missed after compaction" if is_missed else None
 
     def _unnamed(self) -> str | None:
         """Return the first fault that no difference names at its offset."""
@@ -181,9 +225,30 @@ def _items(rng: random.Random, count: int, sameness: float) -> list[Item]:
 # The source
 
 
-def _fill_source(rng: random.Random, log: Log, found: list[Item], committed: bool) -> list[Placed]:
-    """Write records as batches of every kind; return those that a mirror copies."""
-    placed: list[Placed] = []
+@dataclass
+class _Source:
+    """
+    The source's log as it is written.
+
+    Attributes:
+        log: The log.
+        placed: The records that a mirror copies now.
+        before: The same before compaction.
+        cut: The batch of each record of `before`.
+
+    """
+
+    log: Log
+    placed: list[Placed] = field(default_factory=list)
+    before: list[Placed] = field(default_factory=list)
+    cut: dict[int, SourceBatch] = field(default_factory=dict)
+
+
+def _fill_source(
+    rng: random.Random, source: _Source, found: list[Item], committed: bool, is_compacted: bool
+) -> None:
+    """Write records as batches of every kind."""
+    log = source.log
     codec = rng.choice([None, *Codec])
     biggest = rng.choice([1, 3, 30, 200])
     is_idempotent = rng.random() < 0.5
@@ -198,12 +263,14 @@ def _fill_source(rng: random.Random, log: Log, found: list[Item], committed: boo
         if kind == "holes":
             deltas = sorted(rng.sample(range(2 * len(part)), len(part)))
             size = 2 * len(part)
+        whole = [(begin + delta, item) for delta, item in zip(deltas, part, strict=True)]
+        kept = [each for each in whole if rng.random() < 0.9] or whole[:1] if is_compacted else whole
         in_transaction = kind in ("commit", "abort")
         batch = encode(
-            part,
+            [item for _, item in kept],
             used,
             base_offset=begin,
-            deltas=deltas,
+            deltas=[offset - begin for offset, _ in kept],
             size=size,
             flags=batches.TRANSACTIONAL if in_transaction else 0,
         )
@@ -213,14 +280,17 @@ def _fill_source(rng: random.Random, log: Log, found: list[Item], committed: boo
         if in_transaction:
             log.store(batches.marker(int(kind == "commit"), 77, base_offset=log.log_end_offset))
         if kind != "abort" or not committed:
-            placed += [(begin + delta, item) for delta, item in zip(deltas, part, strict=True)]
-    return placed
+            source.placed += kept
+            source.before += whole
+            source.cut.update({offset: SourceBatch(begin, used) for offset, _ in whole})
 
 
 # The copy
 
 
-def _put_faults_in(rng: random.Random, placed: list[Placed], faults: int) -> tuple[list[Item], list[Fault]]:
+def _put_faults_in(
+    rng: random.Random, placed: list[Placed], faults: int
+) -> tuple[list[tuple[int | None, Item]], list[Fault]]:
     copy: list[tuple[int | None, Item]] = list(placed)
     put: list[tuple[str, int | None, Item]] = []
     for _ in range(faults):
@@ -261,7 +331,7 @@ def _put_faults_in(rng: random.Random, placed: list[Placed], faults: int) -> tup
             behind = [index for o, index in places.items() if offset is not None and o > offset]
             near = min(behind, default=len(copy))
         found.append(Fault(kind, offset, near, item))
-    return [item for _, item in copy], found
+    return copy, found
 
 
 def _fill_destination(rng: random.Random, log: Log, found: list[Item]) -> None:
@@ -279,45 +349,116 @@ def _fill_destination(rng: random.Random, log: Log, found: list[Item]) -> None:
         at += len(part)
 
 
+def _fill_as_source(
+    rng: random.Random, log: Log, copy: Sequence[tuple[int | None, Item]], source: _Source, cuts: Cuts
+) -> list[Placed]:
+    """Write records in the source's batches; return those that compaction leaves."""
+    own = SourceBatch(-1, Codec.NONE)
+    codec = rng.choice(list(Codec)) if cuts is Cuts.RECOMPRESSED else None
+    is_compacted = cuts is Cuts.COMPACTED and rng.random() < 0.7
+    left: list[Placed] = []
+    begin = 0
+    for batch, group in groupby(copy, lambda each: own if each[0] is None else source.cut[each[0]]):
+        whole = list(enumerate([item for _, item in group], begin))
+        kept = [each for each in whole if rng.random() < 0.9] or whole[:1] if is_compacted else whole
+        part = encode(
+            [item for _, item in kept],
+            batch.codec if codec is None else codec,
+            base_offset=begin,
+            deltas=[offset - begin for offset, _ in kept],
+            size=len(whole),
+        )
+        log.store(memoryview(part))
+        left += kept
+        begin += len(whole)
+    return left
+
+
 # A trial
 
 
-def run_trial(brokers: TwoBrokers, seed: int, *, records: int = 600) -> Trial:
+def run_trial(brokers: TwoBrokers, seed: int, *, records: int = 600, cuts: Cuts = Cuts.OTHER) -> Trial:
     """Build a trial, and let verify compare it."""
     rng = random.Random(seed)
-    trial = Trial(seed)
-    topic = f"trial-{seed}"
-    brokers.topic(topic)
-    ours, theirs = brokers.source.log(topic), brokers.destination.log(topic)
+    trial = Trial(seed, cuts)
+    topic = f"trial-{cuts.value}-{seed}"
+    copy_name = topic if cuts is Cuts.OTHER else f"copy.{topic}"
+    brokers.source.create_topic(topic, 1)
+    brokers.destination.create_topic(copy_name, 1)
+    source, theirs = _Source(brokers.source.log(topic)), brokers.destination.log(copy_name)
+    ours = source.log
     committed = rng.random() < 0.7
     sameness = rng.choice([0.0, 0.0, 0.02, 0.2, 1.0 if rng.random() < 0.2 else 0.05])
-    placed = _fill_source(rng, ours, _items(rng, rng.randrange(1, records), sameness), committed)
-    copied = list(placed)
+    found = _items(rng, rng.randrange(1, records), sameness)
+    _fill_source(rng, source, found, committed, cuts is Cuts.COMPACTED and seed % 2 == 1)
+    copied = list(source.before)
     if rng.random() < 0.3:
         copied = copied[rng.randrange(len(copied) + 1) :]
-        trial.notes.append(f"later start, {len(placed) - len(copied)} records")
+        trial.notes.append(f"later start, {len(source.before) - len(copied)} records")
     if rng.random() < 0.3:
         copied = copied[: len(copied) - rng.randrange(min(10, len(copied) + 1))]
     faults = rng.choice([0, 0, 0, 1, 1, 2, 3, 5])
-    items, trial.faults = _put_faults_in(rng, copied, faults)
-    _fill_destination(rng, theirs, items)
+    copy, trial.faults = _put_faults_in(rng, copied, faults)
+    if cuts is Cuts.OTHER:
+        trial.destination = list(enumerate(item for _, item in copy))
+        _fill_destination(rng, theirs, [item for _, item in copy])
+    else:
+        trial.destination = _fill_as_source(rng, theirs, copy, source, cuts)
     for side, log in (("source", ours), ("destination", theirs)):
         if rng.random() < 0.35:
             log.delete_records(rng.randrange(log.log_end_offset + 1))
             trial.notes.append(f"retention at the {side} up to {log.log_start_offset}")
     trial.source_start = ours.log_start_offset
-    trial.source = [each for each in placed if each[0] >= ours.log_start_offset]
-    trial.destination = [each for each in enumerate(items) if each[0] >= theirs.log_start_offset]
-    trial.report = _verified(brokers, topic, committed)
-    for broker in (brokers.source, brokers.destination):
-        broker.topics.delete(broker.topics.topic(topic))
+    trial.source = [each for each in source.placed if each[0] >= ours.log_start_offset]
+    trial.destination = [each for each in trial.destination if each[0] >= theirs.log_start_offset]
+    trial.report = _verified(brokers, topic, copy_name, committed)
+    brokers.source.topics.delete(brokers.source.topics.topic(topic))
+    brokers.destination.topics.delete(brokers.destination.topics.topic(copy_name))
     return trial
 
 
-def _verified(brokers: TwoBrokers, topic: str, committed: bool) -> PartitionReport:
+def _verified(brokers: TwoBrokers, topic: str, copy_name: str, committed: bool) -> PartitionReport:
     level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
     source = replace(brokers.settings.source, isolation_level=level)
     (report,) = verify(
-        source, brokers.settings.destination, {topic: topic}, group="none", patience_s=5.0
+        source, brokers.settings.destination, {topic: copy_name}, group="none", patience_s=5.0
     ).partitions
     return report
+
+
+def _trials(brokers: TwoBrokers, seeds: range, records: int) -> Iterator[Trial]:
+    for seed in seeds:
+        for cuts in Cuts:
+            yield run_trial(brokers, seed, records=records, cuts=cuts)
+
+
+def main() -> None:
+    """Run trials, and report how many are wrong."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("first", type=int)
+    parser.add_argument("end", type=int)
+    parser.add_argument("--records", type=int, default=300)
+    parser.add_argument("--findings", metavar="FILE", help="write each report to this file")
+    args = parser.parse_args()
+    wrong = count = 0
+    with (
+        TwoBrokers.started() as brokers,
+        Path(args.findings or "/dev/null").open("w", encoding="utf-8") as findings,
+    ):
+        for trial in _trials(brokers, range(args.first, args.end), args.records):
+            count += 1
+            complaint = trial.complaint()
+            if complaint:
+                wrong += 1
+                print(f"{trial.cuts.value} {trial.seed}: {complaint}; {trial.notes}", flush=True)
+            assert trial.report is not None
+            faults = [str(fault) for fault in trial.faults]
+            report = trial.report.to_json_object()
+            json.dump({"complaint": complaint, "faults": faults, "report": report}, findings)
+            findings.write("\n")
+    print(f"{count} trials, {wrong} wrong")
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()
