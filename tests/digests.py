@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 
-from shoal.records import Fingerprint
+from shoal.records import Fingerprint, Record
 from shoal.verify.digest import Digest
+from shoal.verify.side import Decoded
 
 RECORDS = 10
 
@@ -35,16 +36,42 @@ def one(
     text = str(letter)
     time = sum(256**place * ord(char) for place, char in enumerate(text.rstrip("'")))
     crc = hash((text, codec)) & 0xFFFFFFFF
+    fingerprint = Fingerprint(crc, 100 + len(text.rstrip("'")), records, time)
+    _texts[fingerprint] = text
     return Digest(
         offset,
         offset + records,
         offset if follows is None else follows,
         gap,
         records,
-        Fingerprint(crc, 100 + len(text.rstrip("'")), records, time),
+        fingerprint,
         codec,
         time if timestamp is None else timestamp,
         is_rebuilt,
         undecoded,
         damage,
     )
+
+
+#: The letters of all batches that were made.
+_texts: dict[Fingerprint, str] = {}
+
+
+class Letters:
+    """Decodes such batches: each record has its batch's letter and a number."""
+
+    def decode(self, batch: Digest) -> Decoded:
+        assert batch.fingerprint is not None
+        text = _texts[batch.fingerprint]
+        plain = text.rstrip("'")
+        altered = len(text) - len(plain)
+        return Decoded(
+            [
+                Record(offset, batch.fingerprint.base_timestamp, b"%a %d %03d" % (plain, number, altered))
+                for number, offset in enumerate(range(batch.base_offset, batch.next_offset))
+            ],
+            None,
+        )
+
+
+DECODERS = Letters(), Letters()

@@ -1,16 +1,16 @@
 """The comparison of two streams of batches, against edits whose result is known, and against a model."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.verify.diff import diff
-from shoal.verify.digest import Agreement, Digest, agree
-from shoal.verify.finding import Finding, Kind
-from tests.digests import RECORDS, one, stream
+from shoal.verify.digest import Digest, Entry, are_same
+from shoal.verify.finding import Finding, Kind, SameRecords
+from tests.digests import DECODERS, RECORDS, one, stream
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 
@@ -24,19 +24,27 @@ def compare(
     source: Sequence[object], destination: Sequence[object], mirrored_until: int = ALL
 ) -> list[tuple[str, list[int], list[int]]]:
     """Return what differs, as numbers of batches of both sides, sorted."""
-    return differences(diff(stream(source), stream(destination), mirrored_until=mirrored_until))
+    return differences(diff(stream(source), stream(destination), DECODERS, mirrored_until=mirrored_until))
 
 
-def differences(findings: Iterator[Finding]) -> list[tuple[str, list[int], list[int]]]:
-    return sorted(
-        (finding.kind.value, _numbers(finding.source), _numbers(finding.destination))
+def differences(findings: Iterable[Finding | SameRecords]) -> list[tuple[str, list[int], list[int]]]:
+    found = {
+        (finding.kind.value, *_numbers(finding))
         for finding in findings
-        if finding.kind is not Kind.SAME
+        if isinstance(finding, Finding) and finding.kind is not Kind.SAME
+    }
+    return sorted((kind, list(source), list(destination)) for kind, source, destination in found)
+
+
+def _numbers(finding: Finding) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the numbers of the batches of a finding; of one that only says where, that place."""
+    if finding.kind in (Kind.NOT_MIRRORED, Kind.DIVERGED):
+        return (finding.source_place // RECORDS,), ()
+    source, destination = (
+        tuple(sorted({part.base_offset // RECORDS for part in side}))
+        for side in (finding.source, finding.destination)
     )
-
-
-def _numbers(batches: Sequence[Digest]) -> list[int]:
-    return [batch.base_offset // RECORDS for batch in batches]
+    return source, destination
 
 
 def altered(letters: Sequence[str], *indexes: int) -> list[str]:
@@ -44,8 +52,8 @@ def altered(letters: Sequence[str], *indexes: int) -> list[str]:
 
 
 def test_equal_streams_have_no_difference() -> None:
-    findings = list(diff(stream(ALPHABET), stream(ALPHABET), mirrored_until=ALL))
-    assert {finding.kind for finding in findings} == {Kind.SAME}
+    findings = list(diff(stream(ALPHABET), stream(ALPHABET), DECODERS, mirrored_until=ALL))
+    assert all(isinstance(finding, Finding) and finding.kind is Kind.SAME for finding in findings)
     assert len(findings) == len(ALPHABET)
 
 
@@ -62,11 +70,10 @@ def test_one_missing_batch_is_found(index: int) -> None:
 @pytest.mark.parametrize("index", [0, 1, 13, 24, 25])
 def test_one_doubled_batch_is_found_and_named(index: int) -> None:
     doubled = ALPHABET[: index + 1] + ALPHABET[index:]
-    findings = list(diff(stream(ALPHABET), stream(doubled), mirrored_until=ALL))
+    findings = list(diff(stream(ALPHABET), stream(doubled), DECODERS, mirrored_until=ALL))
     assert differences(iter(findings)) == [("extra", [], [index + 1])]
-    (extra,) = (finding for finding in findings if finding.kind is Kind.EXTRA)
-    assert extra.copy_of is not None
-    assert extra.copy_of.base_offset == index * RECORDS
+    extra = [finding for finding in findings if isinstance(finding, Finding) and finding.kind is Kind.EXTRA]
+    assert [finding.copy_of for finding in extra] == [index * RECORDS + number for number in range(RECORDS)]
 
 
 @pytest.mark.parametrize(("first", "second"), [(0, 1), (13, 14), (24, 25), (0, 2), (3, 9), (0, 25)])
@@ -133,7 +140,7 @@ def test_nothing_is_looked_at_behind_the_end_of_a_destination_that_lags() -> Non
         yield from stream("abcd")
         pytest.fail("the source was read on")
 
-    assert differences(diff(endless(), stream("abc"))) == [("not mirrored yet", [3], [])]
+    assert differences(diff(endless(), stream("abc"), DECODERS)) == [("not mirrored yet", [3], [])]
 
 
 def test_an_empty_side_is_missing_or_extra_as_a_whole() -> None:
@@ -144,9 +151,8 @@ def test_an_empty_side_is_missing_or_extra_as_a_whole() -> None:
 
 def test_sides_that_do_not_meet_again_within_the_look_ahead_have_diverged() -> None:
     source, destination = stream(["a", *range(100)]), stream(["a", *range(1000, 1100)])
-    findings = list(diff(source, destination, look_ahead_batches=32))
-    assert [finding.kind for finding in findings] == [Kind.SAME, Kind.DIVERGED]
-    assert (findings[-1].source_place, findings[-1].destination_place) == (RECORDS, RECORDS)
+    findings = list(diff(source, destination, DECODERS, look_ahead_batches=32, look_ahead_records=320))
+    assert findings[1:] == [Finding(Kind.DIVERGED, (), (), RECORDS, RECORDS)]
 
 
 def test_a_missing_run_shorter_than_the_look_ahead_is_one_gap() -> None:
@@ -155,12 +161,9 @@ def test_a_missing_run_shorter_than_the_look_ahead_is_one_gap() -> None:
 
 
 def test_places_say_where_the_other_side_would_have_it() -> None:
-    (missing,) = (
-        finding
-        for finding in diff(stream("abcd"), stream("abd"), start=(0, 0), mirrored_until=ALL)
-        if finding.kind is Kind.MISSING
-    )
-    assert (missing.source_place, missing.destination_place) == (20, 20)
+    findings = diff(stream("abcd", 1), stream("abd", 1), DECODERS, mirrored_until=ALL)
+    found = [each for each in findings if isinstance(each, Finding) and each.kind is Kind.MISSING]
+    assert [(each.source_place, each.destination_place) for each in found] == [(2, 2)]
 
 
 # What cannot be compared
@@ -176,7 +179,7 @@ def undecoded(letters: str) -> list[Digest]:
 def test_a_damaged_batch_is_altered_though_its_header_agrees() -> None:
     source = stream("abc")
     destination = [*stream("ab"), one("c", 20, damage="its CRC is wrong")]
-    assert differences(diff(source, destination)) == [("altered", [2], [2])]
+    assert differences(diff(source, destination, DECODERS)) == [("altered", [2], [2])]
 
 
 def test_what_cannot_be_decoded_is_not_compared_as_long_as_nothing_contradicts() -> None:
@@ -184,7 +187,7 @@ def test_what_cannot_be_decoded_is_not_compared_as_long_as_nothing_contradicts()
     large = [
         one(letter, number * RECORDS, codec=1, undecoded="large") for number, letter in enumerate("abcd")
     ]
-    assert differences(diff(source, large)) == [("not decoded", [i], [i]) for i in range(4)]
+    assert differences(diff(source, large, DECODERS)) == [("not decoded", [i], [i]) for i in range(4)]
 
 
 def test_a_missing_batch_is_found_by_the_times_of_those_that_cannot_be_decoded() -> None:
@@ -192,34 +195,36 @@ def test_a_missing_batch_is_found_by_the_times_of_those_that_cannot_be_decoded()
     large = [
         one(letter, number * RECORDS, codec=1, undecoded="large") for number, letter in enumerate("abdefg")
     ]
-    found = differences(diff(source, large, mirrored_until=ALL))
+    found = differences(diff(source, large, DECODERS, mirrored_until=ALL))
     assert [each for each in found if each[0] != "not decoded"] == [("missing", [2], [])]
 
 
-def test_batches_that_cannot_be_decoded_and_have_another_count_are_not_compared() -> None:
+def test_a_batch_that_cannot_be_decoded_stands_for_as_many_records_as_its_header_states() -> None:
     source = [one("a", 0), one("b", 10), one("c", 20)]
     destination = [one("a", 0), one("b", 10, 9, codec=1, undecoded="large"), one("c", 19)]
-    assert [finding.kind for finding in diff(source, destination)] == [Kind.SAME, Kind.SAME, Kind.UNDECODED]
+    found = [each for each in diff(source, destination, DECODERS) if isinstance(each, Finding)]
+    assert [each.source[0].base_offset for each in found if each.kind is Kind.MISSING] == [19]
+    assert sum(each.kind is Kind.UNDECODED for each in found) == 9
 
 
 def test_a_gap_that_compaction_left_explains_what_is_missing() -> None:
     destination = [*stream("ab"), one("d", 30, gap=10)]
-    assert differences(diff(stream("abcd"), destination)) == [("compacted", [2], [])]
+    assert differences(diff(stream("abcd"), destination, DECODERS)) == [("compacted", [2], [])]
 
 
 def test_a_gap_in_the_source_explains_what_only_the_destination_has() -> None:
     source = [*stream("ab"), one("d", 30, gap=10)]
-    assert differences(diff(source, stream("abcd"))) == [("compacted", [], [2])]
+    assert differences(diff(source, stream("abcd"), DECODERS)) == [("compacted", [], [2])]
 
 
 def test_a_gap_does_not_explain_what_is_there_twice() -> None:
     source = [*stream("ab"), one("d", 30, gap=10)]
-    assert differences(diff(source, stream("abbd"))) == [("extra", [], [2])]
+    assert differences(diff(source, stream("abbd"), DECODERS)) == [("extra", [], [2])]
 
 
 def test_a_gap_that_is_too_small_explains_nothing() -> None:
     destination = [*stream("ab"), one("d", 25, gap=5)]
-    assert differences(diff(stream("abcd"), destination)) == [("missing", [2], [])]
+    assert differences(diff(stream("abcd"), destination, DECODERS)) == [("missing", [2], [])]
 
 
 # Against a model
@@ -253,33 +258,56 @@ def edited(draw: st.DrawFn) -> tuple[list[str], list[str]]:
     return source, destination
 
 
+def offsets(findings: Iterable[Finding | SameRecords], side: int) -> list[int]:
+    """Return the offsets of all records in findings, each of which is a batch."""
+    found: list[int] = []
+    for finding in findings:
+        if isinstance(finding, SameRecords):
+            found += range(finding[side].base_offset, finding[side].next_offset)
+        else:
+            found += [part.base_offset for part in (finding.source, finding.destination)[side]]
+    return found
+
+
 @given(
     st.one_of(edited(), st.tuples(SMALL_ALPHABET, SMALL_ALPHABET)),
     st.sampled_from([1, 2, 5, 20, 4096]),
-    st.sampled_from([0, 100, ALL]),
+    st.sampled_from([0, 10, ALL]),
 )
 def test_every_batch_is_in_one_finding_and_differences_are_found(
     sides: tuple[list[str], list[str]], look_ahead: int, mirrored_until: int
 ) -> None:
-    source, destination = map(stream, sides)
-    findings = list(diff(source, destination, mirrored_until=mirrored_until, look_ahead_batches=look_ahead))
-    kinds = Counter(finding.kind for finding in findings)
+    source, destination = (stream(side, 1) for side in sides)
+    findings = list(
+        diff(
+            source,
+            destination,
+            DECODERS,
+            mirrored_until=mirrored_until,
+            look_ahead_batches=look_ahead,
+            look_ahead_records=look_ahead,
+        )
+    )
+    kinds = Counter(finding.kind for finding in findings if isinstance(finding, Finding))
     last = findings[-1] if findings else None
-    if last and last.kind in (Kind.NOT_MIRRORED, Kind.DIVERGED):
+    if isinstance(last, Finding) and last.kind in (Kind.NOT_MIRRORED, Kind.DIVERGED):
         findings.pop()
-        source = [batch for batch in source if batch.base_offset < last.source_place]
+        source = source[: last.source_place]
         if last.kind is Kind.DIVERGED:
-            destination = [batch for batch in destination if batch.base_offset < last.destination_place]
-    assert sorted(batch for finding in findings for batch in finding.source) == sorted(source)
-    assert sorted(batch for finding in findings for batch in finding.destination) == sorted(destination)
-    same = [finding for finding in findings if finding.kind is Kind.SAME]
-    assert same == sorted(same, key=lambda finding: finding.source)
-    assert same == sorted(same, key=lambda finding: finding.destination)
+            destination = destination[: last.destination_place]
+    assert sorted(offsets(findings, 0)) == list(range(len(source)))
+    assert sorted(offsets(findings, 1)) == list(range(len(destination)))
+    same = [each for each in findings if isinstance(each, SameRecords) or each.kind is Kind.SAME]
+    for side in (0, 1):
+        assert offsets(same, side) == sorted(offsets(same, side))
     for finding in findings:
-        if finding.kind in (Kind.SAME, Kind.REORDERED):
-            assert agree(finding.source[0], finding.destination[0]) is Agreement.SAME
+        if isinstance(finding, Finding) and finding.kind is Kind.REORDERED:
+            one_side, other = finding.source[0], finding.destination[0]
+            assert isinstance(one_side, Entry)
+            assert isinstance(other, Entry)
+            assert are_same(one_side, other)
     is_prefix = sides[0][: len(sides[1])] == sides[1]
-    is_whole = is_prefix and len(sides[1]) * RECORDS >= min(mirrored_until, len(sides[0]) * RECORDS)
+    is_whole = is_prefix and len(sides[1]) >= min(mirrored_until, len(sides[0]))
     assert is_whole == (not kinds.keys() & {*DIFFERENCES, Kind.DIVERGED})
 
 
@@ -310,13 +338,17 @@ def test_no_more_than_the_look_ahead_is_held(sides: tuple[list[str], list[str]],
             yield batch
 
     out = Counter[str]()
-    source, destination = map(stream, sides)
+    source, destination = (stream(side, 1) for side in sides)
     for finding in diff(
-        counted("source", source), counted("destination", destination), look_ahead_batches=look_ahead
+        counted("source", source),
+        counted("destination", destination),
+        DECODERS,
+        look_ahead_batches=look_ahead,
+        look_ahead_records=look_ahead,
     ):
-        out["source"] += len(finding.source)
-        out["destination"] += len(finding.destination)
+        out["source"] += len(offsets([finding], 0))
+        out["destination"] += len(offsets([finding], 1))
         held = taken - out
-        # What is looked at ahead, what waits to turn up elsewhere, and one run
-        # that is being handed out.
-        assert held.total() <= 2 * look_ahead + look_ahead + 2 * look_ahead + 2
+        # What is looked at ahead, what waits to turn up elsewhere, one run
+        # that is being handed out, and a record of each side behind it.
+        assert held.total() <= 2 * look_ahead + look_ahead + 2 * look_ahead + 4

@@ -18,7 +18,7 @@ from .common_start import CommonStart
 from .diff import LOOK_AHEAD_BATCHES, diff
 from .doubled import doubled_before
 from .errors import DamagedLog, NotComparable
-from .finding import Finding, Kind
+from .finding import Finding, Kind, SameRecords
 from .plan import PartitionPlan
 from .reading import LogReader
 from .report import (
@@ -237,16 +237,13 @@ class PartitionComparison:
             destination = rest.destination.digests(*rest.destination_log, crop_at=place.destination)
             readings.enter_context(closing(source))
             readings.enter_context(closing(destination))
-            for finding in diff(
-                source,
-                destination,
-                start=place,
-                mirrored_until=mirrored_until,
-                decoders=(rest.source, rest.destination),
-            ):
-                if finding.kind is Kind.DIVERGED:
+            decoders = rest.source, rest.destination
+            for finding in diff(source, destination, decoders, start=place, mirrored_until=mirrored_until):
+                if isinstance(finding, SameRecords):
+                    self.tally.add(finding)
+                elif finding.kind is Kind.DIVERGED:
                     return self._find_again(finding, logs)
-                if finding.kind is Kind.NOT_MIRRORED:
+                elif finding.kind is Kind.NOT_MIRRORED:
                     self._attempt.not_mirrored = OffsetRange(finding.source_place, logs.source_log.end)
                 else:
                     self.tally.add(finding)
@@ -265,14 +262,9 @@ class PartitionComparison:
         source = passed.source.digests(*passed.source_log)
         destination = passed.destination.digests(*passed.destination_log)
         with closing(source), closing(destination):
-            for finding in diff(
-                source,
-                destination,
-                start=place,
-                mirrored_until=_EVERYTHING,
-                decoders=(passed.source, passed.destination),
-            ):
-                if finding.kind is Kind.DIVERGED:
+            decoders = passed.source, passed.destination
+            for finding in diff(source, destination, decoders, start=place, mirrored_until=_EVERYTHING):
+                if isinstance(finding, Finding) and finding.kind is Kind.DIVERGED:
                     self._add_rest(passed, "these were not told apart")
                 else:
                     self.tally.add(finding)

@@ -1,48 +1,49 @@
-"""What is kept of a batch, or of one of its records, to compare it: a few numbers instead of bytes."""
+"""The numbers that are kept of a batch, or of one of its records, to compare it without its bytes."""
 
 from __future__ import annotations
 
-import enum
 from typing import NamedTuple
 
 from ..records import Decision, Fingerprint, Record, RecordBatch, fingerprint
 from ..records.batch import DELETE_HORIZON, LOG_APPEND_TIME
 
 __all__ = [
-    "Agreement",
+    "UNCOMPARED_TIME",
     "Digest",
-    "Likeness",
-    "agree",
+    "Entry",
+    "are_pair",
+    "are_same",
+    "begin_pair",
     "digest",
-    "likeness",
-    "may_hold_the_same",
-    "record_digest",
+    "entry",
     "resemble",
+    "unreadable_entry",
 ]
+
+
+#: The time of an entry if the destination writes its own.
+UNCOMPARED_TIME = -1
 
 
 class Digest(NamedTuple):
     """
-    A batch of one side without its bytes, or one record of a batch that was decoded.
+    A batch of one side without its bytes.
 
     Attributes:
         base_offset: Of its first record that counts.
         next_offset: The first offset after it.
-        follows: ``next_offset`` of the digest before it on this side. What
-            lies between (transaction markers, aborted batches, gaps) is not
-            compared.
-        gap_before: How many offsets between the two have no record:
-            compaction took them, or deletion.
-        records_count: None where only decoding tells.
-        fingerprint: None where the bytes cannot be those of the other side.
+        follows: ``next_offset`` of the digest before it on this side. Transaction
+            markers, aborted batches and gaps between the two are not compared.
+        gap_before: The number of offsets between the two without a record,
+            since compaction or DeleteRecords took them.
+        records_count: None if only decoding tells.
+        fingerprint: None if the copy cannot have the same bytes.
         codec_id: Bits 0 to 2 of the attributes.
-        first_timestamp: Of its first record, in milliseconds; None where the
-            header does not say.
-        is_rebuilt: Whether a mirror has to make another batch of it.
-        undecoded: Why it could not be decoded, once that was tried.
-        damage: Why it does not match its own CRC; None for a sound one.
-        is_record: It is one record.
-        is_last: It is the last record of its batch.
+        first_timestamp: Of its first record, in milliseconds; None if the
+            header does not have it.
+        is_rebuilt: A mirror has to make another batch of it.
+        undecoded: The reason that decoding failed, once that was tried.
+        damage: The reason that it does not match its own CRC; None for a sound one.
 
     """
 
@@ -57,21 +58,75 @@ class Digest(NamedTuple):
     is_rebuilt: bool = False
     undecoded: str | None = None
     damage: str | None = None
-    is_record: bool = False
-    is_last: bool = False
 
     @property
     def records(self) -> int:
-        """How many records it holds, or how many offsets it takes where only decoding tells."""
+        """The number of its records, or of its offsets if only decoding tells."""
         return self.next_offset - self.base_offset if self.records_count is None else self.records_count
 
+    @property
+    def is_first(self) -> bool:
+        """As an entry's: a batch begins here."""
+        return True
 
-class Agreement(enum.Enum):
-    """What can be said of two batches, or two records, in the same place."""
+    @property
+    def is_last(self) -> bool:
+        """As an entry's: a batch ends here."""
+        return True
 
-    SAME = enum.auto()
-    UNDECODED = enum.auto()
-    NONE = enum.auto()
+    @property
+    def is_readable(self) -> bool:
+        """Whether its records can be compared, as far as is known."""
+        return not (self.damage or self.undecoded)
+
+
+class Entry(NamedTuple):
+    """
+    A record of a batch that was decoded, without its bytes.
+
+    Attributes:
+        base_offset: Its offset.
+        next_offset: The first offset after it.
+        follows: ``next_offset`` of the record before it on this side.
+        gap_before: The number of offsets between the two without a record.
+        fingerprint: A hash of key, value and headers, their size, and the
+            timestamp that counts; None if its batch cannot be read.
+        batch: The batch that it is in.
+        is_first: It is the first of its batch.
+        is_last: It is the last of its batch.
+
+    """
+
+    base_offset: int
+    next_offset: int
+    follows: int
+    gap_before: int
+    fingerprint: Fingerprint | None
+    batch: Digest
+    is_first: bool
+    is_last: bool
+
+    @property
+    def records(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def damage(self) -> str | None:
+        """That of its batch."""
+        return self.batch.damage
+
+    @property
+    def undecoded(self) -> str | None:
+        """That of its batch."""
+        return self.batch.undecoded
+
+    @property
+    def first_timestamp(self) -> int | None:
+        """Its time; if it cannot be read, its batch's if it is the first there, else None."""
+        if self.fingerprint is not None:
+            return self.fingerprint.base_timestamp
+        return self.batch.first_timestamp if self.is_first else None
 
 
 def digest(
@@ -129,80 +184,66 @@ def digest(
     )
 
 
-def record_digest(
-    record: Record, timestamp: int, *, follows: int, gap_before: int, codec_id: int, is_last: bool
-) -> Digest:
-    """
-    Summarise a record.
-
-    Args:
-        record: The record.
-        timestamp: The one that counts.
-        follows: The offset after the record before it.
-        gap_before: How many offsets lie between the two.
-        codec_id: Of its batch.
-        is_last: Whether it is the last of its batch.
-
-    """
-    # 64 bits of what it holds; of equal bytes, they are equal within a process.
+def entry(
+    record: Record,
+    timestamp: int,
+    batch: Digest,
+    *,
+    follows: int,
+    gap_before: int,
+    is_first: bool = False,
+    is_last: bool = False,
+) -> Entry:
+    """Summarise a record of a batch; ``timestamp`` is the one that counts."""
+    # 64 bits; within a process, equal bytes have an equal hash.
     found = Fingerprint(hash(bytes(record.body)), len(record.body), 1, timestamp)
-    return Digest(
-        record.offset,
-        record.offset + 1,
-        follows,
-        gap_before,
-        1,
-        found,
-        codec_id,
-        timestamp,
-        is_record=True,
-        is_last=is_last,
-    )
+    return Entry(record.offset, record.offset + 1, follows, gap_before, found, batch, is_first, is_last)
 
 
-def agree(source: Digest, destination: Digest) -> Agreement:
-    """
-    Compare a source batch with a destination batch, or two records.
+def unreadable_entry(
+    batch: Digest, offset: int, *, follows: int, gap_before: int, is_first: bool, is_last: bool
+) -> Entry:
+    """Return an entry in place of a record whose batch cannot be read."""
+    end = batch.next_offset if is_last else offset + 1
+    return Entry(offset, end, follows, gap_before, None, batch, is_first, is_last)
 
-    Returns:
-        ``UNDECODED`` where one of them could not be decoded or is damaged,
-        and the number of records and the time of the first do not contradict.
 
-    """
-    if source.fingerprint == destination.fingerprint and source.fingerprint is not None:
-        return Agreement.SAME
-    is_readable = not (source.undecoded or destination.undecoded or source.damage or destination.damage)
-    if is_readable or None in (source.records_count, destination.records_count):
-        return Agreement.NONE
-    return Agreement.UNDECODED if may_hold_the_same(source, destination) else Agreement.NONE
+def are_same(source: Digest | Entry, destination: Digest | Entry) -> bool:
+    """Whether their bytes say that two batches, or two records, are the same."""
+    return source.fingerprint == destination.fingerprint and source.fingerprint is not None
+
+
+def are_pair(source: Entry, destination: Entry) -> bool:
+    """Whether two records are the same, or one cannot be read and no time contradicts."""
+    if source.fingerprint is not None and destination.fingerprint is not None:
+        return source.fingerprint == destination.fingerprint
+    return _have_one_time(source, destination) is not False
+
+
+def begin_pair(source: Entry, destination: Entry) -> bool:
+    """Whether two records are the same, or one cannot be read and their times are the same."""
+    if source.fingerprint is not None and destination.fingerprint is not None:
+        return source.fingerprint == destination.fingerprint
+    return _have_one_time(source, destination) is True
+
+
+def _have_one_time(source: Entry, destination: Entry) -> bool | None:
+    """Compare times; None if that of one is unknown."""
+    times = source.first_timestamp, destination.first_timestamp
+    return None if None in times or UNCOMPARED_TIME in times else times[0] == times[1]
 
 
 def resemble(source: Digest, destination: Digest) -> bool:
     """
-    Whether headers speak for two batches holding the same records, or bytes prove it.
+    Whether headers suggest that two batches hold the same records in another codec.
 
-    They speak for it where the bytes cannot match (a broker recompressed
-    them, a mirror rebuilt them), and number and time of the first are the same.
-
+    Number of records and time of the first are the same.
     """
-    agreement = agree(source, destination)
-    if agreement is not Agreement.NONE or source.is_record:
-        return agreement is not Agreement.NONE
     times = source.first_timestamp, destination.first_timestamp
-    return (
-        source.codec_id != destination.codec_id
-        and None not in (*times, source.records_count, destination.records_count)
-        and may_hold_the_same(source, destination)
-    )
-
-
-def may_hold_the_same(source: Digest, destination: Digest) -> bool:
-    """Whether the number of records and the time of the first do not contradict."""
-    times = source.first_timestamp, destination.first_timestamp
-    if None not in times and times[0] != times[1]:
+    if source.codec_id == destination.codec_id or None in times or times[0] != times[1]:
         return False
     if source.records_count is None or destination.records_count is None:
-        return True
+        return False
     # A batch with holes was copied before compaction, or rebuilt after it:
     # its copy has as many records as it had offsets then, or as it has records.
     return not _counts(source).isdisjoint(_counts(destination))
@@ -210,16 +251,3 @@ def may_hold_the_same(source: Digest, destination: Digest) -> bool:
 
 def _counts(batch: Digest) -> set[int]:
     return {batch.records, batch.next_offset - batch.base_offset}
-
-
-Likeness = tuple[int, int, int]
-
-
-def likeness(batch: Digest) -> Likeness | None:
-    """
-    Return what a batch and an altered copy of it have in common, as far as headers say.
-
-    Size, number of records and base timestamp; None where the copy is another batch.
-    """
-    found = batch.fingerprint
-    return None if found is None else (found.size, found.records_count, found.base_timestamp)

@@ -1,23 +1,21 @@
-"""What a comparison finds."""
+"""The findings of a comparison."""
 
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from .digest import Digest
+from .digest import Digest, Entry
 
-__all__ = ["Finding", "Kind"]
+__all__ = ["Finding", "Kind", "Part", "Run", "SameRecords"]
 
 
 class Kind(enum.Enum):
-    """What is the matter with some batches; the value is its name in reports."""
+    """How the batches or records of a finding compare; the value is its name in reports."""
 
+    #: A batch that has the same bytes on both sides.
     SAME = "same"
-    #: One side's batch, whose records were found on the other side: the cuts
-    #: may be others there.
-    DECODED = "decoded"
-    #: It cannot be decoded, and nothing in the headers contradicts.
+    #: They cannot be decoded, and nothing contradicts.
     UNDECODED = "not decoded"
     MISSING = "missing"
     EXTRA = "extra"
@@ -29,24 +27,52 @@ class Kind(enum.Enum):
     DIVERGED = "diverged"
 
 
-class Finding(NamedTuple):
+class Run(NamedTuple):
     """
-    Some batches that follow each other, and what is the matter with them.
+    Records of one batch, all of which the other side has in the same order.
 
     Attributes:
-        kind: What.
-        source: The source's batches; of ``NOT_MIRRORED`` and ``DIVERGED``,
-            only the first.
+        base_offset: Of the first.
+        next_offset: The first offset after the last.
+        records: How many there are.
+        is_batch_done: They end their batch, and all of it is on the other side.
+
+    """
+
+    base_offset: int
+    next_offset: int
+    records: int
+    is_batch_done: bool
+
+
+class SameRecords(NamedTuple):
+    """Records that are the same on both sides, in whatever batches."""
+
+    source: Run
+    destination: Run
+
+
+#: A whole batch, or one record.
+Part: TypeAlias = Digest | Entry
+
+
+class Finding(NamedTuple):
+    """
+    Batches or records that follow each other, and how they compare.
+
+    Attributes:
+        kind: How.
+        source: The source's; empty for ``NOT_MIRRORED`` and ``DIVERGED``.
         destination: The destination's, likewise.
-        source_place: The source offset, also where no batch is there.
+        source_place: The source offset, also if the source has nothing there.
         destination_place: The destination offset, likewise.
-        copy_of: Of an ``EXTRA`` batch, the source batch that it doubles.
+        copy_of: The source offset of the record that an ``EXTRA`` one doubles.
 
     """
 
     kind: Kind
-    source: tuple[Digest, ...]
-    destination: tuple[Digest, ...]
+    source: tuple[Part, ...]
+    destination: tuple[Part, ...]
     source_place: int
     destination_place: int
-    copy_of: Digest | None = None
+    copy_of: int | None = None

@@ -46,10 +46,10 @@ from ..records import (
 )
 from ..records.batch import LOG_OVERHEAD, MAGIC_OFFSET
 from ..topic_partition import TopicPartition
-from .decoded import Decoded
 from .digest import Digest, digest
 from .errors import DamagedLog, NotDecodable
 from .report import Side
+from .side import Decoded
 
 __all__ = ["LogReader"]
 

@@ -7,11 +7,11 @@ from contextlib import closing, suppress
 
 from ..records import Record
 from .common_start import MOST_HEAD_RECORDS, Neighbourhood, SeenRecord
-from .decoded import Decoded
 from .digest import Digest
 from .errors import DamagedLog, NotDecodable
 from .reading import LogReader
 from .report import OffsetRange, Side
+from .side import Decoded
 
 __all__ = ["seen_records"]
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Generic, TypeVar
 
-from .digest import Digest
-from .finding import Finding, Kind
+from .digest import Entry
+from .finding import Finding, Kind, Part, SameRecords
 from .report import Difference, DifferenceKind, NotCompared, OffsetRange, Side
 
 __all__ = ["MOST_RANGES", "Ranges", "Tally"]
@@ -24,31 +25,36 @@ class Ranges(Generic[R]):
 
     Attributes:
         omitted: How many more there were.
+        batches: How many whole batches all of them have, by kind of difference.
 
     """
 
     def __init__(self) -> None:
         self.omitted = 0
+        self.batches = Counter[DifferenceKind]()
         self._listed: list[R] = []
         self._last: R | None = None
+        self._size = _BatchCount()
 
     def __len__(self) -> int:
         return len(self._listed) + self.omitted + (self._last is not None)
 
-    def add(self, new: R, follows: tuple[int, int]) -> None:
+    def add(self, new: R, follows: tuple[int, int], finding: Finding | None = None) -> None:
         """
         Add a range.
 
         Args:
-            new: The range; it is joined with the last where it is of the same sort.
-            follows: Where the batch before its first one ends, in the source
+            new: The range; it is joined with the last if it is of the same sort.
+            follows: Where the record before its first one ends, in the source
                 and at the destination: between the two nothing was compared.
+            finding: Its batches or records, to count the batches.
 
         """
         joined = _join(self._last, new, follows) if self._last else None
         if joined is None:
             self._list_last()
         self._last = joined or new
+        self._size.add(finding)
 
     def listed(self) -> tuple[R, ...]:
         """Return the ranges by place; nothing is joined to them any more."""
@@ -56,11 +62,52 @@ class Ranges(Generic[R]):
         return tuple(sorted(self._listed, key=lambda each: (each.source, each.destination)))
 
     def _list_last(self) -> None:
-        if self._last is not None and len(self._listed) < MOST_RANGES:
-            self._listed.append(self._last)
-        elif self._last is not None:
+        last, size, self._last, self._size = self._last, self._size, None, _BatchCount()
+        if last is None:
+            return
+        if isinstance(last, Difference):
+            self.batches[last.kind] += size.batches
+        if len(self._listed) < MOST_RANGES:
+            self._listed.append(replace(last, batches=size.batches))
+        else:
             self.omitted += 1
-        self._last = None
+
+
+class _BatchCount:
+    """Counts the batches of a range, on the side that has more."""
+
+    def __init__(self) -> None:
+        self._sides = _WholeBatches(), _WholeBatches()
+
+    def add(self, finding: Finding | None) -> None:
+        for side, parts in zip(
+            self._sides, (finding.source, finding.destination) if finding else ((), ()), strict=True
+        ):
+            for part in parts:
+                side.add(part)
+
+    @property
+    def batches(self) -> int:
+        """0 if a batch is only partly in the range: its records were compared one by one."""
+        return max(side.count for side in self._sides) if all(side.are_whole for side in self._sides) else 0
+
+
+class _WholeBatches:
+    """Batches of one side that follow each other, from their first record to their last."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._is_begun = False
+        self._is_torn = False
+
+    def add(self, part: Part) -> None:
+        self._is_torn |= part.is_first == self._is_begun
+        self._is_begun = not part.is_last
+        self.count += part.is_last
+
+    @property
+    def are_whole(self) -> bool:
+        return not (self._is_torn or self._is_begun)
 
 
 def _join(last: R, new: R, follows: tuple[int, int]) -> R | None:
@@ -74,7 +121,6 @@ def _join(last: R, new: R, follows: tuple[int, int]) -> R | None:
         last,
         source=OffsetRange(last.source.start, new.source.end),
         destination=OffsetRange(last.destination.start, new.destination.end),
-        batches=last.batches + new.batches,
         records=last.records + new.records,
     )
     if isinstance(joined, Difference) and isinstance(new, Difference):
@@ -115,7 +161,6 @@ class Tally:
         source_offset: How far the source is compared.
         destination_offset: How far the destination is compared.
         differences: Ranges in which both sides differ.
-        counts: Batches and records that differ, by kind.
         not_compared: Ranges that could not be compared.
 
     """
@@ -125,49 +170,51 @@ class Tally:
         self.batches = 0
         self.decoded_records = 0
         self.decoded_batches = 0
-        self._same_until = -1
-        self._is_whole = False
         self.source_offset = 0
         self.destination_offset = 0
         self.differences = Ranges[Difference]()
-        self.counts: dict[DifferenceKind, tuple[int, int]] = {}
         self.not_compared = Ranges[NotCompared]()
+        self._records_by_kind: dict[DifferenceKind, int] = {}
 
-    def add(self, finding: Finding) -> None:
+    @property
+    def counts(self) -> dict[DifferenceKind, tuple[int, int]]:
+        """Batches and records that differ, by kind."""
+        batches = self.differences.batches
+        return {kind: (batches[kind], records) for kind, records in self._records_by_kind.items()}
+
+    def add(self, finding: Finding | SameRecords) -> None:
         """Count a finding; not for ``NOT_MIRRORED`` and ``DIVERGED``, which end a comparison."""
+        if isinstance(finding, SameRecords):
+            self._add_same(finding)
+            return
         if finding.source:
             self.source_offset = max(self.source_offset, finding.source[-1].next_offset)
         if finding.destination:
             self.destination_offset = max(self.destination_offset, finding.destination[-1].next_offset)
-        if finding.kind is Kind.SAME and not finding.source[0].is_record:
+        if finding.kind is Kind.SAME:
             self.batches += 1
             self.records += finding.source[0].records
-            self._same_until, self._is_whole = finding.source[0].next_offset, True
-        elif finding.kind in (Kind.SAME, Kind.DECODED):
-            self._add_decoded(finding)
         elif finding.kind in _DIFFERENCES:
             self._add_finding(finding, _DIFFERENCES[finding.kind])
         else:
             self._add_not_compared(finding)
 
-    def _add_decoded(self, finding: Finding) -> None:
-        if not finding.source:
-            return
-        (batch,) = finding.source
-        self.records += batch.records
-        self.decoded_records += batch.records
-        # Of records, those that follow each other up to the last make a batch.
-        self._is_whole = not batch.is_record or (self._is_whole and batch.follows == self._same_until)
-        if self._is_whole and (batch.is_last or not batch.is_record):
-            self.batches += 1
-            self.decoded_batches += 1
-        self._same_until = batch.next_offset
+    def _add_same(self, same: SameRecords) -> None:
+        run = same.source
+        self.source_offset = max(self.source_offset, run.next_offset)
+        self.destination_offset = max(self.destination_offset, same.destination.next_offset)
+        self.records += run.records
+        self.decoded_records += run.records
+        self.batches += run.is_batch_done
+        self.decoded_batches += run.is_batch_done
 
-    def add_difference(self, difference: Difference, follows: tuple[int, int]) -> None:
+    def add_difference(
+        self, difference: Difference, follows: tuple[int, int], finding: Finding | None = None
+    ) -> None:
         """Count a range in which both sides differ; see :meth:`Ranges.add`."""
-        self.differences.add(difference, follows)
-        batches, records = self.counts.get(difference.kind, (0, 0))
-        self.counts[difference.kind] = batches + difference.batches, records + difference.records
+        self.differences.add(difference, follows, finding)
+        records = self._records_by_kind.get(difference.kind, 0)
+        self._records_by_kind[difference.kind] = records + difference.records
 
     def _add_finding(self, finding: Finding, kind: DifferenceKind) -> None:
         damage = _damage(finding)
@@ -175,16 +222,17 @@ class Tally:
         difference = Difference(
             kind,
             *_offsets(finding),
-            *_size(finding),
+            0,
+            _records(finding),
             tuple(damage),
-            OffsetRange(copied.base_offset, copied.next_offset) if copied else None,
+            None if copied is None else OffsetRange(copied, copied + 1),
             next(iter(damage.values()), None) or _only_time(finding),
         )
-        self.add_difference(difference, _follows(finding))
+        self.add_difference(difference, _follows(finding), finding)
 
     def _add_not_compared(self, finding: Finding) -> None:
-        not_compared = NotCompared(*_offsets(finding), *_size(finding), _why_not(finding))
-        self.not_compared.add(not_compared, _follows(finding))
+        not_compared = NotCompared(*_offsets(finding), 0, _records(finding), _why_not(finding))
+        self.not_compared.add(not_compared, _follows(finding), finding)
 
 
 _DIFFERENCES = {
@@ -202,21 +250,12 @@ def _offsets(finding: Finding) -> tuple[OffsetRange, OffsetRange]:
     )
 
 
-def _range(batches: Sequence[Digest], place: int) -> OffsetRange:
-    return (
-        OffsetRange(batches[0].base_offset, batches[-1].next_offset) if batches else OffsetRange(place, place)
-    )
+def _range(parts: Sequence[Part], place: int) -> OffsetRange:
+    return OffsetRange(parts[0].base_offset, parts[-1].next_offset) if parts else OffsetRange(place, place)
 
 
-def _size(finding: Finding) -> tuple[int, int]:
-    return (
-        0 if _is_of_records(finding) else max(len(finding.source), len(finding.destination)),
-        max(sum(batch.records for batch in side) for side in (finding.source, finding.destination)),
-    )
-
-
-def _is_of_records(finding: Finding) -> bool:
-    return any(batch.is_record for batch in (*finding.source, *finding.destination))
+def _records(finding: Finding) -> int:
+    return max(sum(part.records for part in side) for side in (finding.source, finding.destination))
 
 
 def _follows(finding: Finding) -> tuple[int, int]:
@@ -244,7 +283,7 @@ def _only_time(finding: Finding) -> str | None:
     if finding.kind is not Kind.ALTERED or len(finding.source) != 1 or len(finding.destination) != 1:
         return None
     (source,), (destination,) = finding.source, finding.destination
-    if not source.is_record or source.fingerprint is None or destination.fingerprint is None:
+    if not isinstance(source, Entry) or source.fingerprint is None or destination.fingerprint is None:
         return None
     is_equal = source.fingerprint[:2] == destination.fingerprint[:2]
     return _ONLY_TIME if is_equal else None

@@ -1,0 +1,420 @@
+"""
+Records between two places at which both sides agree, matched up piece by piece. No I/O.
+
+A slot is a place where one side has something and the other has something
+else, or nothing: an altered, missing or extra record. A record that turns up in
+another slot was reordered; so slots stay open for a while, and two swapped
+records are found although others lie between them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ..records import Fingerprint
+from .digest import Digest, Entry
+from .finding import Finding, Kind
+
+__all__ = ["OpenSlots", "Recent", "Slot", "have_in_common", "match_up", "reach"]
+
+
+class Recent:
+    """The last source batches, and the last source records, that were found at the destination."""
+
+    def __init__(self, most_batches: int, most_records: int) -> None:
+        self._batches = _Latest(most_batches)
+        self._records = _Latest(most_records)
+
+    def add_batch(self, batch: Digest) -> None:
+        """Remember a batch whose bytes are the same on both sides."""
+        self._batches.add(batch.fingerprint, batch.base_offset)
+
+    def add_record(self, record: Entry) -> None:
+        """Remember a record that is the same on both sides."""
+        self._records.add(record.fingerprint, record.base_offset)
+
+    def like(self, record: Entry) -> int | None:
+        """Return the source offset of a record with the same content, if there is one."""
+        found = self._records.offset_of(record.fingerprint)
+        if found is not None:
+            return found
+        batch = self._batches.offset_of(record.batch.fingerprint)
+        return None if batch is None else batch + record.base_offset - record.batch.base_offset
+
+
+class _Latest:
+    """The offsets of what was found last, by what it holds."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._order: deque[tuple[Fingerprint | None, int]] = deque()
+        self._offsets: dict[Fingerprint | None, int] = {}
+
+    def add(self, fingerprint: Fingerprint | None, offset: int) -> None:
+        self._order.append((fingerprint, offset))
+        self._offsets[fingerprint] = offset
+        if len(self._order) > self._most:
+            oldest, at = self._order.popleft()
+            if self._offsets.get(oldest) == at:
+                del self._offsets[oldest]
+
+    def offset_of(self, fingerprint: Fingerprint | None) -> int | None:
+        return None if fingerprint is None else self._offsets.get(fingerprint)
+
+
+@dataclass(slots=True, eq=False)
+class Slot:
+    """
+    What one side has if the other side has something else there, or nothing.
+
+    Attributes:
+        source: The source's records.
+        destination: The destination's.
+        source_place: The source offset, also if the source has nothing there.
+        destination_place: Likewise.
+        is_pair: They are the same after all.
+        copy_of: The source offset of the record that the destination's one doubles.
+        is_compacted: The side that has nothing has a gap there.
+
+    """
+
+    source: list[Entry]
+    destination: list[Entry]
+    source_place: int
+    destination_place: int
+    is_pair: bool = False
+    copy_of: int | None = None
+    is_compacted: bool = False
+
+    @property
+    def entries(self) -> list[Entry]:
+        return [*self.source, *self.destination]
+
+    @property
+    def kind(self) -> Kind:
+        """How its records compare, once none of them can turn up elsewhere; it has at least one."""
+        if any(each.batch.damage for each in self.entries):
+            return Kind.ALTERED
+        if any(each.batch.undecoded for each in self.entries):
+            return Kind.UNDECODED
+        if self.source and self.destination:
+            return Kind.ALTERED
+        if self.is_compacted and self.copy_of is None:
+            return Kind.COMPACTED
+        return Kind.MISSING if self.source else Kind.EXTRA
+
+    def name_double(self, recent: Recent) -> None:
+        """Find out whether an extra record is one that both sides have, before it or after it."""
+        if self.copy_of is None and not self.source and len(self.destination) == 1:
+            self.copy_of = recent.like(self.destination[0])
+
+    def to_finding(self) -> Finding:
+        return Finding(
+            self.kind,
+            tuple(self.source),
+            tuple(self.destination),
+            self.source_place,
+            self.destination_place,
+            self.copy_of,
+        )
+
+
+# Matching up
+
+#: What one side has, and what the other has in its place.
+_Run = tuple[Sequence[Entry], Sequence[Entry]]
+
+
+def match_up(
+    source: Sequence[Entry], destination: Sequence[Entry], places: tuple[int, int], recent: Recent
+) -> list[Slot]:
+    """
+    Put records of two sides into slots, in order.
+
+    Args:
+        source: A run of the source's records.
+        destination: What the destination has in its place.
+        places: The offsets at which the two begin.
+        recent: What was found before.
+
+    Returns:
+        Slots that hold each record once. Pairs are those that both sides have
+        in the same order.
+
+    """
+    slots: list[Slot] = []
+    for (ours, theirs), is_pair in _pieces(source, destination, recent):
+        source_place = ours[0].base_offset if ours else places[0]
+        destination_place = theirs[0].base_offset if theirs else places[1]
+        slot = Slot(list(ours), list(theirs), source_place, destination_place, is_pair)
+        slot.name_double(recent)
+        slots.append(slot)
+        places = (
+            ours[-1].next_offset if ours else source_place,
+            theirs[-1].next_offset if theirs else destination_place,
+        )
+    return slots
+
+
+def _pieces(
+    source: Sequence[Entry], destination: Sequence[Entry], recent: Recent
+) -> Iterator[tuple[_Run, bool]]:
+    for between, pair in _split((source, destination), _in_step(source, destination)):
+        for piece in _differing(*between, recent):
+            yield piece, False
+        if pair:
+            yield pair, True
+
+
+def _differing(source: Sequence[Entry], destination: Sequence[Entry], recent: Recent) -> Iterator[_Run]:
+    """Take a run without agreement apart: what is elsewhere, what is a double, what is alike, the rest."""
+    elsewhere = _fingerprints(source) & _fingerprints(destination)
+    ours, our_strays = _partition(source, lambda each: each.fingerprint in elsewhere)
+    theirs, their_strays = _partition(
+        destination, lambda each: each.fingerprint in elsewhere or recent.like(each) is not None
+    )
+    for stray in our_strays:
+        yield [stray], []
+    for stray in their_strays:
+        yield [], [stray]
+    for between, pair in _split((ours, theirs), _alike(ours, theirs)):
+        yield from _one_by_one(*between)
+        if pair:
+            yield pair
+
+
+def _one_by_one(source: Sequence[Entry], destination: Sequence[Entry]) -> Iterator[_Run]:
+    """Pair what nothing but its place connects; as many against fewer stay together."""
+    if source and destination and len(source) != len(destination):
+        yield source, destination
+        return
+    for index in range(max(len(source), len(destination))):
+        yield source[index : index + 1], destination[index : index + 1]
+
+
+def _split(run: _Run, pairs: Sequence[tuple[int, int]]) -> Iterator[tuple[_Run, _Run | None]]:
+    """Yield what lies before each pair of ascending indexes, and the pair; the rest with None."""
+    source, destination = run
+    i = j = 0
+    for next_i, next_j in pairs:
+        pair = source[next_i : next_i + 1], destination[next_j : next_j + 1]
+        yield (source[i:next_i], destination[j:next_j]), pair
+        i, j = next_i + 1, next_j + 1
+    yield (source[i:], destination[j:]), None
+
+
+def _in_step(source: Sequence[Entry], destination: Sequence[Entry]) -> list[tuple[int, int]]:
+    """
+    Return the indexes of what both sides have in the same order.
+
+    Nothing if that is not most of what both have, by records and by batches:
+    of two that are swapped, none is more in its place than the other.
+    """
+    places: dict[Fingerprint | None, deque[int]] = defaultdict(deque)
+    for j, each in enumerate(destination):
+        if each.fingerprint is not None:
+            places[each.fingerprint].append(j)
+    common = [
+        (i, places[each.fingerprint].popleft())
+        for i, each in enumerate(source)
+        if places.get(each.fingerprint)
+    ]
+    ascending = _longest_ascending(common)
+    is_most = 2 * len(ascending) > len(common)
+    return ascending if is_most and 2 * _batches(source, ascending) > _batches(source, common) else []
+
+
+def _batches(source: Sequence[Entry], pairs: Sequence[tuple[int, int]]) -> int:
+    return len({source[i].batch.base_offset for i, _ in pairs})
+
+
+def _longest_ascending(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the longest part of the pairs that ascends on both sides (patience sorting)."""
+    smallest_ends: list[int] = []
+    ends: list[int] = []
+    before: list[int | None] = []
+    for index, (_, j) in enumerate(pairs):
+        length = bisect_left(smallest_ends, j)
+        before.append(ends[length - 1] if length else None)
+        if length == len(ends):
+            smallest_ends.append(j)
+            ends.append(index)
+        else:
+            smallest_ends[length], ends[length] = j, index
+    found = []
+    last = ends[-1] if ends else None
+    while last is not None:
+        found.append(pairs[last])
+        last = before[last]
+    return found[::-1]
+
+
+def _likeness(each: Entry) -> tuple[int, int] | None:
+    """Return what a record and an altered copy of it have in common: size and timestamp."""
+    found = each.fingerprint
+    return None if found is None else (found.size, found.base_timestamp)
+
+
+def _alike(source: Sequence[Entry], destination: Sequence[Entry]) -> list[tuple[int, int]]:
+    """Return the indexes of records of the same size and time, ascending on both sides."""
+    places: dict[tuple[int, int], deque[int]] = defaultdict(deque)
+    for i, each in enumerate(source):
+        if (common := _likeness(each)) is not None:
+            places[common].append(i)
+    pairs: list[tuple[int, int]] = []
+    for j, each in enumerate(destination):
+        common = _likeness(each)
+        candidates = places.get(common) if common is not None else None
+        while candidates and pairs and candidates[0] <= pairs[-1][0]:
+            candidates.popleft()
+        if candidates:
+            pairs.append((candidates.popleft(), j))
+    return pairs
+
+
+def have_in_common(some: Sequence[Entry], others: Sequence[Entry]) -> bool:
+    """Whether some record is the same on both sides, or has the same size and time."""
+    known = {what for each in some for what in (each.fingerprint, _likeness(each)) if what is not None}
+    return any(other.fingerprint in known or _likeness(other) in known for other in others)
+
+
+def reach(last: Sequence[Entry], others: Sequence[Entry]) -> int:
+    """
+    Return how many of the others stand in place of the last records of their side.
+
+    Up to the last that is the same as one of them, and one for each record
+    behind that; up to the first that is like the last if none is the same.
+
+    """
+    places: dict[Fingerprint | None, int] = {
+        other.fingerprint: index + 1 for index, other in enumerate(others) if other.fingerprint
+    }
+    reached = trailing = 0
+    for each in last:
+        place = places.get(each.fingerprint)
+        reached, trailing = (max(reached, place), 0) if place else (reached, trailing + 1)
+    if not reached and last:
+        wanted = _likeness(last[-1])
+        alike = (index + 1 for index, other in enumerate(others) if wanted and _likeness(other) == wanted)
+        trailing = max(trailing, next(alike, 0))
+    return min(reached + trailing, len(others))
+
+
+def _fingerprints(some: Sequence[Entry]) -> set[Fingerprint]:
+    return {each.fingerprint for each in some if each.fingerprint is not None}
+
+
+def _partition(some: Sequence[Entry], is_stray: Callable[[Entry], bool]) -> tuple[list[Entry], list[Entry]]:
+    kept: list[Entry] = []
+    strays: list[Entry] = []
+    for each in some:
+        (strays if is_stray(each) else kept).append(each)
+    return kept, strays
+
+
+# Slots whose records may still turn up elsewhere
+
+
+class OpenSlots:
+    """
+    Slots whose records may still turn up elsewhere.
+
+    Holds no more than so many records: the oldest slots are closed for the newest.
+
+    """
+
+    def __init__(self, most: int, recent: Recent) -> None:
+        self._most = most
+        self._recent = recent
+        self._slots: deque[Slot] = deque()
+        self._source = _Whereabouts()
+        self._destination = _Whereabouts()
+
+    def add(self, slot: Slot) -> Iterator[Finding]:
+        """Take a slot; yield what turns out to be reordered, and what is too old to wait any longer."""
+        for each in list(slot.source):
+            found = self._destination.pop(each)
+            if found is None:
+                self._source.add(each, slot.source)
+            else:
+                slot.source.remove(each)
+                yield _reordered(each, found)
+        for each in list(slot.destination):
+            found = self._source.pop(each)
+            if found is None:
+                self._destination.add(each, slot.destination)
+            else:
+                slot.destination.remove(each)
+                yield _reordered(found, each)
+        self._slots.append(slot)
+        while self._is_full() and len(self._slots) > 1:
+            yield from self._close_oldest()
+
+    def _is_full(self) -> bool:
+        return max(self._source.count + self._destination.count, len(self._slots)) > self._most
+
+    @property
+    def awaits_source(self) -> bool:
+        """Whether the destination has something that may still turn up in the source."""
+        return self._destination.count > 0
+
+    def last_awaited(self, source: Sequence[Entry]) -> int:
+        """Return how many source records come up to the last that is open at the destination."""
+        awaited = [index + 1 for index, each in enumerate(source) if each in self._destination]
+        return awaited[-1] if awaited else 0
+
+    def close_all(self) -> Iterator[Finding]:
+        """Yield what is left."""
+        while self._slots:
+            yield from self._close_oldest()
+
+    def _close_oldest(self) -> Iterator[Finding]:
+        slot = self._slots.popleft()
+        for each in slot.source:
+            self._source.forget(each)
+        for each in slot.destination:
+            self._destination.forget(each)
+        if slot.entries:
+            slot.name_double(self._recent)
+            yield slot.to_finding()
+
+
+def _reordered(source: Entry, destination: Entry) -> Finding:
+    return Finding(Kind.REORDERED, (source,), (destination,), source.base_offset, destination.base_offset)
+
+
+class _Whereabouts:
+    """The open records of one side, by what they hold, and the slots that they are in."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._places: dict[Fingerprint, list[tuple[Entry, list[Entry]]]] = defaultdict(list)
+
+    def add(self, each: Entry, slot: list[Entry]) -> None:
+        self.count += 1
+        if each.fingerprint is not None:
+            self._places[each.fingerprint].append((each, slot))
+
+    def __contains__(self, each: Entry) -> bool:
+        return each.fingerprint in self._places
+
+    def pop(self, like: Entry) -> Entry | None:
+        """Take a record with the same content out of its slot, the oldest if there are several."""
+        if like.fingerprint is None or like.fingerprint not in self._places:
+            return None
+        each, slot = self._places[like.fingerprint][0]
+        slot.remove(each)
+        self.forget(each)
+        return each
+
+    def forget(self, each: Entry) -> None:
+        """Stop to wait for a record."""
+        self.count -= 1
+        if each.fingerprint is None:
+            return
+        places = [(one, slot) for one, slot in self._places.pop(each.fingerprint, []) if one is not each]
+        if places:
+            self._places[each.fingerprint] = places

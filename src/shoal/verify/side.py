@@ -1,0 +1,390 @@
+"""
+One side's batches in order, and the records in them as far as they are wanted. No I/O of its own.
+
+A batch is decoded only if somebody asks for its records: either for the bytes of
+the first batch's records (:meth:`Side.decoded`), or for a window of entries,
+which may reach over several batches (:meth:`Side.entries`). Bytes are kept of one
+batch, entries of the window. An offset is passed once: what is taken is gone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from typing import Protocol
+
+from ..errors import ShoalError
+from ..records import Record
+from .digest import UNCOMPARED_TIME, Digest, Entry, entry, unreadable_entry
+from .errors import NotDecodable
+from .finding import Run
+
+__all__ = ["Decoded", "Decoder", "Side", "Times"]
+
+#: So many of the batches that were taken are remembered.
+_MOST_REMEMBERED = 64
+
+#: A damaged header may claim any number of records.
+_MOST_UNREADABLE = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """
+    A batch's records.
+
+    Attributes:
+        records: Those that count, with their create times.
+        append_time: The batch's, if it is LogAppendTime; None otherwise.
+
+    """
+
+    records: list[Record]
+    append_time: int | None
+
+
+class Decoder(Protocol):
+    """Reads a batch's bytes again."""
+
+    def decode(self, batch: Digest) -> Decoded:
+        """
+        Return a batch's records.
+
+        Raises:
+            NotDecodable: It is too large, or damaged.
+            ShoalError: It cannot be fetched any more.
+
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """
+    The timestamps that count if entries are compared.
+
+    Attributes:
+        are_compared: False if the destination writes its own.
+        of_append: The source's records have the append times of their
+            batches at the destination (``--keep-append-time``).
+
+    """
+
+    are_compared: bool = True
+    of_append: bool = False
+
+    @classmethod
+    def seen(cls, source: Decoded | None, destination: Decoded | None) -> Times:
+        """Infer them from the batches in which both sides begin to differ."""
+        if destination is None:
+            return cls()
+        append_time = source.append_time if source else None
+        times = {record.timestamp for record in destination.records}
+        return cls(destination.append_time is None, append_time is not None and append_time in times)
+
+    def of(self, record: Record, append_time: int | None) -> int:
+        """Return the time of a record that counts; ``append_time`` is that of its batch."""
+        if not self.are_compared:
+            return UNCOMPARED_TIME
+        return append_time if self.of_append and append_time is not None else record.timestamp
+
+
+class Side:
+    """
+    One side of a comparison.
+
+    Attributes:
+        position: The offset after the last record that was taken.
+        taken: The last batches that were taken as a whole.
+        index: How many records of the first batch are taken.
+        failure: The error that broke the stream of batches off. It has no more
+            batches then, but this is not the end of the log.
+        times: The timestamps that count in entries that are made from now on.
+
+    """
+
+    def __init__(self, batches: Iterable[Digest], position: int, decoder: Decoder) -> None:
+        self.position = position
+        self.taken: deque[Digest] = deque(maxlen=_MOST_REMEMBERED)
+        self.index = 0
+        self.failure: ShoalError | None = None
+        self.times = Times()
+        self._rest = iter(batches)
+        self._has_ended = False
+        self._decoder = decoder
+        self._batches: deque[Digest] = deque()
+        #: Entries of the first batches that are not taken yet, and how many batches these are.
+        self._entries: deque[Entry] = deque()
+        self._entered = 0
+        #: The last batch that was decoded.
+        self._decoded: tuple[Digest, Decoded] | None = None
+        #: Offsets without a record at the end of the last batch taken.
+        self._holes = 0
+        #: All records of the first batch that are taken were found on the other side.
+        self._is_found = True
+        #: How many batches there are before the end of a stretch; None for no stretch.
+        self._left: int | None = None
+
+    # Batches
+
+    def first(self) -> Digest | None:
+        """Return the batch of the next record; None at the end of the log, or of the stretch."""
+        return None if self._left == 0 else self._at(0)
+
+    def batch(self) -> Digest | None:
+        """Return the next batch, unless some of its records are taken already."""
+        return None if self.index else self.first()
+
+    def batches(self, count: int) -> list[Digest]:
+        """Return up to ``count`` of the next batches that are not begun."""
+        begun = bool(self.index)
+        self._fill(count + begun)
+        return list(islice(self._batches, int(begun), count + begun))
+
+    def _at(self, index: int) -> Digest | None:
+        self._fill(index + 1)
+        return self._batches[index] if index < len(self._batches) else None
+
+    def _fill(self, count: int) -> None:
+        if self._has_ended or count <= len(self._batches):
+            return
+        try:
+            self._batches.extend(islice(self._rest, count - len(self._batches)))
+        except ShoalError as error:
+            self.failure = error
+        self._has_ended = len(self._batches) < count
+
+    def batches_end_within(self, count: int) -> bool:
+        """Whether no more than ``count`` batches are left that are not begun."""
+        return self._has_ended and not self.failure and len(self._batches) - bool(self.index) <= count
+
+    def pop_batch(self) -> Digest:
+        """Take the next batch, which is not begun."""
+        batch = self._batches[0]
+        if self._entered:
+            while not self._entries.popleft().is_last:
+                pass
+            self._entered -= 1
+        self._finish_batch(batch.next_offset)
+        self.position = batch.next_offset
+        return batch
+
+    def _finish_batch(self, end: int) -> None:
+        batch = self._batches.popleft()
+        self.taken.append(batch)
+        self._holes = max(0, batch.next_offset - end)
+        self.index = 0
+        self._is_found = True
+        if self._left is not None:
+            self._left -= 1
+
+    # A stretch, behind which both sides agree again
+
+    def begin_stretch(self, batches: int) -> None:
+        """Let so many batches that are not begun be all that there is, for now."""
+        self._left = batches + bool(self.index)
+
+    def end_stretch(self) -> None:
+        """Let there be everything again."""
+        self._left = None
+
+    def _is_within(self, index: int) -> bool:
+        return self._left is None or index < self._left
+
+    # Records as they are
+
+    def decoded(self) -> Decoded | None:
+        """
+        Return the records of the batch that :meth:`first` returns; None if entries have to do.
+
+        That is so if it cannot be read, or if the window reaches further.
+        """
+        batch = self.first()
+        if batch is None or self._entered > 1:
+            return None
+        if self._entered and (self._decoded is None or self._decoded[0] != batch):
+            return None
+        return self._decode(0)
+
+    def _decode(self, index: int) -> Decoded | None:
+        """Decode a batch; if that fails, its digest has the reason from now on."""
+        batch = self._batches[index]
+        if not batch.is_readable:
+            return None
+        if self._decoded is None or self._decoded[0] != batch:
+            try:
+                self._decoded = batch, self._decoder.decode(batch)
+            except NotDecodable as error:
+                self._batches[index] = batch._replace(undecoded=str(error))
+                return None
+        return self._decoded[1]
+
+    def forget_entries(self) -> None:
+        """Drop the window, of the batch that :meth:`decoded` returned."""
+        self._entries.clear()
+        self._entered = 0
+
+    def advance(self, decoded: Decoded, count: int) -> Run:
+        """Take some of the records that :meth:`decoded` returned: the other side has them too."""
+        records = decoded.records
+        begin = records[self.index].offset if count else self.position
+        self.index += count
+        if count:
+            self.position = records[self.index - 1].offset + 1
+        is_done = self.index == len(records)
+        run = Run(begin, self.position, count, is_done and self._is_found)
+        if is_done:
+            self._finish_batch(self.position)
+        return run
+
+    # Records as entries
+
+    @property
+    def has_entries(self) -> bool:
+        """Whether there is a window."""
+        return self._entered > 0
+
+    def entries(self, count: int) -> list[Entry]:
+        """Return up to ``count`` of the next entries, within the stretch, and leave them there."""
+        while len(self._entries) < count and self._is_within(self._entered) and self._enter():
+            pass
+        if self._left is None:
+            return list(islice(self._entries, count))
+        found: list[Entry] = []
+        left = self._left
+        for each in islice(self._entries, count):
+            if not left:
+                break
+            found.append(each)
+            left -= each.is_last
+        return found
+
+    def entries_end_within(self, count: int) -> bool:
+        """Whether no more than ``count`` entries are left; :meth:`entries` was asked for so many."""
+        if self._left is not None:
+            return self._left <= self._entered and len(self.entries(count + 1)) <= count
+        is_all = self._entered == len(self._batches) and self._has_ended
+        return is_all and self.failure is None and len(self._entries) <= count
+
+    def peek(self) -> Entry | None:
+        """Return the next entry, even if the stretch ends before it."""
+        while not self._entries and self._enter():
+            pass
+        return self._entries[0] if self._entries else None
+
+    def take(self, count: int, *, are_found: bool = False) -> list[Entry]:
+        """Take entries; ``are_found`` if the other side has them in the same place."""
+        taken = [self._entries.popleft() for _ in range(count)]
+        for each in taken:
+            self.position = each.next_offset
+            self.index += 1
+            self._is_found &= are_found
+            if each.is_last:
+                self._entered -= 1
+                self._finish_batch(each.next_offset)
+        return taken
+
+    def take_found(self) -> Run:
+        """Take the next entry, which the other side has too."""
+        is_found = self._is_found
+        (taken,) = self.take(1, are_found=True)
+        return Run(taken.base_offset, taken.next_offset, 1, taken.is_last and is_found)
+
+    def _enter(self) -> bool:
+        """Make entries of one more batch; return whether there was one."""
+        batch = self._at(self._entered)
+        if batch is None:
+            return False
+        decoded = self._decode(self._entered)
+        if decoded is None:
+            self._entries.extend(self._unreadable(self._batches[self._entered]))
+        elif decoded.records:
+            self._entries.extend(self._entries_of(batch, decoded))
+        else:
+            self._skip_empty(batch)
+            return True
+        self._entered += 1
+        return True
+
+    def _skip_empty(self, batch: Digest) -> None:
+        """Let a batch without records be a gap before the next one."""
+        following = self._at(self._entered + 1)
+        if following is not None:
+            gap = batch.gap_before + batch.next_offset - batch.base_offset + following.gap_before
+            self._batches[self._entered + 1] = following._replace(gap_before=gap)
+        del self._batches[self._entered]
+        if self._left is not None and self._is_within(self._entered):
+            self._left -= 1
+
+    def _before_entry(self, batch: Digest) -> tuple[int, int]:
+        """Return the end of the last record before the next entry, and the gap up to that entry's batch."""
+        if self._entries:
+            last = self._entries[-1]
+            return last.next_offset, max(0, last.batch.next_offset - last.next_offset) + batch.gap_before
+        return self.position, 0 if self.index else self._holes + batch.gap_before
+
+    def _entries_of(self, batch: Digest, decoded: Decoded) -> Iterator[Entry]:
+        skip = 0 if self._entered else self.index
+        end, gap = self._before_entry(batch)
+        at = end if skip else batch.base_offset
+        last = len(decoded.records) - 1
+        for number in range(skip, last + 1):
+            record = decoded.records[number]
+            yield entry(
+                record,
+                self.times.of(record, decoded.append_time),
+                batch,
+                follows=end,
+                gap_before=gap + record.offset - at,
+                is_first=number == 0,
+                is_last=number == last,
+            )
+            at = end = record.offset + 1
+            gap = 0
+
+    def _unreadable(self, batch: Digest) -> Iterator[Entry]:
+        """Yield as many entries as a batch has records that cannot be read."""
+        end, gap = self._before_entry(batch)
+        count = max(1, min(batch.records, batch.next_offset - batch.base_offset, _MOST_UNREADABLE))
+        for number in range(0 if self._entered else self.index, count):
+            offset = batch.base_offset + number
+            yield unreadable_entry(
+                batch,
+                offset,
+                follows=end,
+                gap_before=gap,
+                is_first=number == 0,
+                is_last=number + 1 == count,
+            )
+            end, gap = offset + 1, 0
+
+    # What was taken
+
+    def last_entries(self, since: int, most: int) -> list[Entry]:
+        """Return the last entries taken from an offset on, about ``most`` of them, if they can be read."""
+        begun = [self._batches[0]] if self.index else []
+        found: list[Entry] = []
+        for batch in (*begun, *reversed(self.taken)):
+            if len(found) >= most or batch.next_offset <= since:
+                break
+            if batch.is_readable:
+                with suppress(NotDecodable):
+                    found = self._plain_entries(batch) + found
+        return [each for each in found if since <= each.base_offset < self.position]
+
+    def _plain_entries(self, batch: Digest) -> list[Entry]:
+        is_known = self._decoded is not None and self._decoded[0] == batch
+        decoded = self._decoded[1] if self._decoded and is_known else self._decoder.decode(batch)
+        return [
+            entry(
+                record,
+                self.times.of(record, decoded.append_time),
+                batch,
+                follows=record.offset,
+                gap_before=0,
+            )
+            for record in decoded.records
+        ]
