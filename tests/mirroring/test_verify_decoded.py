@@ -340,6 +340,23 @@ def test_what_compaction_took_from_the_destination_is_not_compared(sides: Sides)
     assert "destination cluster since it was copied" in report.not_compared[0].reason
 
 
+@pytest.mark.parametrize("is_last", [False, True])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+def test_records_that_compaction_took_from_the_end_of_a_batch_are_not_compared(
+    sides: Sides, is_last: bool, codec: Codec
+) -> None:
+    sides.plain(3)
+    sides.plain(5, Codec.LZ4)
+    if not is_last:
+        sides.plain(2)
+    sides.mirror()
+    kept = encode(sides.items[3:6], codec, deltas=[0, 1, 2], size=5)
+    lay_out(sides.brokers, [*cut(sides.items[:3]), kept, *cut(sides.items[8:])])
+    report = sides.report()
+    assert (report.outcome, report.differences) == (Outcome.NOT_COMPARED, ())
+    assert [each.source for each in report.not_compared] == [(6, 8)]
+
+
 def test_what_compaction_left_is_compared_all_the_same(sides: Sides) -> None:
     sides.plain(3)
     sides.plain(5, Codec.LZ4)

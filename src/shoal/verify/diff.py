@@ -306,7 +306,7 @@ class _Diff:
         source = self._source.take(point.source)
         destination = self._destination.take(point.destination)
         slots = match_up(source, destination, places, self._recent)
-        _excuse(slots, _gap(source, self._source.peek()), _gap(destination, self._destination.peek()))
+        _excuse(slots, _gap(source, self._source), _gap(destination, self._destination))
         for slot in slots:
             if slot.is_pair:
                 self._recent.add_record(slot.source[0])
@@ -367,9 +367,9 @@ def _belong_here(last: Sequence[Entry], others: Sequence[Entry]) -> bool:
     return len(last) <= _MOST_ALTERED_AT_THE_END or have_in_common(last, others)
 
 
-def _gap(entries: Sequence[Entry], following: Entry | None) -> int:
-    """Return how many offsets have no record around some entries."""
-    return sum(each.gap_before for each in [*entries, *([following] if following else [])])
+def _gap(entries: Sequence[Entry], side: Side) -> int:
+    """Return how many offsets have no record around the entries that were taken last."""
+    return sum(each.gap_before for each in entries) + side.gap_ahead()
 
 
 def _excuse(slots: Sequence[Slot], source_gap: int, destination_gap: int) -> None:

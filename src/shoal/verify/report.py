@@ -85,8 +85,10 @@ class Difference:
             where the source would have it.
         destination: The destination's offsets; empty for what is missing.
             A reordered range is at these instead of in its place.
-        batches: How many there are, on the side that has more.
-        records: Likewise; where only decoding tells, the number of offsets.
+        batches: How many whole batches, on the side that has more; 0 if a batch
+            is only partly in the range.
+        records: How many, on the side that has more; if nothing can be decoded,
+            the number of offsets.
         damaged: The sides on which a batch does not match its own CRC: the
             bytes in that cluster's log are not those that were written.
         copy_of: The source's offsets that an extra range doubles.

@@ -275,6 +275,11 @@ class Side:
             pass
         return self._entries[0] if self._entries else None
 
+    def gap_ahead(self) -> int:
+        """Return how many offsets have no record before the next one, or at the end of the log."""
+        following = self.peek()
+        return self._holes if following is None else following.gap_before
+
     def take(self, count: int, *, are_found: bool = False) -> list[Entry]:
         """Take entries; ``are_found`` if the other side has them in the same place."""
         taken = [self._entries.popleft() for _ in range(count)]
