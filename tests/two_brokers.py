@@ -207,7 +207,7 @@ def lose_tail(broker: Broker, topic: str, end: int, partition: int = 0) -> Log:
     for batch in batches_of(before):
         if batch.header.next_offset <= end:
             after.store(batch.view)
-    after._epoch_starts = [each for each in before._epoch_starts if each[1] <= after.log_end_offset]
+    after._epochs.starts = [each for each in before._epochs.starts if each[1] <= after.log_end_offset]
     after.begin_leader_epoch(before.leader_epoch + 1)
     topics = broker.topics.topic(topic)
     topics.logs[partition] = after

@@ -109,7 +109,7 @@ def rewrite(brokers: TwoBrokers, edit: Callable[[list[bytearray]], Sequence[byte
 
 def flip(log: Log, batch_index: int, position: int, bit: int = 0) -> None:
     """Flip one bit of a stored batch; negative positions count from its end."""
-    segment = log._segments[0]
+    segment = next(iter(log._segments))
     assert isinstance(segment, MemorySegment)
     end = segment.position(batch_index + 1)
     start = segment.position(batch_index)

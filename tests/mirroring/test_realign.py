@@ -679,7 +679,7 @@ def test_gap_behind_an_election_does_not_look_like_a_lost_tail(brokers: TwoBroke
     history.gap(1).plain(2, leader_epoch=1)
     log = lagging(brokers.source, "topic", 7)
     log.begin_leader_epoch(1)
-    log._epoch_starts = list(history.log._epoch_starts)
+    log._epochs.starts = list(history.log._epochs.starts)
     up_to_the_gap = CopyRange("topic", 0, "topic", 0, 7)
     assert brokers.run([up_to_the_gap]).complete
     assert brokers.pair().source_offset == 7

@@ -128,7 +128,7 @@ def test_differences_found_before_a_failure_are_told(brokers: TwoBrokers, histor
     brokers.run()
     rewrite(brokers, lambda found: [batches.patched(found[0], len(found[0]) - 1, b"!"), *found[1:]])
     log = brokers.source.log("topic")
-    segment = log._segments[0]
+    segment = next(iter(log._segments))
     assert isinstance(segment, MemorySegment)
     segment._buffer[segment.position(3) + 16] = 9  # no magic
     report = partition(brokers, patience_s=0.3)

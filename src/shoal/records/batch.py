@@ -41,7 +41,14 @@ assert HEADER_SIZE == 61
 
 #: Offset and length: what `batch_length` does not count ("log overhead").
 LOG_OVERHEAD = 12
+
+#: Fields of a header, by their first byte. The CRC's are in :mod:`.checksum`.
+LENGTH_OFFSET = 8
+LEADER_EPOCH_OFFSET = 12
 MAGIC_OFFSET = 16
+ATTRIBUTES_OFFSET = 21
+MAX_TIMESTAMP_OFFSET = 35
+PRODUCER_ID_OFFSET = 43
 
 #: The smallest message of magic 0: CRC, magic, attributes, two null lengths.
 _SMALLEST_LEGACY_LENGTH = 14
@@ -182,7 +189,6 @@ def split(record_set: memoryview) -> Iterator[RecordBatch]:
         position = following
 
 
-_LENGTH_OFFSET = 8
 _LENGTH = struct.Struct(">i")
 
 
@@ -190,7 +196,7 @@ def has_several(record_set: memoryview) -> bool:
     """Whether there is anything behind the first batch of a record set; be it of any magic, or cut short."""
     if len(record_set) < LOG_OVERHEAD:
         return False
-    (length,) = _LENGTH.unpack_from(record_set, _LENGTH_OFFSET)
+    (length,) = _LENGTH.unpack_from(record_set, LENGTH_OFFSET)
     return bool(0 < length < len(record_set) - LOG_OVERHEAD)
 
 

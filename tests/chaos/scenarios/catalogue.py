@@ -241,7 +241,7 @@ def _compact(broker: Broker, stage: Stage, number: int, partition: Partition) ->
         if kept:
             after.store(memoryview(compacted(batch, kept.__contains__)))
     after._log_end_offset = before.log_end_offset
-    after._epoch_starts = list(before._epoch_starts)
+    after._epochs.starts = list(before._epochs.starts)
     after._producers = before._producers
     broker.topics.topic(stage.topic).logs[number] = after
     return after
@@ -325,7 +325,7 @@ class SourceElection(Scenario):
                 behind = found[-stage.dice.randint(1, min(4, len(found)))].header.base_offset if found else 0
                 after = lagging(stage.source, stage.topic, behind, number)
                 after._transactions, after._log_end_offset = log._transactions, log.log_end_offset
-                after._epoch_starts = list(log._epoch_starts)
+                after._epochs.starts = list(log._epochs.starts)
                 after.begin_leader_epoch(log.leader_epoch + 1)
                 partition.history.log = after
                 lagging_logs.append(after)

@@ -9,7 +9,7 @@ from ...protocol.codec import response_class
 from ..api_error import ApiError
 from ..call import Call
 from ..state import BrokerState
-from ..storage.log import ProducerSnapshot
+from ..storage.producers import ProducerSnapshot
 from .answering import answer_errors, of_partition
 
 __all__ = ["handle"]

@@ -33,6 +33,7 @@ from ...protocol.codec import response_class
 from ...protocol.produce import ProduceRequest
 from ...protocol.topic_ids import NO_TOPIC_ID, TOPIC_IDS_FROM
 from ...records import BatchHeader, RecordBatch
+from ...records.batch import ATTRIBUTES_OFFSET, TRANSACTIONAL
 from ..api_error import ApiError
 from ..call import Call
 from ..clock import now_ms
@@ -50,8 +51,7 @@ _Topic = _Response.TopicProduceResponse
 _Partition = _Topic.PartitionProduceResponse
 _RecordError = _Partition.BatchIndexAndErrorMessage
 
-_TRANSACTIONAL_BIT = 0x10
-_ATTRIBUTES_LOW_BYTE = 22
+_ATTRIBUTES_LOW_BYTE = ATTRIBUTES_OFFSET + 1
 
 _MAGIC_2_FROM, _ANY_CODEC_FROM = 3, 7
 _NOTHING = AppendInfo(-1, -1, is_duplicate=False)
@@ -104,7 +104,7 @@ def _is_transactional(record_set: memoryview) -> bool:
     return (
         not is_message_set(record_set)
         and len(record_set) > _ATTRIBUTES_LOW_BYTE
-        and bool(record_set[_ATTRIBUTES_LOW_BYTE] & _TRANSACTIONAL_BIT)
+        and bool(record_set[_ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL)
     )
 
 

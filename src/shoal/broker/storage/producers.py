@@ -9,7 +9,7 @@ an id that is not known, new or forgotten, may begin anywhere (KIP-360).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ __all__ = [
     "SEQUENCE_COUNT",
     "AppendedBatch",
     "Producer",
+    "ProducerSnapshot",
     "Producers",
     "last_sequence_of",
     "next_sequence",
@@ -130,6 +131,28 @@ def next_sequence(sequence: int) -> int:
     return (sequence + 1) % SEQUENCE_COUNT
 
 
+class ProducerSnapshot(NamedTuple):
+    """
+    A producer as DescribeProducers shows it.
+
+    Attributes:
+        producer_id: Its id.
+        epoch: The latest epoch that wrote to the partition.
+        last_sequence: -1 for none, for example after a marker with a new epoch.
+        last_timestamp: In milliseconds.
+        coordinator_epoch: The one of the last marker, or -1.
+        transaction_start: The first offset of its open transaction, or -1.
+
+    """
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int
+    transaction_start: int
+
+
 class Producers:
     """All producers of a partition, by id; guarded by the log's lock."""
 
@@ -142,6 +165,20 @@ class Producers:
     def get(self, producer_id: int) -> Producer:
         """Return a producer's state, empty and not yet kept where there is none."""
         return self._by_id.get(producer_id) or Producer(producer_id)
+
+    def snapshots(self, open_transactions: Mapping[int, int]) -> list[ProducerSnapshot]:
+        """Return all producers, given the first offset of each open transaction."""
+        return [
+            ProducerSnapshot(
+                producer.producer_id,
+                producer.epoch,
+                producer.last_sequence,
+                producer.last_timestamp,
+                producer.coordinator_epoch,
+                open_transactions.get(producer.producer_id, -1),
+            )
+            for producer in self
+        ]
 
     def keep(self, producer: Producer) -> None:
         self._by_id[producer.producer_id] = producer

@@ -11,15 +11,16 @@ import struct
 
 from ...error_codes import ErrorCode
 from ...records import BatchHeader, RecordBatch, crc32c, read_header
+from ...records.batch import ATTRIBUTES_OFFSET, PRODUCER_ID_OFFSET, TRANSACTIONAL
+from ...records.checksum import CRC_COVERS_FROM, CRC_OFFSET
 from ...records.rebuild import BatchWriter
 from ..api_error import ApiError
 
 __all__ = ["recompressed"]
 
-_TRANSACTIONAL = 0x10
-_ATTRIBUTES, _ATTRIBUTES_OFFSET = struct.Struct(">h"), 21
-_IDENTITY, _IDENTITY_OFFSET = struct.Struct(">qhi"), 43
-_CRC, _CRC_OFFSET = struct.Struct(">I"), 17
+_ATTRIBUTES = struct.Struct(">h")
+_IDENTITY = struct.Struct(">qhi")
+_CRC = struct.Struct(">I")
 
 _NO_PRODUCER_ID = -1
 
@@ -45,9 +46,9 @@ def recompressed(header: BatchHeader, written: BatchWriter) -> RecordBatch:
     if batch is None:
         raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"recompressed, the batch takes {written.size} bytes")
     view = batch.view
-    _ATTRIBUTES.pack_into(view, _ATTRIBUTES_OFFSET, written.codec | header.attributes & _TRANSACTIONAL)
+    _ATTRIBUTES.pack_into(view, ATTRIBUTES_OFFSET, written.codec | header.attributes & TRANSACTIONAL)
     _IDENTITY.pack_into(
-        view, _IDENTITY_OFFSET, header.producer_id, header.producer_epoch, header.base_sequence
+        view, PRODUCER_ID_OFFSET, header.producer_id, header.producer_epoch, header.base_sequence
     )
-    _CRC.pack_into(view, _CRC_OFFSET, crc32c(view[_ATTRIBUTES_OFFSET:]))
+    _CRC.pack_into(view, CRC_OFFSET, crc32c(view[CRC_COVERS_FROM:]))
     return RecordBatch(read_header(view), view)

@@ -29,6 +29,7 @@ from ...error_codes import ErrorCode
 from ...errors import CorruptBatch, UnsupportedBatch
 from ...net.converting import Direction, counted, memory_turn
 from ...records import HEADER_SIZE, BatchHeader, Codec, RecordBatch, decompress, read_header, verify_crc
+from ...records.batch import LENGTH_OFFSET, LOG_OVERHEAD, MAGIC_OFFSET
 from ...records.compression import decompressed_pieces
 from ...records.down_conversion import ConvertedCounts
 from ...records.rebuild import BatchWriter
@@ -51,9 +52,6 @@ __all__ = [
 ]
 
 _LENGTH = struct.Struct(">i")
-_LENGTH_OFFSET = 8
-_LOG_OVERHEAD = 12
-_MAGIC_OFFSET = 16
 _SMALLEST_LENGTH = 14
 """``LegacyRecord.RECORD_OVERHEAD_V0``: even a batch of magic 2 is held against it first."""
 
@@ -111,9 +109,9 @@ def sole_batch(record_set: memoryview, version: int) -> RecordBatch:
     first = next(batches, None)
     if first is None:
         raise ApiError(ErrorCode.INVALID_RECORD, "a partition of a Produce request must have a record batch")
-    if first[_MAGIC_OFFSET] != 2:
+    if first[MAGIC_OFFSET] != 2:
         raise ApiError(
-            ErrorCode.INVALID_RECORD, f"record batches must have magic 2, not {first[_MAGIC_OFFSET]}"
+            ErrorCode.INVALID_RECORD, f"record batches must have magic 2, not {first[MAGIC_OFFSET]}"
         )
     if len(first) < HEADER_SIZE:
         # Kafka reads over its end: an IndexOutOfBoundsException, which has no code of its own.
@@ -137,18 +135,18 @@ def iterate(record_set: memoryview) -> Iterator[memoryview]:
 
     """
     position = 0
-    while len(record_set) - position >= _LOG_OVERHEAD:
-        (length,) = _LENGTH.unpack_from(record_set, position + _LENGTH_OFFSET)
+    while len(record_set) - position >= LOG_OVERHEAD:
+        (length,) = _LENGTH.unpack_from(record_set, position + LENGTH_OFFSET)
         if length < _SMALLEST_LENGTH:
             raise ApiError(
                 ErrorCode.CORRUPT_MESSAGE, f"a batch of length {length} is shorter than any record"
             )
-        if len(record_set) - position <= _MAGIC_OFFSET:
+        if len(record_set) - position <= MAGIC_OFFSET:
             return
-        magic = record_set[position + _MAGIC_OFFSET]
+        magic = record_set[position + MAGIC_OFFSET]
         if magic > 2:
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"magic {magic} is none of 0, 1 and 2")
-        end = position + _LOG_OVERHEAD + length
+        end = position + LOG_OVERHEAD + length
         if end > len(record_set):
             return
         yield record_set[position:end]
