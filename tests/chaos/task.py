@@ -16,7 +16,7 @@ from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.mirroring.control import Uncontrolled
 from shoal.mirroring.model.copy_options import CopyOptions, Rebatch
 from shoal.mirroring.model.ranges import CopyRange
-from shoal.mirroring.task import partition as partition_copy
+from shoal.mirroring.task import outbound_queue
 from shoal.mirroring.task.task import run_copy_task
 from shoal.net.address import parse_bootstrap
 
@@ -49,7 +49,7 @@ def main() -> None:
         producer_id_expiration_ms=wanted["expiration_ms"],
         rebatch=Rebatch.parse("rebatch", wanted["rebatch"]) if wanted["rebatch"] else None,
     )
-    partition_copy.TOGETHER_BYTES = wanted["together_bytes"]
+    outbound_queue.TOGETHER_BYTES = wanted["together_bytes"]
     topic = wanted["topic"]
     ranges = [CopyRange(topic, number, topic, 0, end) for number, end in enumerate(wanted["ends"])]
     result = run_copy_task(ranges, settings, Telling())

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from shoal.client.backoff import Backoff
-from shoal.mirroring.task import partition as partition_copy
+from shoal.mirroring.task import partition_state
 from shoal.mirroring.task import worker as carrier
 from tests.two_brokers import History, TwoBrokers
 
@@ -26,7 +26,7 @@ def history(brokers: TwoBrokers) -> History:
 @pytest.fixture
 def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let partitions and fetches wait for milliseconds where they would wait for seconds."""
-    monkeypatch.setattr(partition_copy, "Backoff", partial(Backoff, 1, 20))
+    monkeypatch.setattr(partition_state, "Backoff", partial(Backoff, 1, 20))
     monkeypatch.setattr(carrier, "FETCH_MAX_WAIT_MS", 20)
     monkeypatch.setattr(carrier, "_LOOK_INTERVAL_S", 0.0)
     monkeypatch.setattr(carrier, "_ADMISSION_S", 0.005)

@@ -24,7 +24,7 @@ from shoal.client.coordinator import MemberId
 from shoal.errors import BrokerError, Stopped
 from shoal.mirroring.control import ControlConnection, ControlServer, Uncontrolled, WorkerControl
 from shoal.mirroring.control.handover import Handover
-from shoal.mirroring.task import partition as partition_copy
+from shoal.mirroring.task import partition_state
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from tests.group_member import GroupMember
@@ -528,7 +528,7 @@ def test_an_orphan_ends_also_where_it_has_nothing_to_send(
 def test_an_orphan_ends_also_while_it_waits_for_something_else(
     brokers: TwoBrokers, history: History, driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partition_copy, "Backoff", partial(Backoff, 20_000, 20_000))
+    monkeypatch.setattr(partition_state, "Backoff", partial(Backoff, 20_000, 20_000))
     history.plain(1)
     leads_elsewhere(brokers.source, "topic", 0)
     with driver.connect() as control:

@@ -23,7 +23,7 @@ from shoal.errors import ConfigError
 from shoal.mirroring.model.copy_options import MultiBatch
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.prepare.agent_check import require_multi_batch
-from shoal.mirroring.task import partition as partition_copy
+from shoal.mirroring.task import outbound_queue
 from shoal.mirroring.task import worker as carrier
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.produce import ProduceOutcome
@@ -129,7 +129,7 @@ def test_all_of_a_partition_goes_in_one_request_and_stays_as_it_is(
 def test_partitions_go_together_and_none_waits_for_a_large_one(
     brokers: TwoBrokers, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partition_copy, "TOGETHER_BYTES", 1_000)
+    monkeypatch.setattr(outbound_queue, "TOGETHER_BYTES", 1_000)
     histories = brokers.topic("topic", 3)
     histories[0].plain(*[1] * 60)
     histories[1].plain(*[1] * 5)
@@ -144,7 +144,7 @@ def test_partitions_go_together_and_none_waits_for_a_large_one(
 def test_a_batch_that_is_larger_than_what_goes_together_goes_alone(
     brokers: TwoBrokers, history: History, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partition_copy, "TOGETHER_BYTES", 10)
+    monkeypatch.setattr(outbound_queue, "TOGETHER_BYTES", 10)
     history.plain(*[1] * 5)
     brokers.run()
     assert sent.counts() == [1] * 5
@@ -272,7 +272,7 @@ def test_a_record_set_that_is_larger_than_a_segment_is_cut(
 ) -> None:
     history.plain(*[1] * 40)
     total = sum(each.header.size for each in batches_of(history.log))
-    monkeypatch.setattr(partition_copy, "TOGETHER_BYTES", total)  # all of it at first
+    monkeypatch.setattr(outbound_queue, "TOGETHER_BYTES", total)  # all of it at first
     let_pass(brokers.destination, ApiKey.PRODUCE, QUESTIONS)
     brokers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.RECORD_LIST_TOO_LARGE)
     assert brokers.run().complete
@@ -402,7 +402,7 @@ def test_a_request_arrives_late_at_any_moment_of_the_next_lane(
     brokers.destination.faults.clear()
     left_behind = sent.bytes[0][TopicPartition("topic", 0)]
     if together is not None:
-        monkeypatch.setattr(partition_copy, "TOGETHER_BYTES", together)
+        monkeypatch.setattr(outbound_queue, "TOGETHER_BYTES", together)
     if forgets:
         _forget_before_each_request(brokers.destination)
     arrived = []

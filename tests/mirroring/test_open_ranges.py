@@ -315,27 +315,26 @@ def test_the_end_of_an_open_range_is_what_the_source_said_last(copy_of: Copy) ->
     copy = copy_of()
     assert copy.end_offset == 3, "where it begins, as long as nothing is known"
     assert copy.known_end_offset is None
-    copy.hear(12)
+    copy.update_end_offset(12)
     assert copy.end_offset == copy.known_end_offset == 12
-    copy.hear(10)
+    copy.update_end_offset(10)
     assert copy.end_offset == 10
-    copy.hear(1)
+    copy.update_end_offset(1)
     assert copy.end_offset == 3, "never before the position"
-    assert not copy.is_done
+    assert not copy.state.is_over
 
 
 def test_the_end_of_another_range_is_its_own(copy_of: Copy) -> None:
     copy = copy_of(end_offset=8)
-    copy.hear(12)
+    copy.update_end_offset(12)
     assert copy.end_offset == 8
 
 
 def test_a_gap_ends_where_the_source_ended_when_it_was_found(copy_of: Copy) -> None:
     for end_offset, reached in ((OPEN_END, 12), (8, 8)):
         copy = copy_of(end_offset)
-        copy.fetch_offset = 5
-        copy.empty_answers = 5
-        copy.hear(12)
+        copy.count_empty_answer()
+        copy.update_end_offset(12)
         copy.skip_gap()
         assert (copy.fetch_offset, copy.empty_answers) == (reached, 0)
 

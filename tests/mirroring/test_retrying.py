@@ -12,7 +12,7 @@ from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.prepare.prepare import PreparedTopic
 from shoal.mirroring.task.partition import PartitionCopy
-from shoal.mirroring.task.reports import partition_report
+from shoal.mirroring.task.reports import PartitionReporter
 from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import FIRST, SECOND, report
 from tests.two_brokers import TwoBrokers, Watched
@@ -137,19 +137,21 @@ def test_last_report_of_the_task_that_stopped_neither_stops_nor_heals_the_partit
     mirror = Mirror()
     copy = PartitionCopy(CopyRange("topic", 0, "topic", 0, OPEN_END), brokers.settings)
 
+    reporter = PartitionReporter()
+
     def tell() -> None:
-        told = partition_report(copy)
+        told = reporter.take(copy)
         assert told is not None
         mirror.metrics.apply(report() | {"partitions": [told]})
 
-    copy.hear(1)
+    copy.update_end_offset(1)
     copy.stop("too large")
     tell()
     mirror.metrics.expect({}, {FIRST: 4})
     lag = mirror.metrics.progress().lag_records
     mirror.retries.request()
     assert mirror.due_after(0) == [FIRST]
-    copy.committed_offset = 0  # its last commit
+    copy.keep_commit(0)  # its last commit
     tell()
     assert mirror.work.plan().excluded == frozenset()
     progress = mirror.metrics.progress()

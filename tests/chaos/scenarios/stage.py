@@ -17,7 +17,7 @@ from shoal.broker.storage.log import Log
 from shoal.client.backoff import Backoff
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.copy_options import MultiBatch
-from shoal.mirroring.task import partition as partition_copy
+from shoal.mirroring.task import partition_state
 from shoal.mirroring.task import worker as carrier
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
@@ -297,7 +297,7 @@ def run_scenario(plan: ScenarioPlan, scenario: Scenario) -> tuple[Stage, list[st
 def _quick_retries() -> Iterator[None]:
     """Let tasks wait for milliseconds where they would wait for seconds."""
     with (
-        patch.object(partition_copy, "Backoff", partial(Backoff, 1, 20)),
+        patch.object(partition_state, "Backoff", partial(Backoff, 1, 20)),
         patch.object(carrier, "FETCH_MAX_WAIT_MS", 20),
         patch.object(carrier, "_LOOK_INTERVAL_S", 0.0),
         patch.object(carrier, "_ADMISSION_S", 0.005),

@@ -2,14 +2,46 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import PartitionStopped
+from ...records import Decision
 from ...topic_partition import TopicPartition
 from .incidents import Incident
 
-__all__ = ["left_out_report", "stop_of", "stopped_report", "waiting_report"]
+__all__ = ["Counters", "left_out_report", "stop_of", "stopped_report", "waiting_report"]
+
+
+@dataclass(slots=True)
+class Counters:
+    """
+    The counts of one partition since its last report.
+
+    Attributes:
+        records: Acknowledged at the destination.
+        bytes_in: Fetched from the source.
+        bytes_out: Acknowledged at the destination.
+        retries: How often the partition had to wait.
+        decisions: The number of batches for each decision.
+        runs: Acknowledged offsets, as lists of the values of ``AcknowledgedRun``.
+        incidents: In the order in which they happened.
+
+    """
+
+    records: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    retries: int = 0
+    decisions: Counter[Decision] = field(default_factory=Counter)
+    runs: list[list[int]] = field(default_factory=list)
+    incidents: list[Incident] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        """Whether anything was counted that is worth a report; runs come with records."""
+        return bool(self.records or self.bytes_in or self.retries or self.decisions or self.incidents)
 
 
 def stop_of(stopped: PartitionStopped) -> list[Any]:

@@ -27,6 +27,7 @@ from ..model.copy_options import CopyOptions
 from ..model.position import MirrorPosition
 from ..positions import GroupPositions, PositionsInThread
 from .partition import PartitionCopy
+from .partition_state import State
 
 __all__ = ["Commits", "can_heal"]
 
@@ -166,7 +167,7 @@ class Commits:
         pairs = {
             copy: copy.pair
             for copy in copies
-            if copy.pair and not copy.departed and (all_anew or not self.has(copy))
+            if copy.pair and copy.state.current is not State.HANDED_ON and (all_anew or not self.has(copy))
         }
         if pairs:
             self._under_way = pairs
@@ -195,15 +196,16 @@ class Commits:
             ) from None
         except ShoalError as error:
             for copy in pairs:
-                copy.commit_waits_for = str(error)
+                copy.wait_for_commit(str(error))
             raise
         for copy, pair in pairs.items():
             refusal = refused.get(copy.source)
-            copy.commit_waits_for = None if refusal is None else str(refusal)
             if refusal is None:
                 self._committed[copy] = pair
-                copy.committed_offset = pair.source_offset
-            elif not is_transient(refusal) and not copy.stopped:
+                copy.keep_commit(pair.source_offset)
+                continue
+            copy.wait_for_commit(str(refusal))
+            if not is_transient(refusal) and not copy.state.stopped:
                 copy.stop(str(refusal))
         for refusal in refused.values():
             if is_transient(refusal):

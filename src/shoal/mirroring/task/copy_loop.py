@@ -224,7 +224,7 @@ class CopyLoop:
 
     def _ask_for_more(self) -> None:
         for copy in self._waiting:
-            if copy.is_due or not copy.wants_data:
+            if copy.state.is_due or not copy.wants_data:
                 self._changed[copy] = None
         for copy in self._changed:
             self._ask(copy)
@@ -237,14 +237,14 @@ class CopyLoop:
         """Do not take an answer that may be another topic's, or ask for more of it."""
         if time.monotonic() - self._asked_at > _PAUSE_S:
             self._look_at_topics()
-            self._changed.update((copy, None) for copy in self._copies.values() if not copy.aligned)
+            self._changed.update((copy, None) for copy in self._copies.values() if not copy.state.is_aligned)
 
     def _ask(self, copy: PartitionCopy) -> None:
         """Let the next request ask for what follows in a partition, or for nothing of it."""
         self._waiting.pop(copy, None)
         if not copy.wants_data:
             self._fetcher.forget(copy.source)
-        elif not copy.is_due:
+        elif not copy.state.is_due:
             self._waiting[copy] = None
             self._fetcher.forget(copy.source)
         else:
@@ -302,14 +302,14 @@ class CopyLoop:
         """Take a partition's part of an answer; return whether anything comes of it."""
         size = len(fetched.record_set)
         asked = self._fetcher.wanted.get(copy.source)
-        if not copy.aligned or asked is None or asked.offset != copy.fetch_offset:
+        if not copy.state.is_aligned or asked is None or asked.offset != copy.fetch_offset:
             # A partition that failed since it was asked for has moved back.
             return bool(size or fetched.error_code)
         if fetched.error_code:
             self._source_refuses(copy, fetched.error_code)
             return True
         committed = self._settings.source.isolation_level is IsolationLevel.READ_COMMITTED
-        copy.hear(fetched.end_offset(committed=committed), fetched.high_watermark)
+        copy.update_end_offset(fetched.end_offset(committed=committed), fetched.high_watermark)
         several = self._marked and self._takes_several.get(copy.destination.topic, False)
         if size and copy.take(fetched, self._settings.source.isolation_level, several=several):
             return True
@@ -334,8 +334,7 @@ class CopyLoop:
         elif copy.range.is_open and end <= copy.fetch_offset:
             pass  # that is all, for now
         elif copy.range.is_open or end >= copy.range.end_offset:
-            copy.empty_answers += 1
-            if is_gap(self._source, copy.source, copy.fetch_offset, copy.empty_answers):
+            if is_gap(self._source, copy.source, copy.fetch_offset, copy.count_empty_answer()):
                 copy.skip_gap()
             else:
                 copy.wait(
@@ -349,8 +348,7 @@ class CopyLoop:
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             # Resuming finds out which end of the log it is, and what to do about it.
             offset = copy.fetch_offset
-            copy.lose_track()
-            copy.out_of_range = True
+            copy.lose_offset()
             copy.suspect(offset, f"{self._source} does not have offset {offset}")
         elif code is ErrorCode.CORRUPT_MESSAGE:
             copy.suspect(
@@ -376,7 +374,7 @@ class CopyLoop:
             self._hold_back(touched)
         if not self._producer.lists_ids:
             self._look_before_sending(touched)
-        ready = deque(copy for copy in touched if copy.queue)
+        ready = deque(copy for copy in touched if copy.outbound.queue)
         while True:
             if self._producer.in_flight <= _REFILL_AT:
                 self._send_some(ready)
@@ -388,11 +386,11 @@ class CopyLoop:
     def _look_before_sending(self, copies: Sequence[PartitionCopy]) -> None:
         """Do not send by name to a topic that may have been created again since the last request to it."""
         now = time.monotonic()
-        paused = [copy for copy in copies if copy.queue and now - self._sent_at[copy] > _PAUSE_S]
+        paused = [copy for copy in copies if copy.outbound.queue and now - self._sent_at[copy] > _PAUSE_S]
         if paused:
             self._look_at_destination(paused)
-            self._changed.update((copy, None) for copy in paused if not copy.aligned)
-        self._sent_at.update((copy, now) for copy in copies if copy.queue)
+            self._changed.update((copy, None) for copy in paused if not copy.state.is_aligned)
+        self._sent_at.update((copy, now) for copy in copies if copy.outbound.queue)
 
     def _hold_back(self, copies: Sequence[PartitionCopy]) -> None:
         """Where several batches in a request are required, send none where they are not taken."""
@@ -417,7 +415,7 @@ class CopyLoop:
             return takes
         if not any(takes.values()):
             producer.close()
-        elif all(copy.sequence_is_offset for copy in self._copies.values() if copy.aligned):
+        elif all(copy.sequence_is_offset for copy in self._copies.values() if copy.state.is_aligned):
             self._producer.close()
             self._producer, self._marked = producer, True
         else:
@@ -443,12 +441,12 @@ class CopyLoop:
         forgotten_up_to_ms = self._control.now_ms() - self._remembered_for_ms
         for _ in range(len(ready)):
             copy = ready.popleft()
-            if copy.may_send(forgotten_up_to_ms):
+            if copy.outbound.may_send(forgotten_up_to_ms):
                 several = self._may_send_several(copy)
-                views = [each.view for each in copy.next_to_send(several=several)]
+                views = [each.view for each in copy.outbound.next_to_send(several=several)]
                 batches[copy.destination] = views
                 size += sum(map(len, views))
-            if copy.queue:
+            if copy.outbound.queue:
                 ready.append(copy)
             if size >= _REQUEST_BYTES:
                 break
@@ -460,18 +458,18 @@ class CopyLoop:
         )
 
     def _acknowledge(self, copy: PartitionCopy, answer: ProduceOutcome) -> None:
-        if not copy.in_flight:
-            return  # it failed with an earlier request; resuming will tell what became of this one
-        batches = copy.in_flight.popleft()
+        in_flight = copy.outbound.in_flight
+        if not in_flight:
+            return  # an earlier request failed: the alignment finds out what became of this one
+        batches = in_flight[0]
         if answer.error_code:
             self._destination_refuses(copy, batches, answer)
         elif answer.base_offset == batches[0].destination_offset:
             # One offset is answered for all of them: they are written together, in a row.
-            for outgoing in batches:
-                copy.acknowledge(outgoing)
+            copy.acknowledge()
         else:
             self._landed_elsewhere(copy, batches, answer.base_offset)
-        if not copy.aligned:
+        if not copy.state.is_aligned:
             self._changed[copy] = None
 
     def _landed_elsewhere(
@@ -497,10 +495,9 @@ class CopyLoop:
             copy.wait(incident.reason)
         else:
             if not shared:
-                copy.incidents.append(replace(incident, continued=True))
-            copy.displace(batches, base_offset - expected)
-            for each in batches:
-                copy.acknowledge(each)
+                copy.count_incidents([replace(incident, continued=True)])
+            copy.displace(base_offset - expected)
+            copy.acknowledge()
 
     def _destination_refuses(
         self, copy: PartitionCopy, batches: Sequence[OutboundBatch], answer: ProduceOutcome
@@ -571,6 +568,6 @@ class CopyLoop:
 
     def _settle(self, touched: Sequence[PartitionCopy], fetched_bytes: int) -> None:
         for copy in touched:
-            if copy.aligned:
+            if copy.state.is_aligned:
                 copy.settle(self._destination.partition(copy.destination).leader_epoch)
         self._on_progress(fetched_bytes)

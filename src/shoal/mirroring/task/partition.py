@@ -1,16 +1,26 @@
-"""One partition in a task: where it stands between the two clusters."""
+"""
+One partition in a task: its position between the two clusters, and its batches from fetch to produce.
+
+A fetched batch is decided about and stamped in :meth:`PartitionCopy.take`, and queued. Its bytes stay in
+the fetch buffer, so before the buffer is used again everything queued is acknowledged or forgotten.
+``partition_state`` has the states, ``outbound_queue`` the batches on their way out.
+
+Three offsets of the source only move forward between two alignments:
+``pair.source_offset`` (everything before it is at the destination), the last acknowledged batch, which
+becomes part of the pair when nothing is in flight, and ``fetch_offset`` (everything before it is decided
+about). An alignment, and :meth:`PartitionCopy.refetch`, set all three to the pair's.
+
+Other modules read a partition's attributes and call its methods; only this module assigns them.
+"""
 
 from __future__ import annotations
 
-import time
 import uuid
-from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import NamedTuple
 
-from ...client.backoff import Backoff
 from ...client.config import IsolationLevel
 from ...errors import CorruptBatch, PartitionStopped, UnsupportedBatch
 from ...protocol.fetch import FetchedPartition
@@ -20,31 +30,28 @@ from ...records import (
     Codec,
     Decision,
     RecordBatch,
-    Run,
     check_dropped,
     decide,
     fingerprint,
     split,
-    stamp,
     stamp_run,
 )
 from ..control.handover import InheritedPosition
 from ..model.copy_options import CopyOptions
 from ..model.incidents import Incident, IncidentKind
 from ..model.offset_map import add_run
-from ..model.position import MirrorPosition, topic_id_of
+from ..model.position import MirrorPosition, ProducerIdentity, topic_id_of
 from ..model.ranges import CopyRange
-from .outbound import OutboundBatch, Rebuilder, copy_of, copy_of_run
+from ..model.reports import Counters
+from .outbound import OutboundBatch, Rebuilder, copy_of
+from .outbound_queue import OutboundQueue
+from .partition_state import Event, State, StateMachine
 from .suspicion import Suspicion
 
 __all__ = ["LeftOut", "PartitionCopy"]
 
 #: Larger than any batch.
 _ANY_SIZE = 2**31
-
-#: Of a partition in one request. A broker checks and decompresses them under the partition's lock, and
-#: more made it no faster; no record set may be larger than a segment.
-TOGETHER_BYTES = 1024 * 1024
 
 
 class LeftOut(NamedTuple):
@@ -67,75 +74,78 @@ class LeftOut(NamedTuple):
 
 class PartitionCopy:
     """
-    The state of one partition's copying.
-
-    Between :meth:`align` and :meth:`fail` it is aligned: the destination's
-    log end is ``pair.destination_offset``, or what is in flight makes it so.
+    One partition of a task.
 
     Attributes:
-        range: What to copy.
-        pair: Up to where everything is acknowledged, as of the last time that
-            nothing was in flight; None before the first alignment.
-        fetch_offset: The next source offset to fetch; ahead of the pair by
-            what is queued and in flight.
-        in_flight: For each request that is not answered, its batches.
-        together_bytes: How many bytes of batches may go into one request,
-            where the broker takes several.
-        stopped: Why this partition cannot go on, once it cannot.
-        waiting_for: What it waits for, while it waits.
-        empty_answers: How often in a row the source had nothing at ``fetch_offset``.
+        range: The source offsets to copy.
+        source: The partition at the source.
+        destination: The partition at the destination.
+        state: Its state; see :mod:`.partition_state`.
+        outbound: The batches on their way out.
+        counters: The counts since the last report.
+        pair: The position up to which everything is acknowledged, as of the last time that nothing was in
+            flight; None before the first alignment.
+        fetch_offset: The next source offset to fetch; ahead of the pair by everything queued and in flight.
+        empty_answers: The number of empty responses in a row for ``fetch_offset``.
         out_of_range: Whether the source refused ``fetch_offset`` since the last alignment.
-        left: Where a former task left it, until that was looked at.
-        leader_epochs: Of source and destination, in which it was aligned last.
-        commit_waits_for: Why its position could not be committed at the last try; None where it could.
-        source_topic_id: Of the topic that it is aligned with, and that may be fetched from; None if the
+        inherited: The position that a former task handed over; None after :meth:`take_inherited`.
+        leader_epochs: The leader epochs of source and destination at the last alignment.
+        commit_waits_for: The reason why the last commit failed; None if it did not.
+        committed_offset: The source offset that this task committed last; None before the first commit.
+        source_topic_id: Of the topic that the partition is aligned with and may be fetched from; None if the
             cluster has no topic ids.
         destination_topic_id: Likewise, of the topic that may be written to.
-        end_is_former: Whether the range ends where the log of a former topic did.
-        committed_offset: The source offset that this task committed last; None before the first.
-        departed: Whether another copy of this partition goes on (:meth:`hand_on`).
-        told: What the driver was told last of where it stands.
-        told_stop: The stop that the driver was told of.
-        newest_ms: The newest timestamp of the batch that was acknowledged last,
-            or an older one; None before there is any, or where its header does not tell.
-        held_back: How many offsets open transactions held back at the source when it answered last.
-        left_out: What the destination refused, until the pair was moved past it.
+        end_is_former: Whether the range ends at the log end of a former topic.
+        newest_ms: The newest timestamp of the batch that was acknowledged last, or an older one; None before
+            the first, or if its header does not have one.
+        held_back: The number of offsets that open transactions held back in the source's last response.
 
     """
 
-    def __init__(self, copy_range: CopyRange, settings: CopyOptions) -> None:
+    def __init__(
+        self,
+        copy_range: CopyRange,
+        settings: CopyOptions,
+        *,
+        inherited: InheritedPosition | None = None,
+        waiting_for: str | None = None,
+    ) -> None:
+        """
+        Begin without a position.
+
+        Args:
+            copy_range: The source offsets to copy.
+            settings: Of the mirror.
+            inherited: The position that a former task handed over.
+            waiting_for: The reason why a former task could not go on, for reports.
+
+        """
         self.range = copy_range
         self._settings = settings
         self.source = copy_range.source
         self.destination = copy_range.destination
+        self.state = StateMachine()
+        self.state.report_waiting(waiting_for)
+        self.outbound = OutboundQueue()
+        self.counters = Counters()
         self.pair: MirrorPosition | None = None
-        self.aligned = False
         self.fetch_offset = -1
-        self.queue: deque[OutboundBatch] = deque()
-        self.in_flight: deque[Sequence[OutboundBatch]] = deque()
-        self.together_bytes = TOGETHER_BYTES
-        self._one_by_one_until = -1
-        self.stopped: PartitionStopped | None = None
-        self.waiting_for: str | None = None
         self.empty_answers = 0
         self.out_of_range = False
-        self.left: InheritedPosition | None = None
+        self.inherited = inherited
         self.leader_epochs = (-1, -1)
         self.commit_waits_for: str | None = None
         self.source_topic_id: uuid.UUID | None = None
         self.destination_topic_id: uuid.UUID | None = None
         self.end_is_former = False
         self.committed_offset: int | None = None
-        self.departed = False
-        self.told: object = None
-        self.told_stop: PartitionStopped | None = None
-        self._refusal: PartitionStopped | None = None
-        self._next_destination = -1
-        self._established = False
         self.newest_ms: int | None = None
-        self.left_out: LeftOut | None = None
-        self._heard_end = -1
         self.held_back: int | None = None
+        #: Stops the partition after everything before it is acknowledged.
+        self._refusal: PartitionStopped | None = None
+        self._left_out: LeftOut | None = None
+        self._last_end_offset = -1
+        #: The batch that was acknowledged last, until it is part of the pair.
         self._last: OutboundBatch | None = None
         self._rebuilder = Rebuilder(settings)
         self._decodes_all = settings.rebatch is not None and settings.rebatch.everything
@@ -144,36 +154,18 @@ class PartitionCopy:
             self._join_below_bytes = _ANY_SIZE
         self._source_leader_epoch = -1
         self._dropped: Counter[Decision] = Counter()
-        #: By source offset, and whether the refusals say what is wrong.
+        #: By source offset, and whether the refusals have a cause.
         self._suspicions: dict[tuple[int, bool], Suspicion] = {}
-        self._backoff = Backoff()
-        self._retry_at = 0.0
-        # Taken by whoever reports: what was fetched, and what was acknowledged, since the last report.
-        self.decisions: Counter[Decision] = Counter()
-        self.incidents: list[Incident] = []
-        self.records = 0
-        self.bytes_in = 0
-        self.bytes_out = 0
-        self.runs: list[list[int]] = []
-        self.retries = 0
 
-    # Where it stands
-
-    @property
-    def is_done(self) -> bool:
-        """Whether everything of the range is acknowledged (not necessarily committed)."""
-        return self.aligned and self.pair is not None and self.pair.source_offset >= self.range.end_offset
-
-    @property
-    def is_over(self) -> bool:
-        """Whether there is nothing left to do: done, stopped, or handed on."""
-        return self.departed or self.stopped is not None or self.is_done
+    # Position
 
     @property
     def is_well(self) -> bool:
-        """Whether it waits for nothing, and has shown that it will not soon: it may have been refused."""
-        has_proved = self._established or self.position >= self.end_offset
-        return self.aligned and self.waiting_for is None and has_proved
+        """Whether it waits for nothing, and proved that: by an acknowledgement, or since nothing is left."""
+        state = self.state
+        if not state.is_aligned or state.waiting_for is not None:
+            return False
+        return state.current is not State.ALIGNED or self.position >= self.end_offset
 
     @property
     def position(self) -> int:
@@ -182,145 +174,180 @@ class PartitionCopy:
 
     @property
     def end_offset(self) -> int:
-        """The range's end; of an open range, up to where the source said that there is something."""
-        return max(self.position, self._heard_end) if self.range.is_open else self.range.end_offset
+        """The range's end; of an open range, the source's end offset in its last response."""
+        return max(self.position, self._last_end_offset) if self.range.is_open else self.range.end_offset
 
     @property
     def known_end_offset(self) -> int | None:
-        """The same for reports: None for an open range before the source has answered a fetch."""
-        return None if self.range.is_open and self._heard_end < 0 else self.end_offset
+        """The same for reports: None for an open range before the source's first response."""
+        return None if self.range.is_open and self._last_end_offset < 0 else self.end_offset
 
     @property
     def wants_data(self) -> bool:
         """Whether there is more to fetch."""
-        return self.aligned and self._refusal is None and self.fetch_offset < self.range.end_offset
-
-    @property
-    def is_due(self) -> bool:
-        """Whether it waits for nothing, or has waited long enough to be tried again."""
-        return time.monotonic() >= self._retry_at
-
-    @property
-    def retry_at(self) -> float:
-        """When to try again, on the monotonic clock."""
-        return self._retry_at
+        is_open = self._refusal is None and self.fetch_offset < self.range.end_offset
+        return is_open and self.state.is_aligned
 
     # Alignment
 
     def align(self, pair: MirrorPosition) -> None:
-        """Go on from a pair that was found to be what the destination holds."""
+        """Go on from a position that the destination's log end confirms."""
         self.pair = pair
         self.source_topic_id = topic_id_of(pair.source_topic_id)
         self.destination_topic_id = topic_id_of(pair.destination_topic_id)
-        self.aligned = True
-        # An identity's first request goes alone: a broker that does not know
-        # the producer id accepts any sequence, so a second request could
-        # take the place of a first that failed.
-        self._established = False
         self.out_of_range = False
+        self.state.happens(Event.ALIGN)
         self._rewind()
+        self._reaches_end()
+
+    def keep_leader_epochs(self, leader_epochs: tuple[int, int]) -> None:
+        """Keep the leader epochs of source and destination in which the partition was aligned."""
+        self.leader_epochs = leader_epochs
+
+    def take_inherited(self) -> InheritedPosition | None:
+        """Return the position that a former task handed over, once."""
+        inherited, self.inherited = self.inherited, None
+        return inherited
+
+    def take_left_out(self) -> LeftOut | None:
+        """Return the batches that the destination refused and the position has to skip, once."""
+        left_out, self._left_out = self._left_out, None
+        return left_out
+
+    def end_with_the_log(self) -> None:
+        """Let the range end at the log end of the new topic, which is still to be asked for."""
+        self.end_is_former = True
 
     def end_at(self, offset: int) -> None:
-        """Let the range end where the log of the new topic does."""
+        """Let the range end at the log end of the new topic."""
         self.range = self.range._replace(end_offset=offset)
         self.end_is_former = False
+        self.state.happens(Event.MOVE_END)
+        self._reaches_end()
+
+    def _reaches_end(self) -> bool:
+        assert self.pair is not None
+        if self.pair.source_offset < self.range.end_offset:
+            return False
+        if self.state.current is not State.DONE:
+            self.state.happens(Event.REACH_END)
+        return True
 
     def _rewind(self) -> None:
         assert self.pair is not None
-        self.queue.clear()
         self._rebuilder.forget()
         self._dropped.clear()
-        self._refusal = None  # what came before it is fetched again, and so is the refused batch
+        self._refusal = None  # everything before it is fetched again, and so is the refused batch
         self.fetch_offset = self.pair.source_offset
         self._source_leader_epoch = self.pair.source_leader_epoch
-        self._next_destination = self.pair.destination_offset
+        self.outbound.rewind(self.pair.destination_offset)
 
     def refetch(self) -> None:
-        """Forget what is queued; fetch again from the last acknowledged offset. Nothing is in flight."""
-        if self.in_flight:
+        """Forget the queue, and fetch again behind the last acknowledged batch."""
+        if self.outbound.in_flight:
             self.lose_track()
-        elif self.aligned:
+        elif self.state.is_aligned:
             self._advance()
             self._rewind()
+            self._reaches_end()
 
     def lose_track(self) -> None:
-        """What is in flight has an unknown outcome: the destination has to be asked before anything else."""
+        """Treat the outcome of everything in flight as unknown: the partition has to be aligned."""
+        self._forget_outbound()
+        self.state.happens(Event.LOSE_TRACK)
+
+    def _forget_outbound(self) -> None:
         self._advance()
-        self.aligned = False
-        self.queue.clear()
+        self.outbound.clear()
         self._rebuilder.forget()
-        self.in_flight.clear()
         self._dropped.clear()
 
-    def next_delay_s(self) -> float:
-        """Return how long to wait: longer each time, until a batch is acknowledged."""
-        return self._backoff.next_delay_s()
+    def lose_offset(self) -> None:
+        """Align again, since the source's log does not have ``fetch_offset``."""
+        self.lose_track()
+        self.out_of_range = True
 
     def wait(self, reason: str, delay_s: float | None = None) -> None:
-        """Wait a while (by default :meth:`next_delay_s`) for something that time can heal."""
-        self.waiting_for = reason
-        self.retries += 1
-        self._retry_at = time.monotonic() + (self.next_delay_s() if delay_s is None else delay_s)
+        """Wait a while (by default longer each time) for something that time can heal."""
+        self.counters.retries += 1
+        self.state.wait(reason, delay_s)
 
     def hand_on(self) -> PartitionCopy:
         """
-        Give this partition up to another carrier. Nothing is in flight.
+        Leave this partition, which is not aligned, to another worker.
 
         Returns:
-            The copy that goes on: not aligned, with what was learned of the
-            partition; this one only keeps what is to be reported.
+            The object for the other worker, with everything learned about the partition. This one has
+            nothing left but the counts for its last report.
 
         """
-        self.lose_track()
         heir = PartitionCopy(self.range, self._settings)
         heir.pair = self.pair
-        heir.waiting_for = self.waiting_for
         heir.commit_waits_for = self.commit_waits_for
         heir.out_of_range = self.out_of_range
-        heir._heard_end = self._heard_end
-        heir._suspicions = self._suspicions
-        heir.left_out = self.left_out
         heir.end_is_former = self.end_is_former
-        heir._backoff = self._backoff
-        heir._retry_at = self._retry_at
+        heir._last_end_offset = self._last_end_offset
+        heir._suspicions = self._suspicions
+        heir._left_out = self._left_out
         heir._rebuilder.most_bytes = self._rebuilder.most_bytes
-        heir.together_bytes = self.together_bytes
-        heir._one_by_one_until = self._one_by_one_until
-        self.departed = True
+        heir.outbound = self.outbound.successor()
+        heir.state = self.state.hand_on()
         return heir
 
     def stop(self, reason: str, *, can_heal: bool = True) -> None:
-        """Give up on this partition, with a sentence; ``can_heal`` as of :class:`PartitionStopped`."""
+        """Stop this partition, with a sentence; ``can_heal`` as of :class:`PartitionStopped`."""
         self._advance()
         self.stop_with(PartitionStopped(*self.source, self.position, reason, can_heal=can_heal))
 
     def stop_for(self, incident: Incident) -> None:
-        """Give up on this partition for something that happened to its clusters: only a policy heals that."""
-        self.incidents.append(incident)
+        """Stop this partition for an incident: only an option lets it go on."""
+        self.count_incidents([incident])
         self.stop(incident.reason, can_heal=False)
 
     def stop_with(self, error: PartitionStopped) -> None:
-        # Tracebacks hold frames, and with them what was read of both clusters.
-        error.__cause__ = error.__context__ = None
-        self.stopped = error.with_traceback(None)
-        self.waiting_for = None
-        self.lose_track()
+        """Stop this partition for an error."""
+        self._forget_outbound()
+        self.state.stop(error)
+
+    # Counts and commits, for reports
+
+    def take_counters(self) -> Counters:
+        """Return the counts since the last call."""
+        counters, self.counters = self.counters, Counters()
+        return counters
+
+    def count_incidents(self, incidents: Iterable[Incident]) -> None:
+        """Report incidents."""
+        self.counters.incidents += incidents
+
+    def count_run(self, source_start: int, source_end: int, landed: int) -> None:
+        """Report acknowledged offsets (see :func:`add_run`)."""
+        add_run(self.counters.runs, source_start, source_end, landed)
+
+    def keep_commit(self, source_offset: int) -> None:
+        """Keep the source offset that was committed."""
+        self.committed_offset = source_offset
+        self.commit_waits_for = None
+
+    def wait_for_commit(self, reason: str) -> None:
+        """Keep the reason why the position could not be committed."""
+        self.commit_waits_for = reason
 
     # Fetched data
 
-    def hear(self, end_offset: int, high_watermark: int = -1) -> None:
+    def update_end_offset(self, end_offset: int, high_watermark: int = -1) -> None:
         """
-        Keep up to where the source has something to fetch.
+        Keep the end offset of the source's response.
 
         Args:
             end_offset: The last stable offset, or the high watermark, by the isolation level.
-            high_watermark: What lies between the two, open transactions hold back.
+            high_watermark: Open transactions hold back the offsets between the two.
 
         """
-        self._heard_end = end_offset
+        self._last_end_offset = end_offset
         self.held_back = max(0, high_watermark - end_offset)
-        if self.aligned and self.is_due and self.position >= end_offset:
-            self.waiting_for = None  # it was answered, and there is nothing that could fail
+        if self.state.is_aligned and self.state.is_due and self.position >= end_offset:
+            self.state.report_waiting(None)  # the source responds, and there is nothing that could fail
 
     def take(
         self, fetched: FetchedPartition, isolation_level: IsolationLevel, *, several: bool = False
@@ -341,7 +368,7 @@ class PartitionCopy:
             Whether there was any whole batch.
 
         """
-        self.bytes_in += len(fetched.record_set)
+        self.counters.bytes_in += len(fetched.record_set)
         found = False
         end_of_last = 0
         aborted = (
@@ -381,22 +408,24 @@ class PartitionCopy:
     def _split(self, record_set: memoryview) -> Iterator[RecordBatch | None]:
         """Split a record set, and take what follows on in runs; yield None for each of these."""
         assert self.pair is not None
-        identity = self.pair.identity
+        identity, outbound = self.pair.identity, self.outbound
         position = 0
         while position < len(record_set):
-            if not self._rebuilder.is_gathering and self.fetch_offset >= self._one_by_one_until:
+            if not self._rebuilder.is_gathering and self.fetch_offset >= outbound.one_by_one_until:
                 run = stamp_run(
                     record_set,
                     position,
                     first_offset=self.fetch_offset,
                     end_offset=self.range.end_offset,
-                    most_bytes=self.together_bytes,
+                    most_bytes=outbound.together_bytes,
                     producer_id=identity.producer_id,
                     producer_epoch=identity.producer_epoch,
-                    base_sequence=identity.sequence(self._next_destination),
+                    base_sequence=identity.sequence(outbound.next_offset),
                 )
                 if run is not None:
-                    self._queue_run(run)
+                    outbound.put_run(run)
+                    self.fetch_offset = run.last.header.next_offset
+                    self._source_leader_epoch = run.last.header.leader_epoch
                     position += len(run.view)
                     yield None
                     continue
@@ -406,12 +435,6 @@ class PartitionCopy:
             position += len(batch.view)
             yield batch
 
-    def _queue_run(self, run: Run) -> None:
-        self.queue.append(copy_of_run(run, self._next_destination))
-        self._next_destination += run.records_count
-        self.fetch_offset = run.last.header.next_offset
-        self._source_leader_epoch = run.last.header.leader_epoch
-
     def _is_behind_the_end(self, header: BatchHeader) -> bool:
         # A wrapper of magic 0 or 1 has the offset of its last message: the first may lie before the end.
         is_wrapper = header.magic != 2 and header.codec_id != Codec.NONE
@@ -419,7 +442,7 @@ class PartitionCopy:
 
     def _take_batch(self, batch: RecordBatch, aborted: AbortedTransactions | None) -> None:
         header = batch.header
-        is_apart = header.base_offset < self._one_by_one_until
+        is_apart = header.base_offset < self.outbound.one_by_one_until
         decision = decide(
             header,
             self.fetch_offset,
@@ -428,8 +451,9 @@ class PartitionCopy:
             join_below_bytes=0 if is_apart and not self._decodes_all else self._join_below_bytes,
         )
         if decision is Decision.COPY:
-            self._queue_gathered()
-            self._queue(copy_of(batch))
+            if self._rebuilder.is_gathering:
+                self._queue_gathered()
+            self.outbound.put(copy_of(batch), self._identity)
         elif decision.is_drop:
             check_dropped(decision, batch, aborted)
             if header.last_offset < self.fetch_offset:
@@ -440,23 +464,13 @@ class PartitionCopy:
         else:
             apart = is_apart and self._decodes_all
             for outgoing in self._rebuilder.take(batch, decision, self.fetch_offset, apart=apart):
-                self._queue(outgoing)
+                self.outbound.put(outgoing, self._identity)
         self.fetch_offset = header.next_offset
         self._source_leader_epoch = header.leader_epoch
 
-    def _queue(self, outgoing: OutboundBatch) -> None:
-        """Stamp a batch for the place behind all that is queued."""
-        assert self.pair is not None
-        identity = self.pair.identity
-        sequence = identity.sequence(self._next_destination)
-        stamp(outgoing.batch, identity.producer_id, identity.producer_epoch, sequence)
-        outgoing.destination_offset = self._next_destination
-        self._next_destination += outgoing.records_count
-        self.queue.append(outgoing)
-
     def _queue_gathered(self) -> None:
         for outgoing in self._rebuilder.gathered():
-            self._queue(outgoing)
+            self.outbound.put(outgoing, self._identity)
 
     def _refuse(self, offset: int, reason: str, *, can_heal: bool = True) -> PartitionStopped:
         self._refusal = PartitionStopped(*self.source, offset, reason, can_heal=can_heal)
@@ -483,7 +497,7 @@ class PartitionCopy:
         else:
             tries = f"{suspicion.tries} more tries" if suspicion.tries > 1 else "a second try"
             refusal = self._refuse(offset, f"{reason}; {tries} ended the same")
-            if not self.aligned:
+            if not self.state.is_aligned:
                 self.stop_with(refusal)
 
     def disregard(self, seconds: float) -> None:
@@ -496,98 +510,72 @@ class PartitionCopy:
         suspicion = self._suspicions.get((offset, True))
         return suspicion is not None and not suspicion.has_ended
 
+    def count_empty_answer(self) -> int:
+        """Count an empty response for ``fetch_offset``; return how many there were in a row."""
+        self.empty_answers += 1
+        return self.empty_answers
+
     def skip_gap(self) -> None:
-        """There is nothing between here and the end, as known now: compaction or deletion took it."""
+        """Go on at the end, as it is known now: compaction or deletion removed everything before it."""
         self.fetch_offset = max(self.fetch_offset, self.end_offset)
         # No batch says in which epoch the gap lies: it may be later than that of the last batch, whose
         # epoch then ends before this offset. The leader that was asked has the log up to here in its own.
         self._source_leader_epoch = max(self._source_leader_epoch, self.leader_epochs[0])
         self.empty_answers = 0
-        self.waiting_for = None
+        self.state.report_waiting(None)
 
     # Sending
 
-    def may_send(self, forgotten_up_to_ms: float) -> bool:
-        """
-        Whether the next queued batch may go out now (docs/decisions, 0002).
-
-        Args:
-            forgotten_up_to_ms: A producer whose last batch has no newer
-                timestamp may be forgotten by the destination; then it would
-                take the next batch even if the one before it failed.
-
-        """
-        if not self.queue:
-            return False
-        if not self.in_flight:
-            return True
-        return (
-            self._established
-            and self.newest_ms is not None
-            and self.newest_ms > forgotten_up_to_ms
-            and all(each.newest_ms > forgotten_up_to_ms for request in self.in_flight for each in request)
-        )
-
     @property
-    def can_send_several(self) -> bool:
-        """Whether a broker that takes several batches in a request would take those that come next."""
-        return (
-            (len(self.queue) > 1 or any(each.batches_count > 1 for each in self.queue))
-            and self.queue[0].source_start >= self._one_by_one_until
-            and self.sequence_is_offset
-        )
+    def _identity(self) -> ProducerIdentity:
+        assert self.pair is not None
+        return self.pair.identity
 
     @property
     def sequence_is_offset(self) -> bool:
         """Whether it may be written to where a broker compares the two."""
         return self.pair is not None and self.pair.identity.sequence_is_offset
 
-    def next_to_send(self, *, several: bool) -> Sequence[OutboundBatch]:
-        """Move the next batch from the queue to what is in flight; or several, as many as may go together."""
-        batches = [self.queue.popleft()]
-        if several:
-            room = self.together_bytes - len(batches[0].view)
-            while self.queue and (room := room - len(self.queue[0].view)) >= 0:
-                batches.append(self.queue.popleft())
-        self.in_flight.append(batches)
-        return batches
+    @property
+    def can_send_several(self) -> bool:
+        """Whether a broker that takes several batches in a request would take those that come next."""
+        return self.outbound.has_several and self.sequence_is_offset
+
+    def acknowledge(self) -> None:
+        """Count the oldest request in flight: its batches landed at the predicted offsets."""
+        batches = self.outbound.acknowledge()
+        last = self._last = batches[-1]
+        self.state.acknowledge()
+        self.newest_ms = last.newest_ms if last.newest_ms >= 0 else None
+        if self._suspicions:
+            self._suspicions = {
+                key: each for key, each in self._suspicions.items() if key[0] >= last.source_end
+            }
+        counters = self.counters
+        for outgoing in batches:
+            counters.decisions[outgoing.decision] += outgoing.batches_count
+            counters.records += outgoing.records_count
+            counters.bytes_out += len(outgoing.view)
+            landed = outgoing.destination_offset
+            for start, end in outgoing.spans or ((outgoing.source_start, outgoing.source_end),):
+                add_run(counters.runs, start, end, landed)
+                landed += end - start
+
+    def displace(self, by: int) -> None:
+        """Expect everything in flight and queued so many offsets later; the sequences go on."""
+        assert self.pair is not None
+        self.pair = replace(self.pair, identity=self.pair.identity.moved(by))
+        self.outbound.displace(by)
 
     def send_one_by_one(self, refused: Sequence[OutboundBatch]) -> None:
-        """Prepare to send batches again that were refused together, or joined: each has an answer then."""
-        self._one_by_one_until = refused[-1].source_end
+        """Send batches again that were refused together, or joined: then each has a response of its own."""
+        self.outbound.send_one_by_one(refused)
         self.lose_track()
 
     def send_fewer(self) -> None:
-        """They were too many bytes for one request."""
-        self.together_bytes //= 2
+        """Send again, with fewer bytes in a request."""
+        self.outbound.send_fewer()
         self.lose_track()
-
-    def acknowledge(self, outgoing: OutboundBatch) -> None:
-        """Count the oldest batch that was in flight: it landed where it should."""
-        self._established = True
-        if self._suspicions:
-            self._suspicions = {
-                key: each for key, each in self._suspicions.items() if key[0] >= outgoing.source_end
-            }
-        self.newest_ms = outgoing.newest_ms if outgoing.newest_ms >= 0 else None
-        self._last = outgoing
-        self.decisions[outgoing.decision] += outgoing.batches_count
-        self.records += outgoing.records_count
-        self.bytes_out += len(outgoing.view)
-        landed = outgoing.destination_offset
-        for start, end in outgoing.spans or ((outgoing.source_start, outgoing.source_end),):
-            self.extend_runs(start, end, landed)
-            landed += end - start
-        self._backoff.reset()
-        self.waiting_for = None
-
-    def displace(self, batches: Sequence[OutboundBatch], by: int) -> None:
-        """A request landed so many offsets too far: so will all that follow it, and the sequences go on."""
-        assert self.pair is not None
-        self.pair = replace(self.pair, identity=self.pair.identity.moved(by))
-        for each in chain(batches, *self.in_flight, self.queue):
-            each.destination_offset += by
-        self._next_destination += by
 
     def can_send_apart(self, refused: OutboundBatch) -> bool:
         """Whether a batch was joined, so that :meth:`send_one_by_one` makes less of it."""
@@ -595,11 +583,11 @@ class PartitionCopy:
         return is_joined and (refused.records_count > 1 or not self._decodes_all)
 
     def leave_out(self, refused: Sequence[OutboundBatch], reason: str) -> None:
-        """Prepare to go on behind what the destination refuses, after resuming."""
+        """Go on behind batches that the destination refuses, after the next alignment."""
         self.lose_track()
         assert self.pair is not None
         records = sum(each.records_count for each in refused)
-        self.left_out = LeftOut(
+        self._left_out = LeftOut(
             self.pair.source_offset,
             refused[-1].source_end,
             refused[-1].source_leader_epoch,
@@ -609,10 +597,10 @@ class PartitionCopy:
 
     def make_smaller(self, refused: OutboundBatch) -> bool:
         """
-        Prepare to send a batch that is too large for the destination in smaller ones, after resuming.
+        Send a batch again that is too large for the destination, in smaller ones.
 
         Returns:
-            Whether that can be: it was decoded anyway, and has more than one record.
+            Whether that is possible: it was decoded anyway, and has more than one record.
 
         """
         if refused.decision is Decision.COPY or refused.records_count == 1:
@@ -620,10 +608,6 @@ class PartitionCopy:
         self._rebuilder.most_bytes = len(refused.view) // 2
         self.lose_track()
         return True
-
-    def extend_runs(self, source_start: int, source_end: int, landed: int) -> None:
-        """Count in what was acknowledged (see :func:`add_run`)."""
-        add_run(self.runs, source_start, source_end, landed)
 
     def _advance(self) -> None:
         """Move the pair past the last acknowledged batch."""
@@ -638,8 +622,8 @@ class PartitionCopy:
             )
 
     def settle(self, leader_epoch: int) -> None:
-        """Bring the pair up to date, before the next fetch is received, where nothing is left to send."""
-        if not self.aligned or self.queue or self.in_flight or self.pair is None:
+        """Bring the pair up to date if nothing is left to send, before the next fetch is received."""
+        if not self.state.is_aligned or self.outbound.queue or self.outbound.in_flight or self.pair is None:
             return
         before = self.pair.source_offset
         self._advance()
@@ -649,9 +633,9 @@ class PartitionCopy:
             destination_leader_epoch=leader_epoch,
             source_leader_epoch=self._source_leader_epoch,
         )
-        self.decisions += self._dropped
+        self.counters.decisions += self._dropped
         self._dropped.clear()
         if self._refusal is not None:
             self.stop_with(self._refusal)
-        elif self.is_done or (self.is_due and self.pair.source_offset > before):
-            self.waiting_for = None
+        elif self._reaches_end() or (self.state.is_due and self.pair.source_offset > before):
+            self.state.report_waiting(None)

@@ -25,6 +25,7 @@ from ..model.copy_options import CopyOptions
 from ..model.ranges import CopyRange
 from ..model.reports import waiting_report
 from .partition import PartitionCopy
+from .partition_state import State
 from .reports import ProcessUse
 from .worker import LeaderPairWorker
 
@@ -85,7 +86,7 @@ class _Lane:
         self._settings = settings
         self._control = control
         self._process = ProcessUse()
-        self._copies = [PartitionCopy(each, settings) for each in ranges]
+        self._ranges = ranges
         self._known: tuple[Metadata | None, Metadata | None] = (None, None)
         self._buffer_bytes = settings.fetch_buffer_bytes
         self._carriers: list[LeaderPairWorker] = []
@@ -112,27 +113,36 @@ class _Lane:
         for carrier in self._carriers:
             if carrier.failure is not None:
                 raise carrier.failure
-        copies = [copy for carrier in self._carriers for copy in carrier.copies if not copy.departed]
+        copies = [
+            copy
+            for carrier in self._carriers
+            for copy in carrier.copies
+            if copy.state.current is not State.HANDED_ON
+        ]
         self._leave()
-        stopped = tuple(copy.stopped for copy in copies if copy.stopped)
-        return TaskResult(stopped, complete=all(copy.is_over for copy in copies))
+        stopped = tuple(copy.state.stopped for copy in copies if copy.state.stopped)
+        return TaskResult(stopped, complete=all(copy.state.is_over for copy in copies))
 
     # Carriers
 
     def _share_out(self) -> dict[tuple[_Leaders, bool], list[PartitionCopy]]:
         """Group the partitions by what may hold them up: their leaders, and whether they are in trouble."""
-        handover = self._control.take([copy.source for copy in self._copies])
+        handover = self._control.take([each.source for each in self._ranges])
         groups: dict[tuple[_Leaders, bool], list[PartitionCopy]] = defaultdict(list)
         with Cluster(self._settings.source) as source, Cluster(self._settings.destination) as destination:
             with suppress(ShoalError):  # the carriers try again, and say what is wrong
-                source.refresh({copy.source.topic for copy in self._copies})
-                destination.refresh({copy.destination.topic for copy in self._copies})
+                source.refresh({each.source.topic for each in self._ranges})
+                destination.refresh({each.destination.topic for each in self._ranges})
             self._known = source.known, destination.known
-        for copy in self._copies:
-            if copy.source in handover.given_up:
+        for each in self._ranges:
+            if each.source in handover.given_up:
                 continue
-            copy.left = handover.left.get(copy.source)
-            copy.waiting_for = handover.in_trouble.get(copy.source)
+            copy = PartitionCopy(
+                each,
+                self._settings,
+                inherited=handover.left.get(each.source),
+                waiting_for=handover.in_trouble.get(each.source),
+            )
             leaders = self._leaders_of(copy)
             groups[leaders, copy.source in handover.in_trouble or None in leaders].append(copy)
         return groups
@@ -216,9 +226,8 @@ class _Lane:
     def _look_after_carriers(self) -> None:
         for carrier in list(self._threads):
             if carrier.unheard_s > _STALLED_S:
-                stuck = [copy for copy in list(carrier.copies) if not copy.is_over]
-                for copy in stuck:
-                    copy.told = None  # what the carrier says next is news again
+                stuck = [copy for copy in list(carrier.copies) if not copy.state.is_over]
+                carrier.report_again(stuck)
                 reason = carrier.waits_for()
                 self._report([waiting_report(copy.source, reason) for copy in stuck], 0)
         if time.monotonic() - self._told_at >= _SIGN_OF_LIFE_S:

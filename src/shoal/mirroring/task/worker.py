@@ -33,7 +33,8 @@ from ..model.copy_options import CopyOptions
 from .committer import Commits, can_heal
 from .copy_loop import FETCH_MAX_WAIT_MS, CopyLoop
 from .partition import PartitionCopy
-from .reports import partition_report
+from .partition_state import State
+from .reports import PartitionReporter
 from .resume import Watch, leader_epochs_of, resume_partitions, still_aligned, take_over
 
 __all__ = ["LeaderPairWorker"]
@@ -109,6 +110,7 @@ class LeaderPairWorker:
         self._commits = Commits(settings, control, source.known)
         self._buffer_bytes = buffer_bytes
         self._tell = report
+        self._reporter = PartitionReporter()
         self._give_away = give_away
         self._admitted: queue.SimpleQueue[PartitionCopy] = queue.SimpleQueue()
         self._stays = False
@@ -161,6 +163,11 @@ class LeaderPairWorker:
         """Nobody waits for this carrier any more: it does nothing more; its partitions will be resumed."""
         self._control.disowned = True
 
+    def report_again(self, copies: Sequence[PartitionCopy]) -> None:
+        """Report all of these partitions next time, whether or not anything is new."""
+        for copy in copies:
+            self._reporter.forget(copy)
+
     @property
     def is_disowned(self) -> bool:
         return self._control.disowned
@@ -173,8 +180,8 @@ class LeaderPairWorker:
     @property
     def is_stuck(self) -> bool:
         """Whether all that is left to it waits for something: to wait for it, too, brings nothing."""
-        unfinished = [copy for copy in list(self.copies) if not copy.is_over]
-        return bool(unfinished) and all(copy.waiting_for for copy in unfinished)
+        unfinished = [copy for copy in list(self.copies) if not copy.state.is_over]
+        return bool(unfinished) and all(copy.state.waiting_for for copy in unfinished)
 
     @property
     def commits(self) -> bool:
@@ -211,7 +218,8 @@ class LeaderPairWorker:
     def is_quiet(self) -> bool:
         """Whether all of its partitions stand where their logs end, and have for a while."""
         return time.monotonic() - self._fetched_at >= _QUIET_S and all(
-            copy.is_over or (copy.is_well and copy.position >= copy.end_offset) for copy in list(self.copies)
+            copy.state.is_over or (copy.is_well and copy.position >= copy.end_offset)
+            for copy in list(self.copies)
         )
 
     @property
@@ -230,7 +238,7 @@ class LeaderPairWorker:
                 copy.pair, self._commits.has(copy), self._commits.doubted_for_s, copy.leader_epochs
             ).to_json_object(copy.source)
             for copy in self.copies
-            if copy.aligned and copy.pair and not copy.stopped
+            if copy.state.is_aligned and copy.pair and not copy.state.stopped
         ]
 
     # Its own thread
@@ -262,7 +270,7 @@ class LeaderPairWorker:
         return self._stays or not self._admitted.empty() or bool(self._unfinished())
 
     def _unfinished(self) -> list[PartitionCopy]:
-        return [copy for copy in self.copies if not copy.is_over]
+        return [copy for copy in self.copies if not copy.state.is_over]
 
     def _step(self) -> None:
         self._heard_at = time.monotonic()
@@ -271,15 +279,15 @@ class LeaderPairWorker:
             # Somebody else may have had the group, and written.
             for copy in self._unfinished():
                 copy.lose_track()
-        due = [copy for copy in self._unfinished() if copy.is_due]
+        due = [copy for copy in self._unfinished() if copy.state.is_due]
         self._attempt(self._check_lease, due)
         self._attempt(self._refresh, due)
-        self._attempt(self._align, [copy for copy in due if not copy.aligned])
+        self._attempt(self._align, [copy for copy in due if not copy.state.is_aligned])
         routes = list(self._by_route(due).values())
         self._routes = len(routes)
         for copies in routes:
             self._attempt(self._look_before_a_route, copies)
-            same = [copy for copy in copies if copy.aligned and copy.is_due]
+            same = [copy for copy in copies if copy.state.is_aligned and copy.state.is_due]
             self._attempt(partial(self._run_route, alone=len(routes) == 1), same)
         self._report_now_and_then()
 
@@ -304,11 +312,11 @@ class LeaderPairWorker:
                 raise
             self._metadata_is_stale = True
             # They come back together: each by itself would be a route of its own.
-            delay_s = max(copy.next_delay_s() for copy in copies)
+            delay_s = max(copy.state.next_delay_s() for copy in copies)
             # Of its own doing nothing is to be told: what was waited for is.
             reason = self._waited_for if self._abandoned_at else str(error)
             for copy in copies:
-                if not copy.is_over:
+                if not copy.state.is_over:
                     copy.wait(reason, delay_s)
 
     def _wait_until_due(self) -> None:
@@ -316,7 +324,7 @@ class LeaderPairWorker:
         if not waiting and not self._stays:
             return
         now = time.monotonic()
-        delay_s = max(0.0, min((copy.retry_at for copy in waiting), default=now + _ADMISSION_S) - now)
+        delay_s = max(0.0, min((copy.state.retry_at for copy in waiting), default=now + _ADMISSION_S) - now)
         if self._stays:
             delay_s = min(delay_s, _ADMISSION_S)
         elif delay_s >= _REPORT_INTERVAL_S:
@@ -331,7 +339,7 @@ class LeaderPairWorker:
 
     def _refresh(self, due: Sequence[PartitionCopy]) -> None:
         """Refresh the metadata if leaders or topics may have changed."""
-        if self._metadata_is_stale or any(copy.pair and not copy.aligned for copy in due):
+        if self._metadata_is_stale or any(copy.state.current is State.UNALIGNED for copy in due):
             self._look_for_changes()
 
     def _look_before_a_route(self, copies: Sequence[PartitionCopy]) -> None:
@@ -352,17 +360,17 @@ class LeaderPairWorker:
         self._destination.refresh({copy.destination.topic for copy in copies})
         for copy in copies:
             with suppress(ShoalError):  # without a leader: looking for its route finds that, too
-                if copy.aligned and not still_aligned(copy, self._source, self._destination):
+                if copy.state.is_aligned and not still_aligned(copy, self._source, self._destination):
                     copy.lose_track()
 
     def _align(self, copies: Sequence[PartitionCopy]) -> None:
-        copies = [copy for copy in copies if copy.is_due]
+        copies = [copy for copy in copies if copy.state.is_due]
         for copy in copies:
-            if copy.left is not None:
-                self._commits.doubt(copy.left)
+            if copy.inherited is not None:
+                self._commits.doubt(copy.inherited)
         for copy, left in take_over(copies, self._source, self._destination, self._settings):
             self._commits.know(copy, left)
-        copies = [copy for copy in copies if not copy.aligned]
+        copies = [copy for copy in copies if not copy.state.is_aligned]
         if not copies:
             return
         self._aligns = True
@@ -390,15 +398,17 @@ class LeaderPairWorker:
                 copy.stop(str(error))
             else:
                 if copy.position >= copy.end_offset:
-                    copy.waiting_for = None  # else the next batch has to be acknowledged first
-                copy.leader_epochs = leader_epochs_of(copy, self._source, self._destination)
+                    copy.state.report_waiting(None)  # else the next batch has to be acknowledged first
+                copy.keep_leader_epochs(leader_epochs_of(copy, self._source, self._destination))
         self._end_with_the_logs(copies)
-        if any(copy.incidents for copy in copies):
+        if any(copy.counters.incidents for copy in copies):
             self._report()  # what was gone on from is committed, and met no second time
 
     def _end_with_the_logs(self, copies: Sequence[PartitionCopy]) -> None:
         """Let ranges that were made for a former topic end where the new topic's logs do."""
-        former = [copy for copy in copies if copy.aligned and copy.end_is_former and not copy.range.is_open]
+        former = [
+            copy for copy in copies if copy.state.is_aligned and copy.end_is_former and not copy.range.is_open
+        ]
         if not former:
             return
         try:
@@ -423,7 +433,7 @@ class LeaderPairWorker:
         """Group partitions by their leaders on both sides, and by whether several batches can be sent."""
         routes: dict[tuple[int, int, bool], list[PartitionCopy]] = defaultdict(list)
         for copy in due:
-            if not copy.aligned or copy.is_over or not copy.is_due:
+            if not copy.state.is_aligned or copy.state.is_over or not copy.state.is_due:
                 continue
             try:
                 source_leader, destination_leader = self._pair_of(copy)
@@ -484,7 +494,7 @@ class LeaderPairWorker:
         """Let a route end when its turn is over, or when a partition that waits has waited long enough."""
         until = time.monotonic() + _TURN_S
         looked_at = 0.0
-        outside = [copy for copy in self._unfinished() if not copy.is_due]
+        outside = [copy for copy in self._unfinished() if not copy.state.is_due]
 
         def should_yield() -> bool:
             nonlocal looked_at
@@ -496,8 +506,8 @@ class LeaderPairWorker:
             if now - looked_at < _LOOK_INTERVAL_S:
                 return False
             looked_at = now
-            failed = (copy for copy in copies if not copy.aligned)
-            return any(not copy.is_over and copy.is_due for copy in chain(outside, failed))
+            failed = (copy for copy in copies if not copy.state.is_aligned)
+            return any(not copy.state.is_over and copy.state.is_due for copy in chain(outside, failed))
 
         return should_yield
 
@@ -519,7 +529,7 @@ class LeaderPairWorker:
         failed = [
             copy
             for copy in self.copies
-            if not copy.aligned and not copy.is_over and not self._commits.is_under_way(copy)
+            if not copy.state.is_aligned and not copy.state.is_over and not self._commits.is_under_way(copy)
         ]
         if failed and len(failed) < len(self._unfinished()):
             heirs = [copy.hand_on() for copy in failed]
@@ -535,14 +545,14 @@ class LeaderPairWorker:
 
     def _report_waiting(self, copy: PartitionCopy, reason: str) -> None:
         """Say what a partition waits for while it is aligned, which may take long."""
-        copy.waiting_for = reason
+        copy.state.report_waiting(reason)
         self._report_now_and_then()
 
     def _report(self) -> None:
         """Tell the driver what was done since the last report, and where partitions stand that moved."""
         self._reported_at = time.monotonic()
-        told = (partition_report(copy) for copy in self.copies)
-        partitions = [each for each in told if each is not None]
+        reports = (self._reporter.take(copy) for copy in self.copies)
+        partitions = [each for each in reports if each is not None]
         if partitions or self._fetched_bytes:
             self._tell(partitions, self._fetched_bytes)
         self._fetched_bytes = 0

@@ -87,7 +87,7 @@ def resume_partitions(
         except ShoalError as error:
             errors[copy.source] = error
             # Those that did not stop it are met again the next time.
-            copy.incidents += [each for each in incidents if not each.continued]
+            copy.count_incidents(each for each in incidents if not each.continued)
         else:
             aligned.append((copy, pair, incidents))
             if known is None or incidents or (known.rules, known.identity) != (pair.rules, pair.identity):
@@ -97,7 +97,7 @@ def resume_partitions(
     for copy, pair, incidents in aligned:
         if copy.source not in errors:
             copy.align(pair)
-            copy.incidents += incidents
+            copy.count_incidents(incidents)
     for copy in to_adopt:
         errors.update(_adopt(clusters, copy, positions, other_groups, watch))
     return errors
@@ -115,7 +115,7 @@ def _adopt(
             errors = dict(positions.commit({copy.source: pair}))
             if not errors:
                 copy.align(pair)
-                copy.waiting_for = None
+                copy.state.report_waiting(None)
     except ShoalError as error:
         return {copy.source: error}
     return errors
@@ -132,7 +132,7 @@ def _with_topic_ids(clusters: Clusters, copy: PartitionCopy, pair: MirrorPositio
 
 def _leave_out(copy: PartitionCopy, pair: MirrorPosition, incidents: list[Incident]) -> MirrorPosition:
     """Move a pair past what the destination refused, where nothing changed since."""
-    left_out, copy.left_out = copy.left_out, None
+    left_out = copy.take_left_out()
     if left_out is None or left_out.after != pair.source_offset:
         return pair  # it is met again
     incidents.append(left_out.incident)
@@ -156,10 +156,10 @@ def take_over(
     """
     taken = []
     for copy in copies:
-        left, copy.left = copy.left, None
+        left = copy.take_inherited()
         if left is not None and _still_holds(left, copy, source, destination, settings):
             copy.align(left.pair)
-            copy.leader_epochs = left.leader_epochs
+            copy.keep_leader_epochs(left.leader_epochs)
             taken.append((copy, left))
     return taken
 

@@ -226,7 +226,7 @@ class Resumption:
             )
 
     def _go_on_in_new_topic(self) -> None:
-        self._copy.end_is_former = True
+        self._copy.end_with_the_log()
         self._go_on_at_source(self._source.start, lost=None)
         # The former topic's offsets say nothing about this one.
         self.pair = replace(self.pair, origin=(self.pair.source_offset, self.pair.destination_offset))
@@ -326,7 +326,7 @@ class Resumption:
         """Put the pair behind what was written; tell of its offsets where they are known."""
         if landed is not None:
             for start, end, before in place.runs:  # nobody was told: the acknowledgements were lost
-                self._copy.extend_runs(start, end, landed + before)
+                self._copy.count_run(start, end, landed + before)
         self.pair = replace(
             self.pair,
             source_offset=place.source_offset,

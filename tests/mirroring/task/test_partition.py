@@ -15,7 +15,6 @@ from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.task import resume as realign_module
 from shoal.mirroring.task import suspicion
 from shoal.mirroring.task import worker as carrier
-from shoal.mirroring.task.outbound import OutboundBatch
 from shoal.mirroring.task.partition import PartitionCopy
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec, Decision
@@ -105,10 +104,10 @@ def test_acknowledged_runs_translate_source_offsets(brokers: TwoBrokers, history
 
 def test_a_partition_waits_longer_each_time(brokers: TwoBrokers) -> None:
     copy = PartitionCopy(CopyRange("topic", 3, "other", 0, 10), brokers.settings)
-    assert copy.is_due
+    assert copy.state.is_due
     copy.wait("a leader", 100.0)
-    assert not copy.is_due
-    assert copy.waiting_for == "a leader"
+    assert not copy.state.is_due
+    assert copy.state.waiting_for == "a leader"
     assert (copy.source, copy.destination) == (TopicPartition("topic", 3), TopicPartition("other", 3))
 
 
@@ -131,7 +130,7 @@ def test_a_stopped_partition_holds_nothing_of_what_was_read(brokers: TwoBrokers)
     copy.stop_with(error)
     del error
     assert read() is None
-    assert str(copy.stopped) == "topic-0 stopped at source offset 3: reason"
+    assert str(copy.state.stopped) == "topic-0 stopped at source offset 3: reason"
 
 
 @pytest.fixture
@@ -144,8 +143,8 @@ def refused_once(brokers: TwoBrokers) -> PartitionCopy:
 
 def test_suspect_second_refusal_soon_stops_the_partition(refused_once: PartitionCopy) -> None:
     refused_once.suspect(5, "it is refused")
-    assert refused_once.stopped is not None
-    assert refused_once.stopped.reason == "it is refused; a second try ended the same"
+    assert refused_once.state.stopped is not None
+    assert refused_once.state.stopped.reason == "it is refused; a second try ended the same"
 
 
 def test_suspect_second_refusal_minutes_later_has_another_try(
@@ -154,17 +153,17 @@ def test_suspect_second_refusal_minutes_later_has_another_try(
     monkeypatch.setattr(suspicion, "_FORGET_AFTER_S", 0.0)
     assert not refused_once.is_suspect(5)
     refused_once.suspect(5, "it is refused")
-    assert refused_once.stopped is None
-    assert refused_once.waiting_for == "a second try: it is refused"
+    assert refused_once.state.stopped is None
+    assert refused_once.state.waiting_for == "a second try: it is refused"
 
 
 def test_suspect_within_its_patience_is_tried_again(refused_once: PartitionCopy) -> None:
     for _ in range(4):
         refused_once.suspect(5, "error -1", patience_s=60.0)
-        assert refused_once.stopped is None
+        assert refused_once.state.stopped is None
     refused_once.suspect(5, "error -1", patience_s=1e-9)
-    assert refused_once.stopped is not None
-    assert refused_once.stopped.reason == "error -1; 4 more tries ended the same"
+    assert refused_once.state.stopped is not None
+    assert refused_once.state.stopped.reason == "error -1; 4 more tries ended the same"
 
 
 def test_suspect_unexplained_refusals_do_not_count_as_explained_ones(brokers: TwoBrokers) -> None:
@@ -172,7 +171,7 @@ def test_suspect_unexplained_refusals_do_not_count_as_explained_ones(brokers: Tw
     for _ in range(2):
         copy.suspect(5, "error -1", patience_s=60.0)
     copy.suspect(5, "it is refused")
-    assert copy.stopped is None
+    assert copy.state.stopped is None
     assert copy.is_suspect(5)
 
 
@@ -226,8 +225,9 @@ def test_suspicion_ends_with_an_acknowledgement(brokers: TwoBrokers, history: Hi
     brokers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     seen: list[bool] = []
 
-    def acknowledge(copy: PartitionCopy, outgoing: OutboundBatch) -> None:
-        before(copy, outgoing)
+    def acknowledge(copy: PartitionCopy) -> None:
+        (outgoing,) = copy.outbound.in_flight[0]
+        before(copy)
         if outgoing.source_start == 1:
             seen.append(copy.is_suspect(1))
 

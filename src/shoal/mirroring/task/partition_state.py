@@ -1,0 +1,197 @@
+"""
+The states of one partition in a task, and everything that changes them.
+
+No other module assigns a state: it sends an event, and the table below has the next state.
+A missing entry is a defect in shoal, and :class:`StateMachine` raises::
+
+    [*] --> NEW
+    NEW --> ALIGNED: align
+    NEW --> NEW: lose_track
+    ALIGNED --> COPYING: acknowledge
+    ALIGNED --> DONE: reach_end
+    ALIGNED --> ALIGNED: move_end
+    COPYING --> COPYING: acknowledge
+    COPYING --> DONE: reach_end
+    DONE --> ALIGNED: move_end
+    ALIGNED --> UNALIGNED: lose_track
+    COPYING --> UNALIGNED: lose_track
+    DONE --> UNALIGNED: lose_track
+    UNALIGNED --> UNALIGNED: lose_track
+    UNALIGNED --> ALIGNED: align
+    NEW --> HANDED_ON: hand_on
+    UNALIGNED --> HANDED_ON: hand_on
+    NEW --> STOPPED: stop
+    UNALIGNED --> STOPPED: stop
+    ALIGNED --> STOPPED: stop
+    COPYING --> STOPPED: stop
+    DONE --> STOPPED: stop
+
+Only an aligned partition fetches and sends: its log end at the destination is the predicted one.
+After an unknown outcome it is unaligned, and the worker asks the destination before anything else.
+ALIGNED and COPYING differ by one acknowledged request. Before it, one request is in flight
+alone, since a broker that does not know the producer id accepts any sequence.
+
+Waiting is no state. A partition waits in NEW, UNALIGNED, ALIGNED or COPYING, and goes on from there:
+``waiting_for`` has the reason, and the partition is due again at ``retry_at``.
+"""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections.abc import Mapping
+
+from ...client.backoff import Backoff
+from ...errors import PartitionStopped
+
+__all__ = ["TRANSITIONS", "Event", "State", "StateMachine"]
+
+
+class State(enum.Enum):
+    """The progress of one partition; exactly one at a time."""
+
+    #: This process has no position of the partition yet.
+    NEW = enum.auto()
+    #: There is a position, and the destination may hold more than that.
+    UNALIGNED = enum.auto()
+    #: The destination's log end is known, and nothing is acknowledged since.
+    ALIGNED = enum.auto()
+    #: The destination acknowledged a request since the alignment.
+    COPYING = enum.auto()
+    #: Everything of the range is acknowledged, not necessarily committed.
+    DONE = enum.auto()
+    #: Nothing more is copied in this task.
+    STOPPED = enum.auto()
+    #: Another worker of the task copies the partition, as another object: the copy loop of this worker
+    #: may still look at this one.
+    HANDED_ON = enum.auto()
+
+
+class Event(enum.Enum):
+    """Events of a partition."""
+
+    ALIGN = "align"
+    ACKNOWLEDGE = "acknowledge"
+    REACH_END = "reach_end"
+    #: The range ends elsewhere, since the source's topic is another one.
+    MOVE_END = "move_end"
+    LOSE_TRACK = "lose_track"
+    STOP = "stop"
+    HAND_ON = "hand_on"
+
+
+TRANSITIONS: Mapping[tuple[State, Event], State] = {
+    (State.NEW, Event.ALIGN): State.ALIGNED,
+    (State.NEW, Event.LOSE_TRACK): State.NEW,
+    (State.NEW, Event.STOP): State.STOPPED,
+    (State.NEW, Event.HAND_ON): State.HANDED_ON,
+    (State.UNALIGNED, Event.ALIGN): State.ALIGNED,
+    (State.UNALIGNED, Event.LOSE_TRACK): State.UNALIGNED,
+    (State.UNALIGNED, Event.STOP): State.STOPPED,
+    (State.UNALIGNED, Event.HAND_ON): State.HANDED_ON,
+    (State.ALIGNED, Event.ACKNOWLEDGE): State.COPYING,
+    (State.ALIGNED, Event.REACH_END): State.DONE,
+    (State.ALIGNED, Event.MOVE_END): State.ALIGNED,
+    (State.ALIGNED, Event.LOSE_TRACK): State.UNALIGNED,
+    (State.ALIGNED, Event.STOP): State.STOPPED,
+    (State.COPYING, Event.ACKNOWLEDGE): State.COPYING,
+    (State.COPYING, Event.REACH_END): State.DONE,
+    (State.COPYING, Event.LOSE_TRACK): State.UNALIGNED,
+    (State.COPYING, Event.STOP): State.STOPPED,
+    # A range that was made for a former topic: its end is asked for after the alignment.
+    (State.DONE, Event.MOVE_END): State.ALIGNED,
+    (State.DONE, Event.LOSE_TRACK): State.UNALIGNED,
+    # The group refuses its position.
+    (State.DONE, Event.STOP): State.STOPPED,
+}
+
+
+_ALIGNED = frozenset({State.ALIGNED, State.COPYING, State.DONE})
+_OVER = frozenset({State.DONE, State.STOPPED, State.HANDED_ON})
+
+
+class StateMachine:
+    """
+    The state of one partition, the reason of its stop, and its pauses.
+
+    The worker's thread alone changes it; other threads may read the attributes.
+
+    Attributes:
+        current: The state.
+        is_aligned: Whether the destination's log end is known; an attribute, since the copy loop reads it
+            for each batch.
+        is_over: Whether the worker has nothing left to do: done, stopped, or handed on.
+        stopped: Why the partition stopped; None in all other states.
+        waiting_for: The reason of its pause, until a batch is acknowledged or nothing is left that could
+            fail; None without one.
+        retry_at: When it is due again, on the monotonic clock.
+
+    """
+
+    def __init__(self, current: State = State.NEW) -> None:
+        self._enter(current)
+        self.stopped: PartitionStopped | None = None
+        self.waiting_for: str | None = None
+        self.retry_at = 0.0
+        self._backoff = Backoff()
+
+    def happens(self, event: Event) -> None:
+        """
+        Take the transition of an event.
+
+        Raises:
+            RuntimeError: The state does not allow the event.
+
+        """
+        after = TRANSITIONS.get((self.current, event))
+        if after is None:
+            raise RuntimeError(f"a partition in state {self.current.name} does not allow {event.value}")
+        self._enter(after)
+
+    def _enter(self, state: State) -> None:
+        self.current = state
+        self.is_aligned = state in _ALIGNED
+        self.is_over = state in _OVER
+
+    def acknowledge(self) -> None:
+        """Take note of an acknowledged request: the pause, if there was one, is over."""
+        if self.current is not State.COPYING:
+            self.happens(Event.ACKNOWLEDGE)
+        if self._backoff.failures:
+            self._backoff.reset()
+        self.waiting_for = None
+
+    def stop(self, error: PartitionStopped) -> None:
+        """Stop for good, for this reason."""
+        self.happens(Event.STOP)
+        # Tracebacks hold frames, and with them the data that was read of both clusters.
+        error.__cause__ = error.__context__ = None
+        self.stopped = error.with_traceback(None)
+        self.waiting_for = None
+
+    def hand_on(self) -> StateMachine:
+        """Leave the partition to another worker; return the state that it has there, pause included."""
+        heir = StateMachine(self.current)
+        heir.waiting_for, heir.retry_at, heir._backoff = self.waiting_for, self.retry_at, self._backoff
+        self.happens(Event.HAND_ON)
+        return heir
+
+    # Pauses
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there is no pause, or it has been long enough."""
+        return time.monotonic() >= self.retry_at
+
+    def next_delay_s(self) -> float:
+        """Return the length of the next pause: longer each time, until a request is acknowledged."""
+        return self._backoff.next_delay_s()
+
+    def wait(self, reason: str, delay_s: float | None = None) -> None:
+        """Pause, by default for :meth:`next_delay_s`."""
+        self.waiting_for = reason
+        self.retry_at = time.monotonic() + (self.next_delay_s() if delay_s is None else delay_s)
+
+    def report_waiting(self, reason: str | None) -> None:
+        """Give reports a reason (None: no reason any more), without a pause."""
+        self.waiting_for = reason
