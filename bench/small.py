@@ -55,6 +55,7 @@ from shoal.mirroring.assignment import partitions_of
 from shoal.mirroring.control import Uncontrolled
 from shoal.mirroring.model.copy_options import CopyOptions, MultiBatch, Rebatch
 from shoal.mirroring.model.ranges import CopyRange
+from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.task.task import run_copy_task
 
 _RESULTS = Path(__file__).parent / "results.md"
@@ -140,11 +141,11 @@ class _Counting(Uncontrolled):
         self.bytes_in = 0
         self.waited_for: set[str] = set()
 
-    def report(self, message: dict[str, Any]) -> None:
-        for each in message["partitions"]:
-            self.bytes_in += each["bytes_in"]
-            if each["waiting_for"]:
-                self.waited_for.add(each["waiting_for"])
+    def report(self, report: TaskReport) -> None:
+        for each in report.partitions:
+            self.bytes_in += each.counters.bytes_in
+            if each.waiting_for:
+                self.waited_for.add(each.waiting_for)
 
 
 def _copy(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from shoal.mirroring.model.processes import GarbageCollection, ProcessRole, ProcessUsage
+from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.monitoring.processes import LocalProcesses
 from shoal.mirroring.monitoring.prometheus import Exposition
@@ -38,7 +40,9 @@ JVM = ProcessUsage(
 """Spark's, after seven garbage collections."""
 
 
-def report(partition: TopicPartition = FIRST, **changes: Any) -> dict[str, Any]:
+def report(
+    partition: TopicPartition = FIRST, *, process: Mapping[str, Any] | None = None, **changes: Any
+) -> TaskReport:
     """Return what a task may report of one partition."""
     of_partition: dict[str, Any] = {
         "topic": partition.topic,
@@ -55,17 +59,14 @@ def report(partition: TopicPartition = FIRST, **changes: Any) -> dict[str, Any]:
         "runs": [],
         "waiting_for": None,
         "commit_waits_for": None,
+        "held_back": None,
         "stopped": None,
         "incidents": [],
     }
-    return {
-        "partitions": [of_partition | changes],
-        "bytes_in": 120,
-        "cpu_s": 0.5,
-        "rss_bytes": 900,
-        "peak_rss_bytes": 1000,
-        "pid_host": WORKER,
-    }
+    of_process = {"cpu_s": 0.5, "rss_bytes": 900, "peak_rss_bytes": 1000, "pid_host": WORKER}
+    return TaskReport.from_json_object(
+        {"partitions": [of_partition | changes], "bytes_in": 120, **of_process, **(process or {})}
+    )
 
 
 def busy_metrics() -> Metrics:

@@ -30,6 +30,7 @@ from shoal.mirroring.model.copy_options import CopyOptions, MultiBatch
 from shoal.mirroring.model.offset_map import add_run
 from shoal.mirroring.model.position import MirrorPosition
 from shoal.mirroring.model.ranges import CopyRange
+from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.task.task import TaskResult, run_copy_task
 from shoal.net.address import Address
@@ -227,8 +228,8 @@ class Watched(Uncontrolled):
         self.stop_requested = self.mirror_ends = True
         self._stopping.set()
 
-    def report(self, message: dict[str, Any]) -> None:
-        self.reports.append(message)
+    def report(self, report: TaskReport) -> None:
+        self.reports.append(report.to_json_object())
 
     def wait(self, seconds: float) -> None:
         if seconds:

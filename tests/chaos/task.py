@@ -16,24 +16,28 @@ from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.mirroring.control import Uncontrolled
 from shoal.mirroring.model.copy_options import CopyOptions, Rebatch
 from shoal.mirroring.model.ranges import CopyRange
+from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.task import outbound_queue
 from shoal.mirroring.task.task import run_copy_task
 from shoal.net.address import parse_bootstrap
+from shoal.topic_partition import TopicPartition
 
 
 class Telling(Uncontrolled):
     """Nobody's task, which writes down what it waits for."""
 
     def __init__(self) -> None:
-        self._told: dict[tuple[str, int], str | None] = {}
+        self._told: dict[TopicPartition, str | None] = {}
 
-    def report(self, message: dict[str, Any]) -> None:
-        for each in message["partitions"]:
-            partition, waiting_for = (each["topic"], each["partition"]), each["waiting_for"]
+    def report(self, report: TaskReport) -> None:
+        for each in report.partitions:
+            partition, waiting_for = each.partition, each.waiting_for
             if waiting_for != self._told.get(partition):
                 self._told[partition] = waiting_for
                 print(
-                    f"{time.time():.3f} {partition[1]} waits for {waiting_for}", file=sys.stderr, flush=True
+                    f"{time.time():.3f} {partition.partition} waits for {waiting_for}",
+                    file=sys.stderr,
+                    flush=True,
                 )
 
 

@@ -20,6 +20,7 @@ from shoal.client.coordinator import MemberId
 from shoal.errors import ConfigError, Stopped
 from shoal.mirroring.control import ControlConnection, ControlServer
 from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
+from shoal.mirroring.model.reports import TaskReport
 from tests.fuzz.damage import mutated
 from tests.fuzz.effort import bounded, effort
 
@@ -162,7 +163,7 @@ def test_a_task_believes_what_is_well_formed_and_takes_itself_for_an_orphan_else
         with pytest.raises(Stopped):
             task.check_lease()
         assert isinstance(task.membership(), MemberId)
-        task.report({"partitions": []})
+        task.report(TaskReport())
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,7 @@ from shoal.client.coordinator import MemberId
 from shoal.errors import BrokerError, Stopped
 from shoal.mirroring.control import ControlConnection, ControlServer, Uncontrolled, WorkerControl
 from shoal.mirroring.control.handover import Handover
+from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.task import partition_state
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
@@ -38,8 +39,11 @@ class Driver:
 
     def __init__(self) -> None:
         self.reports: list[dict[str, Any]] = []
-        self.server = ControlServer("127.0.0.1", "secret", self.reports.append)
+        self.server = ControlServer("127.0.0.1", "secret", self._keep)
         self.server.renew(MemberId(), 60.0)
+
+    def _keep(self, report: TaskReport) -> None:
+        self.reports.append(report.to_json_object())
 
     def connect(self) -> ControlConnection:
         return ControlConnection(self.server.address, "secret")
@@ -83,9 +87,9 @@ def test_a_task_hears_of_every_change(driver: Driver) -> None:
 def test_reports_arrive_in_order(driver: Driver) -> None:
     with driver.connect() as control:
         for number in range(100):
-            control.report({"number": number})
+            control.report(TaskReport(bytes_in=number))
         wait_until(lambda: len(driver.reports) == 100)
-    assert [each["number"] for each in driver.reports] == list(range(100))
+    assert [each["bytes_in"] for each in driver.reports] == list(range(100))
 
 
 def test_a_lease_lapses_by_itself(driver: Driver) -> None:
@@ -140,7 +144,7 @@ def test_a_task_whose_driver_is_gone_has_no_lease_and_was_not_asked_to_stop(driv
         driver.server.close()
         wait_until(lambda: lapses(control))
         assert not control.stop_requested
-        control.report({})  # nobody hears it, and that is no error
+        control.report(TaskReport())  # nobody hears it, and that is no error
         started = time.monotonic()
         control.wait(20.0)
         assert time.monotonic() - started < 10.0
@@ -257,13 +261,13 @@ def test_a_first_line_has_one_deadline_for_all_its_bytes(
 
 
 def test_a_callback_that_fails_does_not_end_the_task(caplog: pytest.LogCaptureFixture) -> None:
-    def fail(report: dict[str, Any]) -> None:
+    def fail(report: TaskReport) -> None:
         raise ZeroDivisionError
 
     server = ControlServer("127.0.0.1", "secret", fail)
     server.renew(MemberId(), 60.0)
     with caplog.at_level(logging.CRITICAL), ControlConnection(server.address, "secret") as control:
-        control.report({})
+        control.report(TaskReport())
         server.renew(MemberId("later", 1), 60.0)
         wait_until(lambda: control.membership().generation == 1)
     server.close()
@@ -567,5 +571,5 @@ def test_without_a_driver_a_task_waits_as_long_as_it_says() -> None:
     Uncontrolled().wait(0.02)
     assert time.monotonic() - started >= 0.02
     Uncontrolled().check_lease()
-    Uncontrolled().report({})
+    Uncontrolled().report(TaskReport())
     assert Uncontrolled().membership() == MemberId()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import urllib.request
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.processes import process_name
+from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.monitoring.processes import LocalProcesses
 from shoal.mirroring.monitoring.prometheus import Exposition, MetricsServer
@@ -135,9 +137,9 @@ def test_exposition_serves_pauses_time_and_longest_pause_of_a_jvm_alone() -> Non
 def test_when_a_task_was_heard_last_is_served_and_a_planner_is_none() -> None:
     name = ("shoal_last_report_timestamp_seconds", ())
     metrics = Metrics()
-    metrics.apply({"partitions": [], "bytes_in": 0, "cpu_s": 0.0, "peak_rss_bytes": 0})
+    metrics.apply(TaskReport())
     assert name not in samples(metrics)
-    metrics.apply({**report(), "partitions": []})
+    metrics.apply(replace(report(), partitions=()))
     assert samples(metrics)[name] == pytest.approx(time.time(), abs=10)
 
 
@@ -190,7 +192,7 @@ def test_idle_partitions_are_not_written_anew_at_each_scrape(monkeypatch: pytest
     exposition = Exposition(metrics, LocalProcesses())
     first = exposition.text()
     monkeypatch.setattr(metrics, "partitions", lambda: pytest.fail("they are written anew"))
-    metrics.apply({**report(), "partitions": []})  # a task says that it lives
+    metrics.apply(replace(report(), partitions=()))  # a task says that it lives
     again = exposition.text()
     assert [line for line in again.splitlines() if b"topic=" in line] == [
         line for line in first.splitlines() if b"topic=" in line
@@ -202,8 +204,8 @@ def test_a_lane_s_reports_are_served_over_http(brokers: TwoBrokers, history: His
     metrics = Metrics()
 
     class Reporting(Watched):
-        def report(self, message: dict[str, Any]) -> None:
-            metrics.apply(message)
+        def report(self, report: TaskReport) -> None:
+            metrics.apply(report)
 
     with MetricsServer(LOCAL, metrics, LocalProcesses()) as server:
         assert b"topic=" not in scrape(server.address).read()

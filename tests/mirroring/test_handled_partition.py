@@ -19,10 +19,10 @@ def test_the_position_is_up_to_the_first_of_which_something_is_not_acknowledged(
     first, second, third = Way(5, 6, 1, left=2), Way(6, 9, 3), Way(9, 10, 1, left=1)
     given = partition(first, second, third)
     given.advance(())
-    assert (given.position, given.records) == (5, 0)
+    assert (given.position, given.counters.records) == (5, 0)
     first.left = 0
     given.advance(())
-    assert (given.position, given.records) == (9, 4)
+    assert (given.position, given.counters.records) == (9, 4)
     assert list(given.ways) == [third]
 
 
@@ -41,10 +41,10 @@ def test_what_cannot_be_sent_stops_it_at_its_offset() -> None:
 def test_what_cannot_be_sent_is_left_out_where_that_is_wanted_and_told_once() -> None:
     given = partition(Way(0, 3, 2, failure="too large"), Way(3, 4, 1))
     given.advance(GOES_ON)
-    assert (given.position, given.records, given.stopped) == (4, 1, None)
+    assert (given.position, given.counters.records, given.stopped) == (4, 1, None)
     report = given.report()
     assert report is not None
-    assert report["incidents"] == [
+    assert report.to_json_object()["incidents"] == [
         [
             "send-failure",
             "offsets 0 to 2 of orders-0 cannot be sent: too large: left out, and lost there",
@@ -73,7 +73,7 @@ def test_what_the_consumer_goes_over_takes_its_place() -> None:
     assert given.position == 0
     first.left = 0
     given.advance(())
-    assert (given.position, given.records, list(given.ways)) == (3, 2, [])
+    assert (given.position, given.counters.records, list(given.ways)) == (3, 2, [])
     given.go_over(1)
     given.advance(())
     assert given.position == 3

@@ -7,6 +7,7 @@ import pytest
 from shoal.broker import Broker
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.model.ranges import CopyRange
+from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
@@ -776,7 +777,7 @@ def missing(brokers: TwoBrokers) -> int | None:
     (stopped,) = brokers.start(control=control).result().stopped
     metrics = Metrics()
     for each in control.reports:
-        metrics.apply({**each, "pid_host": "worker:1"})
+        metrics.apply(TaskReport.from_json_object({**each, "pid_host": "worker:1"}))
     assert not stopped.can_heal
     partition = TopicPartition("topic", 0)
     metrics.expect({}, {partition: brokers.source.log("topic").log_end_offset})

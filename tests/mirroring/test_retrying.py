@@ -9,6 +9,7 @@ import pytest
 from shoal.mirroring.driver.retrying import StoppedRetries
 from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
+from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.prepare.prepare import PreparedTopic
 from shoal.mirroring.task.partition import PartitionCopy
@@ -117,7 +118,7 @@ def test_partition_whose_record_was_too_large_goes_on_once_the_destination_takes
         control = Watched()
         brokers.start(control=control).result()
         for each in control.reports:
-            mirror.metrics.apply({**each, "pid_host": "worker:1"})
+            mirror.metrics.apply(TaskReport.from_json_object({**each, "pid_host": "worker:1"}))
 
     copy()
     assert mirror.metrics.progress().states["stopped"] == 1
@@ -142,7 +143,7 @@ def test_last_report_of_the_task_that_stopped_neither_stops_nor_heals_the_partit
     def tell() -> None:
         told = reporter.take(copy)
         assert told is not None
-        mirror.metrics.apply(report() | {"partitions": [told]})
+        mirror.metrics.apply(replace(report(), partitions=[told]))
 
     copy.update_end_offset(1)
     copy.stop("too large")

@@ -13,6 +13,7 @@ from shoal.errors import Stopped
 from shoal.mirroring.control import ControlConnection, ControlServer, planning
 from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
+from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.model.window import WindowClock, WindowPlan
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.prepare.prepare import PreparedTopic
@@ -37,12 +38,15 @@ class Driver:
         self.server = ControlServer(
             "127.0.0.1",
             "secret",
-            self.reports.append,
+            self._keep,
             slices=WindowClock(60.0),
             on_plan=self.work.plan,
             is_ours=self.work.has,
         )
         self.server.renew(MemberId(), 60.0)
+
+    def _keep(self, report: TaskReport) -> None:
+        self.reports.append(report.to_json_object())
 
     def connect(self) -> ControlConnection:
         return ControlConnection(self.server.address, "secret")
@@ -139,7 +143,7 @@ def test_what_was_left_of_partitions_that_went_is_not_given_to_who_has_them_agai
     driver.work.take({"topic": TOPIC}, [PARTITION])
     with driver.connect() as task:
         task.take([PARTITION])
-        task.report({"leaves": [["topic", 0, 7, "", True, 0.0, [1, 1]]], "partitions": []})
+        task.report(TaskReport(leaves=[["topic", 0, 7, "", True, 0.0, [1, 1]]]))
     with driver.connect() as task:
         assert task.take([PARTITION]).given_up == frozenset()
     driver.server.give_up([PARTITION])

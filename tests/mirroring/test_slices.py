@@ -16,6 +16,7 @@ from shoal.errors import Stopped
 from shoal.mirroring.control import ControlConnection, ControlServer, planning
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
+from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.model.window import WindowClock, WindowPlan
 from shoal.mirroring.task import task as lane
 from shoal.mirroring.task import worker as carrier
@@ -117,12 +118,15 @@ class Driver:
         self.server = ControlServer(
             "127.0.0.1",
             "secret",
-            self.reports.append,
+            self._keep,
             slices=WindowClock(slice_s, now),
             on_plan=lambda: self.plan,
             in_trouble=lambda: self.in_trouble,
         )
         self.server.renew(MemberId(), 60.0)
+
+    def _keep(self, report: TaskReport) -> None:
+        self.reports.append(report.to_json_object())
 
     def waits_for(self) -> str | None:
         """What the last partition that was told of waits for."""
@@ -194,7 +198,7 @@ def test_a_slice_goes_on_only_where_all_tasks_are_idle(brokers: TwoBrokers) -> N
 
         driver.server.renew(MemberId(), 60.0)  # all are told how much is left
         wait_until(lambda: have(0, 100))
-        first.report({"idle": True, "partitions": []})
+        first.report(TaskReport(is_idle=True))
         wait_until(lambda: len(driver.reports) == 1)
         driver.server.renew(MemberId(), 60.0)
         assert driver.server._slices is not None
@@ -202,7 +206,7 @@ def test_a_slice_goes_on_only_where_all_tasks_are_idle(brokers: TwoBrokers) -> N
 
         def all_say_so() -> bool:
             for each in (first, second):
-                each.report({"idle": True, "partitions": []})
+                each.report(TaskReport(is_idle=True))
             return have(300, 600)
 
         wait_until(all_say_so)
@@ -464,7 +468,7 @@ def test_what_an_older_attempt_leaves_is_not_believed(
     with driver.connect() as older, driver.connect() as younger:
         left = older.take([partition]).left
         assert not younger.take([partition]).left
-        older.report({"leaves": [left[partition].to_json_object(partition)], "partitions": []})
+        older.report(TaskReport(leaves=[left[partition].to_json_object(partition)]))
         wait_until(lambda: "leaves" in driver.reports[-1])
         with driver.connect() as next_task:
             assert not next_task.take([partition]).left
@@ -491,7 +495,7 @@ def test_a_task_that_began_before_an_interruption_leaves_nothing(
     with driver.connect() as before:
         left = before.take([partition]).left
         driver.server.renew(MemberId("another", 2), 60.0)
-        before.report({"leaves": [left[partition].to_json_object(partition)], "partitions": []})
+        before.report(TaskReport(leaves=[left[partition].to_json_object(partition)]))
         wait_until(lambda: "leaves" in driver.reports[-1])
     with driver.connect() as control:
         assert not control.take([partition]).left

@@ -15,6 +15,7 @@ from shoal.error_codes import ErrorCode
 from shoal.mirroring.control import ControlServer
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
+from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.model.window import WindowClock, WindowPlan
 from shoal.protocol.apis import ApiKey
 from shoal.spark import window_reader as slices
@@ -31,11 +32,14 @@ class Driver:
         self.reports: list[dict[str, Any]] = []
         self.plan = WindowPlan({name: (name, count) for name, count in topics.items()})
         self.server = ControlServer(
-            "127.0.0.1", "secret", self.reports.append, slices=WindowClock(15.0), on_plan=lambda: self.plan
+            "127.0.0.1", "secret", self._keep, slices=WindowClock(15.0), on_plan=lambda: self.plan
         )
         self.server.renew(MemberId(), 60.0)
         self._brokers = brokers
         self._readers: list[SliceReader] = []
+
+    def _keep(self, report: TaskReport) -> None:
+        self.reports.append(report.to_json_object())
 
     def close(self) -> None:
         for reader in self._readers:
@@ -166,7 +170,7 @@ def test_partitions_that_are_stopped_or_not_ready_or_gone_are_not_dealt(
         ("deleted", number) for number in range(4)
     ]
     assert "it was deleted" in driver.reports[0]["partitions"][0]["waiting_for"]
-    assert not driver.reports[0]["deal_anew"]
+    assert "deal_anew" not in driver.reports[0]
 
 
 def test_a_partition_whose_leader_does_not_say_where_it_begins_is_left_out_and_named(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any
 
 from ..errors import PartitionStopped
 from ..mirroring.model.incidents import Incident, IncidentKind
-from ..mirroring.model.reports import waiting_report
-from ..records import Decision
+from ..mirroring.model.reports import Counters, PartitionReport
 from ..topic_partition import TopicPartition
 
 __all__ = ["HandledPartition", "Way"]
@@ -55,9 +53,7 @@ class HandledPartition:
         stopped: Why it cannot go on, once it cannot.
         is_ending: Whether something failed that is going to stop it. Nothing behind that is sent: it would
             be at the destination without a position that says so, and come again after a restart.
-        told: What the driver was told last of where it stands.
-
-    The others are counts since the last report.
+        counters: The counts since the last report.
 
     """
 
@@ -70,12 +66,8 @@ class HandledPartition:
     waiting_for: str | None = None
     stopped: PartitionStopped | None = None
     is_ending: bool = False
-    told: object = None
-    incidents: list[Incident] = field(default_factory=list)
-    decisions: Counter[Decision] = field(default_factory=Counter)
-    records: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
+    counters: Counters = field(default_factory=Counters)
+    _last_report: object = None
 
     def go_over(self, position: int) -> None:
         """Count what the consumer returned nothing of, up to a position, in its place."""
@@ -106,7 +98,7 @@ class HandledPartition:
             self.ways.popleft()
             self.position = way.next_offset
             if way.failure is None:
-                self.records += way.records
+                self.counters.records += way.records
 
     def _goes_on_without(self, way: Way, continue_on: Collection[IncidentKind]) -> bool:
         last = way.next_offset - 1
@@ -114,14 +106,16 @@ class HandledPartition:
         what = f"{offsets} of {self.source} cannot be sent: {way.failure}"
         if _is_left_out(way, continue_on):
             reason = f"{what}: left out, and lost there"
-            self.incidents.append(Incident(IncidentKind.SEND_FAILURE, reason, way.records, continued=True))
+            self.counters.incidents.append(
+                Incident(IncidentKind.SEND_FAILURE, reason, way.records, continued=True)
+            )
             return True
         self.stopped = PartitionStopped(*self.source, way.first_offset, what)
         return False
 
-    def report(self) -> dict[str, Any] | None:
-        """Take the counts since the last report, as ``reports.partition_report`` does; None for no news."""
-        state = (
+    def report(self) -> PartitionReport | None:
+        """Take the counts since the last report; return None if there is nothing new to report."""
+        standing = (
             self.position,
             self.end_offset,
             self.committed,
@@ -129,28 +123,20 @@ class HandledPartition:
             self.waiting_for,
             self.stopped,
         )
-        if state == self.told and not (self.records or self.bytes_in or self.incidents or self.decisions):
+        if standing == self._last_report and not self.counters:
             return None
-        self.told = state
-        report = {
-            **waiting_report(self.source, self.waiting_for),
-            "source_offset": self.position,
-            "end_offset": max(self.end_offset, self.position),
-            "committed_offset": self.committed,
-            "newest_ms": self.newest_ms,
-            "stopped": [self.stopped.offset, self.stopped.reason] if self.stopped else None,
-            "decisions": {decision.value: count for decision, count in self.decisions.items()},
-            "records": self.records,
-            "bytes_in": self.bytes_in,
-            "bytes_out": self.bytes_out,
-            "incidents": [
-                [each.kind.value, each.reason, each.lost, each.continued] for each in self.incidents
-            ],
-        }
-        self.incidents = []
-        self.decisions.clear()
-        self.records = self.bytes_in = self.bytes_out = 0
-        return report
+        self._last_report = standing
+        counters, self.counters = self.counters, Counters()
+        return PartitionReport(
+            self.source,
+            self.position,
+            max(self.end_offset, self.position),
+            self.committed,
+            self.newest_ms,
+            self.waiting_for,
+            stopped=self.stopped,
+            counters=counters,
+        )
 
 
 def _is_left_out(way: Way, continue_on: Collection[IncidentKind]) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import queue
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -37,6 +37,7 @@ from ..mirroring.model.first_start import remembering
 from ..mirroring.model.incidents import REFUSED_WRITERS
 from ..mirroring.model.options import MirrorOptions
 from ..mirroring.model.ranges import CopyRange
+from ..mirroring.model.reports import PartitionReport, TaskReport
 from ..mirroring.model.topics import TopicSelection
 from ..mirroring.positions import GroupPositions
 from ..mirroring.prepare.prepare import prepare
@@ -233,14 +234,11 @@ class _Lane:
         told = [report for each in self._partitions.values() if (report := each.report()) is not None]
         is_held_up = any(each.waiting_for for each in self._partitions.values())
         is_quiet = now - self._consumed_at >= _QUIET_S and not self._unacknowledged and not is_held_up
-        idle = {"idle": True} if is_quiet and self._control.remaining_s < _LAST_MOMENTS_S else {}
-        self._report(told, **idle)
+        self._report(told, is_idle=is_quiet and self._control.remaining_s < _LAST_MOMENTS_S)
 
-    def _report(self, partitions: Sequence[Mapping[str, Any]], **more: Any) -> None:
-        bytes_in = sum(each["bytes_in"] for each in partitions)
-        self._control.report(
-            {"partitions": partitions, "bytes_in": bytes_in, **self._process.report(), **more}
-        )
+    def _report(self, partitions: Sequence[PartitionReport], **more: Any) -> None:
+        bytes_in = sum(each.counters.bytes_in for each in partitions)
+        self._control.report(TaskReport(partitions, bytes_in, self._process.report(), **more))
 
     def _ask_for_ends(self) -> None:
         with suppress(ShoalError):
@@ -260,13 +258,13 @@ class _Lane:
         if isinstance(record, RawRecord):
             way = Way(record.base_offset, record.next_offset, record.record_count)
             partition.newest_ms = record.max_timestamp
-            partition.decisions[Decision.COPY] += 1
+            partition.counters.decisions[Decision.COPY] += 1
         else:
             way = Way(record.offset, record.next_offset, 1)
             partition.newest_ms = record.timestamp
-            partition.decisions[Decision.JOIN] += 1
+            partition.counters.decisions[Decision.JOIN] += 1
         partition.ways.append(way)
-        partition.bytes_in += _size(record)
+        partition.counters.bytes_in += _size(record)
         try:
             outputs = self._handle(record)
         except Exception as error:
@@ -414,7 +412,7 @@ class _Lane:
             if error is not None:
                 partition.fail(way, str(error), self._settings.continue_on, stops=_refuses_the_writer(error))
             else:
-                partition.bytes_out += size
+                partition.counters.bytes_out += size
         for partition in self._partitions.values():
             partition.advance(self._settings.continue_on)
 

@@ -297,7 +297,7 @@ class Run:
             control.end_slice()
 
         def align(reasons: Mapping[TopicPartition, str]) -> None:
-            self._metrics.apply(left_out_report(reasons, deal_anew=False))
+            self._metrics.apply(left_out_report(reasons))
             # The next task finds nothing left to go on from, so it reads both logs.
             control.give_up(reasons)
             control.end_slice()

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from shoal.client.cluster import Cluster, is_transient, patiently
 from shoal.client.coordinator import MemberId
@@ -24,6 +23,7 @@ from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.options import checkpoint_name
 from shoal.mirroring.model.progress import Progress, Summary
+from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.model.window import WindowClock
 from shoal.mirroring.monitoring.page import Watch
@@ -281,9 +281,9 @@ class _MirrorMaker(Run):
             self._warned.add(sentence)
             self._on_warning(sentence)
 
-    def _hear(self, report: dict[str, Any]) -> None:
-        for each in report["partitions"]:
-            for kind, reason, _, continued in each["incidents"]:
-                if continued and kind == IncidentKind.SEND_FAILURE.value:
-                    self._on_warning(reason)
+    def _hear(self, report: TaskReport) -> None:
+        for each in report.partitions:
+            for incident in each.counters.incidents:
+                if incident.continued and incident.kind is IncidentKind.SEND_FAILURE:
+                    self._on_warning(incident.reason)
         self._metrics.apply(report)

@@ -103,7 +103,8 @@ class SliceReader(DataSourceStreamReader):
                     report({"starts": starts})
                 if self._planner.left_out or self._planner.gone:
                     left_out = self._planner.left_out | self._planner.gone
-                    report(left_out_report(left_out, deal_anew=bool(self._planner.left_out)))
+                    again = bool(self._planner.left_out)
+                    report(left_out_report(left_out, deal_anew=again).to_json_object())
         except Stopped:
             return []  # what is not copied now is planned by the next process
         self._without_lanes = None if lanes else plan

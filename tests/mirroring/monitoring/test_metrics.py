@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from shoal.mirroring.control import Uncontrolled
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.offset_map import AcknowledgedRun
 from shoal.mirroring.model.progress import HeldBack, PartitionIncident
+from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.monitoring.partition_metrics import PartitionState
 from shoal.topic_partition import TopicPartition
@@ -168,7 +170,7 @@ def test_largest_lag_in_time_includes_that_of_a_stopped_partition(clock: Clock) 
 def test_each_partition_is_in_one_state_and_states_add_up() -> None:
     metrics = Metrics()
     metrics.expect({}, {TopicPartition("topic", 9): 5})
-    done = {"source_offset": 10, "end_offset": 10}
+    done: dict[str, Any] = {"source_offset": 10, "end_offset": 10}
     metrics.apply(report(TopicPartition("topic", 2), **done))
     metrics.apply(report(TopicPartition("topic", 3), **done, waiting_for="a leader"))
     metrics.apply(report(TopicPartition("topic", 4), **done, stopped=[10, "because"]))
@@ -320,9 +322,9 @@ def test_what_was_taken_of_the_partitions_stays_as_it_was() -> None:
     metrics = Metrics()
     metrics.apply(report())
     before, version = metrics.partitions(), metrics.version
-    metrics.apply({**report(), "partitions": []})
+    metrics.apply(replace(report(), partitions=()))
     nothing_new: dict[str, Any] = {"decisions": {}, "records": 0, "bytes_in": 0, "bytes_out": 0, "retries": 0}
-    metrics.apply(report(**nothing_new) | {"pid_host": "other:1"})
+    metrics.apply(report(**nothing_new, process={"pid_host": "other:1"}))
     assert metrics.version == version
     assert metrics.partitions()[FIRST].process == "other:1"
     metrics.apply(report())
@@ -361,8 +363,8 @@ def test_what_a_task_knows_of_a_position_is_not_overruled_by_the_driver() -> Non
 def test_workers_that_are_silent_are_left_out(clock: Clock) -> None:
     metrics = Metrics()
     metrics.apply(report())
-    metrics.apply(report() | {"pid_host": "other:1", "cpu_s": 2.0})
-    metrics.apply(report() | {"rss_bytes": 800})
+    metrics.apply(report(process={"pid_host": "other:1", "cpu_s": 2.0}))
+    metrics.apply(report(process={"rss_bytes": 800}))
     usages = {each.name: (each.cpu_s, each.rss_bytes) for each in metrics.workers()}
     assert usages == {WORKER: (1.0, 800), "other:1": (2.0, 900)}
     clock.now += 200
@@ -420,8 +422,8 @@ def test_a_lane_s_reports_are_what_the_registry_takes(brokers: TwoBrokers, histo
     metrics = Metrics()
 
     class Reporting(Uncontrolled):
-        def report(self, message: dict[str, Any]) -> None:
-            metrics.apply(message)
+        def report(self, report: TaskReport) -> None:
+            metrics.apply(report)
 
     brokers.run(control=Reporting())
     progress = metrics.progress()

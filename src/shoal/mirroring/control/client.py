@@ -18,6 +18,7 @@ from ...errors import BrokerError, Stopped
 from ...printable import logger
 from ...topic_partition import TopicPartition
 from ..model.processes import process_name
+from ..model.reports import TaskReport
 from ..model.window import WindowPlan
 from .handover import Handover
 from .protocol import (
@@ -89,8 +90,8 @@ class Control(Protocol):
     def membership(self) -> MemberId:
         """Who commits, for the moment."""
 
-    def report(self, message: dict[str, Any]) -> None:
-        """Tell the driver, from any thread; what cannot be told is dropped."""
+    def report(self, report: TaskReport) -> None:
+        """Send a report to the driver, from any thread; drop it if the driver is gone."""
 
     def wait(self, seconds: float) -> None:
         """Wait, but not longer than until a stop is requested or the driver is gone."""
@@ -172,13 +173,13 @@ class Uncontrolled:
     def membership(self) -> MemberId:
         return MemberId()
 
-    def report(self, message: dict[str, Any]) -> None:
-        """Nobody listens; what cannot be made good is in the log of the task."""
-        for each in message.get("partitions", ()):
-            for kind, reason, lost, continued in each["incidents"]:
-                if continued:
-                    name = f"{each['topic']}-{each['partition']}"
-                    _log.warning("%s went on after %s (lost: %s): %s", name, kind, lost, reason)
+    def report(self, report: TaskReport) -> None:
+        """Write incidents to the task's log: there is no driver."""
+        for each in report.partitions:
+            for incident in each.counters.incidents:
+                if incident.continued:
+                    kind, lost, reason = incident.kind.value, incident.lost, incident.reason
+                    _log.warning("%s went on after %s (lost: %s): %s", each.partition, kind, lost, reason)
 
     def wait(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -315,7 +316,7 @@ class ControlConnection:
         return Stopped("the driver is gone: nothing more is produced")
 
     def take(self, partitions: Sequence[TopicPartition]) -> Handover:
-        self.report({"takes": partitions})
+        self._send({"takes": partitions})
         with self._changed:
             self._changed.wait_for(lambda: self._handover is not None or self._orphan)
             handover, self._handover = self._handover, None
@@ -326,7 +327,10 @@ class ControlConnection:
     def membership(self) -> MemberId:
         return self._membership
 
-    def report(self, message: dict[str, Any]) -> None:
+    def report(self, report: TaskReport) -> None:
+        self._send(report.to_json_object())
+
+    def _send(self, message: dict[str, Any]) -> None:
         with contextlib.suppress(OSError), self._sending:
             self._socket.sendall(line({**message, "clock_s": lease_clock_s()}))
 

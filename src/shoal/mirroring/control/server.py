@@ -19,7 +19,7 @@ from ...net.listener import Listener
 from ...printable import logger
 from ...topic_partition import TopicPartition
 from ..model.position import MirrorPosition
-from ..model.reports import left_out_report
+from ..model.reports import TaskReport, left_out_report
 from ..model.window import WindowClock, WindowPlan
 from .attempts import Attempt, Attempts
 from .clock import ReferenceClock
@@ -62,7 +62,7 @@ class ControlServer:
         self,
         host: str,
         token: str,
-        on_report: Callable[[dict[str, Any]], None],
+        on_report: Callable[[TaskReport], None],
         letter: str = "",
         *,
         slices: WindowClock | None = None,
@@ -77,7 +77,7 @@ class ControlServer:
         Args:
             host: Where.
             token: What a task must say first.
-            on_report: Told what a task did.
+            on_report: Receives each report.
             letter: Handed to who asks for the credentials: they are sealed in it.
             slices: When tasks are to end; None where they end with their work.
             on_plan: Says what the next slice is to copy.
@@ -181,20 +181,21 @@ class ControlServer:
         if "takes" in said:
             self._take(attempt, [partition_of(each) for each in said["takes"]])
             return
-        self._handovers.leave(said.get("leaves", ()), attempt)
-        if said.get("deal_anew"):
+        report = TaskReport.from_json_object(said)
+        self._handovers.leave(report.leaves, attempt)
+        if report.deal_anew:
             self.end_slice()
-        if said.get("aligns"):
+        if report.aligns:
             with self._changed:
                 if self._slices and self._slices.prolong(for_ever=True):
                     self._tell_all()
-        if said.get("idle"):
+        if report.is_idle:
             self._hear_idle(attempt)
-        self._report(said)
+        self._report(report)
 
-    def _report(self, said: dict[str, Any]) -> None:
+    def _report(self, report: TaskReport) -> None:
         try:
-            self._on_report(said)
+            self._on_report(report)
         except Exception:
             # Somebody's callback: the task that reports has no part in it, and goes on.
             _log.exception("a report of a task could not be handled")
@@ -227,7 +228,7 @@ class ControlServer:
     ) -> None:
         waits_s = max(each.lease_s for each in rivals)
         reason = f"an older attempt of its task to end, which may write for {waits_s:.0f} s more"
-        self._report(left_out_report(dict.fromkeys(asked, reason), deal_anew=False))
+        self._report(left_out_report(dict.fromkeys(asked, reason)))
         with self._changed:
             while self._may_wait(attempt) and any(each.lease_s for each in rivals):
                 self._changed.wait(_FENCE_LOOK_S)

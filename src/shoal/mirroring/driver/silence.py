@@ -43,4 +43,4 @@ class Silence:
             "executors that do not start, and check that tasks reach the driver's control port "
             f"{self._control.address[1]}"
         )
-        self._metrics.apply(left_out_report(dict.fromkeys(partitions, "a task"), deal_anew=False))
+        self._metrics.apply(left_out_report(dict.fromkeys(partitions, "a task")))

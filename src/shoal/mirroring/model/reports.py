@@ -1,18 +1,24 @@
-"""What the driver hears of partitions that no task reports."""
+"""
+The reports of tasks to the driver, and of the driver to its own metrics.
+
+A :class:`TaskReport` is one line of JSON on the control connection; its keys are in ``to_json_object``.
+Counts are since the last report of the same task, everything else is as of now. Driver and tasks have the
+same version of shoal, so no report has to be read in an older layout.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import PartitionStopped
 from ...records import Decision
 from ...topic_partition import TopicPartition
-from .incidents import Incident
+from .incidents import Incident, IncidentKind
 
-__all__ = ["Counters", "left_out_report", "stop_of", "stopped_report", "waiting_report"]
+__all__ = ["Counters", "PartitionReport", "ProcessReport", "TaskReport", "left_out_report", "stopped_report"]
 
 
 @dataclass(slots=True)
@@ -44,53 +50,169 @@ class Counters:
         return bool(self.records or self.bytes_in or self.retries or self.decisions or self.incidents)
 
 
-def stop_of(stopped: PartitionStopped) -> list[Any]:
-    """Return a stop as a report has it: offset, reason, next record, and if time can heal it."""
-    return [stopped.offset, stopped.reason, stopped.unmirrored_from, stopped.can_heal]
+@dataclass(frozen=True, slots=True)
+class PartitionReport:
+    """
+    A report of one partition.
 
+    Attributes:
+        partition: The source's partition.
+        source_offset: The next source offset to mirror; None if the task does not know it.
+        end_offset: The end of what there is to mirror; None if the task does not know it.
+        committed_offset: Of the task's last commit; None before the first.
+        newest_ms: The newest timestamp that was acknowledged last; None if the task does not know it.
+        waiting_for: The reason why the partition waits; None if it does not.
+        commit_waits_for: The reason why its position is not committed; None if it is.
+        held_back: The number of offsets that open transactions hold back; None if that is not news.
+        stopped: Why the partition stopped, if the report is the first of this stop.
+        counters: The counts since the last report.
 
-def waiting_report(partition: TopicPartition, waiting_for: str | None) -> dict[str, Any]:
-    """Say of a partition what it waits for, and nothing else."""
-    return {
-        "topic": partition.topic,
-        "partition": partition.partition,
-        "source_offset": None,
-        "end_offset": None,
-        "committed_offset": None,
-        "newest_ms": None,
-        "waiting_for": waiting_for,
-        "commit_waits_for": None,
-        "stopped": None,
-        "decisions": {},
-        "records": 0,
-        "bytes_in": 0,
-        "bytes_out": 0,
-        "retries": 0,
-        "runs": [],
-        "incidents": [],
-    }
+    """
 
+    partition: TopicPartition
+    source_offset: int | None = None
+    end_offset: int | None = None
+    committed_offset: int | None = None
+    newest_ms: int | None = None
+    waiting_for: str | None = None
+    commit_waits_for: str | None = None
+    held_back: int | None = None
+    stopped: PartitionStopped | None = None
+    counters: Counters = field(default_factory=Counters)
 
-def left_out_report(reasons: Mapping[TopicPartition, str], *, deal_anew: bool) -> dict[str, Any]:
-    """Say what the planner had to leave out, why, and whether it may soon be there; of no task's process."""
-    partitions = [waiting_report(partition, reason) for partition, reason in reasons.items()]
-    return {
-        "partitions": partitions,
-        "bytes_in": 0,
-        "cpu_s": 0.0,
-        "peak_rss_bytes": 0,
-        "deal_anew": deal_anew,
-    }
-
-
-def stopped_report(stops: Mapping[TopicPartition, tuple[PartitionStopped, Incident]]) -> dict[str, Any]:
-    """Report partitions that the driver stops by itself; of no task's process."""
-    partitions = [
-        {
-            **waiting_report(partition, None),
-            "stopped": stop_of(stopped),
-            "incidents": [[incident.kind.value, incident.reason, incident.lost, incident.continued]],
+    def to_json_object(self) -> dict[str, Any]:
+        stopped, counters = self.stopped, self.counters
+        return {
+            "topic": self.partition.topic,
+            "partition": self.partition.partition,
+            "source_offset": self.source_offset,
+            "end_offset": self.end_offset,
+            "committed_offset": self.committed_offset,
+            "newest_ms": self.newest_ms,
+            "waiting_for": self.waiting_for,
+            "commit_waits_for": self.commit_waits_for,
+            "held_back": self.held_back,
+            "stopped": stopped
+            and [stopped.offset, stopped.reason, stopped.unmirrored_from, stopped.can_heal],
+            "decisions": {decision.value: count for decision, count in counters.decisions.items()},
+            "records": counters.records,
+            "bytes_in": counters.bytes_in,
+            "bytes_out": counters.bytes_out,
+            "retries": counters.retries,
+            "runs": counters.runs,
+            "incidents": [
+                [each.kind.value, each.reason, each.lost, each.continued] for each in counters.incidents
+            ],
         }
-        for partition, (stopped, incident) in stops.items()
-    ]
-    return {"partitions": partitions, "bytes_in": 0, "cpu_s": 0.0, "peak_rss_bytes": 0}
+
+    @classmethod
+    def from_json_object(cls, values: Mapping[str, Any]) -> PartitionReport:
+        partition = TopicPartition(values["topic"], values["partition"])
+        return cls(
+            partition,
+            values["source_offset"],
+            values["end_offset"],
+            values["committed_offset"],
+            values["newest_ms"],
+            values["waiting_for"],
+            values["commit_waits_for"],
+            values["held_back"],
+            PartitionStopped(*partition, *values["stopped"]) if values["stopped"] else None,
+            Counters(
+                values["records"],
+                values["bytes_in"],
+                values["bytes_out"],
+                values["retries"],
+                Counter({Decision(name): count for name, count in values["decisions"].items()}),
+                values["runs"],
+                [Incident(IncidentKind(kind), *rest) for kind, *rest in values["incidents"]],
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessReport:
+    """
+    The resources of a task's process.
+
+    Attributes:
+        name: Its name, as ``host:pid``.
+        cpu_s: User and system time since the last report.
+        rss_bytes: Its memory.
+        peak_rss_bytes: The most memory that it had.
+
+    """
+
+    name: str
+    cpu_s: float
+    rss_bytes: int
+    peak_rss_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """
+    A report of one task.
+
+    Attributes:
+        partitions: The partitions with news.
+        bytes_in: Fetched from the source, since the last report.
+        process: The task's process; None for a report of the planner or the driver.
+        is_idle: Whether nothing happens, so that the micro-batch may go on.
+        aligns: Whether an alignment takes long, and the micro-batch must not end before it.
+        deal_anew: Whether the partitions should be dealt to tasks again.
+        leaves: Positions for the next tasks (``InheritedPosition.to_json_object``).
+
+    """
+
+    partitions: Sequence[PartitionReport] = ()
+    bytes_in: int = 0
+    process: ProcessReport | None = None
+    is_idle: bool = False
+    aligns: bool = False
+    deal_anew: bool = False
+    leaves: Sequence[list[Any]] = ()
+
+    def to_json_object(self) -> dict[str, Any]:
+        process = self.process
+        flags = {"idle": self.is_idle, "aligns": self.aligns, "deal_anew": self.deal_anew}
+        return {
+            "partitions": [each.to_json_object() for each in self.partitions],
+            "bytes_in": self.bytes_in,
+            "cpu_s": process.cpu_s if process else 0.0,
+            "peak_rss_bytes": process.peak_rss_bytes if process else 0,
+            **({"rss_bytes": process.rss_bytes, "pid_host": process.name} if process else {}),
+            **{name: True for name, flag in flags.items() if flag},
+            **({"leaves": self.leaves} if self.leaves else {}),
+        }
+
+    @classmethod
+    def from_json_object(cls, values: Mapping[str, Any]) -> TaskReport:
+        name = values.get("pid_host")
+        return cls(
+            [PartitionReport.from_json_object(each) for each in values["partitions"]],
+            values["bytes_in"],
+            None
+            if name is None
+            else ProcessReport(name, values["cpu_s"], values["rss_bytes"], values["peak_rss_bytes"]),
+            values.get("idle", False),
+            values.get("aligns", False),
+            values.get("deal_anew", False),
+            values.get("leaves", ()),
+        )
+
+
+def left_out_report(reasons: Mapping[TopicPartition, str], *, deal_anew: bool = False) -> TaskReport:
+    """Return a report of partitions that no task copies for now, with the reasons."""
+    partitions = [PartitionReport(partition, waiting_for=reason) for partition, reason in reasons.items()]
+    return TaskReport(partitions, deal_anew=deal_anew)
+
+
+def stopped_report(stops: Mapping[TopicPartition, tuple[PartitionStopped, Incident]]) -> TaskReport:
+    """Return a report of partitions that the driver stops by itself."""
+    return TaskReport(
+        [
+            PartitionReport(partition, stopped=stopped, counters=Counters(incidents=[incident]))
+            for partition, (stopped, incident) in stops.items()
+        ]
+    )

@@ -13,7 +13,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ...errors import PartitionStopped
 from ...topic_partition import TopicPartition
@@ -21,6 +21,7 @@ from ..model.incidents import IncidentKind
 from ..model.offset_map import AcknowledgedRun
 from ..model.processes import ProcessRole, ProcessUsage
 from ..model.progress import HeldBack, PartitionIncident, Phase, Progress, lost_of
+from ..model.reports import PartitionReport, ProcessReport, TaskReport
 from .partition_metrics import DROPS, PartitionMetrics, PartitionState
 
 __all__ = ["Metrics", "PartitionMetrics", "PartitionState"]
@@ -142,43 +143,45 @@ class Metrics:
             for partition in partitions:
                 self._drop(partition)
 
-    def apply(self, report: Mapping[str, Any]) -> None:
-        """Add a task's report (its shape: ``lane._Lane._report``)."""
+    def apply(self, report: TaskReport) -> None:
+        """Add a report."""
         monotonic, now = time.monotonic(), time.time()
-        process = report.get("pid_host")
+        process = report.process
         with self._lock:
-            self._bytes_in += report["bytes_in"]
-            self.task_cpu_s += report["cpu_s"]
-            self.task_peak_rss_bytes = max(self.task_peak_rss_bytes, report["peak_rss_bytes"])
+            self._bytes_in += report.bytes_in
             if process is not None:  # else it is the planner's
                 self._heard = (self._heard[0] if self._heard else monotonic, monotonic)
                 self._enter(Phase.COPYING)
-                self._apply_worker(process, report["cpu_s"], report["rss_bytes"], now)
-            for each in report["partitions"]:
-                self._apply_partition(each, process, now)
+                self.task_cpu_s += process.cpu_s
+                self.task_peak_rss_bytes = max(self.task_peak_rss_bytes, process.peak_rss_bytes)
+                self._apply_worker(process, now)
+            for each in report.partitions:
+                self._apply_partition(each, process.name if process else None, now)
         if self._on_run:
-            for each in report["partitions"]:
-                for run in each["runs"]:
-                    self._on_run(TopicPartition(each["topic"], each["partition"]), AcknowledgedRun(*run))
+            for each in report.partitions:
+                for run in each.counters.runs:
+                    self._on_run(each.partition, AcknowledgedRun(*run))
 
-    def _apply_worker(self, process: str, cpu_s: float, rss_bytes: int, now: float) -> None:
-        worker = self._workers.setdefault(process, _Worker())
-        worker.cpu_s += cpu_s
-        worker.rss_bytes = rss_bytes
+    def _apply_worker(self, process: ProcessReport, now: float) -> None:
+        worker = self._workers.setdefault(process.name, _Worker())
+        worker.cpu_s += process.cpu_s
+        worker.rss_bytes = process.rss_bytes
         worker.heard_at = self._last_report_at = now
         # Spark starts new ones for months; those that ended are let go.
         gone = [name for name, each in self._workers.items() if each.heard_at < now - _WORKER_SILENCE_S]
         for name in gone:
             del self._workers[name]
 
-    def _apply_partition(self, report: Mapping[str, Any], process: str | None, now: float) -> None:
-        partition = TopicPartition(report["topic"], report["partition"])
-        self._records += report["records"]
-        self._bytes_out += report["bytes_out"]
-        self._retries += report["retries"]
-        self._decisions.update(report["decisions"])
-        for each in report["incidents"]:
-            self._add(PartitionIncident(str(partition), *each))
+    def _apply_partition(self, report: PartitionReport, process: str | None, now: float) -> None:
+        partition, counters = report.partition, report.counters
+        self._records += counters.records
+        self._bytes_out += counters.bytes_out
+        self._retries += counters.retries
+        self._decisions.update({each.value: count for each, count in counters.decisions.items()})
+        for each in counters.incidents:
+            self._add(
+                PartitionIncident(str(partition), each.kind.value, each.reason, each.lost, each.continued)
+            )
         self._set(partition, self._partitions.get(partition, PartitionMetrics()).after(report, process, now))
 
     def _add(self, incident: PartitionIncident) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ...errors import PartitionStopped
 from ...records import Decision
+from ..model.reports import PartitionReport
 
 __all__ = ["DROPS", "PartitionMetrics", "PartitionState", "newer"]
 
@@ -175,42 +176,40 @@ class PartitionMetrics:
         source_offset = newer(self.source_offset, position)
         return replace(self, source_offset=source_offset, end_offset=end).seen_at(now, held_back)
 
-    def after(self, report: Mapping[str, Any], process: str | None, now: float) -> PartitionMetrics:
-        """Return what a task's report (its shape: ``reports.partition_report``) makes of it."""
-        decisions = report["decisions"]
-        newest_ms = report["newest_ms"]
+    def after(self, report: PartitionReport, process: str | None, now: float) -> PartitionMetrics:
+        """Return these metrics with a report added."""
+        counters, newest_ms = report.counters, report.newest_ms
+        decisions = {each.value: count for each, count in counters.decisions.items()}
         if newest_ms is not None and not 0 <= newest_ms / 1000 <= now + _CLOCK_SKEW_S:
             newest_ms = None
-        committed = newer(report["committed_offset"], self.committed_offset)
-        stopped = None
-        if report["stopped"]:
-            stopped = PartitionStopped(report["topic"], report["partition"], *report["stopped"])
+        committed = newer(report.committed_offset, self.committed_offset)
         return (
             replace(
                 self,
-                source_offset=newer(report["source_offset"], self.source_offset),
+                source_offset=newer(report.source_offset, self.source_offset),
                 end_offset=self._end_after(report),
                 committed_offset=committed,
                 committed_at=self.committed_at if committed == self.committed_offset else now,
                 newest_ms=newer(newest_ms, self.newest_ms),
-                records=self.records + report["records"],
-                bytes_in=self.bytes_in + report["bytes_in"],
-                bytes_out=self.bytes_out + report["bytes_out"],
+                records=self.records + counters.records,
+                bytes_in=self.bytes_in + counters.bytes_in,
+                bytes_out=self.bytes_out + counters.bytes_out,
                 decisions=_sum(self.decisions, decisions) if decisions else self.decisions,
-                retries=self.retries + report["retries"],
-                waiting_for=report["waiting_for"],
-                commit_waits_for=report["commit_waits_for"],
+                retries=self.retries + counters.retries,
+                waiting_for=report.waiting_for,
+                commit_waits_for=report.commit_waits_for,
                 process=newer(process, self.process),
             )
-            ._stopped_or_healed(stopped, report["source_offset"])
-            .seen_at(now, report.get("held_back"), moved=report["end_offset"] != self.end_offset)
+            ._stopped_or_healed(report.stopped, report.source_offset)
+            .seen_at(now, report.held_back, moved=report.end_offset != self.end_offset)
         )
 
-    def _end_after(self, report: Mapping[str, Any]) -> int | None:
+    def _end_after(self, report: PartitionReport) -> int | None:
         """Return the end that a report has; a task at work has found its position in the source's log."""
-        end, position = newer(report["end_offset"], self.end_offset), report["source_offset"]
-        is_at_work = position is not None and not report["waiting_for"] and not report["stopped"]
-        return max(end, position) if is_at_work and end is not None else end
+        end, position = newer(report.end_offset, self.end_offset), report.source_offset
+        if end is None or position is None or report.waiting_for or report.stopped:
+            return end
+        return max(end, position)
 
     def _stopped_or_healed(self, stopped: PartitionStopped | None, position: int | None) -> PartitionMetrics:
         """Return it stopped; or healed, if it was tried again and has moved, or has nothing left to do."""

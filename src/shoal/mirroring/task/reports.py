@@ -1,16 +1,14 @@
-"""What a task tells the driver: counts since its last report, and where each partition stands."""
+"""Reports of a task's partitions and of its process, each with what is new since the one before."""
 
 from __future__ import annotations
 
 import resource
-from collections.abc import Mapping
-from typing import Any
 
 import psutil
 
 from ...errors import PartitionStopped
 from ..model.processes import process_name
-from ..model.reports import stop_of
+from ..model.reports import PartitionReport, ProcessReport
 from .partition import PartitionCopy
 
 __all__ = ["PartitionReporter", "ProcessUse"]
@@ -27,7 +25,7 @@ class PartitionReporter:
         """Report a partition again, even if nothing is new; from any thread."""
         self._last.pop(copy, None)
 
-    def take(self, copy: PartitionCopy) -> dict[str, Any] | None:
+    def take(self, copy: PartitionCopy) -> PartitionReport | None:
         """Take a partition's counts since the last report; return None if there is nothing new to report."""
         state = copy.state
         standing = (
@@ -48,47 +46,33 @@ class PartitionReporter:
         is_news = stopped is None or stopped is not self._stops.get(copy)
         if stopped is not None:
             self._stops[copy] = stopped
-        counters = copy.take_counters()
-        return {
-            "topic": copy.source.topic,
-            "partition": copy.source.partition,
-            "source_offset": copy.pair.source_offset if copy.pair and is_news else None,
-            "end_offset": copy.known_end_offset if is_news else None,
-            "committed_offset": copy.committed_offset,
-            "newest_ms": copy.newest_ms,
-            "waiting_for": state.waiting_for,
-            "commit_waits_for": copy.commit_waits_for,
-            "held_back": copy.held_back,
-            "stopped": stop_of(stopped) if stopped and is_news else None,
-            "decisions": {decision.value: count for decision, count in counters.decisions.items()},
-            "records": counters.records,
-            "bytes_in": counters.bytes_in,
-            "bytes_out": counters.bytes_out,
-            "retries": counters.retries,
-            "runs": counters.runs,
-            "incidents": [
-                [each.kind.value, each.reason, each.lost, each.continued] for each in counters.incidents
-            ],
-        }
+        return PartitionReport(
+            copy.source,
+            copy.pair.source_offset if copy.pair and is_news else None,
+            copy.known_end_offset if is_news else None,
+            copy.committed_offset,
+            copy.newest_ms,
+            state.waiting_for,
+            copy.commit_waits_for,
+            copy.held_back,
+            stopped if is_news else None,
+            copy.take_counters(),
+        )
 
 
 class ProcessUse:
-    """What this process uses: CPU since the last report, and memory."""
+    """The resources of this process: CPU since the last report, and memory."""
 
     def __init__(self) -> None:
         self._process = psutil.Process()
         self._name = process_name()
         self._cpu_s = _cpu_seconds()
 
-    def report(self) -> Mapping[str, Any]:
+    def report(self) -> ProcessReport:
         cpu_s = _cpu_seconds()
         used, self._cpu_s = cpu_s - self._cpu_s, cpu_s
-        return {
-            "cpu_s": used,
-            "rss_bytes": self._process.memory_info().rss,
-            "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-            "pid_host": self._name,
-        }
+        peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return ProcessReport(self._name, used, self._process.memory_info().rss, peak_kib * 1024)
 
 
 def _cpu_seconds() -> float:

@@ -12,7 +12,7 @@ import queue
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -23,7 +23,7 @@ from ...errors import PartitionStopped, ShoalError
 from ..control import Control, WorkerControl
 from ..model.copy_options import CopyOptions
 from ..model.ranges import CopyRange
-from ..model.reports import waiting_report
+from ..model.reports import PartitionReport, TaskReport
 from .partition import PartitionCopy
 from .partition_state import State
 from .reports import ProcessUse
@@ -229,14 +229,14 @@ class _Lane:
                 stuck = [copy for copy in list(carrier.copies) if not copy.state.is_over]
                 carrier.report_again(stuck)
                 reason = carrier.waits_for()
-                self._report([waiting_report(copy.source, reason) for copy in stuck], 0)
+                self._report([PartitionReport(copy.source, waiting_for=reason) for copy in stuck], 0)
         if time.monotonic() - self._told_at >= _SIGN_OF_LIFE_S:
             self._report([], 0)
         if self._control.remaining_s < _LAST_MOMENTS_S:
             if any(each.aligns for each in list(self._threads)):
                 self._report([], 0, aligns=True)
             elif all(each.is_quiet for each in self._threads):
-                self._report([], 0, idle=True)
+                self._report([], 0, is_idle=True)
         if not self._dealing_anew and any(carrier.could_be_dealt_anew for carrier in list(self._threads)):
             self._dealing_anew = True
             self._report([], 0, deal_anew=True)
@@ -259,9 +259,9 @@ class _Lane:
 
     # Reporting
 
-    def _report(self, partitions: Sequence[Mapping[str, Any]], bytes_in: int, **more: Any) -> None:
-        """Tell the driver; from any thread."""
+    def _report(self, partitions: Sequence[PartitionReport], bytes_in: int, **more: Any) -> None:
+        """Report to the driver; from any thread."""
         with self._reporting:
             self._told_at = time.monotonic()
-            use = self._process.report()
-        self._control.report({"partitions": partitions, "bytes_in": bytes_in, **use, **more})
+            process = self._process.report()
+        self._control.report(TaskReport(partitions, bytes_in, process, **more))

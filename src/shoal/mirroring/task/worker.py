@@ -30,6 +30,7 @@ from ..assignment import end_offsets
 from ..control import WorkerControl
 from ..control.handover import InheritedPosition
 from ..model.copy_options import CopyOptions
+from ..model.reports import PartitionReport
 from .committer import Commits, can_heal
 from .copy_loop import FETCH_MAX_WAIT_MS, CopyLoop
 from .partition import PartitionCopy
@@ -84,7 +85,7 @@ class LeaderPairWorker:
         destination: Cluster,
         *,
         buffer_bytes: int,
-        report: Callable[[Sequence[Mapping[str, Any]], int], None],
+        report: Callable[[Sequence[PartitionReport], int], None],
         give_away: Callable[[Sequence[PartitionCopy]], None] | None = None,
     ) -> None:
         """

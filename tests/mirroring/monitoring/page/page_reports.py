@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shoal.mirroring.model.ranges import CopyRange
+from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.topic_partition import TopicPartition
 from tests.two_brokers import Watched
@@ -20,9 +21,9 @@ class Told(Watched):
         super().__init__()
         self._metrics = metrics
 
-    def report(self, message: dict[str, Any]) -> None:
-        super().report(message)
-        self._metrics.apply(message)
+    def report(self, report: TaskReport) -> None:
+        super().report(report)
+        self._metrics.apply(report)
 
 
 def expected(ranges: Sequence[CopyRange]) -> Metrics:
@@ -33,10 +34,12 @@ def expected(ranges: Sequence[CopyRange]) -> Metrics:
     return metrics
 
 
-def report_of(*partitions: dict[str, Any], **task: Any) -> dict[str, Any]:
+def report_of(*partitions: dict[str, Any], **task: Any) -> TaskReport:
     """A task's report."""
     known = {"bytes_in": 120_000, "cpu_s": 0.5, "peak_rss_bytes": 90_000_000, "rss_bytes": 80_000_000}
-    return {**known, "pid_host": "executor-1:4242", "partitions": list(partitions), **task}
+    return TaskReport.from_json_object(
+        {**known, "pid_host": "executor-1:4242", "partitions": list(partitions), **task}
+    )
 
 
 def partition_of(topic: str, partition: int, **changes: Any) -> dict[str, Any]:
@@ -56,6 +59,7 @@ def partition_of(topic: str, partition: int, **changes: Any) -> dict[str, Any]:
         "runs": [],
         "waiting_for": None,
         "commit_waits_for": None,
+        "held_back": None,
         "stopped": None,
         "incidents": [],
         **changes,

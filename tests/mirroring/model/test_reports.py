@@ -1,0 +1,103 @@
+"""Reports on the control connection: the keys that driver and tasks agree on, in both directions."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+from shoal.errors import PartitionStopped
+from shoal.mirroring.model.incidents import Incident, IncidentKind
+from shoal.mirroring.model.reports import (
+    Counters,
+    PartitionReport,
+    ProcessReport,
+    TaskReport,
+    left_out_report,
+)
+from shoal.records import Decision
+from shoal.topic_partition import TopicPartition
+
+PARTITION = TopicPartition("topic", 3)
+
+FULL = TaskReport(
+    [
+        PartitionReport(
+            PARTITION,
+            source_offset=7,
+            end_offset=9,
+            committed_offset=5,
+            newest_ms=1_700_000_000_000,
+            waiting_for="a leader",
+            commit_waits_for="a coordinator",
+            held_back=2,
+            stopped=PartitionStopped("topic", 3, 7, "too large", 8, can_heal=False),
+            counters=Counters(
+                records=4,
+                bytes_in=110,
+                bytes_out=100,
+                retries=1,
+                decisions=Counter({Decision.COPY: 2, Decision.DROP_CONTROL: 1}),
+                runs=[[3, 7, 1003]],
+                incidents=[Incident(IncidentKind.SOURCE_RETENTION, "its log begins at 7", 3, continued=True)],
+            ),
+        )
+    ],
+    bytes_in=120,
+    process=ProcessReport("host:7", 0.5, 900, 1000),
+    is_idle=True,
+    aligns=True,
+    deal_anew=True,
+    leaves=[["topic", 3, 7, "", True, 0.0, [1, 1]]],
+)
+
+WIRE = {
+    "partitions": [
+        {
+            "topic": "topic",
+            "partition": 3,
+            "source_offset": 7,
+            "end_offset": 9,
+            "committed_offset": 5,
+            "newest_ms": 1_700_000_000_000,
+            "waiting_for": "a leader",
+            "commit_waits_for": "a coordinator",
+            "held_back": 2,
+            "stopped": [7, "too large", 8, False],
+            "decisions": {"copied": 2, "dropped: control": 1},
+            "records": 4,
+            "bytes_in": 110,
+            "bytes_out": 100,
+            "retries": 1,
+            "runs": [[3, 7, 1003]],
+            "incidents": [["source-retention", "its log begins at 7", 3, True]],
+        }
+    ],
+    "bytes_in": 120,
+    "cpu_s": 0.5,
+    "peak_rss_bytes": 1000,
+    "rss_bytes": 900,
+    "pid_host": "host:7",
+    "idle": True,
+    "aligns": True,
+    "deal_anew": True,
+    "leaves": [["topic", 3, 7, "", True, 0.0, [1, 1]]],
+}
+
+
+def test_task_report_full_has_these_keys_on_the_wire() -> None:
+    assert FULL.to_json_object() == WIRE
+
+
+def test_task_report_after_the_wire_is_the_same() -> None:
+    assert TaskReport.from_json_object(json.loads(json.dumps(WIRE))).to_json_object() == WIRE
+
+
+def test_left_out_report_after_the_wire_has_no_process() -> None:
+    sent = left_out_report({PARTITION: "no leader"}, deal_anew=True).to_json_object()
+    read = TaskReport.from_json_object(json.loads(json.dumps(sent)))
+    assert read == TaskReport([PartitionReport(PARTITION, waiting_for="no leader")], deal_anew=True)
+
+
+def test_counters_are_news_unless_nothing_was_counted() -> None:
+    assert not Counters()
+    assert Counters(retries=1)
