@@ -17,7 +17,7 @@ from shoal.broker.state import BrokerState
 from shoal.client.connection import Connection
 from shoal.client.produce import ProduceConnection
 from shoal.error_codes import ErrorCode
-from shoal.mirroring.task import copy_loop as route
+from shoal.mirroring.task import refusals
 from shoal.mirroring.task import worker as carrier
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchedPartition, FetchResponse
@@ -590,7 +590,7 @@ PERMANENT: dict[ErrorCode, str] = {
 def test_a_batch_that_the_destination_refuses_stops_its_partition_and_no_other(
     brokers: TwoBrokers, code: ErrorCode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(route, "_UNEXPLAINED_PATIENCE_S", 0.1)
+    monkeypatch.setattr(refusals, "_UNEXPLAINED_PATIENCE_S", 0.1)
     refused, other = brokers.topic("topic", 2)
     refused.plain(1, 2, 3, 1)
     other.plain(*[1] * 10)

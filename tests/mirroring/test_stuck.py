@@ -22,7 +22,7 @@ from shoal.mirroring.control.handover import Handover
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.task import task as lane
 from shoal.mirroring.task.partition import PartitionCopy
-from shoal.mirroring.task.worker import LeaderPairWorker
+from shoal.mirroring.task.worker import LeaderPairWorker, Stop
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from tests.two_brokers import Held, History, RunningLane, TwoBrokers, Watched, second_node, wait_until
@@ -281,7 +281,7 @@ def test_a_carrier_that_nobody_waits_for_any_more_neither_commits_nor_leaves_any
         buffer_bytes=1024 * 1024,
         report=lambda partitions, fetched_bytes: None,
     )
-    disowned.disown()
+    disowned.stop(Stop.DISOWNED)
     with pytest.raises(Stopped):
         disowned.run()
     assert disowned.leaves() == []

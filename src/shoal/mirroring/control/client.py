@@ -99,23 +99,30 @@ class Control(Protocol):
 
 class WorkerControl:
     """
-    What one carrier of a task sees of the control: interruptions are news until it has begun anew.
+    The control as one worker of a task sees it: an interruption is news until the worker has begun again.
 
     Attributes:
-        end_requested: Set it to let this carrier alone end.
-        disowned: Set it where nobody waits for this carrier any more: it neither commits nor produces.
+        is_disowned: Whether nobody waits for this worker any more: it neither commits nor produces.
 
     """
 
     def __init__(self, control: Control) -> None:
         self._control = control
         self._seen = control.interruptions
-        self.end_requested = False
-        self.disowned = False
+        self._end_requested = False
+        self.is_disowned = False
+
+    def request_end(self) -> None:
+        """Let this worker alone end."""
+        self._end_requested = True
+
+    def disown(self) -> None:
+        """Let this worker do nothing more."""
+        self.is_disowned = True
 
     @property
     def stop_requested(self) -> bool:
-        return self.end_requested or self._control.stop_requested
+        return self._end_requested or self._control.stop_requested
 
     @property
     def mirror_ends(self) -> bool:
@@ -141,12 +148,12 @@ class WorkerControl:
         return seen != self._seen
 
     def membership(self) -> MemberId:
-        """Return the task's; raises Stopped where this carrier is disowned: asked for each commit."""
+        """Return the task's membership, for each commit; raises Stopped if this worker is disowned."""
         self._check_owned()
         return self._control.membership()
 
     def _check_owned(self) -> None:
-        if self.disowned:
+        if self.is_disowned:
             raise Stopped("its task has ended without this carrier, which may be in the way of the next one")
 
     def wait(self, seconds: float) -> None:

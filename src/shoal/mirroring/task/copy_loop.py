@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Self
 
 from ...client.cluster import Cluster
 from ...client.config import IsolationLevel
@@ -33,11 +33,11 @@ from ...records import has_several
 from ...topic_partition import TopicPartition
 from ..control import WorkerControl
 from ..model.copy_options import CopyOptions, MultiBatch
-from ..model.incidents import REFUSED_WRITERS, Delivery, Incident, IncidentKind
-from .outbound import OutboundBatch
+from ..model.incidents import Delivery
 from .partition import PartitionCopy
+from .refusals import Reaction, land_elsewhere, refuse
 
-__all__ = ["FETCH_MAX_WAIT_MS", "CopyLoop"]
+__all__ = ["FETCH_MAX_WAIT_MS", "CopyLoop", "Turn"]
 
 #: With small batches a system call costs more than their bytes: several requests
 #: go out together when so few are left that the broker could run out of work.
@@ -57,69 +57,37 @@ _PAUSE_S = 1.0
 #: at once by a restart; clocks differ too, by what `control.clock` could not find out.
 _FORGETTING_MARGIN_MS = 30 * 60 * 1000
 
-#: The broker refused before it wrote anything: ask for the leader, then for the log end, and send again.
-_NOT_WRITTEN = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.REPLICA_NOT_AVAILABLE,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.INCONSISTENT_TOPIC_ID,
-        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-    }
-)
-#: The broker may have written it.
-_PERHAPS_WRITTEN = frozenset(
-    {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.NETWORK_EXCEPTION}
-)
-#: The bytes may have been damaged on their way: worth a second fetch.
-_BYTES_REFUSED = frozenset({ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD})
-#: Once may be our own doing (a lost acknowledgement): the log end decides. Again is somebody else's.
-_SEQUENCE_REFUSED = frozenset(
-    {
-        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
-    }
-)
 
-#: A broker that gives no reason, perhaps for a passing one, is tried again for so long. The outcome is
-#: unknown each time; a batch that the broker never takes must stop its partition in the end.
-_UNEXPLAINED_PATIENCE_S = 60.0
+class Turn(NamedTuple):
+    """
+    What came of one fetch response.
 
-#: A batch that was decoded may be cut into smaller ones.
-_TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+    Attributes:
+        touched: The partitions that the response matters for.
+        fetched_bytes: Of its record sets.
+        several: Whether the destination's leader takes several batches in a request, if the loop asked.
+        is_last: Whether the partitions need connections of different sorts, so that the loop has to end.
 
-#: Of several batches in a request, it may be any one that is meant.
-_ABOUT_ONE_BATCH = _BYTES_REFUSED | {
-    ErrorCode.MESSAGE_TOO_LARGE,
-    ErrorCode.INVALID_TIMESTAMP,
-    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-    ErrorCode.UNKNOWN_SERVER_ERROR,
-}
+    """
 
-_WHAT_TO_DO = {
-    ErrorCode.MESSAGE_TOO_LARGE: "raise max.message.bytes of the destination topic",
-    ErrorCode.RECORD_LIST_TOO_LARGE: "raise segment.bytes of the destination topic",
-    ErrorCode.INVALID_TIMESTAMP: (
-        "widen message.timestamp.before.max.ms and message.timestamp.after.max.ms of the destination topic"
-    ),
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "allow WRITE on the destination topic",
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "allow IDEMPOTENT_WRITE on the destination cluster",
-    ErrorCode.INVALID_PRODUCER_EPOCH: "look for another mirror that writes to this partition",
-}
+    touched: Sequence[PartitionCopy]
+    fetched_bytes: int
+    several: bool | None
+    is_last: bool
 
 
 class CopyLoop:
     """
-    Copies partitions that share a source leader and a destination leader.
+    Copies partitions that share a source leader and a destination leader, for the worker that drives it.
 
-    :meth:`run` returns when each of them is done, stopped, or has left: one
-    that fails leaves at once, and finds its way back by being resumed.
+    A turn is :meth:`receive`, :meth:`take`, :meth:`ask` and :meth:`produce`, in this order, with the worker's
+    decisions in between. After :meth:`produce` nothing is in flight, and the positions are up to date.
+    A partition that fails leaves the loop at once, and comes back with its next alignment.
+
+    A context manager: it closes the connection to the destination's leader. If an exception ends it,
+    partitions with requests in flight have lost track, and the others can go on elsewhere.
+
+    Each method raises Disconnected if a leader is gone, and Stopped or BrokerError if the lease lapsed.
 
     """
 
@@ -134,29 +102,20 @@ class CopyLoop:
         destination: Cluster,
         settings: CopyOptions,
         control: WorkerControl,
-        on_progress: Callable[[int], None],
-        should_yield: Callable[[], bool],
-        look_at_topics: Callable[[], None],
-        look_at_destination: Callable[[Sequence[PartitionCopy]], None],
     ) -> None:
         """
+        Connect to the destination leader.
+
         Args:
             copies: Aligned partitions.
             fetcher: On a connection to their source leader.
-            connect: Opens a connection to their destination leader; closed by :meth:`close`. It is told
-                whether to ask there for several batches (:func:`~shoal.client.multi_batch.marked`).
-            marked: How to connect at first. Only where the sequence of each partition is its offset.
-            source: For what the leader's errors mean.
-            destination: For the leader epochs.
+            connect: Opens a connection to their destination leader; its argument is whether to ask there for
+                several batches (:func:`~shoal.client.multi_batch.marked`).
+            marked: How to connect at first. Only if the sequence of each partition is its offset.
+            source: For the names in messages, and the leader epochs.
+            destination: Likewise.
             settings: Of the mirror.
             control: Asked before each fetch and each request.
-            on_progress: Called with the bytes that were fetched, each time
-                that nothing is in flight and the pairs are up to date.
-            should_yield: Whether others of the lane wait for their turn;
-                asked before each fetch.
-            look_at_topics: Compares the topics of both sides, as they are now, with those that the
-                partitions are aligned with; a partition whose topic is another loses track.
-            look_at_destination: The same for some partitions and at the destination alone.
         """
         self._copies = {copy.source: copy for copy in copies}
         self._by_destination = {copy.destination: copy for copy in copies}
@@ -175,54 +134,56 @@ class CopyLoop:
         self._destination = destination
         self._settings = settings
         self._control = control
-        self._on_progress = on_progress
-        self._should_yield = should_yield
-        self._look_at_topics = look_at_topics
-        self._look_at_destination = look_at_destination
         self._asked_at = 0.0
         #: When batches were sent last to the partitions of topics that are listed by name.
         self._sent_at: dict[PartitionCopy, float] = dict.fromkeys(copies, time.monotonic())
         self._remembered_for_ms = max(0, settings.producer_id_expiration_ms - _FORGETTING_MARGIN_MS)
 
-    @property
-    def found_several(self) -> bool | None:
-        """Whether the destination's leader takes several batches in a request; None where nobody asked."""
-        return any(self._takes_several.values()) if self._takes_several else None
+    def __enter__(self) -> Self:
+        return self
 
-    def close(self) -> None:
-        """Close the connection to the destination's leader."""
-        self._producer.close()
-
-    def run(self) -> None:
-        """
-        Copy until nothing is left to fetch, a stop is requested, or others should have their turn.
-
-        Raises:
-            Disconnected: Either leader is gone. Partitions with requests in
-                flight have lost track; the others can go on elsewhere.
-            Stopped: The lease lapsed; likewise.
-
-        """
-        try:
-            self._ask_for_more()
-            while self._fetcher.is_waiting and not self._control.stop_requested:
-                self._control.check_lease()
-                response = self._fetcher.receive()
-                self._look_after_a_pause()
-                self._find_out(response)
-                touched = self._take(response)
-                if not (self._control.stop_requested or self._must_yield or self._should_yield()):
-                    self._ask_for_more()
-                self._produce_all(touched)
-                self._settle(touched, sum(len(each.record_set) for each in response.partitions))
-        except BaseException:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is not None:
             for copy in self._copies.values():
                 copy.refetch()
-            raise
+        self._producer.close()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a fetch response is on its way."""
+        return self._fetcher.is_waiting
+
+    def receive(self) -> FetchResponse:
+        """Wait for the fetch response; its bytes are valid until the next call."""
+        self._control.check_lease()
+        return self._fetcher.receive()
+
+    @property
+    def was_away(self) -> bool:
+        """
+        Whether so much time has passed since the fetch that a topic may have been created again.
+
+        Then the worker has to look at the topics of both sides before :meth:`take`: the response may be of
+        another topic.
+
+        """
+        return time.monotonic() - self._asked_at > _PAUSE_S
+
+    def take(self, response: FetchResponse) -> Turn:
+        """Decide about everything that a response brings, stamp it, and queue it."""
+        if response.error_code:
+            raise ProtocolError(f"Fetch from {self._source}: error {response.error_code}")
+        several = self._find_out(response)
+        touched = [] if self._must_yield else self._take(response)  # else it is fetched again
+        if self._settings.multi_batch is MultiBatch.REQUIRED:
+            self._hold_back(touched)
+        size = sum(len(each.record_set) for each in response.partitions)
+        return Turn(touched, size, several, self._must_yield)
 
     # Fetching
 
-    def _ask_for_more(self) -> None:
+    def ask(self) -> None:
+        """Send the next fetch, for all partitions that want data."""
         for copy in self._waiting:
             if copy.state.is_due or not copy.wants_data:
                 self._changed[copy] = None
@@ -232,12 +193,6 @@ class CopyLoop:
         # A slice ends together: who waits longer keeps the others from the next one.
         self._fetcher.send(self._control.remaining_s * 1000)
         self._asked_at = time.monotonic()
-
-    def _look_after_a_pause(self) -> None:
-        """Do not take an answer that may be another topic's, or ask for more of it."""
-        if time.monotonic() - self._asked_at > _PAUSE_S:
-            self._look_at_topics()
-            self._changed.update((copy, None) for copy in self._copies.values() if not copy.state.is_aligned)
 
     def _ask(self, copy: PartitionCopy) -> None:
         """Let the next request ask for what follows in a partition, or for nothing of it."""
@@ -259,11 +214,11 @@ class CopyLoop:
                 # Only the answer to the first in a full request says something.
                 self._fetcher.start_over(copy.source)
 
-    def _find_out(self, response: FetchResponse) -> None:
-        """Ask whether requests may have several batches, where an answer brings several and nobody knows."""
+    def _find_out(self, response: FetchResponse) -> bool | None:
+        """Ask whether the broker takes several batches in a request, once a response has several."""
         settings = self._settings
         if settings.multi_batch is MultiBatch.OFF or settings.delivery is not Delivery.EXACTLY_ONCE:
-            return
+            return None
         brings_several = (
             copy.destination
             for each in response.partitions
@@ -276,20 +231,18 @@ class CopyLoop:
             for partition in brings_several
             if partition.topic not in self._takes_several
         }
-        if unknown:
-            # Of all topics at once: each time may take a connection.
-            others = {copy.destination.topic: copy.destination for copy in self._copies.values()}
-            asked = {**others, **unknown}.values()
-            self._takes_several |= self._ask_for_several(
-                [partition for partition in asked if partition.topic not in self._takes_several]
-            )
+        if not unknown:
+            return None
+        # Of all topics at once: each time may take a connection.
+        others = {copy.destination.topic: copy.destination for copy in self._copies.values()}
+        asked = {**others, **unknown}.values()
+        self._takes_several |= self._ask_for_several(
+            [partition for partition in asked if partition.topic not in self._takes_several]
+        )
+        return any(self._takes_several.values())
 
     def _take(self, response: FetchResponse) -> list[PartitionCopy]:
         """Take what an answer brings; return the partitions that it matters for."""
-        if response.error_code:
-            raise ProtocolError(f"Fetch from {self._source}: error {response.error_code}")
-        if self._must_yield:
-            return []  # it is fetched again
         touched = []
         for fetched in response.partitions:
             copy = self._copies.get(TopicPartition(fetched.topic, fetched.partition))
@@ -368,12 +321,34 @@ class CopyLoop:
 
     # Producing
 
-    def _produce_all(self, touched: Sequence[PartitionCopy]) -> None:
-        """Send all that is queued, and wait until nothing is in flight."""
-        if self._settings.multi_batch is MultiBatch.REQUIRED:
-            self._hold_back(touched)
-        if not self._producer.lists_ids:
-            self._look_before_sending(touched)
+    def long_unsent(self, turn: Turn) -> list[PartitionCopy]:
+        """
+        Return the partitions whose topic may have been created again since the last request to it.
+
+        Requests that list topics by name would write to the new one, so the worker has to look at the
+        destination's topics before :meth:`produce`. Topic ids (Produce v13) need no look.
+
+        """
+        if self._producer.lists_ids:
+            return []
+        now = time.monotonic()
+        queued = [copy for copy in turn.touched if copy.outbound.queue]
+        unsent = [copy for copy in queued if now - self._sent_at[copy] > _PAUSE_S]
+        self._sent_at.update(dict.fromkeys(queued, now))
+        return unsent
+
+    def drop_lost(self, copies: Iterable[PartitionCopy]) -> None:
+        """Ask no more for those of some partitions that lost track since."""
+        self._changed.update((copy, None) for copy in copies if not copy.state.is_aligned)
+
+    def produce(self, turn: Turn) -> None:
+        """Send everything queued, wait until nothing is in flight, and bring the positions up to date."""
+        self._send_all(turn.touched)
+        for copy in turn.touched:
+            if copy.state.is_aligned:
+                copy.settle(self._destination.partition(copy.destination).leader_epoch)
+
+    def _send_all(self, touched: Sequence[PartitionCopy]) -> None:
         ready = deque(copy for copy in touched if copy.outbound.queue)
         while True:
             if self._producer.in_flight <= _REFILL_AT:
@@ -382,15 +357,6 @@ class CopyLoop:
                 return
             for partition, outcome in self._producer.receive().items():
                 self._acknowledge(self._by_destination[partition], outcome)
-
-    def _look_before_sending(self, copies: Sequence[PartitionCopy]) -> None:
-        """Do not send by name to a topic that may have been created again since the last request to it."""
-        now = time.monotonic()
-        paused = [copy for copy in copies if copy.outbound.queue and now - self._sent_at[copy] > _PAUSE_S]
-        if paused:
-            self._look_at_destination(paused)
-            self._changed.update((copy, None) for copy in paused if not copy.state.is_aligned)
-        self._sent_at.update((copy, now) for copy in copies if copy.outbound.queue)
 
     def _hold_back(self, copies: Sequence[PartitionCopy]) -> None:
         """Where several batches in a request are required, send none where they are not taken."""
@@ -463,111 +429,14 @@ class CopyLoop:
             return  # an earlier request failed: the alignment finds out what became of this one
         batches = in_flight[0]
         if answer.error_code:
-            self._destination_refuses(copy, batches, answer)
+            reaction = refuse(copy, batches, answer, self._destination, self._settings)
+            if reaction is Reaction.SEND_ONE_BY_ONE:
+                # Or the broker was restarted without its agent: whether it takes several is asked again, too.
+                self._takes_several.pop(copy.destination.topic, None)
         elif answer.base_offset == batches[0].destination_offset:
             # One offset is answered for all of them: they are written together, in a row.
             copy.acknowledge()
         else:
-            self._landed_elsewhere(copy, batches, answer.base_offset)
+            land_elsewhere(copy, batches, answer.base_offset, self._destination, self._settings)
         if not copy.state.is_aligned:
             self._changed[copy] = None
-
-    def _landed_elsewhere(
-        self, copy: PartitionCopy, batches: Sequence[OutboundBatch], base_offset: int
-    ) -> None:
-        outgoing = batches[0]
-        expected = outgoing.destination_offset
-        is_later = base_offset > expected
-        kind = IncidentKind.FOREIGN_RECORDS if is_later else IncidentKind.DESTINATION_LOSS
-        why = "somebody else writes to this partition" if is_later else "the destination lost its tail"
-        incident = Incident(
-            kind,
-            f"the batch at source offset {outgoing.source_start} landed at offset {base_offset} of "
-            f"{copy.destination} on {self._destination} instead of {expected}: {why}",
-        )
-        shared = self._settings.delivery is Delivery.AT_LEAST_ONCE
-        if not shared and kind not in self._settings.continue_on:
-            copy.stop_for(incident)
-        elif not is_later:
-            # It may be the answer to an older batch that the broker took for the same: nothing was
-            # written then. Resuming finds out what is there.
-            copy.lose_track()
-            copy.wait(incident.reason)
-        else:
-            if not shared:
-                copy.count_incidents([replace(incident, continued=True)])
-            copy.displace(base_offset - expected)
-            copy.acknowledge()
-
-    def _destination_refuses(
-        self, copy: PartitionCopy, batches: Sequence[OutboundBatch], answer: ProduceOutcome
-    ) -> None:
-        outgoing = batches[0]
-        count = sum(each.batches_count for each in batches)
-        code = ErrorCode.of(answer.error_code)
-        named = named_code(answer.error_code) + (f" ({answer.error_message})" if answer.error_message else "")
-        if code in _NOT_WRITTEN or code in _PERHAPS_WRITTEN:
-            copy.lose_track()
-            copy.wait(f"{copy.destination} on {self._destination}: {named}")
-        elif count > 1 and code is ErrorCode.RECORD_LIST_TOO_LARGE:
-            copy.send_fewer()
-            copy.wait(
-                f"{self._destination} takes not so many batches in a request ({named}); fewer follow", 0
-            )
-        elif count > 1 and code in _ABOUT_ONE_BATCH:
-            # Or the broker was restarted without its agent: whether it takes several is asked again, too.
-            self._takes_several.pop(copy.destination.topic, None)
-            copy.send_one_by_one(batches)
-            copy.wait(
-                f"{self._destination} refuses {count} batches in a request with {named}; "
-                "they follow one by one",
-                0,
-            )
-        elif copy.can_send_apart(outgoing) and code in _ABOUT_ONE_BATCH - _TOO_LARGE:
-            copy.send_one_by_one(batches)
-            copy.wait(f"{self._destination} refuses joined batches with {named}; they follow apart", 0)
-        elif code in _BYTES_REFUSED and self._leaves_out and copy.is_suspect(outgoing.source_start):
-            self._leave_out(copy, batches, named)
-        elif code in _BYTES_REFUSED or code in _SEQUENCE_REFUSED or code is ErrorCode.UNKNOWN_SERVER_ERROR:
-            what = (
-                f"{self._destination} refuses the batch at source offset {outgoing.source_start} with {named}"
-            )
-            is_explained = code is not ErrorCode.UNKNOWN_SERVER_ERROR
-            copy.lose_track()
-            copy.suspect(
-                outgoing.source_start, what, patience_s=0.0 if is_explained else _UNEXPLAINED_PATIENCE_S
-            )
-        elif code in _TOO_LARGE and copy.make_smaller(outgoing):
-            copy.wait(
-                f"{self._destination} takes no batch of {len(outgoing.view)} bytes; smaller ones follow", 0
-            )
-        elif self._leaves_out and code not in REFUSED_WRITERS:
-            self._leave_out(copy, batches, named)
-        else:
-            what_to_do = _WHAT_TO_DO.get(code, "look into the broker's log")
-            is_one = outgoing.records_count == 1
-            what = "record" if is_one else "batch"
-            size = f"{len(outgoing.view)} bytes" + (" as a batch" if is_one else "")
-            copy.stop(
-                f"{self._destination} refuses the {what} at source offset {outgoing.source_start} "
-                f"({outgoing.records_count} records, {size}) with {named}: {what_to_do}"
-            )
-
-    @property
-    def _leaves_out(self) -> bool:
-        """Whether a partition goes on without what the destination refuses."""
-        return IncidentKind.SEND_FAILURE in self._settings.continue_on
-
-    def _leave_out(self, copy: PartitionCopy, batches: Sequence[OutboundBatch], named: str) -> None:
-        first, last = batches[0].source_start, batches[-1].source_end - 1
-        offsets = f"offset {first}" if first == last else f"offsets {first} to {last}"
-        copy.leave_out(
-            batches,
-            f"{self._destination} refuses {offsets} of {copy.source} with {named}: left out, and lost there",
-        )
-
-    def _settle(self, touched: Sequence[PartitionCopy], fetched_bytes: int) -> None:
-        for copy in touched:
-            if copy.state.is_aligned:
-                copy.settle(self._destination.partition(copy.destination).leader_epoch)
-        self._on_progress(fetched_bytes)

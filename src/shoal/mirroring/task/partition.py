@@ -595,19 +595,14 @@ class PartitionCopy:
         )
         self.wait(reason, 0)
 
-    def make_smaller(self, refused: OutboundBatch) -> bool:
-        """
-        Send a batch again that is too large for the destination, in smaller ones.
+    def can_make_smaller(self, refused: OutboundBatch) -> bool:
+        """Whether a batch can be sent as smaller ones: it was decoded anyway, and has several records."""
+        return refused.decision is not Decision.COPY and refused.records_count > 1
 
-        Returns:
-            Whether that is possible: it was decoded anyway, and has more than one record.
-
-        """
-        if refused.decision is Decision.COPY or refused.records_count == 1:
-            return False
+    def make_smaller(self, refused: OutboundBatch) -> None:
+        """Send a batch again, in smaller ones."""
         self._rebuilder.most_bytes = len(refused.view) // 2
         self.lose_track()
-        return True
 
     def _advance(self) -> None:
         """Move the pair past the last acknowledged batch."""

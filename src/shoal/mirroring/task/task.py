@@ -27,7 +27,7 @@ from ..model.reports import PartitionReport, TaskReport
 from .partition import PartitionCopy
 from .partition_state import State
 from .reports import ProcessUse
-from .worker import LeaderPairWorker
+from .worker import LeaderPairWorker, Stop
 
 __all__ = ["TaskResult", "run_copy_task"]
 
@@ -156,6 +156,7 @@ class _Lane:
         copies: Sequence[PartitionCopy],
         *,
         give_away: Callable[[Sequence[PartitionCopy]], None] | None = None,
+        stays: bool = False,
     ) -> LeaderPairWorker:
         source, destination = self._known
         return LeaderPairWorker(
@@ -167,6 +168,7 @@ class _Lane:
             buffer_bytes=self._buffer_bytes,
             report=self._report,
             give_away=give_away,
+            stays=stays,
         )
 
     def _start(self, carrier: LeaderPairWorker) -> None:
@@ -189,8 +191,7 @@ class _Lane:
             for copy in copies:
                 leaders = self._leaders_of(copy)
                 if leaders not in self._in_trouble:
-                    self._in_trouble[leaders] = self._carrier([])
-                    self._in_trouble[leaders].stay()
+                    self._in_trouble[leaders] = self._carrier([], stays=True)
                     self._start(self._in_trouble[leaders])
                 self._in_trouble[leaders].admit([copy])
 
@@ -209,7 +210,7 @@ class _Lane:
                     thread.join()
             if any(carrier.failure for carrier in self._carriers):
                 for carrier in list(self._threads):
-                    carrier.end()
+                    carrier.stop(Stop.SOON)
             elif not self._control.stop_requested:
                 self._look_after_carriers()
                 continue
@@ -221,7 +222,7 @@ class _Lane:
             in_trouble = set(self._in_trouble.values())
             if in_trouble.issuperset(self._threads):
                 for carrier in in_trouble:
-                    carrier.leave()
+                    carrier.stop(Stop.WITHOUT_PARTITIONS)
 
     def _look_after_carriers(self) -> None:
         for carrier in list(self._threads):
@@ -245,9 +246,9 @@ class _Lane:
         """An end was requested: give up what carriers wait for that are stuck, hear nothing, or take long."""
         for carrier in list(self._threads):
             if carrier.is_stuck or carrier.aligns or carrier.unheard_s > _END_PATIENCE_S:
-                carrier.abandon()
-            if carrier.abandoned_s > _ABANDONED_PATIENCE_S and not carrier.commits:
-                carrier.disown()
+                carrier.stop(Stop.NOW)
+            if carrier.gave_up_for_s > _ABANDONED_PATIENCE_S and not carrier.commits:
+                carrier.stop(Stop.DISOWNED)
                 with self._starting:
                     self._threads.pop(carrier, None)
 

@@ -1,14 +1,25 @@
 """
-Carries the partitions of one pair of leaders: aligns them and copies them by route.
+A worker copies the partitions of one pair of leaders: it aligns them, and drives their copy loop.
 
-A carrier has a thread and connections of its own, so that a leader that
-stalls holds up nobody else. A partition that cannot go on for now waits by
-itself and comes back; the others go on. What time can heal is tried again for
-as long as it takes.
+A worker has a thread and connections of its own, so that a leader that stalls delays no other pair.
+Each step of :meth:`LeaderPairWorker.run` does three things with the partitions that are due: it refreshes
+metadata if leaders or topics may have changed, aligns those that are not aligned, and runs a copy loop
+for each pair of leaders among them (usually one; more after leaders have moved, each for a second in turn).
+An error that time can heal lets the partitions that it concerns wait, and the others go on. A partition
+that fails while others of its loop go on is given away to the task's worker for such partitions, if
+there is one: it must not delay them.
+
+Three rules keep positions and records together:
+
+- What was acknowledged is committed whatever ends the worker, unless nobody waits for it any more.
+- After an interruption of the lease or of the group's membership, everything is aligned again, since another
+  process may have written.
+- A produce request does not outlive its worker: its connection is aborted on close.
 """
 
 from __future__ import annotations
 
+import enum
 import queue
 import time
 import uuid
@@ -38,7 +49,7 @@ from .partition_state import State
 from .reports import PartitionReporter
 from .resume import Watch, leader_epochs_of, resume_partitions, still_aligned, take_over
 
-__all__ = ["LeaderPairWorker"]
+__all__ = ["LeaderPairWorker", "Stop"]
 
 #: How often the driver hears of the progress; where nothing was fetched, of what else there is to say.
 _REPORT_INTERVAL_S = 0.5
@@ -66,13 +77,39 @@ _METADATA_FRESH_S = 1.0
 _PRODUCE_TIMEOUT_MS = 30_000
 
 
+class Phase(enum.Enum):
+    """What a worker's thread is doing."""
+
+    #: It sends requests, and waits for brokers.
+    WORKING = enum.auto()
+    #: The same for an alignment, which may take minutes.
+    ALIGNING = enum.auto()
+    #: It waits until a partition is due.
+    PAUSING = enum.auto()
+    #: It commits for the last time, which has a time limit of its own.
+    ENDING = enum.auto()
+
+
+class Stop(enum.Enum):
+    """Ways to stop a worker, each more urgent than the one before."""
+
+    #: As soon as it has no partitions left; only of one that waits for partitions that are given away.
+    WITHOUT_PARTITIONS = enum.auto()
+    #: As if the driver had requested it: finish what is in flight, and commit.
+    SOON = enum.auto()
+    #: The same, and give up whatever the thread waits for, except a commit, which takes seconds.
+    NOW = enum.auto()
+    #: Do nothing more: nobody waits for the worker, and its partitions will be aligned again.
+    DISOWNED = enum.auto()
+
+
 class LeaderPairWorker:
     """
     Some of a task's partitions, in a thread.
 
     Attributes:
-        copies: The partitions; those that were given away to another carrier are over.
-        failure: What ended :meth:`run`, where that was an error.
+        copies: The partitions; those that were given away to another worker are over.
+        failure: The error that ended :meth:`run`; None if none did.
 
     """
 
@@ -87,6 +124,7 @@ class LeaderPairWorker:
         buffer_bytes: int,
         report: Callable[[Sequence[PartitionReport], int], None],
         give_away: Callable[[Sequence[PartitionCopy]], None] | None = None,
+        stays: bool = False,
     ) -> None:
         """
         Take partitions over.
@@ -94,12 +132,13 @@ class LeaderPairWorker:
         Args:
             copies: Not aligned yet.
             settings: Of the mirror.
-            control: Of this carrier alone.
-            source: For this carrier's thread alone; closed at its end.
+            control: Of this worker alone.
+            source: For this worker's thread alone; closed at its end.
             destination: Likewise.
             buffer_bytes: For fetches.
-            report: Tells the driver of partitions, and how many bytes were fetched.
+            report: Sends the driver reports of partitions, and the number of bytes fetched.
             give_away: Takes partitions that fail while the others go on. None: they stay.
+            stays: Whether to wait for partitions that are admitted, also without any, until ``stop``.
 
         """
         self.copies = list(copies)
@@ -114,55 +153,48 @@ class LeaderPairWorker:
         self._reporter = PartitionReporter()
         self._give_away = give_away
         self._admitted: queue.SimpleQueue[PartitionCopy] = queue.SimpleQueue()
-        self._stays = False
+        self._stays = stays
         self._reported_at = 0.0
         self._looked_at = 0.0
         self._fetched_bytes = 0
         self._fetched_at = time.monotonic()
         self._metadata_is_stale = False
         self._metadata_seen_at = time.monotonic()
-        self._routes = 0
+        self._loops = 0
         #: Destination leaders that took several batches in a request when they were asked last.
         self._take_several: set[int] = set()
         self._heard_at = time.monotonic()
-        self._pauses = False
-        self._aligns = False
-        self._abandoned_at: float | None = None
+        self._phase = Phase.WORKING
+        #: When the wait for brokers was given up, and what the worker waited for then.
+        self._gave_up_at: float | None = None
         self._waited_for = ""
 
     # From any thread
-
-    def stay(self) -> None:
-        """Wait for partitions that are admitted, also where there is none, until :meth:`leave`."""
-        self._stays = True
-
-    def leave(self) -> None:
-        self._stays = False
 
     def admit(self, copies: Sequence[PartitionCopy]) -> None:
         """Take more partitions over."""
         for copy in copies:
             self._admitted.put(copy)
 
-    def end(self) -> None:
-        """Finish what is in flight, commit and end, as if the driver had asked for it."""
-        self._control.end_requested = True
+    def stop(self, how: Stop) -> None:
+        """Let the worker end."""
+        if how is Stop.WITHOUT_PARTITIONS:
+            self._stays = False
+        elif how is Stop.DISOWNED:
+            self._control.disown()
+        else:
+            self._control.request_end()
+            if how is Stop.NOW and self._gave_up_at is None:
+                self._give_up()
 
-    def abandon(self) -> None:
-        """End now: whatever is waited for is given up; but the coordinator, who has some seconds."""
-        if self._abandoned_at is None:
-            self._waited_for = self.waits_for()
-            self._abandoned_at = time.monotonic()
-            self.end()
-            for connection in self._connections():
-                if connection.in_flight:
-                    connection.abort()
-            for cluster in (self._source, self._destination):
-                cluster.abort_connecting()
-
-    def disown(self) -> None:
-        """Nobody waits for this carrier any more: it does nothing more; its partitions will be resumed."""
-        self._control.disowned = True
+    def _give_up(self) -> None:
+        self._waited_for = self.waits_for()
+        self._gave_up_at = time.monotonic()
+        for connection in self._connections():
+            if connection.in_flight:
+                connection.abort()
+        for cluster in (self._source, self._destination):
+            cluster.abort_connecting()
 
     def report_again(self, copies: Sequence[PartitionCopy]) -> None:
         """Report all of these partitions next time, whether or not anything is new."""
@@ -171,12 +203,12 @@ class LeaderPairWorker:
 
     @property
     def is_disowned(self) -> bool:
-        return self._control.disowned
+        return self._control.is_disowned
 
     @property
     def aligns(self) -> bool:
-        """Whether it looks for what the destination holds, and is answered: that may take minutes."""
-        return self._aligns and self.unheard_s < _ANSWERED_S
+        """Whether it aligns partitions, and brokers respond: that may take minutes."""
+        return self._phase is Phase.ALIGNING and self.unheard_s < _ANSWERED_S
 
     @property
     def is_stuck(self) -> bool:
@@ -190,14 +222,14 @@ class LeaderPairWorker:
         return self._commits.is_waited_for
 
     @property
-    def abandoned_s(self) -> float:
-        """How long ago it was abandoned; 0 where it was not."""
-        return time.monotonic() - self._abandoned_at if self._abandoned_at else 0.0
+    def gave_up_for_s(self) -> float:
+        """The seconds since :attr:`Stop.NOW`; 0 without it."""
+        return time.monotonic() - self._gave_up_at if self._gave_up_at else 0.0
 
     @property
     def unheard_s(self) -> float:
         """How long no broker has answered, while an answer is waited for."""
-        if self._pauses:
+        if self._phase in {Phase.PAUSING, Phase.ENDING}:
             return 0.0
         return time.monotonic() - max(self._heard_at, *(each.heard_at for each in self._connections()), 0.0)
 
@@ -228,11 +260,11 @@ class LeaderPairWorker:
         """Whether healthy partitions share this carrier with others that are not of their leaders."""
         if self._stays:
             return any(copy.is_well for copy in list(self.copies))
-        return self._routes > 1
+        return self._loops > 1
 
     def leaves(self) -> list[list[Any]]:
-        """Say where the next task can go on, once this carrier has ended in good order."""
-        if self._control.disowned or self.failure is not None:
+        """Return the positions for the next task, if this worker has ended in good order."""
+        if self.is_disowned or self.failure is not None:
             return []
         return [
             InheritedPosition(
@@ -261,7 +293,7 @@ class LeaderPairWorker:
             finally:
                 self._take_admitted()  # they are not done
                 # Whatever the reason: what was acknowledged is committed.
-                self._pauses = True
+                self._phase = Phase.ENDING
                 self._commits.the_rest(self.copies)
                 self._report()
 
@@ -284,12 +316,12 @@ class LeaderPairWorker:
         self._attempt(self._check_lease, due)
         self._attempt(self._refresh, due)
         self._attempt(self._align, [copy for copy in due if not copy.state.is_aligned])
-        routes = list(self._by_route(due).values())
-        self._routes = len(routes)
-        for copies in routes:
-            self._attempt(self._look_before_a_route, copies)
+        groups = list(self._by_leaders(due).values())
+        self._loops = len(groups)
+        for copies in groups:
+            self._attempt(self._look_before_a_loop, copies)
             same = [copy for copy in copies if copy.state.is_aligned and copy.state.is_due]
-            self._attempt(partial(self._run_route, alone=len(routes) == 1), same)
+            self._attempt(partial(self._copy, alone=len(groups) == 1), same)
         self._report_now_and_then()
 
     def _take_admitted(self) -> None:
@@ -312,10 +344,10 @@ class LeaderPairWorker:
             if not can_heal(error) and not isinstance(error, ProtocolError):
                 raise
             self._metadata_is_stale = True
-            # They come back together: each by itself would be a route of its own.
+            # They come back together: each by itself would have a copy loop of its own.
             delay_s = max(copy.state.next_delay_s() for copy in copies)
-            # Of its own doing nothing is to be told: what was waited for is.
-            reason = self._waited_for if self._abandoned_at else str(error)
+            # An error after giving up is of the worker's own making: reports have what it waited for.
+            reason = self._waited_for if self._gave_up_at else str(error)
             for copy in copies:
                 if not copy.state.is_over:
                     copy.wait(reason, delay_s)
@@ -330,9 +362,9 @@ class LeaderPairWorker:
             delay_s = min(delay_s, _ADMISSION_S)
         elif delay_s >= _REPORT_INTERVAL_S:
             self._report()  # what is waited for
-        self._pauses = True
+        self._phase = Phase.PAUSING
         self._control.wait(delay_s)
-        self._pauses = False
+        self._phase = Phase.WORKING
         with suppress(BrokerError):
             self._control.check_lease()  # an orphan waits for nothing
 
@@ -343,7 +375,7 @@ class LeaderPairWorker:
         if self._metadata_is_stale or any(copy.state.current is State.UNALIGNED for copy in due):
             self._look_for_changes()
 
-    def _look_before_a_route(self, copies: Sequence[PartitionCopy]) -> None:
+    def _look_before_a_loop(self, copies: Sequence[PartitionCopy]) -> None:
         """Refresh the metadata if a topic may have been created again since nothing was fetched."""
         if self._metadata_is_stale or time.monotonic() - self._metadata_seen_at > _METADATA_FRESH_S:
             self._look_for_changes()
@@ -360,7 +392,7 @@ class LeaderPairWorker:
         """Refresh the destination's metadata of some partitions; compare what is known of both sides."""
         self._destination.refresh({copy.destination.topic for copy in copies})
         for copy in copies:
-            with suppress(ShoalError):  # without a leader: looking for its route finds that, too
+            with suppress(ShoalError):  # without a leader: looking for its loop finds that, too
                 if copy.state.is_aligned and not still_aligned(copy, self._source, self._destination):
                     copy.lose_track()
 
@@ -374,7 +406,7 @@ class LeaderPairWorker:
         copies = [copy for copy in copies if not copy.state.is_aligned]
         if not copies:
             return
-        self._aligns = True
+        self._phase = Phase.ALIGNING
         began_at = time.monotonic()
         try:
             watch = Watch(lambda: self._control.stop_requested, self._report_waiting)
@@ -382,7 +414,7 @@ class LeaderPairWorker:
                 copies, self._source, self._destination, self._commits.positions, self._settings, watch
             )
         finally:
-            self._aligns = False
+            self._phase = Phase.WORKING
         took_s = time.monotonic() - began_at
         self._metadata_is_stale = bool(errors)
         for copy in copies:
@@ -425,63 +457,76 @@ class LeaderPairWorker:
 
     # Copying
 
-    def _pair_of(self, copy: PartitionCopy) -> tuple[int, int]:
+    def _leaders_of(self, copy: PartitionCopy) -> tuple[int, int]:
         return self._source.partition(copy.source).leader, self._destination.partition(
             copy.destination
         ).leader
 
-    def _by_route(self, due: Sequence[PartitionCopy]) -> dict[tuple[int, int, bool], list[PartitionCopy]]:
+    def _by_leaders(self, due: Sequence[PartitionCopy]) -> dict[tuple[int, int, bool], list[PartitionCopy]]:
         """Group partitions by their leaders on both sides, and by whether several batches can be sent."""
-        routes: dict[tuple[int, int, bool], list[PartitionCopy]] = defaultdict(list)
+        groups: dict[tuple[int, int, bool], list[PartitionCopy]] = defaultdict(list)
         for copy in due:
             if not copy.state.is_aligned or copy.state.is_over or not copy.state.is_due:
                 continue
             try:
-                source_leader, destination_leader = self._pair_of(copy)
+                source_leader, destination_leader = self._leaders_of(copy)
                 several = destination_leader in self._take_several and copy.sequence_is_offset
-                routes[source_leader, destination_leader, several].append(copy)
+                groups[source_leader, destination_leader, several].append(copy)
             except ShoalError as error:
                 self._metadata_is_stale = True
                 copy.lose_track()
                 copy.wait(str(error))
-        return routes
+        return groups
 
-    def _run_route(self, copies: Sequence[PartitionCopy], *, alone: bool) -> None:
-        source_leader, destination_leader = self._pair_of(copies[0])
-        fetcher = Fetcher(
-            self._source.connect(source_leader),
+    def _copy(self, copies: Sequence[PartitionCopy], *, alone: bool) -> None:
+        """Run the copy loop of one pair of leaders until nothing is left to fetch, or others have a turn."""
+        source_leader, destination_leader = self._leaders_of(copies[0])
+        several = destination_leader in self._take_several and all(copy.sequence_is_offset for copy in copies)
+        topic_ids = {copy.destination: copy.destination_topic_id for copy in copies}
+        ends_turn = self._turn_rule(copies, alone=alone)
+        with (
+            closing(self._connect_fetcher(source_leader)) as fetcher,
+            CopyLoop(
+                copies,
+                fetcher,
+                partial(self._connect_producer, destination_leader, topic_ids),
+                marked=several,
+                source=self._source,
+                destination=self._destination,
+                settings=self._settings,
+                control=self._control,
+            ) as loop,
+        ):
+            loop.ask()
+            while loop.is_waiting and not self._control.stop_requested:
+                response = loop.receive()
+                if loop.was_away:
+                    self._look_for_changes()
+                    loop.drop_lost(copies)
+                turn = loop.take(response)
+                self._remember_several(destination_leader, turn.several)
+                # The next fetch is on its way while this one is produced.
+                if not (self._control.stop_requested or turn.is_last or ends_turn()):
+                    loop.ask()
+                if unsent := loop.long_unsent(turn):
+                    self._look_for_changes_at_destination(unsent)
+                    loop.drop_lost(unsent)
+                loop.produce(turn)
+                self._progress(turn.fetched_bytes)
+
+    def _remember_several(self, destination_leader: int, takes_several: bool | None) -> None:
+        if takes_several:
+            self._take_several.add(destination_leader)
+        elif takes_several is False:
+            self._take_several.discard(destination_leader)
+
+    def _connect_fetcher(self, node_id: int) -> Fetcher:
+        return Fetcher(
+            self._source.connect(node_id),
             buffer_bytes=self._buffer_bytes,
             isolation_level=self._settings.source.isolation_level,
             max_wait_ms=FETCH_MAX_WAIT_MS,
         )
-        several = destination_leader in self._take_several and all(copy.sequence_is_offset for copy in copies)
-        topic_ids = {copy.destination: copy.destination_topic_id for copy in copies}
-        try:
-            with closing(
-                CopyLoop(
-                    copies,
-                    fetcher,
-                    partial(self._connect_producer, destination_leader, topic_ids),
-                    marked=several,
-                    source=self._source,
-                    destination=self._destination,
-                    settings=self._settings,
-                    control=self._control,
-                    on_progress=self._progress,
-                    should_yield=self._yield_rule(copies, alone=alone),
-                    look_at_topics=self._look_for_changes,
-                    look_at_destination=self._look_for_changes_at_destination,
-                )
-            ) as route:
-                try:
-                    route.run()
-                finally:
-                    if route.found_several is not None:
-                        self._take_several.discard(destination_leader)
-                    if route.found_several:
-                        self._take_several.add(destination_leader)
-        finally:
-            fetcher.close()
 
     def _connect_producer(
         self, node_id: int, topic_ids: Mapping[TopicPartition, uuid.UUID | None], asks_for_several: bool
@@ -491,13 +536,13 @@ class LeaderPairWorker:
         connection = self._destination.connect(node_id, abort_on_close=True, client_id=client_id)
         return ProduceConnection(connection, timeout_ms=_PRODUCE_TIMEOUT_MS, topic_ids=topic_ids)
 
-    def _yield_rule(self, copies: Sequence[PartitionCopy], *, alone: bool) -> Callable[[], bool]:
-        """Let a route end when its turn is over, or when a partition that waits has waited long enough."""
+    def _turn_rule(self, copies: Sequence[PartitionCopy], *, alone: bool) -> Callable[[], bool]:
+        """Return the rule that ends a loop: its turn is over, or a partition that waits is due again."""
         until = time.monotonic() + _TURN_S
         looked_at = 0.0
         outside = [copy for copy in self._unfinished() if not copy.state.is_due]
 
-        def should_yield() -> bool:
+        def ends_turn() -> bool:
             nonlocal looked_at
             now = time.monotonic()
             if not alone and now >= until:
@@ -510,10 +555,10 @@ class LeaderPairWorker:
             failed = (copy for copy in copies if not copy.state.is_aligned)
             return any(not copy.state.is_over and copy.state.is_due for copy in chain(outside, failed))
 
-        return should_yield
+        return ends_turn
 
     def _progress(self, fetched_bytes: int) -> None:
-        """Nothing is in flight on the route."""
+        """Commit and report from time to time; nothing is in flight."""
         now = time.monotonic()
         if self._give_away and now - self._looked_at >= _LOOK_INTERVAL_S:
             self._looked_at = now
@@ -525,7 +570,7 @@ class LeaderPairWorker:
         self._report_now_and_then()
 
     def _give_away_failed(self, give_away: Callable[[Sequence[PartitionCopy]], None]) -> None:
-        """Let partitions go that failed while others of the route did not: they must not hold these up."""
+        """Give partitions away that failed while others did not: they must not delay those."""
         # One whose commit is under way stays until that is over: its heir's must not be overtaken by it.
         failed = [
             copy

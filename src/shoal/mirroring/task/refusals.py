@@ -1,0 +1,242 @@
+"""
+Reactions to produce responses other than the predicted one: an error code, or another base offset.
+
+The request that the response is for is still the oldest one in flight of its partition. Each reaction
+ends that: the partition loses track of everything in flight, or stops, or moves what it expects.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+
+from ...client.cluster import Cluster
+from ...error_codes import ErrorCode, named_code
+from ...protocol.produce import ProduceOutcome
+from ..model.copy_options import CopyOptions
+from ..model.incidents import REFUSED_WRITERS, Delivery, Incident, IncidentKind
+from .outbound import OutboundBatch
+from .partition import PartitionCopy
+
+__all__ = ["REACTIONS", "Reaction", "Refused", "land_elsewhere", "reaction_to", "refuse"]
+
+#: The broker refused before it wrote anything.
+_NOT_WRITTEN = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
+#: The broker may have written it.
+_PERHAPS_WRITTEN = frozenset(
+    {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.NETWORK_EXCEPTION}
+)
+#: The bytes may have been damaged on their way: worth a second fetch.
+_BYTES_REFUSED = frozenset({ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD})
+#: The first may be the mirror's own doing (a lost acknowledgement), and the log end decides. The second is
+#: another writer's.
+_SEQUENCE_REFUSED = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
+#: A broker that gives no reason, perhaps for a passing one, is tried again for so long. The outcome is
+#: unknown each time; a batch that the broker never takes must stop its partition in the end.
+_UNEXPLAINED = frozenset({ErrorCode.UNKNOWN_SERVER_ERROR})
+_UNEXPLAINED_PATIENCE_S = 60.0
+
+_TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+
+#: In a request with several batches, the code may be about any one of them.
+_ABOUT_ONE_BATCH = (
+    _BYTES_REFUSED
+    | _UNEXPLAINED
+    | {
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    }
+)
+
+_ALL = frozenset(ErrorCode)
+
+_REMEDIES = {
+    ErrorCode.MESSAGE_TOO_LARGE: "raise max.message.bytes of the destination topic",
+    ErrorCode.RECORD_LIST_TOO_LARGE: "raise segment.bytes of the destination topic",
+    ErrorCode.INVALID_TIMESTAMP: (
+        "widen message.timestamp.before.max.ms and message.timestamp.after.max.ms of the destination topic"
+    ),
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "allow WRITE on the destination topic",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "allow IDEMPOTENT_WRITE on the destination cluster",
+    ErrorCode.INVALID_PRODUCER_EPOCH: "look for another mirror that writes to this partition",
+}
+
+
+class Reaction(enum.Enum):
+    """What a partition does about a refused request."""
+
+    #: Asks for the leader, then for the log end, and sends again.
+    ALIGN = enum.auto()
+    #: Sends fewer bytes of batches in a request.
+    SEND_FEWER = enum.auto()
+    #: Sends each batch of the request in a request of its own.
+    SEND_ONE_BY_ONE = enum.auto()
+    #: Sends the batches of which the batch was joined.
+    SEND_APART = enum.auto()
+    #: Sends the records of the batch in smaller batches.
+    SEND_SMALLER = enum.auto()
+    #: Tries once more, or for a while, and then stops.
+    TRY_AGAIN = enum.auto()
+    #: Goes on without the batch, as an incident.
+    LEAVE_OUT = enum.auto()
+    STOP = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """
+    A refused request, and what could be done about it.
+
+    Attributes:
+        batches: In the request, as the broker counts them.
+        is_joined: Whether shoal made its batch of several.
+        is_suspect: Whether the same batch was refused before, with its cause.
+        can_be_smaller: Whether its batch was decoded, and has more than one record.
+        leaves_out: Whether ``--abort.on.send.failure false`` or ``--on-send-failure continue`` is set.
+
+    """
+
+    batches: int = 1
+    is_joined: bool = False
+    is_suspect: bool = False
+    can_be_smaller: bool = False
+    leaves_out: bool = False
+
+
+#: The first line that fits counts, and so the order matters:
+#: 1. Codes about the leader or the replicas mean nothing for the batches, so they come first.
+#: 2. A request with several batches is taken apart before anything is decided about one of them: the code
+#:    may be about any. Likewise a joined batch, which is shoal's own work. Neither costs a try.
+#: 3. A batch whose bytes or sequence are refused has another try before it is left out, since the cause may
+#:    be a damaged transfer or a lost acknowledgement.
+#: 4. A batch that shoal made is made smaller before it is left out.
+#: 5. Codes about the writer refuse everything that follows, too: nothing is left out for them.
+REACTIONS: Sequence[tuple[Collection[ErrorCode], Callable[[Refused], bool], Reaction]] = (
+    (_NOT_WRITTEN | _PERHAPS_WRITTEN, lambda refused: True, Reaction.ALIGN),
+    ({ErrorCode.RECORD_LIST_TOO_LARGE}, lambda refused: refused.batches > 1, Reaction.SEND_FEWER),
+    (_ABOUT_ONE_BATCH, lambda refused: refused.batches > 1, Reaction.SEND_ONE_BY_ONE),
+    (_ABOUT_ONE_BATCH - _TOO_LARGE, lambda refused: refused.is_joined, Reaction.SEND_APART),
+    (_BYTES_REFUSED, lambda refused: refused.leaves_out and refused.is_suspect, Reaction.LEAVE_OUT),
+    (_BYTES_REFUSED | _SEQUENCE_REFUSED | _UNEXPLAINED, lambda refused: True, Reaction.TRY_AGAIN),
+    (_TOO_LARGE, lambda refused: refused.can_be_smaller, Reaction.SEND_SMALLER),
+    (_ALL - REFUSED_WRITERS, lambda refused: refused.leaves_out, Reaction.LEAVE_OUT),
+    (_ALL, lambda refused: True, Reaction.STOP),
+)
+
+
+def reaction_to(code: ErrorCode, refused: Refused) -> Reaction:
+    """Return the reaction to a code that a broker answered a request with."""
+    return next(reaction for codes, fits, reaction in REACTIONS if code in codes and fits(refused))
+
+
+def refuse(
+    copy: PartitionCopy,
+    batches: Sequence[OutboundBatch],
+    answer: ProduceOutcome,
+    destination: Cluster,
+    settings: CopyOptions,
+) -> Reaction:
+    """Let a partition react to an error code; return what it does."""
+    first = batches[0]
+    code = ErrorCode.of(answer.error_code)
+    named = named_code(answer.error_code) + (f" ({answer.error_message})" if answer.error_message else "")
+    count = sum(each.batches_count for each in batches)
+    reaction = reaction_to(
+        code,
+        Refused(
+            count,
+            copy.can_send_apart(first),
+            copy.is_suspect(first.source_start),
+            copy.can_make_smaller(first),
+            IncidentKind.SEND_FAILURE in settings.continue_on,
+        ),
+    )
+    match reaction:
+        case Reaction.ALIGN:
+            copy.lose_track()
+            copy.wait(f"{copy.destination} on {destination}: {named}")
+        case Reaction.SEND_FEWER:
+            copy.send_fewer()
+            copy.wait(f"{destination} takes not so many batches in a request ({named}); fewer follow", 0)
+        case Reaction.SEND_ONE_BY_ONE:
+            copy.send_one_by_one(batches)
+            copy.wait(
+                f"{destination} refuses {count} batches in a request with {named}; they follow one by one", 0
+            )
+        case Reaction.SEND_APART:
+            copy.send_one_by_one(batches)
+            copy.wait(f"{destination} refuses joined batches with {named}; they follow apart", 0)
+        case Reaction.SEND_SMALLER:
+            copy.make_smaller(first)
+            copy.wait(f"{destination} takes no batch of {len(first.view)} bytes; smaller ones follow", 0)
+        case Reaction.TRY_AGAIN:
+            copy.lose_track()
+            copy.suspect(
+                first.source_start,
+                f"{destination} refuses the batch at source offset {first.source_start} with {named}",
+                patience_s=_UNEXPLAINED_PATIENCE_S if code in _UNEXPLAINED else 0.0,
+            )
+        case Reaction.LEAVE_OUT:
+            start, last = first.source_start, batches[-1].source_end - 1
+            offsets = f"offset {start}" if start == last else f"offsets {start} to {last}"
+            where = f"{offsets} of {copy.source}"
+            copy.leave_out(batches, f"{destination} refuses {where} with {named}: left out, and lost there")
+        case Reaction.STOP:
+            is_one = first.records_count == 1
+            what = "record" if is_one else "batch"
+            remedy = _REMEDIES.get(code, "look into the broker's log")
+            size = f"{len(first.view)} bytes" + (" as a batch" if is_one else "")
+            copy.stop(
+                f"{destination} refuses the {what} at source offset {first.source_start} "
+                f"({first.records_count} records, {size}) with {named}: {remedy}"
+            )
+    return reaction
+
+
+def land_elsewhere(
+    copy: PartitionCopy,
+    batches: Sequence[OutboundBatch],
+    base_offset: int,
+    destination: Cluster,
+    settings: CopyOptions,
+) -> None:
+    """Let a partition react to a request that landed at another offset than the predicted one."""
+    first = batches[0]
+    expected = first.destination_offset
+    is_later = base_offset > expected
+    kind = IncidentKind.FOREIGN_RECORDS if is_later else IncidentKind.DESTINATION_LOSS
+    why = "somebody else writes to this partition" if is_later else "the destination lost its tail"
+    incident = Incident(
+        kind,
+        f"the batch at source offset {first.source_start} landed at offset {base_offset} of "
+        f"{copy.destination} on {destination} instead of {expected}: {why}",
+    )
+    shared = settings.delivery is Delivery.AT_LEAST_ONCE
+    if not shared and kind not in settings.continue_on:
+        copy.stop_for(incident)
+    elif not is_later:
+        # It may be the answer to an older batch that the broker took for the same: nothing was
+        # written then. The alignment finds out what is there.
+        copy.lose_track()
+        copy.wait(incident.reason)
+    else:
+        if not shared:
+            copy.count_incidents([replace(incident, continued=True)])
+        copy.displace(base_offset - expected)
+        copy.acknowledge()

@@ -1,0 +1,58 @@
+"""The table of reactions to error codes: which line counts for which code, and why the order matters."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal.error_codes import ErrorCode
+from shoal.mirroring.model.incidents import REFUSED_WRITERS
+from shoal.mirroring.task.refusals import Reaction, Refused, reaction_to
+
+ALONE = Refused()
+SEVERAL = Refused(batches=3)
+JOINED = Refused(is_joined=True, can_be_smaller=True)
+LEFT_OUT = Refused(leaves_out=True)
+
+
+@pytest.mark.parametrize(
+    ("code", "refused", "reaction"),
+    [
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, SEVERAL, Reaction.ALIGN),
+        (ErrorCode.REQUEST_TIMED_OUT, LEFT_OUT, Reaction.ALIGN),
+        (ErrorCode.RECORD_LIST_TOO_LARGE, SEVERAL, Reaction.SEND_FEWER),
+        (ErrorCode.MESSAGE_TOO_LARGE, SEVERAL, Reaction.SEND_ONE_BY_ONE),
+        (ErrorCode.CORRUPT_MESSAGE, SEVERAL, Reaction.SEND_ONE_BY_ONE),
+        (ErrorCode.UNKNOWN_SERVER_ERROR, JOINED, Reaction.SEND_APART),
+        (ErrorCode.MESSAGE_TOO_LARGE, JOINED, Reaction.SEND_SMALLER),
+        (ErrorCode.RECORD_LIST_TOO_LARGE, JOINED, Reaction.SEND_SMALLER),
+        (ErrorCode.CORRUPT_MESSAGE, ALONE, Reaction.TRY_AGAIN),
+        (ErrorCode.CORRUPT_MESSAGE, LEFT_OUT, Reaction.TRY_AGAIN),
+        (ErrorCode.CORRUPT_MESSAGE, Refused(leaves_out=True, is_suspect=True), Reaction.LEAVE_OUT),
+        (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, SEVERAL, Reaction.TRY_AGAIN),
+        (
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            Refused(leaves_out=True, is_suspect=True),
+            Reaction.TRY_AGAIN,
+        ),
+        (ErrorCode.UNKNOWN_SERVER_ERROR, LEFT_OUT, Reaction.TRY_AGAIN),
+        (ErrorCode.MESSAGE_TOO_LARGE, Refused(leaves_out=True, can_be_smaller=True), Reaction.SEND_SMALLER),
+        (ErrorCode.MESSAGE_TOO_LARGE, LEFT_OUT, Reaction.LEAVE_OUT),
+        (ErrorCode.MESSAGE_TOO_LARGE, ALONE, Reaction.STOP),
+        (ErrorCode.INVALID_TIMESTAMP, LEFT_OUT, Reaction.LEAVE_OUT),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ALONE, Reaction.STOP),
+    ],
+)
+def test_reaction_to_first_line_that_fits_counts(
+    code: ErrorCode, refused: Refused, reaction: Reaction
+) -> None:
+    assert reaction_to(code, refused) is reaction
+
+
+@pytest.mark.parametrize("code", sorted(REFUSED_WRITERS))
+def test_reaction_to_a_refused_writer_leaves_nothing_out(code: ErrorCode) -> None:
+    assert reaction_to(code, LEFT_OUT) is Reaction.STOP
+
+
+@pytest.mark.parametrize("code", ErrorCode)
+def test_reaction_to_every_code_has_a_line(code: ErrorCode) -> None:
+    assert isinstance(reaction_to(code, ALONE), Reaction)
