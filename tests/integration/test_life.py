@@ -177,7 +177,8 @@ def test_mirror_once_ends_well_after_a_broker_that_restarts(arena: Arena, topic:
     destination = arena.clusters[Side.DESTINATION]
     create_topic(destination.bootstrap, topic, 4, BROKERS)
     between = ["--from", arena.bootstrap(Side.SOURCE), "--to", destination.bootstrap]
-    with MirrorProcess(*between, "--topics", topic, "--once", state=tmp_path) as mirror:
+    what = ["--topics", topic, "--group", topic, "--once"]
+    with MirrorProcess(*between, *what, state=tmp_path) as mirror:
         mirror.wait_for(lambda line: line["records"] > 0)
         # Not the first: it is the bootstrap of the rig's own checks.
         destination.kill(2)
